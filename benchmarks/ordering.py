@@ -27,9 +27,9 @@ from typing import Any
 
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
-from kronos_nova.constraints import involved
+from kronos_nova.constraints import relevant_cluster
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import ordering
+from kronos_nova.rebalancer.planning import waves
 
 POLICIES = ('cpu', 'memory', 'network')
 SPREAD = model.Phase.SPREAD
@@ -102,10 +102,10 @@ def measure(runs: int, cluster: model.Cluster, scores: model.Scores,
     options, history = model.Options(), model.History()
     ceilings = dict.fromkeys(POLICIES, 1.0)
 
-    def order() -> ordering.Ordered:
-        part = involved.involved(cluster, moves, history)
+    def order() -> waves.Ordered:
+        part = relevant_cluster.involved(cluster, moves, history)
         view = cluster_view.ClusterView(part, options, history, scores, ceilings)
-        return ordering.order(view, moves, max_alternates=options.max_alternates)
+        return waves.order(view, moves, max_alternates=options.max_alternates)
 
     ordered, result = seconds(runs, order)
     plan = model.Plan(cluster.scope, moves=result.moves)

@@ -38,7 +38,7 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
 
 NAMES = ('cpu', 'memory')
 CEILING = 0.8

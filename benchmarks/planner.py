@@ -49,8 +49,8 @@ from benchmarks import clusters
 from kronos_nova import model
 from kronos_nova import scoring
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import spread
 from kronos_nova.sources import answer
 

@@ -44,9 +44,9 @@ from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
 from openstack import connection
 
+from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
-from kronos_nova.rebalancer.clients import reading
 
 INSTANCES = 26
 CHILDREN = 2
@@ -177,7 +177,7 @@ def measure(url: str, hosts: int, runs: int) -> dict[str, dict[str, float]]:
     found.placement.get = counted
 
     def read(reader: provider_trees.TreeReader) -> None:
-        with reading.Reading(3600) as reads:
+        with parallel_reads.Reading(3600) as reads:
             forest = reader.read(reads, placement.providers,
                                  provider_trees.sharing(reads, placement))
         if len(forest.trees()) != hosts or len(forest.allocations()) < hosts * (INSTANCES - runs):

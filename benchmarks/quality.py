@@ -46,12 +46,12 @@ import clusters
 import judging
 
 from kronos_nova import model
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.search import board
 from kronos_nova.rebalancer.search import choice
-from kronos_nova.rebalancer.search import local
 from kronos_nova.rebalancer.search import portfolio
+from kronos_nova.rebalancer.search import ruin_recreate
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import spread
 
@@ -162,7 +162,7 @@ def _long(case, budget, seed):
     state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
                            model.Options(minimum_gain=0.0))
     tried = board.Board(state, *choice.candidates(state, budget), budget)
-    local.Search(tried, budget, seed, 10 * portfolio.ADDITIONS, lambda: False).run()
+    ruin_recreate.Search(tried, budget, seed, 10 * portfolio.ADDITIONS, lambda: False).run()
     return tried.measure.combined(tried.score)
 
 

@@ -47,14 +47,14 @@ import numpy as np
 from oslo_config import cfg
 import yaml
 
-from kronos_nova import depletion
 from kronos_nova import model
 from kronos_nova import plugins
-from kronos_nova import scorecard
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.conf import scheduler as scheduler_conf
-from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
 from kronos_nova.sources import base
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -191,7 +191,7 @@ class Cloud:
                                  dict(zip(names, values.tolist(), strict=True)))
 
 
-def _settings(mode: str, path: str | None, options: dict[str, Any]) -> cycle.Settings:
+def _settings(mode: str, path: str | None, options: dict[str, Any]) -> planning_pipeline.Settings:
     """The policy file with ``options`` over its fields, and model.Options."""
     found = policy_files.load(path or str(HERE / 'referee_policies' / f'{mode}.yaml'))
     fields = type(found.policies[0]).model_fields
@@ -200,7 +200,7 @@ def _settings(mode: str, path: str | None, options: dict[str, Any]) -> cycle.Set
         found = type(found).model_validate({'policies': [
             {**p.model_dump(), **changed} for p in found.policies]})
     planning = {'dry_run': False, 'max_alternates': 0, 'settle_seconds': 0.0} | options
-    return cycle.Settings(
+    return planning_pipeline.Settings(
         policies=found, options=model.Options(**planning),
         strategies=[plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER],
         deadline=600.0)
@@ -235,7 +235,7 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
             cooling={u: t - now for u, t in mem['cooling'].items()},
             scope_cooling=max(0.0, mem.get('scope_cooling', 0.0) - now),
             draining=mem.get('draining', frozenset()), completed=tuple(mem['completed']))
-        plan = cycle.run(cluster, cloud.samples(settings.policies.enabled), history, settings,
+        plan = planning_pipeline.run(cluster, cloud.samples(settings.policies.enabled), history, settings,
                          now=now, clock=time.monotonic, seed=state.k).plan
         mem['draining'] = plan.draining
         moves = []
@@ -351,7 +351,7 @@ class _Scheduler(base.Source):
         self._now = EPOCH + STEP * state.k
         self._cloud = Cloud(state, True)
         self._ledger = depletion.Ledger()
-        self._card = scorecard.Scorecard(conf, path, clock=lambda: self._now)
+        self._card = policy_scores.Scorecard(conf, path, clock=lambda: self._now)
         self._asked = -1
         self._changed = np.full(len(state.hosts.cap), EPOCH)
 

@@ -58,11 +58,11 @@ from nova.scheduler import weights as nova_weights
 import yaml
 
 from benchmarks import answers
-from kronos_nova import boot
 from kronos_nova import model
 from kronos_nova import plugins
-from kronos_nova import published
-from kronos_nova import raw_cache
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import raw_cache
+from kronos_nova.scheduler import runtime
 from kronos_nova.sources import base
 
 CONF = nova.conf.CONF
@@ -151,15 +151,15 @@ def prepare(states: list[Any], directory: str) -> None:
         for name, value in options.items():
             CONF.set_override(name, value, group)
     now = time.time()
-    published.Channel(CONF).write(published.Published(
+    feed_channel.Channel(CONF).write(feed_channel.Published(
         draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
         flights=(model.Flight('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
         expires_at=now + 3000))
-    boot.close()
+    runtime.close()
     with asked(states):
-        wait(lambda: (groups := boot.door().look(states))[0].snapshot is not None
+        wait(lambda: (groups := runtime.door().look(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
-    wait(lambda: boot.door().notices.look() is not None)
+    wait(lambda: runtime.door().notices.look() is not None)
 
 
 def grow(states: list[Any], vcpus: int) -> None:
@@ -225,13 +225,13 @@ def refresh_cost(states: list[Any], rounds: int) -> float:
     """CPU seconds of a refresh, in all threads, with answers over HTTP."""
     with answers.running(len(states)) as url:
         CONF.set_override('url', url, 'prometheus')
-        boot.close()
-        board = boot.door().scores
+        runtime.close()
+        board = runtime.door().scores
         # Its own thread asks once, then not for an hour.
         wait(lambda: (groups := board.look(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
         found = cost({'refresh': board.refresh}, rounds, clock=time.process_time)['refresh']
-        boot.close()
+        runtime.close()
     return found
 
 
@@ -264,11 +264,11 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
         more = itertools.cycle((1, -1))
         seconds = cost(runs, rounds, before={
-            REFRESHED: boot.door().scores._show,
+            REFRESHED: runtime.door().scores._show,
             CHANGED: lambda: grow(states, next(more))})
         refresh = refresh_cost(states, min(rounds, 5))
-        faults = dict(boot.door().faults.counts)
-        boot.close()
+        faults = dict(runtime.door().faults.counts)
+        runtime.close()
     if faults:
         raise SystemExit(f'Errors of ours were swallowed, which is fast: {faults}')
     result: dict[str, Any] = {

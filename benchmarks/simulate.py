@@ -30,15 +30,15 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova import policy
-from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer.backtest import backtest_run
+from kronos_nova.rebalancer.backtest import history
+from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
 from kronos_nova.rebalancer.strategies import repair
 from kronos_nova.rebalancer.strategies import spread
-from kronos_nova.rebalancer.timetravel import journey
-from kronos_nova.rebalancer.timetravel import past
-from kronos_nova.rebalancer.timetravel import recorded
-from kronos_nova.rebalancer.timetravel import review
 from kronos_nova.sources import ranges
 
 CORES = 64.0
@@ -108,14 +108,14 @@ def main() -> None:
     trace = made(options.hosts, options.instances, window, options.budget)
     chosen = policies(options.budget)
     seconds = {}
-    known, seconds['past'] = timed(lambda: past.build(trace, [chosen], [model.UNASSIGNED]))
-    candidate = journey.Candidate('candidate', cycle.Settings(
+    known, seconds['past'] = timed(lambda: history.build(trace, [chosen], [model.UNASSIGNED]))
+    candidate = backtest_run.Candidate('candidate', planning_pipeline.Settings(
         chosen, model.Options(dry_run=False),
         [evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack()], deadline=math.inf),
         (model.UNASSIGNED,))
-    _was, seconds['history'] = timed(lambda: journey.as_it_was(known, lambda k: None))
-    found, seconds['candidate'] = timed(lambda: journey.travel(
-        known, candidate, journey.Assumptions(), lambda k: None))
+    _was, seconds['history'] = timed(lambda: backtest_run.as_it_was(known, lambda k: None))
+    found, seconds['candidate'] = timed(lambda: backtest_run.travel(
+        known, candidate, backtest_run.Assumptions(), lambda k: None))
     row, seconds['review'] = timed(lambda: review.review(
         known, found, review.Question((model.UNASSIGNED,))))
     result = {

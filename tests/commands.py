@@ -40,8 +40,8 @@ LOADED = (
     'keystoneauth1.loading', 'openstack', 'oslo_db.sqlalchemy.engines', 'oslo_messaging',
     'oslo_messaging._drivers.impl_rabbit', 'oslo_upgradecheck.upgradecheck', 'prettytable',
     'pymysql', 'requests',
-    'kronos_nova.cli.app', 'kronos_nova.cmd._wiring', 'kronos_nova.cmd.test_config',
-    'kronos_nova.rebalancer.collector', 'kronos_nova.rebalancer.engine',
+    'kronos_nova.cli.app', 'kronos_nova.wiring.daemons', 'kronos_nova.cmd.test_config',
+    'kronos_nova.rebalancer.clients.collector', 'kronos_nova.rebalancer.engine.engine',
     'kronos_nova.rebalancer.executors.worker', 'kronos_nova.rebalancer.store.schema')
 
 
@@ -99,9 +99,9 @@ def _server() -> _Server:
 
 def _serve() -> dict[str, Any]:
     """Answer requests; in a child, returns the one that it is for."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    _tool.native_threads()
+    tools.native_threads()
     for name in LOADED:
         importlib.import_module(name)
     _know_what_is_installed()

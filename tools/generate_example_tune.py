@@ -35,8 +35,8 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer.timetravel import recorded
-from kronos_nova.rebalancer.timetravel import trace
+from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import trace
 from kronos_nova.sources import ranges
 
 EXAMPLE = Path(__file__).resolve().parents[1] / 'doc/examples/tune'

@@ -27,7 +27,7 @@ import uuid
 import sqlalchemy as sa
 
 from kronos_nova import model
-from kronos_nova.rebalancer import messages
+from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import tables

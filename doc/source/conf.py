@@ -15,11 +15,11 @@
 from pathlib import Path
 import sys
 
-from kronos_nova.cmd import _tool
+from kronos_nova.wiring import tools
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / 'ext'))
 # Who lists options loads oslo.service.
-_tool.native_threads()
+tools.native_threads()
 
 project = 'kronos-nova'
 copyright = 'OpenStack contributors'

@@ -22,10 +22,10 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import asking
-from kronos_nova.rebalancer import wanted
+from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.operations import submit
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Asked:
 
     plan_id: str
     moves: Sequence[str]
-    said: decisions.Said
+    said: plan_approvals.Said
     carry_out: bool
     partly: bool
 
@@ -59,25 +59,25 @@ class Found:
     plan_id: str = ''
 
 
-def back(row: Any) -> wanted.Wish | None:
+def back(row: Any) -> requested_moves.Wish | None:
     """To where a completed move came from."""
-    return (wanted.Wish(row.task.instance_uuid, row.task.to_host, (row.task.from_host,))
+    return (requested_moves.Wish(row.task.instance_uuid, row.task.to_host, (row.task.from_host,))
             if row.task.state is TaskState.COMPLETED else None)
 
 
-def once_more(row: Any) -> wanted.Wish | None:
+def once_more(row: Any) -> requested_moves.Wish | None:
     """Where a move that failed or was cancelled was to go; what was tried comes last."""
     task = row.task
     if task.state not in (TaskState.FAILED, TaskState.CANCELLED):
         return None
     tried = [attempt.to_host for attempt in row.attempts]
     hosts = dict.fromkeys((task.to_host, *task.alternates, *tried))
-    return wanted.Wish(task.instance_uuid, task.from_host,
+    return requested_moves.Wish(task.instance_uuid, task.from_host,
                        tuple(sorted(hosts, key=lambda host: host in tried)))
 
 
 def ask(prog: str, files: Sequence[str], asked: Asked,
-        wish: Callable[[Any], wanted.Wish | None], verb: str) -> Found:
+        wish: Callable[[Any], requested_moves.Wish | None], verb: str) -> Found:
     """:param wish: of a task's row; None where there is nothing to ask for.
     :param verb: what is kept of it with the plan.
     :raises KronosException: something cannot be read, or nothing can be asked for.
@@ -105,7 +105,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
         raise _wrong(prog, asked.plan_id, f'scope {scope} is not planned any more',
                      'Only what [engine] aggregates and include_unassigned_hosts name is.')
     request = _cloud.request(conf, policy_set, seen, cluster)
-    answer = wanted.plan(request, wishes)
+    answer = requested_moves.plan(request, wishes)
     if answer.plan.reason is not None:
         raise _wrong(prog, scope, answer.plan.reason, 'Ask again when that is over.')
     stop = not asked.carry_out or not answer.plan.moves or (answer.refused and not asked.partly)
@@ -116,7 +116,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
 
 
 def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
-            wish: Callable[[Any], wanted.Wish | None]) -> list[wanted.Wish]:
+            wish: Callable[[Any], requested_moves.Wish | None]) -> list[requested_moves.Wish]:
     known = {row.task.instance_uuid: row for row in rows}
     for uuid in asked.moves:
         if uuid not in known:
@@ -136,7 +136,7 @@ def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
 
 
 def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster,
-                 mark: Any, said: decisions.Said, verb: str) -> list[model.Task]:
+                 mark: Any, said: plan_approvals.Said, verb: str) -> list[model.Task]:
     """For executors to begin.
 
     :param mark: what the store had before anything else was read.
@@ -145,12 +145,12 @@ def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cl
     """
     store = api.Store(conf)
     try:
-        return asking.keep(conf, policy_set, store, plan, cluster, mark, said, verb)
+        return submit.keep(conf, policy_set, store, plan, cluster, mark, said, verb)
     finally:
         store.close()
 
 
-def _found(answer: wanted.Answer, wishes: Sequence[wanted.Wish], cluster: model.Cluster,
+def _found(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish], cluster: model.Cluster,
            tasks_: Sequence[model.Task]) -> Found:
     moves = {m.instance_uuid: m for m in answer.plan.moves}
     of = {t.instance_uuid: t for t in tasks_}

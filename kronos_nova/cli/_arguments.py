@@ -22,17 +22,17 @@ from typing import Any
 from oslo_config import cfg
 
 from kronos_nova import exception
-from kronos_nova.cli import moments
 from kronos_nova.conf import engine
 from kronos_nova.constraints import disks
+from kronos_nova.rebalancer.backtest import backtest_run
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import power
+from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.store import rows as store_rows
-from kronos_nova.rebalancer.timetravel import carrying
-from kronos_nova.rebalancer.timetravel import journey
-from kronos_nova.rebalancer.timetravel import past as pasts
-from kronos_nova.rebalancer.timetravel import power
-from kronos_nova.rebalancer.timetravel import recorded
-from kronos_nova.rebalancer.timetravel import review
 from kronos_nova.sources import ranges
+from kronos_nova.wiring import times
 
 #: A week of minutes is 10,080.
 MAX_TIMES = 50_000
@@ -40,9 +40,9 @@ STEP = '5m'
 
 
 def assumed(args: argparse.Namespace,
-            conf: cfg.ConfigOpts) -> tuple[review.Question, journey.Assumptions]:
+            conf: cfg.ConfigOpts) -> tuple[review.Question, backtest_run.Assumptions]:
     """What is reported, less what depends on the cloud, and how moves go."""
-    limits = carrying.Limits(
+    limits = simulated_executor.Limits(
         per_scope=conf.executor.max_concurrent_migrations,
         per_source=conf.executor.max_concurrent_per_source,
         per_destination=conf.executor.max_concurrent_per_destination,
@@ -50,14 +50,14 @@ def assumed(args: argparse.Namespace,
         bandwidth=number('--bandwidth', args.bandwidth, 1e-3, 1e6),
         copies_disk=disks.local(engine.options(conf)), begin_within=store_rows.BEGIN_WITHIN)
     lag = (float(conf.engine.settle_seconds) if args.lag is None
-           else parsed('--lag', moments.seconds, args.lag))
-    assumptions = journey.Assumptions(
+           else parsed('--lag', times.seconds, args.lag))
+    assumptions = backtest_run.Assumptions(
         interval=conf.engine.evaluation_interval, cooldown=conf.engine.cooldown,
         instance_cooldown=conf.engine.instance_cooldown, stagger=conf.executor.stagger_seconds,
         lag=lag, limits=limits)
     question = review.Question(
         scopes=(), ceiling=number('--ceiling', args.ceiling, 0.0, 1.0),
-        return_seconds=parsed('--return-within', moments.seconds, args.return_within),
+        return_seconds=parsed('--return-within', times.seconds, args.return_within),
         curve=parsed('--power', lambda text: power.parse(text, args.empty_hosts == 'off'),
                       args.power), limits=limits)
     return question, assumptions
@@ -68,9 +68,9 @@ def window(args: argparse.Namespace) -> ranges.Window:
     if args.start is None:
         raise wrong('--from', 'there is no first time', 'Write for example --from -2d')
     now = math.floor(time.time())
-    start = math.floor(parsed('--from', lambda text: moments.moment(text, now), args.start))
-    end = parsed('--to', lambda text: moments.moment(text, now), args.end)
-    step = parsed('--step', moments.seconds, args.step or STEP)
+    start = math.floor(parsed('--from', lambda text: times.moment(text, now), args.start))
+    end = parsed('--to', lambda text: times.moment(text, now), args.end)
+    step = parsed('--step', times.seconds, args.step or STEP)
     if step < 1 or step != int(step):
         raise wrong('--step', f'{step:g} s is no whole number of seconds above 0',
                     'Write for example 5m')
@@ -82,8 +82,8 @@ def window(args: argparse.Namespace) -> ranges.Window:
 def checked(start: float, end: float, step: float) -> ranges.Window:
     """The window, if there is one."""
     if end <= start:
-        raise wrong('--to', f'{moments.shown(end)} is not after --from '
-                            f'({moments.shown(start)})', 'Give a later time')
+        raise wrong('--to', f'{times.shown(end)} is not after --from '
+                            f'({times.shown(start)})', 'Give a later time')
     count = int((end - start) / step + 1e-6) + 1
     if count < 2:
         raise wrong('--step', 'it is longer than the time from --from to --to',
@@ -99,11 +99,11 @@ def cut(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace:
     whole = trace.window
     start, end, every = whole.start, whole.end, 1
     if args.start is not None:
-        start = parsed('--from', lambda text: moments.moment(text, whole.end), args.start)
+        start = parsed('--from', lambda text: times.moment(text, whole.end), args.start)
     if args.end is not None:
-        end = parsed('--to', lambda text: moments.moment(text, whole.end), args.end)
+        end = parsed('--to', lambda text: times.moment(text, whole.end), args.end)
     if args.step is not None:
-        step = parsed('--step', moments.seconds, args.step)
+        step = parsed('--step', times.seconds, args.step)
         every = round(step / whole.step)
         if every < 1 or abs(every * whole.step - step) > 1e-6 * whole.step:
             raise wrong('--step', f'{step:g} s is no multiple of the trace\'s '
@@ -114,7 +114,7 @@ def cut(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace:
     last = min(whole.count - 1, math.floor((end - whole.start) / whole.step + 1e-6))
     if last - first < every:
         raise wrong('--from', f'the trace has fewer than two times there; it is from '
-                              f'{moments.shown(whole.start)} to {moments.shown(whole.end)}',
+                              f'{times.shown(whole.start)} to {times.shown(whole.end)}',
                     'Ask for a time within it')
     part = slice(first, last + 1, every)
     found = checked(whole.at(first), whole.at(last), whole.step * every)

@@ -29,23 +29,23 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.cli import _stores
-from kronos_nova.cmd import _tool
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import looking
-from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot as snapshot_source
+from kronos_nova.wiring import tools
 
 #: Seconds after which a command says that it still reads.
 NOTICE_AFTER = 3.0
 
-Seen = looking.Seen
-request = looking.request
+Seen = cloud_state.Seen
+request = cloud_state.request
 
 
 def configuration(prog: str, files: Sequence[str], what: str, *,
@@ -57,10 +57,10 @@ def configuration(prog: str, files: Sequence[str], what: str, *,
     :raises ConfigError: one of them cannot be used.
     """
     if live:
-        _tool.native_threads()  # before the log is set up, as it tells of itself
+        tools.native_threads()  # before the log is set up, as it tells of itself
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    _tool.configure(conf, prog, [part for path in files for part in ('--config-file', path)], [],
+    tools.configure(conf, prog, [part for path in files for part in ('--config-file', path)], [],
                     what)
     return conf, policy_files.load(conf.engine.policies_file)
 
@@ -70,7 +70,7 @@ def new_wish(seen: Seen, plan: model.Plan) -> str | None:
     if seen.sustain <= 0 or plan.scope in seen.wished or not any(
             m.phase in metrics.IMBALANCE for m in plan.moves):
         return None
-    return looking.lasting(seen.sustain)
+    return cloud_state.lasting(seen.sustain)
 
 
 def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
@@ -153,11 +153,11 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     :param before: reads of the database, before Nova is read.
     :param also: reads more of the database, of these scopes.
     """
-    from kronos_nova.cmd import _wiring
+    from kronos_nova.wiring import daemons
 
-    configured.scopes(conf, policy_set)
+    planning_settings.scopes(conf, policy_set)
     store = _stores.open_store(conf, reads_only=not writes)
-    collector, source = _wiring.collector(conf), _wiring.source(conf)
+    collector, source = daemons.collector(conf), daemons.source(conf)
     notice = threading.Timer(NOTICE_AFTER, sys.stderr.write, [
         'Still reading Nova, Placement and metrics; a server that does not answer is asked again '
         'for a while.\n'])
@@ -165,7 +165,7 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     notice.start()
     try:
         before(store)
-        return looking.look(conf, policy_set, store, collector, source, undecided=undecided,
+        return cloud_state.look(conf, policy_set, store, collector, source, undecided=undecided,
                             also=also)
     finally:
         notice.cancel()
@@ -176,9 +176,9 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
 def samples(conf: cfg.ConfigOpts,
             policy_set: policy.PolicySet) -> dict[str, model.PolicySamples]:
     """What the source says now, by policy."""
-    from kronos_nova.cmd import _wiring
+    from kronos_nova.wiring import daemons
 
-    source = _wiring.source(conf)
+    source = daemons.source(conf)
     try:
         return {p.name: source.fetch(p) for p in policy_set.enabled}
     finally:

@@ -82,21 +82,21 @@ class Command(command.Command):
 
     def _check(self, action: argparse.Action, given: object) -> None:
         """Neither databases nor Nova take what is no Unicode; a file's name may be."""
-        from kronos_nova.cmd import _tool
+        from kronos_nova.wiring import tools
 
         for text in _texts(given):
             if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
-                _tool.fail(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
+                tools.fail(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
 
     def guarded(self, act: Callable[[], Any]) -> None:
         """:raises SystemExit: it failed, and standard error has one line of why."""
-        from kronos_nova.cmd import _tool
+        from kronos_nova.wiring import tools
 
         def run() -> int:
             act()
             return 0
 
-        status = _tool.guarded(self.prog, run)
+        status = tools.guarded(self.prog, run)
         if sys.stderr is not None:  # it may be closed
             sys.stderr.flush()
         if status:
@@ -130,9 +130,9 @@ class Table(Command, lister.Lister):
 
 def shown(row: Iterable[object]) -> Row:
     """Cells of text, of what may hold anything."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    return tuple(map(_tool.shown, row))
+    return tuple(map(tools.shown, row))
 
 
 def cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:

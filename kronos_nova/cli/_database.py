@@ -105,12 +105,12 @@ def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any
     """Configuration and database."""
     from oslo_config import cfg
 
-    from kronos_nova.cmd import _tool
     from kronos_nova.conf import opts
+    from kronos_nova.wiring import tools
 
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    _tool.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
+    tools.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
                     'Stop and go on.', strict=False)
     # Its packages say in the log what they load.
     from kronos_nova.cli import _stores
@@ -129,9 +129,9 @@ def plain(text: str) -> str:
 
 def who() -> str:
     """Who gives a command, for what is kept of it."""
-    from kronos_nova.rebalancer.store import owners
+    from kronos_nova.rebalancer.store import process_identity
 
-    return owners.name_operator()
+    return process_identity.name_operator()
 
 
 def check_scope(conf: Any, store: Any, scope: str) -> None:

@@ -22,11 +22,11 @@ from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import disks
-from kronos_nova.rebalancer import costs
-from kronos_nova.rebalancer import draining
-from kronos_nova.rebalancer import planner
-from kronos_nova.rebalancer import tasks
-from kronos_nova.rebalancer.timetravel import carrying
+from kronos_nova.rebalancer.backtest import simulated_executor
+from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import tasks
+from kronos_nova.rebalancer.simulation import migration_costs
 
 PROG = 'kronos drain check'
 #: From here on it is said that an instance may not converge.
@@ -39,7 +39,7 @@ class Answer:
     ``bandwidth`` is the usual MiB/s; None where none is known. ``risky``: who may not converge,
     with the chance, by instance. ``coming``: so many are not there yet, and may land there."""
 
-    check: draining.Check
+    check: drains.Check
     here: int
     coming: int = 0
     measured: int = 0
@@ -85,18 +85,18 @@ def answer(args: argparse.Namespace) -> Answer:
             problem=f'host {args.host} belongs to no scope that is planned',
             remedy='Name an aggregate of it, or set include_unassigned_hosts.')
     request = _cloud.request(conf, policy_set, seen, cluster)
-    check = draining.empty(request, args.host, model.DrainMode(args.mode) if args.mode else None,
+    check = drains.empty(request, args.host, model.DrainMode(args.mode) if args.mode else None,
                            overbooking=args.overbooking)
     check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
-    coming = len(draining.coming(cluster, args.host))
+    coming = len(drains.coming(cluster, args.host))
     return _estimated(conf, Answer(check, here, coming), request)
 
 
-def _waiting(check: draining.Check, cluster: model.Cluster, host: str,
-             plan: str | None) -> draining.Check:
+def _waiting(check: drains.Check, cluster: model.Cluster, host: str,
+             plan: str | None) -> drains.Check:
     """With the plan that waits for approval, unless engines have nothing to do there."""
-    if plan is None or draining.idle(cluster, host):
+    if plan is None or drains.idle(cluster, host):
         return check
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
@@ -104,10 +104,10 @@ def _waiting(check: draining.Check, cluster: model.Cluster, host: str,
 def _estimated(conf: Any, found: Answer, request: planner.Request) -> Answer:
     """With the time that it takes, by the cost model that the planner goes by."""
     copies = disks.local(engine_conf.options(conf))
-    model_ = costs.Costs(request.history.measured, copies)
+    model_ = migration_costs.Costs(request.history.measured, copies)
     if model_.rate is None:
         return found
-    rates = costs.dirty_rates(request.scores)
+    rates = migration_costs.dirty_rates(request.scores)
     expected = {}
     for move in found.check.plan.moves:
         instance = request.cluster.instances[move.instance_uuid]
@@ -134,7 +134,7 @@ def _seconds(conf: Any, plan: model.Plan, request: planner.Request,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=0,
         new_id=lambda: f'{next(numbers):06d}', options=request.options)
     limits = conf.executor
-    carrier = carrying.Carrier(carrying.Limits(
+    carrier = simulated_executor.Carrier(simulated_executor.Limits(
         per_scope=limits.max_concurrent_migrations, per_source=limits.max_concurrent_per_source,
         per_destination=limits.max_concurrent_per_destination,
         total=limits.max_concurrent_migrations_total, begin_within=float('inf'),

@@ -26,10 +26,10 @@ from kronos_nova.cli import _drain
 from kronos_nova.cli import _stores
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.clients import connection as connections
-from kronos_nova.rebalancer.clients import switching
 from kronos_nova.rebalancer.store import audits
-from kronos_nova.rebalancer.strategies import orders
+from kronos_nova.rebalancer.strategies import drain_requests
 
 START = 'kronos drain start'
 
@@ -67,14 +67,14 @@ def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Opt
     :raises ConfigError: something is in the way, or Nova refused.
     """
     try:
-        uuid, service = switching.look(connection, args.host)
+        uuid, service = compute_service.look(connection, args.host)
         if not service.enabled and service.disabled_reason == args.reason:
             return False
         if not args.force:
             _refuse(args, answer, service, options)
         record(audits.DRAIN_STARTED, args.reason)
         try:
-            switching.disable(connection, uuid, args.host, args.reason)
+            compute_service.disable(connection, uuid, args.host, args.reason)
         except api.ApiError as e:
             record('drain failed', str(e))
             raise
@@ -93,11 +93,11 @@ def _drained_by_engines(options: model.Options, reason: str) -> None:
         raise _wrong('[engine] evacuate_disabled_hosts', 'it is not set: engines leave disabled '
                                                          'hosts alone', 'Set it for them, too.')
     service = model.Service('', status='disabled', disabled_reason=reason)
-    if (why := orders.refusal(service, options)) is not None:
+    if (why := drain_requests.refusal(service, options)) is not None:
         raise exception.ConfigError(
             path='command line', field='--reason', problem=f'engines would not drain it: {why}',
             remedy='Give a reason that [engine] drain_reason_regex matches and that does not '
-                   f'begin with {orders.AUTOMATIC}')
+                   f'begin with {drain_requests.AUTOMATIC}')
 
 
 def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
@@ -110,7 +110,7 @@ def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Serv
     if not service.enabled:
         for_what = ('without a reason' if not service.disabled_reason else
                     f'for the reason {service.disabled_reason!r}')
-        drained = orders.refusal(service, options)
+        drained = drain_requests.refusal(service, options)
         raise exception.ConfigError(
             path='command line', field=args.host,
             problem=f'it is disabled already, {for_what} (Nova does not keep since when or by '

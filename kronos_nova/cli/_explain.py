@@ -18,7 +18,7 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova.cli import _cloud
-from kronos_nova.rebalancer import explaining
+from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import rows as store_rows
@@ -33,7 +33,7 @@ class Found:
 
     row: store_rows.TaskRow
     plan: store_rows.PlanRow
-    answer: explaining.Answer | None = None
+    answer: why_not.Answer | None = None
     elsewhere: str | None = None
 
 
@@ -80,5 +80,5 @@ def _today(conf: Any, policy_set: Any, found: Found) -> Found:
     cooling = {u: s for u, s in request.history.cooling.items() if u != task.instance_uuid}
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, cooling=cooling, scope_cooling=0.0))
-    return dataclasses.replace(found, answer=explaining.why_not(
+    return dataclasses.replace(found, answer=why_not.why_not(
         request, task.instance_uuid, task.to_host, task.phase))

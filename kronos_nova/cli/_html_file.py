@@ -20,7 +20,7 @@ import stat
 import tempfile
 
 from kronos_nova import exception
-from kronos_nova.rebalancer.pages import page
+from kronos_nova.rebalancer.report import page
 
 #: A report says what it is among its first bytes.
 _MARK = f'<meta name="generator" content="{page.GENERATOR} '.encode()

@@ -24,8 +24,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import version
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import policies as policies_check
+from kronos_nova.checks import base
+from kronos_nova.checks import policies as policies_check
 from kronos_nova.conf import policies as policy_files
 
 PROG = 'kronos policy lint'
@@ -74,16 +74,16 @@ class Server:
         """:raises KronosException: kronos.conf cannot be used."""
         from oslo_config import cfg
 
-        from kronos_nova.cmd import _tool
-        from kronos_nova.cmd import _wiring
         from kronos_nova.conf import opts
+        from kronos_nova.wiring import daemons
+        from kronos_nova.wiring import tools
 
         conf = cfg.ConfigOpts()
         opts.register(conf)
-        _tool.configure(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
+        tools.configure(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
                         [], 'Checks policy files.')
         # The default URL is nobody's choice: without a file no server is asked.
-        return _wiring.source(conf) if conf.config_file else None
+        return daemons.source(conf) if conf.config_file else None
 
     def close(self) -> None:
         if self._source is not None:

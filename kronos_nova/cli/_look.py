@@ -18,7 +18,7 @@ import dataclasses
 from typing import Any
 
 from kronos_nova.cli import _cloud
-from kronos_nova.rebalancer import portraits
+from kronos_nova.rebalancer.operations import views
 
 #: So many tasks of an instance are shown, the newest.
 TASKS = 20
@@ -28,7 +28,7 @@ TASKS = 20
 class Seen:
     """An instance; ``tasks`` are the rows of its newest, ``now`` when it was read."""
 
-    portrait: portraits.InstancePortrait
+    portrait: views.InstancePortrait
     scope: str
     now: float
     tasks: Sequence[Any] = ()
@@ -40,7 +40,7 @@ class ScopeHosts:
     ignores."""
 
     scope: str
-    hosts: Sequence[portraits.HostPortrait]
+    hosts: Sequence[views.HostPortrait]
     untrusted: tuple[str, ...] = ()
 
 
@@ -55,7 +55,7 @@ def hosts(args: argparse.Namespace) -> list[ScopeHosts]:
             else _cloud.live(conf, policy_set))
     clusters = _cloud.wanted(seen, args.scope)
     requests = [_cloud.request(conf, policy_set, seen, cluster) for cluster in clusters]
-    return [ScopeHosts(asked.cluster.scope, portraits.hosts(asked), asked.scores.untrusted)
+    return [ScopeHosts(asked.cluster.scope, views.hosts(asked), asked.scores.untrusted)
             for asked in requests]
 
 
@@ -76,4 +76,4 @@ def instance(args: argparse.Namespace) -> Seen:
                             'no host has such an instance')
     cluster = _cloud.of_instance(seen, found)
     request = _cloud.request(conf, policy_set, seen, cluster)
-    return Seen(portraits.instance(request, args.instance), cluster.scope, seen.now, tasks)
+    return Seen(views.instance(request, args.instance), cluster.scope, seen.now, tasks)

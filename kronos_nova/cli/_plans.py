@@ -21,44 +21,44 @@ from kronos_nova import model
 
 
 def policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
     if nested:
-        return [{'name': _tool.shown(p.name), 'imbalance_measured': p.measured,
+        return [{'name': tools.shown(p.name), 'imbalance_measured': p.measured,
                  'imbalance_before': p.imbalance_before,
                  'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
                  'skipped': p.skipped, 'reason': _text(p.reason), 'age_seconds': p.age}
                 for p in reports]
     return '\n'.join(
-        f'{_tool.shown(p.name)}: ' + (
+        f'{tools.shown(p.name)}: ' + (
             _text(p.reason) or 'skipped' if p.skipped else
-            f'{_tool.shown(p.measured)} to {_tool.shown(p.imbalance_after)} '
+            f'{tools.shown(p.measured)} to {tools.shown(p.imbalance_after)} '
             f'(threshold {p.threshold:.4f})')
         + _age(p) for p in reports)
 
 
 def measured(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     """Show each policy's measured imbalance and, apart from it, the planned one."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
     if nested:
         return policies(reports, nested)
     return '\n'.join(
-        f'{_tool.shown(p.name)}: ' + (
+        f'{tools.shown(p.name)}: ' + (
             _text(p.reason) or 'skipped' if p.skipped else
-            f'measured {_tool.shown(p.measured)} (threshold {p.threshold:.4f})'
+            f'measured {tools.shown(p.measured)} (threshold {p.threshold:.4f})'
             + ('' if p.imbalance_after == p.measured else
-               f', planned {_tool.shown(p.imbalance_after)}'))
+               f', planned {tools.shown(p.imbalance_after)}'))
         + _age(p) for p in reports)
 
 
 def effects(move: model.Move) -> dict[str, Any]:
     """Return what a move does to its hosts, as :mod:`move_effects` reads it."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    return {'from_host': _tool.shown(move.from_host), 'to_host': _tool.shown(move.to_host),
+    return {'from_host': tools.shown(move.from_host), 'to_host': tools.shown(move.to_host),
             'gain': move.gain,
-            'changes': [{**dataclasses.asdict(change), 'policy': _tool.shown(change.policy)}
+            'changes': [{**dataclasses.asdict(change), 'policy': tools.shown(change.policy)}
                         for change in move.changes]}
 
 
@@ -67,15 +67,15 @@ def _age(report: model.PolicyReport) -> str:
 
 
 def _text(said: str | None) -> str | None:
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    return None if said is None else _tool.shown(said)
+    return None if said is None else tools.shown(said)
 
 
 def texts(said: Sequence[str], nested: bool) -> Any:
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    shown = [_tool.shown(text) for text in said]
+    shown = [tools.shown(text) for text in said]
     return shown if nested else '\n'.join(shown)
 
 

@@ -19,14 +19,14 @@ import dataclasses
 
 from oslo_config import cfg
 
+from kronos_nova import checks
 from kronos_nova import exception
 from kronos_nova import policy as policies
-from kronos_nova.cmd import _tool
-from kronos_nova.cmd import checks
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import details
+from kronos_nova.checks import base
+from kronos_nova.checks import details
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.wiring import tools
 
 PROG = 'kronos policy test'
 #: What has to be there first; only what is wrong with it is told.
@@ -35,12 +35,12 @@ NEEDED = ('source', 'keystone', 'nova')
 
 def test(args: argparse.Namespace) -> list[details.Detail]:
     """:raises KronosException: the configuration or the policy file cannot be used."""
-    _tool.native_threads()  # before the log is set up, as it tells of itself
+    tools.native_threads()  # before the log is set up, as it tells of itself
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    _tool.configure(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
+    tools.configure(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
                     [], 'Tests policies.')
-    _tool.quiet(conf)
+    tools.quiet(conf)
     path = args.file or conf.engine.policies_file
     policy_set = policy_files.load(path)
     chosen = _chosen(policy_set, args.policy, path)
@@ -61,7 +61,7 @@ def _chosen(policy_set: policies.PolicySet, names: list[str],
     for name in names:
         if name not in known:
             raise exception.ConfigError(
-                path=path, field='--policy', problem=f'there is no policy {_tool.shown(name)!r}',
+                path=path, field='--policy', problem=f'there is no policy {tools.shown(name)!r}',
                 remedy=f'There are: {", ".join(known)}.')
     # A disabled policy is tested before it is enabled.
     return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)

@@ -26,18 +26,18 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import version
 from kronos_nova.cli import _cloud
-from kronos_nova.cli import moments
-from kronos_nova.cmd import _tool
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
-from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer.pages import found
-from kronos_nova.rebalancer.pages import page
-from kronos_nova.rebalancer.pages import stored
-from kronos_nova.rebalancer.pages import values
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.report import page
+from kronos_nova.rebalancer.report import planned_section
+from kronos_nova.rebalancer.report import stored_section
+from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 PROG = 'kronos report'
 #: So many plans of a scope are its imbalance over time.
@@ -51,11 +51,11 @@ def text(args: argparse.Namespace) -> str:
     :raises KronosException: something cannot be read, or is not there.
     """
     if not args.snapshot:
-        _tool.native_threads()  # before the log is set up, as it tells of itself
+        tools.native_threads()  # before the log is set up, as it tells of itself
     conf = cfg.ConfigOpts()
     opts.register(conf)
     files = [part for path in args.config_file for part in ('--config-file', path)]
-    _tool.configure(conf, PROG, files, [], 'Writes a report.')
+    tools.configure(conf, PROG, files, [], 'Writes a report.')
     if args.plan:
         source, at, sections = _of_plan(conf, args)
     else:
@@ -81,9 +81,9 @@ def _of_plan(conf: cfg.ConfigOpts,
         if row.plan_id not in {p.plan_id for p in plans}:
             plans = [*plans, row]
         realised = _realised(store, plans)
-        section = stored.section(
+        section = stored_section.section(
             row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
-            past=stored.points(plans, realised, row.plan_id, _dropped(store, plans)),
+            past=stored_section.points(plans, realised, row.plan_id, _dropped(store, plans)),
             now=time.time(), stagger=conf.executor.stagger_seconds,
             decisions=[_said(decision) for decision in store.decisions(row.plan_id)])
     finally:
@@ -94,7 +94,7 @@ def _of_plan(conf: cfg.ConfigOpts,
 def _of_cloud(conf: cfg.ConfigOpts,
               args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
     policy_set = policy_files.load(conf.engine.policies_file)
-    settings = configured.settings(conf, policy_set)
+    settings = planning_settings.settings(conf, policy_set)
     past: dict[str, tuple[values.Point, ...]] = {}
     waiting: dict[str, dict[str, str]] = {}
     waiting_sections: dict[str, list[values.Section]] = {}
@@ -102,7 +102,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
     def also(store: Any, scopes: Sequence[str]) -> None:
         for scope in scopes:
             plans = store.plans(PLANS, scope)
-            past[scope] = stored.points(plans, _realised(store, plans),
+            past[scope] = stored_section.points(plans, _realised(store, plans),
                                         dropped=_dropped(store, plans))
             waiting[scope], waiting_sections[scope] = _read_waiting(conf, store, scope)
 
@@ -134,7 +134,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
         except exception.PlanRefused as e:
             sections.append(values.Section(scope, seen.now, failed=str(e)))
             continue
-        sections.append(found.section(
+        sections.append(planned_section.section(
             outcome, policy_set, stagger=conf.executor.stagger_seconds, planned=planned,
             warnings=seen.warnings, past=past.get(scope, ()),
             no_points=ONE_TIME if args.snapshot else '', waiting=waiting.get(scope, {})))
@@ -152,15 +152,15 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
             continue
         found.update({t.task.instance_uuid: waits.plan_id for t in tasks
                       if t.task.state is model.TaskState.PENDING})
-        sections.append(stored.section(row, tasks, realised=None, past=(), now=time.time(),
+        sections.append(stored_section.section(row, tasks, realised=None, past=(), now=time.time(),
                                        stagger=conf.executor.stagger_seconds))
     return found, sections
 
 
-def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -> cycle.Outcome:
-    def run(history: model.History) -> cycle.Outcome:
-        return cycle.run(cluster, seen.samples, history, settings, now=seen.now,
-                         clock=time.monotonic, busy=cycle.busy(cluster.flights, cluster))
+def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
+    def run(history: model.History) -> planning_pipeline.Outcome:
+        return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
+                         clock=time.monotonic, busy=planning_pipeline.busy(cluster.flights, cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)
@@ -169,7 +169,7 @@ def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: cycle.Settings) -
 
 
 def _said(decision: Any) -> str:
-    return (f'{moments.shown(decision.decided_at)}: {decision.tasks} {decision.verb} by '
+    return (f'{times.shown(decision.decided_at)}: {decision.tasks} {decision.verb} by '
             f'{decision.decided_by}' + (f': {decision.reason}' if decision.reason else ''))
 
 
@@ -181,7 +181,7 @@ def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
 
 
 def _dropped(store: Any, plans: Sequence[Any]) -> frozenset[str]:
-    return stored.dropped(store.tasks_of([row.plan_id for row in plans if row.plan.moves]))
+    return stored_section.dropped(store.tasks_of([row.plan_id for row in plans if row.plan.moves]))
 
 
 def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:

@@ -30,22 +30,22 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.cli import _arguments as arguments
 from kronos_nova.cli import progress as bars
-from kronos_nova.cmd import _entry
-from kronos_nova.cmd import _tool
-from kronos_nova.cmd import _wiring
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
-from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.backtest import backtest_run
+from kronos_nova.rebalancer.backtest import compare
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import record_trace
+from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.backtest import trace as traces
+from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.snapshots import reader
-from kronos_nova.rebalancer.timetravel import compare
-from kronos_nova.rebalancer.timetravel import gather
-from kronos_nova.rebalancer.timetravel import journey
-from kronos_nova.rebalancer.timetravel import past as pasts
-from kronos_nova.rebalancer.timetravel import recorded
-from kronos_nova.rebalancer.timetravel import review
-from kronos_nova.rebalancer.timetravel import trace as traces
+from kronos_nova.rebalancer.snapshots import replay
+from kronos_nova.wiring import daemons
+from kronos_nova.wiring import extras
+from kronos_nova.wiring import tools
 
 PROG = 'kronos simulate'
 DESCRIPTION = 'Runs the planner over past load.'
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     finally:
         bar.clear()
     for text in past.warnings:
-        sys.stderr.write(f'{PROG}: {_tool.shown(text)}\n')
+        sys.stderr.write(f'{PROG}: {tools.shown(text)}\n')
     if args.report:
         _write(args.report, json.dumps(compare.document(past, reviews, asked, assumptions),
                                        indent=1, allow_nan=False) + '\n')
@@ -99,7 +99,7 @@ def configure(args: argparse.Namespace) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     files = [part for path in args.config_file for part in ('--config-file', path)]
-    _tool.configure(conf, PROG, files, [], DESCRIPTION)
+    tools.configure(conf, PROG, files, [], DESCRIPTION)
     return conf
 
 
@@ -128,7 +128,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
                                       'Leave one of them out')
         return arguments.cut(args, traces.read(args.trace))
     window = arguments.window(args)
-    source = _wiring.source(conf)
+    source = daemons.source(conf)
     try:
         health, text = source.health()
         if health is model.Health.UNREACHABLE:
@@ -136,7 +136,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
                                          remedy='Correct it, or simulate a --trace.')
         cluster, scopes, told = _cloud(args, conf, sets)
         bar.show('reading the load', 0.0)
-        found = gather.gather(source, sets, window, cluster, scopes,
+        found = record_trace.gather(source, sets, window, cluster, scopes,
                               lambda part: bar.show('reading the load', part))
     finally:
         source.close()
@@ -152,13 +152,13 @@ def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.P
     if args.snapshot is not None:
         found = reader.read(args.snapshot)
         return found.cluster, found.scopes, ()
-    cluster = _wiring.collector(conf).collect(time.time())
+    cluster = daemons.collector(conf).collect(time.time())
     return cluster, tuple(dict.fromkeys(
-        s for policy_set in sets for s in configured.scopes(conf, policy_set))), ()
+        s for policy_set in sets for s in planning_settings.scopes(conf, policy_set))), ()
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
-                trace: recorded.Trace, live: bool) -> list[journey.Candidate]:
+                trace: recorded.Trace, live: bool) -> list[backtest_run.Candidate]:
     traits = any(h.traits for h in trace.cluster.hosts.values())
     if conf.engine.require_cpu_compatibility and not traits:
         raise exception.ConfigError(
@@ -170,7 +170,7 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
         scopes=trace.scopes, recorded_at=trace.cluster.taken_at, traits_known=traits)
     out = []
     for name, policy_set in sets.items():
-        scopes = (configured.scopes(conf, policy_set) if live
+        scopes = (planning_settings.scopes(conf, policy_set) if live
                   else replay.scopes(conf, policy_set, taken))
         missing = [s for s in scopes
                    if s != model.UNASSIGNED and s not in trace.cluster.aggregates]
@@ -180,30 +180,30 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
                 problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
         # An engine plans the hosts there are; an empty pool is no news.
         scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
-        settings = dataclasses.replace(configured.settings(conf, policy_set), deadline=math.inf)
-        out.append(journey.Candidate(name, settings, tuple(scopes)))
+        settings = dataclasses.replace(planning_settings.settings(conf, policy_set), deadline=math.inf)
+        out.append(backtest_run.Candidate(name, settings, tuple(scopes)))
     return out
 
 
 # Running and writing.
 
-def _journeys(past: pasts.Past, candidates: list[journey.Candidate],
-              assumptions: journey.Assumptions, bar: bars.Progress) -> list[journey.Journey]:
+def _journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
+              assumptions: backtest_run.Assumptions, bar: bars.Progress) -> list[backtest_run.Journey]:
     def shown(name: str) -> Callable[[int], None]:
         return lambda k: bar.show(name, (k + 1) / past.window.count)
 
-    found = [journey.as_it_was(past, shown('history'))]
+    found = [backtest_run.as_it_was(past, shown('history'))]
     if found[0].moved:
-        found.append(journey.unmoved(past, shown('nothing')))
-    return found + [journey.travel(past, c, assumptions, shown(c.name)) for c in candidates]
+        found.append(backtest_run.unmoved(past, shown('nothing')))
+    return found + [backtest_run.travel(past, c, assumptions, shown(c.name)) for c in candidates]
 
 
 def _plotter(path: str | None) -> Callable[..., None] | None:
     """What draws, before hours are spent on what cannot be drawn."""
     if path is None:
         return None
-    with _entry.needs_extra('kronos simulate --plot', 'plot'):
-        from kronos_nova.rebalancer.timetravel import plot
+    with extras.needs_extra('kronos simulate --plot', 'plot'):
+        from kronos_nova.rebalancer.backtest import plot
     if path.rpartition('.')[2].lower() not in plot.FORMATS:
         raise arguments.wrong('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
                               'Name such a file')

@@ -51,11 +51,11 @@ def open_store(conf: Any, *, reads_only: bool) -> Any:
 
 def _note_missing(conf: Any, path: str) -> None:
     """Say that an empty table comes from a database that is not there."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
     if not conf.config_file and not conf.config_dir:
         sys.stderr.write('No configuration file was found: name one by --config-file, or write '
                          '/etc/kronos/kronos.conf.\n')
-    sys.stderr.write(_tool.shown(
+    sys.stderr.write(tools.shown(
         f'The database file {path} does not exist, and is shown as an empty database. The first '
         'daemon makes it; if one runs, correct [database] connection.') + '\n')

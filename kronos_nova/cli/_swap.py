@@ -20,8 +20,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.cli import _again
 from kronos_nova.cli import _cloud
-from kronos_nova.rebalancer import swapping
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.operations import swap_requests
+from kronos_nova.rebalancer.store import plan_approvals
 
 #: What is kept with the plan.
 VERB = 'swapped'
@@ -33,7 +33,7 @@ class Asked:
 
     uuids: tuple[str, str]
     parking: str | None
-    said: decisions.Said
+    said: plan_approvals.Said
     carry_out: bool
 
 
@@ -55,7 +55,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
                        before=lambda store: marks.append(store.seen()))
     instances = [_instance(seen, uuid) for uuid in asked.uuids]
     cluster = _cloud.of_instance(seen, instances[0])
-    answer = swapping.plan(_cloud.request(conf, policy_set, seen, cluster), asked.uuids,
+    answer = swap_requests.plan(_cloud.request(conf, policy_set, seen, cluster), asked.uuids,
                            asked.parking)
     plan = answer.plan
     if plan.reason is not None:

@@ -21,15 +21,15 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova.cli import progress as bars
-from kronos_nova.cmd import _tool
-from kronos_nova.weighing import opening
+from kronos_nova.weighing import nova_setup
+from kronos_nova.wiring import tools
 
 PROG = 'kronos weigh tune'
 SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def run(args: argparse.Namespace, debug: bool,
-        configure: Any = opening.configure_offline,
+        configure: Any = nova_setup.configure_offline,
         ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Do all of it.
 
@@ -38,11 +38,11 @@ def run(args: argparse.Namespace, debug: bool,
     :raises KronosException: bad input, or something cannot be read.
     """
     wanted = [_multiplier(text) for text in args.multiplier]
-    opening.native_threads()
+    nova_setup.native_threads()
     # Only now: they load what asks how Nova threads.
     from kronos_nova.cli import _arguments as arguments
     from kronos_nova.cli import _simulation as simulation
-    from kronos_nova.rebalancer.timetravel import past as pasts
+    from kronos_nova.rebalancer.backtest import history as pasts
     from kronos_nova.weighing import settings
     from kronos_nova.weighing import tuning
 
@@ -147,4 +147,4 @@ def _of_aggregate(text: str) -> tuple[str, float]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f'{PROG}: {_tool.shown(text)}\n')
+    sys.stderr.write(f'{PROG}: {tools.shown(text)}\n')

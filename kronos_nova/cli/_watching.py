@@ -25,17 +25,17 @@ from kronos_nova import model
 from kronos_nova.cli import _cloud
 from kronos_nova.cli import _command
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import gates
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.clients import connection as connections
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.clients import switching
+from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import rows as store_rows
-from kronos_nova.rebalancer.strategies import orders
+from kronos_nova.rebalancer.strategies import drain_requests
 
 WATCH = 'kronos drain watch'
 #: Seconds in which no look succeeds, until it is given up.
@@ -81,7 +81,7 @@ def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
     """
     conf, policies = _cloud.configuration(
         WATCH, args.config_file, 'Watches a drain.', live=True)
-    scopes = configured.scopes(conf, policies)
+    scopes = planning_settings.scopes(conf, policies)
     database.must_exist(conf.database.connection)
     store = store_api.Store(conf)
     try:
@@ -161,7 +161,7 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
     """
     nova = nova_api.NovaApi(connection)
     _of(nova.services(), host)
-    here = switching.left_on(connection, host)
+    here = compute_service.left_on(connection, host)
     services = nova.services()
     service = _of(services, host)
     # Nova-compute has its part until the last task from or to it is over.
@@ -210,11 +210,11 @@ def _holds(conf: Any, store: store_api.Store, host: str,
     now, options = store.now(), engine_conf.options(conf)
     refusal = None
     if not service.enabled:
-        refusal = (orders.refusal(service, options) if options.evacuate_disabled_hosts
+        refusal = (drain_requests.refusal(service, options) if options.evacuate_disabled_hosts
                    else 'evacuate_disabled_hosts is not set')
     held = [refusal and f'engines do not drain it: {refusal}', store.paused(scope, now),
             engine_conf.frozen(conf, now), *store.waiting(now, scope),
-            gates.outage(cluster, options), _unplanned(store, scope, options)]
+            planning_holds.outage(cluster, options), _unplanned(store, scope, options)]
     return [str(why) for why in held if why is not None]
 
 

@@ -19,14 +19,14 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova.cli import _columns as columns
-from kronos_nova.weighing import opening
+from kronos_nova.weighing import nova_setup
 from kronos_nova.weighing import settings
 
 PROG = 'kronos weigh explain'
 
 
 def explain(args: argparse.Namespace, debug: bool,
-            configure: Any = opening.configure) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+            configure: Any = nova_setup.configure) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Do all of it.
 
     :param configure: opens Nova; a process that has it open brings its own.
@@ -41,10 +41,10 @@ def explain(args: argparse.Namespace, debug: bool,
     conf = configure(args.config_file, debug)
     wanted = settings.parse(conf, args.settings)
     # Only now: Nova is chosen to run on native threads.
-    from kronos_nova.weighing import asking
     from kronos_nova.weighing import explanation
+    from kronos_nova.weighing import request_spec
 
-    order = asking.Order(
+    order = request_spec.Order(
         flavor=args.flavor, image=args.image, group=args.group, project=args.project,
         availability_zone=args.availability_zone, hints=hints,
         boot_from_volume=args.boot_from_volume, count=args.num)

@@ -24,11 +24,11 @@ from kronos_nova.cli import _cloud
 from kronos_nova.cli import _liveness
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import gates
-from kronos_nova.rebalancer import planner
-from kronos_nova.rebalancer import supposing
-from kronos_nova.rebalancer.strategies import orders
+from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.strategies import drain_requests
 
 PROG = 'kronos what-if'
 NOTHING = 'kronos why-nothing'
@@ -130,7 +130,7 @@ def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
 
 
 def _holds(request: planner.Request) -> tuple[str, ...]:
-    found = (planner.scope_hold(planner.begun(request)), gates.imbalance_hold(
+    found = (planner.scope_hold(planner.begun(request)), planning_holds.imbalance_hold(
         request.cluster, request.scores, request.history, request.options))
     return tuple(text for text in found if text is not None)
 
@@ -148,7 +148,7 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     if cluster is None:
         return None
     request = _at_once(_cloud.request(conf, policy_set, seen, cluster))
-    found = supposing.Supposed(cluster, request.scores)
+    found = what_if.Supposed(cluster, request.scores)
     if args.multiplier is not None:
         found = found.loaded(args.multiplier)
     for count, like in args.add_host:
@@ -157,16 +157,16 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     for host in args.drain:
         found = found.drained(host, args.reason)
     for host in args.remove_host:
-        found = found.drained(host, supposing.REASON)
+        found = found.drained(host, what_if.REASON)
     if args.remove_host:
         # Whoever takes a host away does not ask whether drains are switched on; other hosts
         # are drained as they are.
         options = dataclasses.replace(
             options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
-            drain_reason_regex=supposing.reasons(options))
+            drain_reason_regex=what_if.reasons(options))
     drained: list[str] = []
     if cluster.scope_hosts.intersection((*args.drain, *args.remove_host)):
-        drained = orders.drained_hosts(found.cluster, options)
+        drained = drain_requests.drained_hosts(found.cluster, options)
     moving = sum(i.host in drained for i in cluster.instances.values())
     request = dataclasses.replace(
         request, cluster=found.cluster, scores=found.scores, options=options)
@@ -189,5 +189,5 @@ def _side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> 
     """
     end = time.monotonic() + conf.engine.planning_deadline
     plan = planner.plan(request, expired=lambda: time.monotonic() > end)
-    cycle.check(plan, request)
+    planning_pipeline.check(plan, request)
     return Side(request.cluster, plan)

@@ -16,12 +16,12 @@ import argparse
 
 from kronos_nova import model
 from kronos_nova.cli import _cloud
-from kronos_nova.rebalancer import explaining
+from kronos_nova.rebalancer.operations import why_not
 
 PROG = 'kronos why-not'
 
 
-def answer(args: argparse.Namespace) -> explaining.Answer:
+def answer(args: argparse.Namespace) -> why_not.Answer:
     """:raises KronosException: something cannot be read, or is not there."""
     conf, policy_set = _cloud.configuration(
         PROG, args.config_file, 'Says why a move was not made.', live=not args.snapshot)
@@ -35,4 +35,4 @@ def answer(args: argparse.Namespace) -> explaining.Answer:
         raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
     request = _cloud.request(conf, policy_set, seen, _cloud.of_instance(seen, instance))
     phase = model.Phase(args.phase or policy_set.mode)
-    return explaining.why_not(request, args.instance, args.host, phase)
+    return why_not.why_not(request, args.instance, args.host, phase)

@@ -19,10 +19,10 @@ that a plug-in can bring its own.
 import sys
 
 from kronos_nova import version
-from kronos_nova.cmd import _entry
+from kronos_nova.wiring import extras
 
 
-@_entry.needs_extra('kronos')
+@extras.needs_extra('kronos')
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     from cliff import app

@@ -135,10 +135,10 @@ class StartDrain(_command.Command):
 
     def _start(self, args: argparse.Namespace) -> None:
         from kronos_nova.cli import _draining
-        from kronos_nova.cmd import _tool
+        from kronos_nova.wiring import tools
 
         answer, changed = _draining.start(args)
-        sys.stdout.write(_tool.shown(_started(args.host, answer, changed)) + '\n')
+        sys.stdout.write(tools.shown(_started(args.host, answer, changed)) + '\n')
 
 
 def _started(host: str, answer: Any, changed: bool) -> str:
@@ -187,7 +187,7 @@ class WatchDrain(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _watching
         from kronos_nova.cli import progress
-        from kronos_nova.cmd import _tool
+        from kronos_nova.wiring import tools
 
         line = progress.Progress(sys.stderr)
 
@@ -197,13 +197,13 @@ class WatchDrain(_command.Table):
 
         def say(text: str) -> None:
             line.clear()
-            sys.stderr.write(_tool.shown(text) + '\n')
+            sys.stderr.write(tools.shown(text) + '\n')
 
         why, found = _watching.watch(args, tell, say)
         self.status = int(why is not None)
         say(f'Host {args.host} ' + (why or 'is empty.'))
-        return [(r.instance_uuid, _tool.shown(r.to_host), r.state,
-                 None if r.seconds is None else round(r.seconds, 1), _tool.shown(r.error))
+        return [(r.instance_uuid, tools.shown(r.to_host), r.state,
+                 None if r.seconds is None else round(r.seconds, 1), tools.shown(r.error))
                 for r in found]
 
 

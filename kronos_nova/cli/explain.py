@@ -47,13 +47,13 @@ class ExplainMove(_command.Table):
 
 
 def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
-    from kronos_nova.cli import moments
+    from kronos_nova.wiring import times
 
     task, plan = found.row.task, found.plan.plan
     yield 'move', str(task.phase), (
         f'instance {task.instance_uuid} from {task.from_host} to {task.to_host}, wave {task.wave} '
         f'of plan {task.plan_id}')
-    yield 'planned', moments.shown(found.plan.created_at), _WHY[str(task.phase)]
+    yield 'planned', times.shown(found.plan.created_at), _WHY[str(task.phase)]
     for report in plan.policies:
         yield f'policy {report.name}', 'then', report.reason or (
             f'imbalance {report.imbalance_before:.4f} to {report.imbalance_after:.4f} by the whole '
@@ -67,7 +67,7 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
         yield 'requires', '', f'the move of instance {uuid} comes first'
     for attempt in found.row.attempts:
         yield 'attempt', attempt.error_type or 'completed', (
-            f'to {attempt.to_host} at {moments.shown(attempt.ended_at)}'
+            f'to {attempt.to_host} at {times.shown(attempt.ended_at)}'
             + (f': {attempt.error}' if attempt.error else ''))
     yield 'state', str(task.state), found.row.error or ''
 
@@ -75,7 +75,7 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
 def _effects(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
     """What the move does to its hosts, and to the imbalance."""
     from kronos_nova.cli import _plans
-    from kronos_nova.rebalancer import move_effects
+    from kronos_nova.rebalancer.planning import move_effects
 
     if plan.combined_before is None:
         return

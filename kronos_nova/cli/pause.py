@@ -97,23 +97,23 @@ class ListPauses(_database.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import moments
+        from kronos_nova.wiring import times
 
         for p in store.pauses(store.now()):
             yield _command.shown((
-                'everything' if p.scope is None else p.scope, moments.shown(p.since),
-                '' if p.until is None else moments.shown(p.until), p.paused_by, p.reason))
+                'everything' if p.scope is None else p.scope, times.shown(p.since),
+                '' if p.until is None else times.shown(p.until), p.paused_by, p.reason))
 
 
 def _duration(text: str | None, now: float) -> float | None:
     from kronos_nova import exception
-    from kronos_nova.cli import moments
+    from kronos_nova.wiring import times
 
     if text is None:
         return None
     try:
-        seconds = moments.seconds(text)
-        if now + seconds > moments.LAST:
+        seconds = times.seconds(text)
+        if now + seconds > times.LAST:
             raise ValueError(f'{text} from now is in no calendar')
         return seconds
     except ValueError as e:
@@ -126,6 +126,6 @@ def _what(scope: str | None) -> str:
 
 
 def _end(until: float | None) -> str:
-    from kronos_nova.cli import moments
+    from kronos_nova.wiring import times
 
-    return 'until kronos resume' if until is None else f'until {moments.shown(until)}'
+    return 'until kronos resume' if until is None else f'until {times.shown(until)}'

@@ -43,18 +43,18 @@ class ListPlans(_database.DatabaseTable):
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _plans
-        from kronos_nova.cli import moments
-        from kronos_nova.cmd import _tool
+        from kronos_nova.wiring import times
+        from kronos_nova.wiring import tools
 
         plans = store.plans(args.limit, args.scope)
         if not plans and args.scope is not None:
             _database.check_scope(conf, store, args.scope)
         ended = _plans.states(store.tasks_of([p.plan_id for p in plans]))
         asked = store.asked_by([p.plan_id for p in plans])
-        return [(p.plan_id, _tool.shown(p.plan.scope), moments.shown(p.created_at), p.dry_run,
+        return [(p.plan_id, tools.shown(p.plan.scope), times.shown(p.created_at), p.dry_run,
                  len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.measured,
-                 p.plan.combined_after, _tool.shown(p.plan.reason or ''),
-                 _tool.shown(asked.get(p.plan_id, ''))) for p in plans]
+                 p.plan.combined_after, tools.shown(p.plan.reason or ''),
+                 tools.shown(asked.get(p.plan_id, ''))) for p in plans]
 
 
 class ShowPlan(_database.ShowStored):
@@ -73,8 +73,8 @@ class ShowPlan(_database.ShowStored):
 def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Sequence[Any],
            swaps: Sequence[Any], nested: bool) -> _database.Shown:
     from kronos_nova.cli import _plans
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     plan = row.plan
     of = {t.task.instance_uuid: t for t in tasks}
@@ -90,8 +90,8 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
         'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
         'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
-        row.plan_id, _tool.shown(plan.scope), moments.shown(row.created_at), row.dry_run,
-        _tool.shown(plan.reason or ''), plan.measured, plan.combined_after, realised,
+        row.plan_id, tools.shown(plan.scope), times.shown(row.created_at), row.dry_run,
+        tools.shown(plan.reason or ''), plan.measured, plan.combined_after, realised,
         _plans.policies(plan.policies, nested), moves, rejections,
         _plans.texts([no.detail for no in plan.held], nested),
         _plans.texts(sorted(plan.draining), nested),
@@ -105,7 +105,7 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
 
 def _effects(move: Any) -> str:
     """What the move does to its hosts and to the imbalance, on a line below it."""
-    from kronos_nova.rebalancer import move_effects
+    from kronos_nova.rebalancer.planning import move_effects
 
     found = move_effects.describe_effects(move)
     return f'\n    {found}' if found else ''
@@ -124,23 +124,23 @@ def _swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
 
 def _said(decision: Any) -> dict[str, Any]:
     """What an operator said of the plan."""
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     return {'verb': decision.verb, 'tasks': decision.tasks,
-            'decided_at': moments.shown(decision.decided_at),
-            'decided_by': _tool.shown(decision.decided_by),
-            'reason': _tool.shown(decision.reason)}
+            'decided_at': times.shown(decision.decided_at),
+            'decided_by': tools.shown(decision.decided_by),
+            'reason': tools.shown(decision.reason)}
 
 
 def _move(move: Any, task: Any) -> dict[str, Any]:
     """What was decided, and how far it has come; a dry run has no tasks."""
     from kronos_nova.cli import _plans
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
     return {
         **_plans.effects(move), 'instance_uuid': move.instance_uuid, 'phase': str(move.phase),
         'wave': move.wave, 'improvement': move.improvement, 'requires': list(move.requires),
-        'alternates': [_tool.shown(host) for host in move.alternates],
+        'alternates': [tools.shown(host) for host in move.alternates],
         'task_id': None if task is None else task.task.task_id,
         'state': None if task is None else str(task.task.state)}

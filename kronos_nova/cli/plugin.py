@@ -37,9 +37,9 @@ class ListPlugins(_command.Table):
 
     def rows(self, args: argparse.Namespace) -> Iterator[_command.Row]:
         """One row per entry point, in the order of NAMESPACES, then by name."""
-        from kronos_nova.cmd import _tool
+        from kronos_nova.wiring import tools
 
-        _tool.native_threads()  # a plug-in may load what chooses, and tells of it
+        tools.native_threads()  # a plug-in may load what chooses, and tells of it
         return _rows()
 
 

@@ -43,8 +43,8 @@ class Test(_command.Table):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.checks import base
         from kronos_nova.cli import _policy_test
-        from kronos_nova.cmd.checks import base
 
         for found in _policy_test.test(args):
             item = found.item

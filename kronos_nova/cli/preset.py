@@ -59,13 +59,13 @@ def _text(name: str) -> str:
     """:raises ConfigError: there is no such preset."""
     from kronos_nova import exception
     from kronos_nova import presets
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
     try:
         return presets.read(name)
     except KeyError:
         raise exception.ConfigError(
-            path='command line', field='NAME', problem=f'there is no preset {_tool.shown(name)!r}',
+            path='command line', field='NAME', problem=f'there is no preset {tools.shown(name)!r}',
             remedy=f'There are: {", ".join(presets.names())}.') from None
 
 

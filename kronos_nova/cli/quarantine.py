@@ -37,11 +37,11 @@ class ListQuarantines(_database.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import moments
+        from kronos_nova.wiring import times
 
         for q in store.quarantines(store.now()):
-            yield _command.shown((q.kind, q.name, moments.shown(q.since),
-                                  '' if q.until is None else moments.shown(q.until), q.reason))
+            yield _command.shown((q.kind, q.name, times.shown(q.since),
+                                  '' if q.until is None else times.shown(q.until), q.reason))
 
 
 class LiftQuarantine(_database.DatabaseCommand):

@@ -48,9 +48,9 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
     from kronos_nova import model
     from kronos_nova.cli import _liveness
     from kronos_nova.cli import _plans
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
     from kronos_nova.rebalancer.store import rows as store_rows
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     census, plans = store.census(), store.newest_plans()
     tasks: dict[str, Counter[str]] = {}
@@ -58,11 +58,11 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
         tasks.setdefault(scope, Counter())[state] += number
     workers: dict[str, Counter[str]] = {}
     for row in store.in_states(store_rows.IN_FLIGHT):
-        workers.setdefault(row.task.aggregate, Counter())[_tool.shown(row.worker or '')] += 1
+        workers.setdefault(row.task.aggregate, Counter())[tools.shown(row.worker or '')] += 1
     for scope in {*conf.engine.aggregates, model.UNASSIGNED, *census.scopes}:
         for name, served in census.executors.items():
             if served is None or scope in served:
-                workers.setdefault(scope, Counter())[_tool.shown(name)] += 0
+                workers.setdefault(scope, Counter())[tools.shown(name)] += 0
     configured = [*conf.engine.aggregates,
                   *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
     # Of a scope that was removed long ago nothing is to be seen but its plans.
@@ -74,16 +74,16 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
               else plan.created_at if plan is not None else None)
         last = _last(seen, plan)
         found.append((
-            _tool.shown(scope), _tool.shown(seen.owner) if seen is not None and seen.leased
+            tools.shown(scope), tools.shown(seen.owner) if seen is not None and seen.leased
             else '' if nested else _liveness.describe_missing_engine(
                 None if plan is None else plan.dry_run, at, store.now()),
-            '' if at is None else moments.shown(at), _failing(last),
+            '' if at is None else times.shown(at), _failing(last),
             None if plan is None else plan.dry_run,
-            None if last.at is None else last.moves, _tool.shown(last.reason or ''),
+            None if last.at is None else last.moves, tools.shown(last.reason or ''),
             _plans.measured(last.policies, nested),
             _counted(tasks.get(scope, {}), nested), census.overdue.get(scope, 0),
             _counted(workers.get(scope, {}), nested), 0 if seen is None else seen.draining,
-            '' if pause is None else _tool.shown(pause)))
+            '' if pause is None else tools.shown(pause)))
     return found
 
 
@@ -101,12 +101,12 @@ def _last(seen: Any, plan: Any) -> Any:
 
 
 def _failing(cycle: Any) -> str:
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     if cycle.error is None or cycle.failed_at is None:
         return ''
-    return f'{moments.shown(cycle.failed_at)}: {_tool.shown(cycle.error)}'
+    return f'{times.shown(cycle.failed_at)}: {tools.shown(cycle.error)}'
 
 
 def _counted(numbers: Any, nested: bool) -> Any:

@@ -47,12 +47,12 @@ class Swap(_command.Table):
 
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _swap
-        from kronos_nova.rebalancer.store import decisions
+        from kronos_nova.rebalancer.store import plan_approvals
 
         one, other = args.instances
         found = _swap.ask(self.prog, args.config_file, _swap.Asked(
             (one, other), args.parking,
-            decisions.Said(_database.who(), _database.plain(args.reason)),
+            plan_approvals.Said(_database.who(), _database.plain(args.reason)),
             carry_out=not args.dry_run))
         self._say(found, args.dry_run)
         return [_command.shown((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))

@@ -42,15 +42,15 @@ class ListTasks(_database.DatabaseTable):
         return parser
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import moments
         from kronos_nova.rebalancer.store import rows as store_rows
+        from kronos_nova.wiring import times
 
         for row in (*store.in_states(store_rows.LIVE),
                     *(store.list_ended_tasks(args.limit) if args.ended else ())):
             task = row.task
             yield _command.shown((
                 task.task_id, task.aggregate, task.instance_uuid, task.from_host, task.to_host,
-                task.phase, task.method, row.task.state, moments.shown(task.not_before),
+                task.phase, task.method, row.task.state, times.shown(task.not_before),
                 '; '.join(text for text in (row.error, _doubt(row)) if text)))
 
 
@@ -66,36 +66,36 @@ class ShowTask(_database.ShowStored):
 
 
 def _doubt(row: Any) -> str:
-    from kronos_nova.cli import moments
-    from kronos_nova.rebalancer.executors import doubts
+    from kronos_nova.rebalancer.executors import migration_uncertainty
+    from kronos_nova.wiring import times
 
-    said = doubts.said(row)
-    return '' if said is None else f'{said}, since {moments.shown(row.doubt_since)}'
+    said = migration_uncertainty.said(row)
+    return '' if said is None else f'{said}, since {times.shown(row.doubt_since)}'
 
 
 def _owed(one: Any) -> str:
     """A hook that has begun and is not ended."""
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     failed = f', tried {one.tries} times: {one.error}' if one.tries else ''
-    return _tool.shown(f'{one.hook.name} for {one.task.to_host}, since '
-                       f'{moments.shown(one.begun_at)}{failed}')
+    return tools.shown(f'{one.hook.name} for {one.task.to_host}, since '
+                       f'{times.shown(one.begun_at)}{failed}')
 
 
 def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     task = row.task
     scores = list(task.alternate_improvements) + [None] * len(task.alternates)
     alternates: Any = [
-        {'host': _tool.shown(host), 'improvement': score}
+        {'host': tools.shown(host), 'improvement': score}
         for host, score in zip(task.alternates, scores, strict=False)]
     attempts: Any = [
-        {'to_host': _tool.shown(a.to_host), 'started_at': moments.shown(a.started_at),
-         'ended_at': moments.shown(a.ended_at), 'error_type': a.error_type,
-         'error': None if a.error is None else _tool.shown(a.error),
+        {'to_host': tools.shown(a.to_host), 'started_at': times.shown(a.started_at),
+         'ended_at': times.shown(a.ended_at), 'error_type': a.error_type,
+         'error': None if a.error is None else tools.shown(a.error),
          'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
     hooks: Any = [_owed(one) for one in owed]
     if not nested:
@@ -113,11 +113,11 @@ def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
         'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks', 'Retries', 'Error',
         'Attempts'), (
-        task.task_id, task.plan_id, _tool.shown(task.aggregate), task.instance_uuid,
-        _tool.shown(task.from_host), _tool.shown(task.to_host), task.improvement, alternates,
+        task.task_id, task.plan_id, tools.shown(task.aggregate), task.instance_uuid,
+        tools.shown(task.from_host), tools.shown(task.to_host), task.improvement, alternates,
         str(task.phase), str(task.method), str(task.state), _doubt(row),
         _find_migration(row), _find_next_step(row), hooks,
-        f'{task.retry_count} of {task.max_retries}', _tool.shown(row.error or ''), attempts)
+        f'{task.retry_count} of {task.max_retries}', tools.shown(row.error or ''), attempts)
 
 
 def _find_migration(row: Any) -> str:
@@ -225,11 +225,11 @@ class ResolveTask(_database.DatabaseCommand):
         def act(conf: Any, store: Any) -> None:
             from kronos_nova import exception
             from kronos_nova.model import TaskState
-            from kronos_nova.rebalancer.store import decisions
+            from kronos_nova.rebalancer.store import plan_approvals
 
             cancelled = store.resolve_task(
                 uuid, TaskState(parsed_args.state), store.now(),
-                decisions.Said(_database.who(), _database.plain(parsed_args.reason)),
+                plan_approvals.Said(_database.who(), _database.plain(parsed_args.reason)),
                 conf.engine.instance_cooldown)
             if cancelled is None:
                 row = store.task(uuid)

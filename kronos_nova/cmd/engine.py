@@ -16,47 +16,47 @@ from collections.abc import Sequence
 import json
 from typing import Any
 
-from kronos_nova.cmd import _entry
-from kronos_nova.cmd import _signals
+from kronos_nova.wiring import extras
+from kronos_nova.wiring import signals
 
 PROG = 'kronos-engine'
 
 
-@_entry.needs_extra(PROG)
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; with ``--once``, one cycle and its report.
 
     :returns: 0; with ``--once`` 1 when a scope could not be planned.
     """
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    _tool.native_threads()
+    tools.native_threads()
     from oslo_config import cfg
 
-    from kronos_nova.cmd import _wiring
+    from kronos_nova.wiring import daemons
 
-    conf = _wiring.configure(PROG, argv, [
+    conf = daemons.configure(PROG, argv, [
         cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
                                                 'leave. Executors carry out what it planned.')])
-    return _tool.guarded(PROG, lambda: _run(conf))
+    return tools.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
     if not conf.once:
         # Before NumPy is imported, whose threads would not have them blocked.
-        _signals.block()
-    from kronos_nova.cmd import _wiring
-    from kronos_nova.rebalancer import engine
-    from kronos_nova.rebalancer import tally as tallies
+        signals.block()
+    from kronos_nova.rebalancer.engine import engine
+    from kronos_nova.rebalancer.monitoring import stats as tallies
+    from kronos_nova.wiring import daemons
 
     tally = tallies.Tally()
-    webhook = _wiring.plan_webhook(conf)
+    webhook = daemons.plan_webhook(conf)
     built = engine.Engine(
-        conf, collector=_wiring.collector(conf), source=_wiring.source(conf),
-        confirming=_wiring.confirming(conf),
-        store=_wiring.store(conf), cast=_wiring.caster(conf), publish=_wiring.publisher(conf),
-        publish_usage=_wiring.usage_publisher(conf),
-        notify=_wiring.join_listeners(_wiring.plan_notifier(conf), webhook),
+        conf, collector=daemons.collector(conf), source=daemons.source(conf),
+        confirming=daemons.confirming(conf),
+        store=daemons.store(conf), cast=daemons.caster(conf), publish=daemons.publisher(conf),
+        publish_usage=daemons.usage_publisher(conf),
+        notify=daemons.join_listeners(daemons.plan_notifier(conf), webhook),
         kept_alive=not conf.once, tally=tally)
     try:
         if conf.once:
@@ -77,26 +77,26 @@ def _serve(conf: Any, built: Any, tally: Any) -> int:
     """
     from oslo_log import log as logging
 
-    from kronos_nova.cmd import _meditation
-    from kronos_nova.cmd import _wiring
-    from kronos_nova.rebalancer import daemon
-    from kronos_nova.rebalancer import health as healths
-    from kronos_nova.rebalancer import monitoring
+    from kronos_nova.rebalancer.engine import daemon
+    from kronos_nova.rebalancer.monitoring import health as healths
+    from kronos_nova.rebalancer.monitoring import http_server
+    from kronos_nova.wiring import daemons
+    from kronos_nova.wiring import error_reports
 
     log = logging.getLogger(__name__)
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
-    monitor = monitoring.serve(conf, health, 'engine_port',
-                               _wiring.metrics(conf, health, tally, 'engine_port'))
-    heard = _wiring.results(conf, built.scope_names(), built.on_result)
+    monitor = http_server.serve(conf, health, 'engine_port',
+                               daemons.metrics(conf, health, tally, 'engine_port'))
+    heard = daemons.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()
     cycles = daemon.Daemon(built, conf.engine.evaluation_interval, health=health)
     cycles.start()
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
-    while (taken := _signals.wait()) not in _signals.LEAVE:
-        if taken == _signals.REPORT:
-            _meditation.tell(PROG)
+    while (taken := signals.wait()) not in signals.LEAVE:
+        if taken == signals.REPORT:
+            error_reports.tell(PROG)
         else:
             built.write_snapshot()
     log.info('Stopping; migrations under way go on without us')

@@ -16,60 +16,60 @@ from collections.abc import Sequence
 import threading
 from typing import Any
 
-from kronos_nova.cmd import _entry
-from kronos_nova.cmd import _signals
+from kronos_nova.wiring import extras
+from kronos_nova.wiring import signals
 
 PROG = 'kronos-executor'
 
 
-@_entry.needs_extra(PROG)
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; migrations that were begun go on."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    _tool.native_threads()
+    tools.native_threads()
     from oslo_config import cfg
 
-    from kronos_nova.cmd import _wiring
+    from kronos_nova.wiring import daemons
 
-    conf = _wiring.configure(PROG, argv, [
+    conf = daemons.configure(PROG, argv, [
         cfg.MultiStrOpt('aggregate', default=[], help='Serve this aggregate; may be repeated.'),
         cfg.BoolOpt('unassigned', default=False,
                     help='Serve the hosts that are in no aggregate. With neither option every '
                          'scope is served.')])
-    return _tool.guarded(PROG, lambda: _run(conf))
+    return tools.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
-    _signals.block()
+    signals.block()
     from oslo_log import log as logging
 
     from kronos_nova import model
-    from kronos_nova.cmd import _meditation
-    from kronos_nova.cmd import _wiring
-    from kronos_nova.rebalancer import health as healths
-    from kronos_nova.rebalancer import monitoring
-    from kronos_nova.rebalancer import tally as tallies
+    from kronos_nova.rebalancer.monitoring import health as healths
+    from kronos_nova.rebalancer.monitoring import http_server
+    from kronos_nova.rebalancer.monitoring import stats as tallies
+    from kronos_nova.wiring import daemons
+    from kronos_nova.wiring import error_reports
 
     tally = tallies.Tally()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
-    worker, listeners = _wiring.worker(conf, scopes, tally)
+    worker, listeners = daemons.worker(conf, scopes, tally)
     logging.getLogger(__name__).info(
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
         ' (dry run: nothing is begun, what is under way is watched)'
         if conf.engine.dry_run else '')
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
-    monitor = monitoring.serve(conf, health, 'executor_port',
-                               _wiring.metrics(conf, health, tally, 'executor_port'))
+    monitor = http_server.serve(conf, health, 'executor_port',
+                               daemons.metrics(conf, health, tally, 'executor_port'))
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:
         listeners.start()
     try:
-        while (taken := _signals.wait()) not in _signals.LEAVE:
-            if taken == _signals.REPORT:
-                _meditation.tell(PROG)
+        while (taken := signals.wait()) not in signals.LEAVE:
+            if taken == signals.REPORT:
+                error_reports.tell(PROG)
     finally:
         # Else the thread would go on, and no signal would reach the process.
         worker.stop()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
-from kronos_nova.cmd import _entry
+from kronos_nova.wiring import extras
 
 PROG = 'kronos-manage'
 DESCRIPTION = 'Bring the schema of the database to this release\'s, or delete what ended long ago.'
@@ -29,18 +29,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :returns: 0; 1 with one line on stderr when it was not done.
     """
-    with _entry.needs_extra(PROG):
+    with extras.needs_extra(PROG):
         from oslo_config import cfg
 
-        from kronos_nova.cmd import _tool
         from kronos_nova.conf import opts
         from kronos_nova.rebalancer.store import api  # noqa: F401 (its packages may be missing)
+        from kronos_nova.wiring import tools
         conf = cfg.ConfigOpts()
         opts.register(conf)
-    _tool.configure(conf, PROG, argv, [cfg.SubCommandOpt(
+    tools.configure(conf, PROG, argv, [cfg.SubCommandOpt(
         'category', title='commands', handler=_parsers)], DESCRIPTION, strict=False)
     action: Callable[[Any], int] = conf.category.action
-    return _tool.guarded(PROG, lambda: action(conf))
+    return tools.guarded(PROG, lambda: action(conf))
 
 
 def _parsers(categories: Any) -> None:
@@ -101,12 +101,12 @@ def _version(conf: Any) -> int:
 
 def _purge(conf: Any) -> int:
     from kronos_nova import exception
-    from kronos_nova.cli import moments
-    from kronos_nova.constraints import settling
+    from kronos_nova.constraints import metric_lag
     from kronos_nova.rebalancer.store import database
+    from kronos_nova.wiring import times
 
     try:
-        age = moments.seconds(conf.category.older_than)
+        age = times.seconds(conf.category.older_than)
     except ValueError as e:
         raise exception.ConfigError(path=PROG, field='--older-than', problem=str(e),
                                     remedy='Write an age such as 30d.') from None
@@ -115,7 +115,7 @@ def _purge(conf: Any) -> int:
     try:
         store.check()
         count = store.purge(store.now() - age, judged=conf.engine.breaker_worse_plans,
-                            remembered=settling.remembered(_window(conf)),
+                            remembered=metric_lag.remembered(_window(conf)),
                             audited_before=store.now() - conf.engine.keep_audit_days * 86400)
         store.audit(_name_operator(), 'db purge', f'{count} plans',
                     f'older than {conf.category.older_than}')
@@ -126,15 +126,15 @@ def _purge(conf: Any) -> int:
 
 
 def _name_operator() -> str:
-    from kronos_nova.rebalancer.store import owners
+    from kronos_nova.rebalancer.store import process_identity
 
-    return owners.name_operator()
+    return process_identity.name_operator()
 
 
 def _audit(conf: Any) -> int:
-    from kronos_nova.cli import moments
-    from kronos_nova.cmd import _tool
     from kronos_nova.rebalancer.store import database
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
 
     database.must_exist(conf.database.connection)
     store = _store(conf)
@@ -145,7 +145,7 @@ def _audit(conf: Any) -> int:
         store.close()
     for entry in entries:
         words = (entry.by, entry.command, entry.target, entry.reason)
-        print(moments.shown(entry.at), *(_tool.shown(word) for word in words if word))
+        print(times.shown(entry.at), *(tools.shown(word) for word in words if word))
     return 0
 
 

@@ -16,48 +16,48 @@ from collections.abc import Sequence
 import threading
 from typing import Any
 
-from kronos_nova.cmd import _entry
-from kronos_nova.cmd import _signals
+from kronos_nova.wiring import extras
+from kronos_nova.wiring import signals
 
 PROG = 'kronos-migfra'
 
 
-@_entry.needs_extra(PROG)
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; requests that are open are gone on with by the next one."""
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    _tool.native_threads()
-    from kronos_nova.cmd import _wiring
+    tools.native_threads()
+    from kronos_nova.wiring import daemons
 
-    conf = _wiring.configure(PROG, argv)
-    return _tool.guarded(PROG, lambda: _run(conf))
+    conf = daemons.configure(PROG, argv)
+    return tools.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
-    with _entry.needs_extra(PROG, 'mqtt'):
+    with extras.needs_extra(PROG, 'mqtt'):
         import paho.mqtt.client  # noqa: F401
 
-    _signals.block()
+    signals.block()
     from oslo_log import log as logging
 
-    from kronos_nova.cmd import _meditation
-    from kronos_nova.cmd import _wiring
-    from kronos_nova.rebalancer import health as healths
-    from kronos_nova.rebalancer import monitoring
+    from kronos_nova.rebalancer.monitoring import health as healths
+    from kronos_nova.rebalancer.monitoring import http_server
+    from kronos_nova.wiring import daemons
+    from kronos_nova.wiring import error_reports
 
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
-    built, close = _wiring.migfra(conf, health)
+    built, close = daemons.migfra(conf, health)
     if not conf.migfra.allow:
         logging.getLogger(__name__).warning(
             'Every request will be refused: [migfra] allow names none')
-    monitor = monitoring.serve(conf, health, 'migfra_port')
+    monitor = http_server.serve(conf, health, 'migfra_port')
     thread = threading.Thread(target=built.run, name='kronos-migfra')
     thread.start()
     try:
-        while (taken := _signals.wait()) not in _signals.LEAVE:
-            if taken == _signals.REPORT:
-                _meditation.tell(PROG)
+        while (taken := signals.wait()) not in signals.LEAVE:
+            if taken == signals.REPORT:
+                error_reports.tell(PROG)
     finally:
         built.stop()
         thread.join()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
-from kronos_nova.cmd import _entry
+from kronos_nova.wiring import extras
 
 PROG = 'kronos-record'
 DESCRIPTION = ('Reads Nova, Placement, the score source and the database once, as a planning '
@@ -31,36 +31,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: 0; 1 when Nova or Placement could not be read: the snapshot
         says so, and cannot be replayed.
     """
-    with _entry.needs_extra(PROG):
+    with extras.needs_extra(PROG):
         from oslo_config import cfg
 
-        from kronos_nova.cmd import _tool
-        from kronos_nova.cmd import _wiring  # noqa: F401 (its packages may be missing)
         from kronos_nova.conf import opts
-        from kronos_nova.rebalancer import collector  # noqa: F401
+        from kronos_nova.rebalancer.clients import collector  # noqa: F401
+        from kronos_nova.wiring import daemons  # noqa: F401 (its packages may be missing)
+        from kronos_nova.wiring import tools
         conf = cfg.ConfigOpts()
         opts.register(conf)
-    _tool.configure(conf, PROG, argv, [
+    tools.configure(conf, PROG, argv, [
         cfg.StrOpt('output_dir', positional=True, required=True,
                    help='Directory in which the snapshot\'s own directory is made.')],
         DESCRIPTION)
-    return _tool.guarded(PROG, lambda: _run(conf))
+    return tools.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
     import time
 
-    from kronos_nova.cmd import _wiring
     from kronos_nova.conf import policies
-    from kronos_nova.rebalancer import configured
+    from kronos_nova.rebalancer.planning import planning_settings
     from kronos_nova.rebalancer.snapshots import recorder
     from kronos_nova.rebalancer.snapshots import writer
+    from kronos_nova.wiring import daemons
 
     policy_set = policies.load(conf.engine.policies_file)
-    scopes = configured.scopes(conf, policy_set)
+    scopes = planning_settings.scopes(conf, policy_set)
     # A snapshot without CPU traits could not be replayed with the rule on.
     conf.set_override('require_cpu_compatibility', True, 'engine')
-    collector, source, store = _wiring.collector(conf), _wiring.source(conf), _store(conf)
+    collector, source, store = daemons.collector(conf), daemons.source(conf), _store(conf)
     try:
         recording = recorder.record(collector, source, store, policy_set, scopes, time.time)
     finally:

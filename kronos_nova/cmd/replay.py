@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
-from kronos_nova.cmd import _entry
+from kronos_nova.wiring import extras
 
 PROG = 'kronos-replay'
 DESCRIPTION = ('Plans offline from a snapshot, as kronos-engine would have: the same snapshot '
@@ -31,15 +31,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     :returns: 0 when each scope could be planned, also with no move in the
         plan; 1 otherwise.
     """
-    with _entry.needs_extra(PROG):
+    with extras.needs_extra(PROG):
         from oslo_config import cfg
 
-        from kronos_nova.cmd import _tool
         from kronos_nova.conf import opts
-        from kronos_nova.rebalancer import replay  # noqa: F401 (its packages may be missing)
+        from kronos_nova.rebalancer.snapshots import replay  # noqa: F401 (its packages may be missing)
+        from kronos_nova.wiring import tools
     conf = cfg.ConfigOpts()
     opts.register_planning(conf)
-    _tool.configure(conf, PROG, argv, [
+    tools.configure(conf, PROG, argv, [
         cfg.StrOpt('snapshot', positional=True, required=True,
                    help='Directory that kronos-record, or kronos-engine on SIGUSR1, has '
                         'written.'),
@@ -47,25 +47,25 @@ def main(argv: Sequence[str] | None = None) -> int:
                    help='How the result is printed.'),
         cfg.BoolOpt('time', default=False,
                     help='Tell on standard error how long each step took.')], DESCRIPTION)
-    return _tool.guarded(PROG, lambda: _run(conf))
+    return tools.guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
     import time
 
-    from kronos_nova.cmd import _tool
-    from kronos_nova.rebalancer import replay
+    from kronos_nova.rebalancer.snapshots import replay
+    from kronos_nova.wiring import tools
 
     rows = replay.replay(conf, conf.snapshot, time.perf_counter)
     if conf.format == 'table':
         print('\n\n'.join(_text(row) for row in rows))
     else:
-        _tool.dump({'aggregates': rows}, conf.format)
+        tools.dump({'aggregates': rows}, conf.format)
     if conf.time:
         sys.stdout.flush()
         for row in rows:
             steps = ', '.join(f'{step} {s:.3f} s' for step, s in row['timings'].items())
-            sys.stderr.write(f'{_tool.shown(row["name"])}: {steps}\n')
+            sys.stderr.write(f'{tools.shown(row["name"])}: {steps}\n')
     return int(any(row['hosts'] is None for row in rows))
 
 
@@ -89,13 +89,13 @@ def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
 
 def _text(row: Mapping[str, Any]) -> str:
     """One scope for people."""
-    from kronos_nova.cmd import _tool
-    from kronos_nova.rebalancer import move_effects
+    from kronos_nova.rebalancer.planning import move_effects
+    from kronos_nova.wiring import tools
 
-    parts = [f'Scope {_tool.shown(row["name"])}: {row["hosts"]} hosts, '
+    parts = [f'Scope {tools.shown(row["name"])}: {row["hosts"]} hosts, '
              f'{row["instances"]} instances']
     if row['policies']:
-        parts.append(_tool.table(
+        parts.append(tools.table(
             ('Policy', 'Imbalance', 'After', 'Threshold', 'Skipped because'),
             [(p['name'], p['imbalance_before'], p['imbalance_after'], p['threshold'],
               p['reason']) for p in row['policies']]))
@@ -103,18 +103,18 @@ def _text(row: Mapping[str, Any]) -> str:
         parts.append(f'Combined imbalance: {row["combined_before"]:.4f} -> '
                      f'{row["combined_after"]:.4f}')
     if row['moves']:
-        parts.append(_tool.table(
+        parts.append(tools.table(
             ('Wave', 'Instance', 'From', 'To', 'Phase', 'Effect', 'Alternates'),
             [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'],
               move_effects.describe_effects(m), _alternates(m)) for m in row['moves']]))
     else:
-        parts.append(f'No moves: {_tool.shown(row["reason"])}')
+        parts.append(f'No moves: {tools.shown(row["reason"])}')
     if row['rejections']:
         parts.append('Refused candidates by rule: ' + ', '.join(
             f'{rule} {count}' for rule, count in sorted(row['rejections'].items())))
-    parts += [f'Held back ({no["rule"]}): {_tool.shown(no["detail"])}' for no in row['held']]
-    parts += [f'Note: {_tool.shown(text)}' for text in row['undrained']]
-    parts += [f'Warning: {_tool.shown(text)}' for text in row['warnings']]
+    parts += [f'Held back ({no["rule"]}): {tools.shown(no["detail"])}' for no in row['held']]
+    parts += [f'Note: {tools.shown(text)}' for text in row['undrained']]
+    parts += [f'Warning: {tools.shown(text)}' for text in row['warnings']]
     if row['truncated']:
         parts.append('The plan was cut off by the limit of steps.')
     return '\n'.join(parts)

@@ -16,20 +16,20 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
-from kronos_nova.cmd import _entry
+from kronos_nova.wiring import extras
 
 PROG = 'kronos-status'
 
 
-@_entry.needs_extra(PROG)
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``upgrade check``.
 
     :returns: 0 ready, 1 ready with warnings, 2 not ready, 255 a check broke.
     """
-    from kronos_nova.cmd import _tool
+    from kronos_nova.wiring import tools
 
-    _tool.native_threads()
+    tools.native_threads()
     from oslo_config import cfg
     from oslo_log import log as logging
     from oslo_upgradecheck import upgradecheck
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(upgradecheck.main(
             conf, 'kronos', Checks(), argv=list(sys.argv[1:] if argv is None else argv)))
     except cfg.Error as e:
-        _tool.fail(PROG, f'{opts.sentence(e)} Correct the configuration file.')
+        tools.fail(PROG, f'{opts.sentence(e)} Correct the configuration file.')
 
 
 def check_policies(conf: Any) -> tuple[str, str]:

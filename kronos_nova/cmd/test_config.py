@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
-from kronos_nova.cmd import _entry
+from kronos_nova.wiring import extras
 
 PROG = 'kronos-test-config'
 DESCRIPTION = ('Checks the configuration, the policy file and its queries, and every service '
@@ -29,33 +29,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :returns: 0, or 1 when an item failed.
     """
-    with _entry.needs_extra(PROG):
+    with extras.needs_extra(PROG):
         from oslo_config import cfg
 
-        from kronos_nova.cmd import _tool
-        from kronos_nova.cmd import checks
+        from kronos_nova import checks
         from kronos_nova.conf import opts
+        from kronos_nova.wiring import tools
         # oslo.messaging insists on the global one.
         conf = cfg.CONF
         opts.register(conf)
-    _tool.configure(conf, PROG, argv, [
+    tools.configure(conf, PROG, argv, [
         cfg.StrOpt('format', default='table', choices=['table', 'json'],
                    help='How the result is printed.')], DESCRIPTION, strict=False)
-    _tool.quiet(conf)
-    return _tool.guarded(PROG, lambda: _report(list(checks.run(conf)), conf.format))
+    tools.quiet(conf)
+    return tools.guarded(PROG, lambda: _report(list(checks.run(conf)), conf.format))
 
 
 def _report(items: Sequence[Any], form: str) -> int:
-    from kronos_nova.cmd import _tool
-    from kronos_nova.cmd.checks import base
+    from kronos_nova.checks import base
+    from kronos_nova.wiring import tools
 
     failed = sum(1 for item in items if item.status is base.Status.FAILED)
     if form == 'json':
-        _tool.dump({'ok': not failed, 'items': [
+        tools.dump({'ok': not failed, 'items': [
             {'name': i.name, 'status': str(i.status), 'text': i.text, 'remedy': i.remedy}
             for i in items]}, 'json')
     else:
-        print(_tool.table(('Item', 'Status', 'What', 'What to do'),
+        print(tools.table(('Item', 'Status', 'What', 'What to do'),
                           [(i.name, i.status, i.text, i.remedy) for i in items]))
         warned = sum(1 for item in items if item.status is base.Status.WARNING)
         more = f' {warned} {"warning" if warned == 1 else "warnings"}.' if warned else ''

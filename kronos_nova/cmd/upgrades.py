@@ -22,7 +22,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from kronos_nova.cmd import vocabulary
+from kronos_nova.conf import option_names
 
 ANCESTOR = 'kronos-openstack'
 NOVA_FILTERS = 'nova.scheduler.filters.all_filters'
@@ -57,7 +57,7 @@ def check_options(files: list[str]) -> Verdict:
     :param files: readable configuration files; a nova.conf may be among them.
     """
     return verdict([], [f'{path}: {finding.text}'
-                        for path, finding in vocabulary.judge_files(files)])
+                        for path, finding in option_names.judge_files(files)])
 
 
 def check_nova(arguments: list[str]) -> Verdict:
@@ -92,13 +92,13 @@ def _sets_ours(conf: Any) -> bool:
     """Whether the files set the options of the weighers or of [kronos]."""
     return _weighs(conf) or any(
         'kronos' in sections
-        for _path, sections in vocabulary.read_sections(conf.config_file or []))
+        for _path, sections in option_names.read_sections(conf.config_file or []))
 
 
 def _weighs(conf: Any) -> bool:
     """Whether they set a multiplier of ours."""
     return any(name.startswith('kronos_')
-               for _path, sections in vocabulary.read_sections(conf.config_file or [])
+               for _path, sections in option_names.read_sections(conf.config_file or [])
                for name in sections.get('filter_scheduler', ()))
 
 
@@ -202,7 +202,7 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
 def _changed_defaults(files: list[str]) -> Iterator[str]:
     """Defaults that Kronos 0.2.0 had otherwise, for files with its broker options."""
     written: dict[str, set[str]] = {}
-    for _path, sections in vocabulary.read_sections(files):
+    for _path, sections in option_names.read_sections(files):
         for group, names in sections.items():
             written.setdefault(group, set()).update(names)
     if 'messaging' not in written or 'plan_notifications' in written['messaging']:

@@ -24,9 +24,9 @@ import os
 from oslo_config import cfg
 from oslo_config import types
 
-from kronos_nova import bindings
 from kronos_nova import conf as groups
 from kronos_nova import exception
+from kronos_nova.conf import bindings
 from kronos_nova.conf import channel
 from kronos_nova.conf import policies
 from kronos_nova.conf import prometheus

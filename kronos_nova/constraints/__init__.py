@@ -24,7 +24,6 @@ from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import candidates
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import disks
-from kronos_nova.constraints import fresh
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import instance
@@ -33,6 +32,7 @@ from kronos_nova.constraints import metrics
 from kronos_nova.constraints import opt_out
 from kronos_nova.constraints import placement
 from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import recently_booted
 from kronos_nova.constraints import required_traits
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
@@ -64,7 +64,7 @@ PAIRS: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = (
     instance.identity,
     *ALONE,
-    fresh.just_booted,
+    recently_booted.just_booted,
     disks.copies_disk,
     placement.scope,
     service_state.service_state,

@@ -19,7 +19,7 @@ from kronos_nova.constraints import view as views
 
 def placement_refused(view: views.View, move: model.Move) -> model.Rejection | None:
     """It was asked for this very instance there, and had no allocation
-    candidate or gave no answer (:mod:`kronos_nova.rebalancer.confirming`)."""
+    candidate or gave no answer (:mod:`kronos_nova.rebalancer.engine.placement_check`)."""
     if not view.refused(move.instance_uuid, move.to_host):
         return None
     return model.Rejection('placement-refused', f'Placement had no allocation candidate, or no '

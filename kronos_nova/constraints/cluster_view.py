@@ -27,9 +27,9 @@ import functools
 from kronos_nova import model
 from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import hints
+from kronos_nova.constraints import history_holds
+from kronos_nova.constraints import metric_lag
 from kronos_nova.constraints import occupancy
-from kronos_nova.constraints import remembered
-from kronos_nova.constraints import settling
 
 
 class ClusterView:
@@ -70,7 +70,7 @@ class ClusterView:
         self._doubt: dict[str, dict[str, float]] = {
             name: defaultdict(float) for name in self._scores}
         #: Added to the scores: at least, at most.
-        self._unseen: dict[str, dict[str, settling.Unseen]] = {
+        self._unseen: dict[str, dict[str, metric_lag.Unseen]] = {
             name: {} for name in self._scores}
         self._flying: dict[str, str | None] = {}
         self._tied: dict[str, set[str]] | None = None
@@ -169,7 +169,7 @@ class ClusterView:
         return self.cluster.placement_known
 
     def held(self, uuid: str) -> model.Rejection | None:
-        return next(remembered.holding(self.history, uuid), None)
+        return next(history_holds.holding(self.history, uuid), None)
 
     def fresh(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
@@ -242,7 +242,7 @@ class ClusterView:
         """The fill of every host of which it is known: not to be written to."""
         return self._fill[policy]
 
-    def unseen(self, policy: str, host: str) -> settling.Unseen:
+    def unseen(self, policy: str, host: str) -> metric_lag.Unseen:
         """What moves in flight or just completed add to the host's score, at
         least and at most."""
         return self._unseen[policy].get(host, _NOTHING)
@@ -386,12 +386,12 @@ class ClusterView:
         settle = self.options.settle_seconds
         for uuid, moves in chains.items():
             for name, policy in self._scores.items():
-                for share in settling.shares(moves, policy, policy.fill_look, sampled_at, settle):
+                for share in metric_lag.shares(moves, policy, policy.fill_look, sampled_at, settle):
                     if share.host in policy.fill:
                         usage = self.ratio(name, uuid, share.host)
                         self._fill[name][share.host] += usage * share.most
                         self._doubt[name][share.host] += usage * (share.most - share.least)
-                for share in settling.shares(moves, policy, policy.score_look, sampled_at,
+                for share in metric_lag.shares(moves, policy, policy.score_look, sampled_at,
                                              settle):
                     usage = self.ratio(name, uuid, share.host)
                     self._add_unseen(name, share.host, usage * share.least, usage * share.most)
@@ -412,14 +412,14 @@ class ClusterView:
             least, most = self.unseen(name, host)
             bounds[host] = score + least, score + most
         middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
-        return {h: settling.towards(middle, low, high) for h, (low, high) in bounds.items()}
+        return {h: metric_lag.towards(middle, low, high) for h, (low, high) in bounds.items()}
 
     def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
         known = self.unseen(policy, host)
-        self._unseen[policy][host] = settling.Unseen(known.least + least, known.most + most)
+        self._unseen[policy][host] = metric_lag.Unseen(known.least + least, known.most + most)
 
 
-_NOTHING = settling.Unseen(0.0, 0.0)
+_NOTHING = metric_lag.Unseen(0.0, 0.0)
 
 
 def _lacks_score(host: str, policy: str) -> model.Rejection:

@@ -19,8 +19,8 @@ from typing import Any
 from nova.scheduler import filters
 from nova.scheduler import utils
 
-from kronos_nova import boot
-from kronos_nova import guard
+from kronos_nova.scheduler import guard
+from kronos_nova.scheduler import runtime
 
 
 class KronosFilter(filters.BaseHostFilter, abc.ABC):
@@ -35,7 +35,7 @@ class KronosFilter(filters.BaseHostFilter, abc.ABC):
     RUN_ON_REBUILD = False
 
     def __init__(self) -> None:
-        boot.check_options()
+        runtime.check_options()
 
     @guard.pass_hosts_on_error
     def filter_all(self, filter_obj_list: list[Any], spec_obj: Any) -> list[Any]:

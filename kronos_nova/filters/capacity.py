@@ -18,11 +18,11 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from kronos_nova import boot
-from kronos_nova import depletion
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
 from kronos_nova.filters import base
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class KronosCapacityFilter(base.KronosFilter):
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
         if moving:
             return hosts
-        door = boot.door()
+        door = runtime.door()
         admitted: list[Any] = []
         passing: list[Any] = []
         groups = door.look(hosts)
@@ -66,7 +66,7 @@ class KronosCapacityFilter(base.KronosFilter):
         return [h for h in hosts if id(h) in kept]
 
 
-def _known(groups: list[scoreboard.Group]) -> list[scoreboard.Group]:
+def _known(groups: list[score_cache.Group]) -> list[score_cache.Group]:
     """Without the hosts that have no score, unless those are all."""
     found = [group if group.snapshot is None else dataclasses.replace(
         group, hosts=[h for h in group.hosts if h.host in group.snapshot.loads])
@@ -74,7 +74,7 @@ def _known(groups: list[scoreboard.Group]) -> list[scoreboard.Group]:
     return found if any(group.hosts for group in found) else groups
 
 
-def _below(hosts: list[Any], snapshot: scorecard.Snapshot, spec: Any) -> list[Any]:
+def _below(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any) -> list[Any]:
     """The hosts that no ceiling refuses; one without a score passes."""
     for ceiling in snapshot.ceilings:
         loads = depletion.projected(hosts, ceiling.loads,

@@ -18,15 +18,15 @@ from typing import Any
 
 from oslo_config import cfg
 
-from kronos_nova import boot
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova import published
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
+from kronos_nova.feed import feed_channel
 from kronos_nova.filters import base
+from kronos_nova.scheduler import runtime
 
 HARD_POLICIES = frozenset({model.GroupPolicy.AFFINITY, model.GroupPolicy.ANTI_AFFINITY})
 
@@ -46,7 +46,7 @@ class KronosPlacementFilter(base.KronosFilter):
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
-        door = boot.door()
+        door = runtime.door()
         notice = door.notices.look()
         if notice is None:
             return hosts
@@ -143,7 +143,7 @@ def _group(spec: Any) -> Any:
     return group
 
 
-def _view(notice: published.Published) -> cluster_view.ClusterView:
+def _view(notice: feed_channel.Published) -> cluster_view.ClusterView:
     """What is published of hosts, as the rules want it."""
     cluster = model.Cluster(hosts={}, instances={}, services={})
     return cluster_view.ClusterView(

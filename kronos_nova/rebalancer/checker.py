@@ -33,10 +33,10 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
-from kronos_nova.constraints import involved
+from kronos_nova.constraints import metric_lag
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import relevant_cluster
 from kronos_nova.constraints import server_groups
-from kronos_nova.constraints import settling
 
 #: Judged here, on who really may be under way.
 _RULES = tuple(r for r in constraints.RULES
@@ -56,7 +56,7 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     broken = _shape(plan, cluster, budget)
     if broken or not plan.moves:
         return tuple(broken)
-    part = involved.involved(cluster, plan.moves, history)
+    part = relevant_cluster.involved(cluster, plan.moves, history)
     found = _outage(part, options)
     for move in plan.moves:
         found += _wanted(move, part, options, history)
@@ -179,11 +179,11 @@ def _unsettled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     """No imbalance move on scores that do not show the last one yet."""
     if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
         return []
-    last = settling.awaited(history, cluster.scope_hosts)
+    last = metric_lag.awaited(history, cluster.scope_hosts)
     if last is None:
         return []
     move, completed_at = last
-    left = settling.seconds_left(scores, completed_at, options.settle_seconds)
+    left = metric_lag.seconds_left(scores, completed_at, options.settle_seconds)
     if left <= 0:
         return []
     return [model.Rejection('unsettled', f'the scores show the move of instance '

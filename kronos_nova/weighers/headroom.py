@@ -22,13 +22,13 @@ from nova.scheduler import utils
 from nova.scheduler import weights
 from oslo_log import log as logging
 
-from kronos_nova import boot
-from kronos_nova import depletion
-from kronos_nova import guard
-from kronos_nova import memo
-from kronos_nova import scatter
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import guard
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
+from kronos_nova.scheduler import tie_breaking
+from kronos_nova.scheduler import weight_cache
 from kronos_nova.weighers import normalisation
 
 LOG = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class KronosWeigher(weights.BaseHostWeigher):
     maxval = 1
 
     def __init__(self) -> None:
-        boot.check_options()
+        runtime.check_options()
         # Multipliers of one request, by the aggregates that a host is in. An
         # aggregate equals itself only: a new object of the same is looked up.
         self._multipliers: dict[tuple[Any, ...], float] = {}
@@ -65,12 +65,12 @@ class KronosWeigher(weights.BaseHostWeigher):
 
     def _learn(self, host_state: Any) -> float:
         aggregates = tuple(host_state.aggregates)
-        option = boot.CONF.filter_scheduler.kronos_weight_multiplier
+        option = runtime.CONF.filter_scheduler.kronos_weight_multiplier
         value = float(utils.get_weight_multiplier(host_state, OPTION, option))
         if not math.isfinite(value):
             value = 0.0
         self._multipliers[aggregates] = value
-        boot.door().scores.hear(host_state, value, tuple(
+        runtime.door().scores.hear(host_state, value, tuple(
             sorted(a.name for a in aggregates if OPTION in a.metadata)))
         return value
 
@@ -80,7 +80,7 @@ class KronosWeigher(weights.BaseHostWeigher):
         # Nova asks for every host's multiplier right after; what another
         # thread's request has put here by then is as good.
         self._multipliers = {}
-        door = boot.door()
+        door = runtime.door()
         number = ranking_of(weight_properties, len(hosts))
         unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
         found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
@@ -90,7 +90,7 @@ class KronosWeigher(weights.BaseHostWeigher):
 
     def _worst(self, host_state: Any) -> float:
         """The raw weight that Nova likes least, by the sign of the multiplier."""
-        return math.copysign(scoreboard.NEUTRAL, -self.weight_multiplier(host_state))
+        return math.copysign(score_cache.NEUTRAL, -self.weight_multiplier(host_state))
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
         """For callers that weigh one host: no other host, no opinion."""
@@ -105,7 +105,7 @@ def ranking_of(spec: Any, hosts: int) -> int | None:
     """
     if spec is not None and 'num_instances' in spec and spec.num_instances >= max(2, hosts):
         return None
-    return scatter.ranking_of(str(getattr(spec, 'instance_uuid', '')))
+    return tie_breaking.ranking_of(str(getattr(spec, 'instance_uuid', '')))
 
 
 #: What a host without a score weighs when others have one; None: their mean.
@@ -113,10 +113,10 @@ Unknown = Callable[[Any], float] | None
 
 
 #: Raw weights of a group, of one of its rankings.
-Weigh = Callable[[scoreboard.Group, int | None, Unknown], list[float]]
+Weigh = Callable[[score_cache.Group, int | None, Unknown], list[float]]
 
 
-def weigh(groups: list[scoreboard.Group], hosts: list[Any], kind: Weigh, ranking: int | None = 0,
+def weigh(groups: list[score_cache.Group], hosts: list[Any], kind: Weigh, ranking: int | None = 0,
           unknown: Unknown = None) -> list[float]:
     """The raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
@@ -136,7 +136,7 @@ def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
               hosts[weights.index(most)].host)
 
 
-def relative(group: scoreboard.Group, ranking: int | None = 0,
+def relative(group: score_cache.Group, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
     """Raw weights of the hosts that one policy file scores, in their order.
 
@@ -147,7 +147,7 @@ def relative(group: scoreboard.Group, ranking: int | None = 0,
     return _whole(group.hosts, _shown(group.hosts, group.snapshot, ranking), unknown)
 
 
-def _shown(hosts: list[Any], snapshot: scorecard.Snapshot,
+def _shown(hosts: list[Any], snapshot: policy_scores.Snapshot,
            ranking: int | None) -> list[float | None]:
     loads, memory = snapshot.ranking(ranking)
     return memory.of(hosts, loads)
@@ -172,11 +172,11 @@ def chosen(spec: Any) -> Weigh:
 
     :param spec: the RequestSpec.
     """
-    kronos = boot.CONF.kronos
+    kronos = runtime.CONF.kronos
     if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
         return relative
 
-    def scaled(group: scoreboard.Group, ranking: int | None, unknown: Unknown) -> list[float]:
+    def scaled(group: score_cache.Group, ranking: int | None, unknown: Unknown) -> list[float]:
         hosts, snapshot = group.hosts, group.snapshot
         if snapshot is None:
             return [0.0] * len(hosts)
@@ -193,7 +193,7 @@ def chosen(spec: Any) -> Weigh:
     return scaled
 
 
-def expected(group: scoreboard.Group, spec: Any, ranking: int | None = 0,
+def expected(group: score_cache.Group, spec: Any, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
     """Like :func:`relative`, with what the request is expected to add itself:
     what its flavor uses, else its vCPUs (or MiB) at the mean use.
@@ -206,9 +206,9 @@ def expected(group: scoreboard.Group, spec: Any, ranking: int | None = 0,
     return _whole(group.hosts, _expected(group.hosts, group.snapshot, spec, ranking), unknown)
 
 
-def _expected(hosts: list[Any], snapshot: scorecard.Snapshot, spec: Any,
+def _expected(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any,
               ranking: int | None) -> list[float | None]:
     loads, _ = snapshot.ranking(ranking)
     more = snapshot.extras.of(spec.vcpus, spec.memory_mb)
-    return memo.raw(depletion.projected(
+    return weight_cache.raw(depletion.projected(
         hosts, loads, spec.vcpus + more[0], spec.memory_mb + more[1]))

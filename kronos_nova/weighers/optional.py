@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 from nova.scheduler import utils
 from nova.scheduler import weights
 
-from kronos_nova import boot
-from kronos_nova import guard
+from kronos_nova.scheduler import guard
+from kronos_nova.scheduler import runtime
 
 
 class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
@@ -41,7 +41,7 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
     OPTION: ClassVar[str]
 
     def __init__(self) -> None:
-        boot.check_options()
+        runtime.check_options()
 
     @abc.abstractmethod
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
@@ -70,7 +70,7 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
         return 0.0
 
     def _option(self) -> float:
-        return float(boot.CONF.filter_scheduler[self.OPTION])
+        return float(runtime.CONF.filter_scheduler[self.OPTION])
 
     def _is_on(self, hosts: list[Any]) -> bool:
         if self._option():

@@ -15,9 +15,9 @@
 
 from typing import Any
 
-from kronos_nova import boot
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import optional
-from kronos_nova.weighers import owners
+from kronos_nova.weighers import project_cache
 
 #: On a HostState, which lives as long as a request: its num_instances at first.
 BEFORE = '_kronos_instances_before'
@@ -38,7 +38,7 @@ class KronosProjectWeigher(optional.OptionalWeigher):
         project = spec.project_id
         if project is None:
             return [0.0] * len(hosts)
-        book = boot.door().keep(owners.Book)
+        book = runtime.door().keep(project_cache.Book)
         book.note(spec.instance_uuid, project)
         theirs = book.look(hosts, project) - {spec.instance_uuid}
         found = []

@@ -22,13 +22,13 @@ from oslo_config import cfg
 from oslo_db import exception as db_exception
 from sqlalchemy import exc as sql_exception
 
-from kronos_nova import boot
 from kronos_nova import exception
-from kronos_nova.weighing import asking
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import candidates
+from kronos_nova.weighing import dry_run
 from kronos_nova.weighing import findings
 from kronos_nova.weighing import multipliers
-from kronos_nova.weighing import rehearsal
+from kronos_nova.weighing import request_spec
 from kronos_nova.weighing import scores
 from kronos_nova.weighing import settings
 
@@ -39,10 +39,10 @@ def aggregate_hosts(name: str) -> frozenset[str]:
     :raises WeighError: there is none, or it cannot be read.
     """
     with _explained():
-        return frozenset(asking.aggregate(asking.context(), name).hosts)
+        return frozenset(request_spec.aggregate(request_spec.context(), name).hosts)
 
 
-def explain(order: asking.Order, patience: float) -> findings.Explanation:
+def explain(order: request_spec.Order, patience: float) -> findings.Explanation:
     """What nova-scheduler would do with an order now, and why.
 
     :param patience: seconds to wait for the first scores.
@@ -52,7 +52,7 @@ def explain(order: asking.Order, patience: float) -> findings.Explanation:
         return _explain(order, patience)
 
 
-def compare(conf: cfg.ConfigOpts, order: asking.Order, patience: float,
+def compare(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
             wanted: Sequence[tuple[str, str, str]],
             ) -> tuple[findings.Explanation, findings.Explanation | None]:
     """The same without and, if any are ``wanted``, with other settings.
@@ -70,12 +70,12 @@ def compare(conf: cfg.ConfigOpts, order: asking.Order, patience: float,
         taken = settings.apply(conf, wanted)
         if any(group != 'filter_scheduler' for group, _, _ in wanted):
             # The door may have read it when it opened.
-            boot.close()
+            runtime.close()
         return before, explain(order, patience)
     finally:
         settings.restore(conf, taken)
         settings.restore(conf, plain)
-        boot.close()
+        runtime.close()
 
 
 @contextlib.contextmanager
@@ -94,10 +94,10 @@ def _explained() -> Iterator[None]:
             remedy='nova-scheduler would fail alike; correct nova.conf') from e
 
 
-def _explain(order: asking.Order, patience: float) -> findings.Explanation:
-    ctxt = asking.context()
-    spec, uuids = asking.build(ctxt, order)
-    stage = rehearsal.Rehearsal()
+def _explain(order: request_spec.Order, patience: float) -> findings.Explanation:
+    ctxt = request_spec.context()
+    spec, uuids = request_spec.build(ctxt, order)
+    stage = dry_run.Rehearsal()
     manager = stage.host_manager
     every = list(manager.get_host_states_by_uuids(ctxt, None, None))
     notes = []
@@ -117,12 +117,12 @@ def _explain(order: asking.Order, patience: float) -> findings.Explanation:
     return findings.Explanation(tuple(lines), names, chosen, tuple(notes))
 
 
-def _lines(ctxt: Any, spec: Any, stage: rehearsal.Rehearsal, every: Sequence[Any],
+def _lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
            notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
     """Ranked hosts first, then the others, later filters first."""
     manager = stage.host_manager
-    filtered = manager.filter_passes[0] if manager.filter_passes else rehearsal.FilterPass([], {})
-    weighed = manager.weigh_passes[0] if manager.weigh_passes else rehearsal.WeighPass([])
+    filtered = manager.filter_passes[0] if manager.filter_passes else dry_run.FilterPass([], {})
+    weighed = manager.weigh_passes[0] if manager.weigh_passes else dry_run.WeighPass([])
     names = _weigher_names(manager.weighers)
     # Of host states that nothing was consumed from.
     held = scores.of_hosts(list(every)) if _scored(manager) else {}
@@ -188,10 +188,10 @@ def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _notes(order: asking.Order, stage: rehearsal.Rehearsal,
+def _notes(order: request_spec.Order, stage: dry_run.Rehearsal,
            lines: Sequence[findings.HostLine]) -> list[str]:
     """What else decides."""
-    conf = asking.CONF
+    conf = request_spec.CONF
     found = []
     ranked = [line for line in lines if line.rank is not None]
     if ranked and len(stage.chosen) < order.count:

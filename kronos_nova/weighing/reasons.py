@@ -20,8 +20,8 @@ from typing import Any
 from nova import filters
 from oslo_log import log as logging
 
-from kronos_nova import boot
-from kronos_nova import depletion
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import runtime
 
 
 def apply(filter_: Any, hosts: list[Any], spec: Any,
@@ -66,7 +66,7 @@ def _ours(filter_: Any, host: Any, spec: Any) -> str:
 
 
 def _too_full(host: Any, spec: Any) -> str:
-    door = boot.door()
+    door = runtime.door()
     group = door.look([host])[0]
     if group.snapshot is None:
         return f'fail_closed is set and there are no scores: {group.reason}'
@@ -83,7 +83,7 @@ def _too_full(host: Any, spec: Any) -> str:
 
 
 def _worked_on(host: Any) -> str:
-    notice = boot.door().notices.look()
+    notice = runtime.door().notices.look()
     if notice is None:
         return ''
     if host.host in notice.draining:

@@ -23,27 +23,27 @@ from nova.scheduler import host_manager
 from nova.scheduler import weights
 from oslo_config import cfg
 
-from kronos_nova import bindings
-from kronos_nova import boot
 from kronos_nova import constraints
-from kronos_nova import depletion
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
+from kronos_nova.conf import bindings
 from kronos_nova.constraints import claims
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import server_groups
-from kronos_nova.rebalancer.timetravel import journey
-from kronos_nova.rebalancer.timetravel import past as pasts
-from kronos_nova.rebalancer.timetravel import world as worlds
+from kronos_nova.rebalancer.backtest import backtest_run
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
 
 #: A boot counts its disk, unlike a migration over shared storage.
 OPTIONS = model.Options(enforce_placement_disk=True)
 SOFT = (model.GroupPolicy.SOFT_AFFINITY, model.GroupPolicy.SOFT_ANTI_AFFINITY)
 
 
-class ReplayDoor(boot.Door):
+class ReplayDoor(runtime.Door):
     """Answers weighers from simulated samples; starts no thread.
 
     :param files: by path, policies for queries by host name.
@@ -55,7 +55,7 @@ class ReplayDoor(boot.Door):
         self._now = 0.0
         self._samples: dict[str, model.PolicySamples] = {}
         self._ledger = depletion.Ledger()
-        self._cards = {path: scorecard.Scorecard(conf, path, clock=lambda: self._now)
+        self._cards = {path: policy_scores.Scorecard(conf, path, clock=lambda: self._now)
                        for path in files}
         self._bindings = bindings.Bindings(files)
 
@@ -80,16 +80,16 @@ class ReplayDoor(boot.Door):
         """As a source."""
         return self._samples[policy.name]
 
-    def look(self, hosts: list[Any]) -> list[scoreboard.Group]:
+    def look(self, hosts: list[Any]) -> list[score_cache.Group]:
         self._ledger.note(hosts, self._now, self._now)
         found = []
         for index, some in self._bindings.split(hosts):
             if index is None:
-                found.append(scoreboard.Group(some, None))
+                found.append(score_cache.Group(some, None))
                 continue
             snapshot = self._cards[self._bindings.paths[index]].snapshot
-            found.append(scoreboard.Group(some, snapshot) if snapshot.reason is None else
-                         scoreboard.Group(some, None, snapshot.reason))
+            found.append(score_cache.Group(some, snapshot) if snapshot.reason is None else
+                         score_cache.Group(some, None, snapshot.reason))
         return found
 
 
@@ -123,7 +123,7 @@ class Boots:
                  metadata: Mapping[str, Mapping[str, str]] | None = None,
                  ceiling: Any = None) -> None:
         self._past = past
-        self._files = {path: (worlds.runnable(policy_set), journey.numbers(past, policy_set))
+        self._files = {path: (worlds.runnable(policy_set), backtest_run.numbers(past, policy_set))
                        for path, policy_set in files.items()}
         self._ceiling = ceiling
         cluster = past.cluster

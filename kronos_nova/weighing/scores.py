@@ -15,8 +15,8 @@
 import time
 from typing import Any
 
-from kronos_nova import boot
-from kronos_nova import depletion
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import findings
 
 #: Seconds between two looks while waiting.
@@ -28,7 +28,7 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
 
     :returns: what there are no scores of and why, a sentence each.
     """
-    door = boot.door()
+    door = runtime.door()
     try:
         door.notices.refresh()
     except Exception as e:
@@ -49,7 +49,7 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
 def of_hosts(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
     """By host and node, of those that have any."""
     found = {}
-    for group in boot.door().look(hosts):
+    for group in runtime.door().look(hosts):
         if group.snapshot is None:
             continue
         loads = depletion.projected(group.hosts, group.snapshot.loads)

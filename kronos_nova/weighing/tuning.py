@@ -26,15 +26,15 @@ import numpy as np
 from oslo_config import cfg
 import yaml
 
-from kronos_nova import boot
 from kronos_nova import exception
 from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.filters import capacity
-from kronos_nova.rebalancer.timetravel import journey
-from kronos_nova.rebalancer.timetravel import past as pasts
-from kronos_nova.rebalancer.timetravel import review
-from kronos_nova.rebalancer.timetravel import world as worlds
+from kronos_nova.rebalancer.backtest import backtest_run
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import headroom
 from kronos_nova.weighing import replaying
 from kronos_nova.weighing import settings
@@ -108,8 +108,8 @@ class Tuner:
     """
 
     def __init__(self, past: pasts.Past, policy_sets: Sequence[policies.PolicySet],
-                 conf: cfg.ConfigOpts, candidate: journey.Candidate | None,
-                 assumptions: journey.Assumptions, question: review.Question, progress: Progress,
+                 conf: cfg.ConfigOpts, candidate: backtest_run.Candidate | None,
+                 assumptions: backtest_run.Assumptions, question: review.Question, progress: Progress,
                  of_aggregates: Mapping[str, float] | None = None) -> None:
         unknown = sorted((of_aggregates or {}).keys() - past.cluster.aggregates.keys())
         if unknown:
@@ -166,7 +166,7 @@ class Tuner:
 
         def placer() -> replaying.Boots:
             door = replaying.ReplayDoor(self._conf, files)
-            boot.use(door)
+            runtime.use(door)
             return replaying.Boots(
                 self._past, files, weighers(self._conf), door, self._metadata(multiplier),
                 ceiling_filter(self._conf) if multiplier else None)
@@ -174,18 +174,18 @@ class Tuner:
         try:
             return self._trial(multiplier, f'multiplier {multiplier:g}', placer)
         finally:
-            boot.close()
+            runtime.close()
             settings.restore(self._conf, taken)
 
     def _trial(self, multiplier: float | None, name: str,
                placer: Callable[[], replaying.Boots | None]) -> Trial:
         past, times = self._past, self._past.window.count
         placed = placer()
-        still = journey.unmoved(
+        still = backtest_run.unmoved(
             past, lambda k: self._progress(name, (k + 1) / times), placed)
         moved = None
         if self._candidate is not None:
-            moved = journey.travel(
+            moved = backtest_run.travel(
                 past, self._candidate, self._assumptions,
                 lambda k: self._progress(f'{name}, rebalanced', (k + 1) / times), placer())
         return Trial(
@@ -194,18 +194,18 @@ class Tuner:
             None if moved is None else self._overload(moved),
             placed.count if placed is not None else replaying.Count(boots(past)))
 
-    def _overload(self, found: journey.Journey) -> float:
+    def _overload(self, found: backtest_run.Journey) -> float:
         over = review.overloaded(found.score, self._question.ceiling)
         return review.minutes(over.any(axis=0), self._past.window.step)
 
-    def _spread(self, found: journey.Journey) -> dict[str, float | None]:
+    def _spread(self, found: backtest_run.Journey) -> dict[str, float | None]:
         by_scope = [review.imbalances(self._past, found.score, scope)
                     for scope in self._question.scopes]
         values = np.stack(by_scope)
         return {m.name: review.statistics(values[:, i])['mean']
                 for i, m in enumerate(self._past.measures)}
 
-    def _empty(self, found: journey.Journey) -> float:
+    def _empty(self, found: backtest_run.Journey) -> float:
         return float((found.counts == 0).sum(axis=1).mean())
 
 

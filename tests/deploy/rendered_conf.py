@@ -19,10 +19,10 @@ from nova.conf import scheduler as nova_scheduler
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from kronos_nova import raw_cache
 from kronos_nova.cmd import upgrades
 from kronos_nova.conf import opts
 from kronos_nova.conf import scheduler
+from kronos_nova.feed import raw_cache
 from tests.deploy import kolla_cloud
 
 #: The first two are always there.

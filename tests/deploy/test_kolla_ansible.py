@@ -31,14 +31,14 @@ import pytest
 import sqlalchemy
 import yaml
 
-from kronos_nova import raw_cache
-from kronos_nova.cmd.checks import base as checks
-from kronos_nova.cmd.checks import options
-from kronos_nova.cmd.checks import policies
+from kronos_nova.checks import base as checks
+from kronos_nova.checks import options
+from kronos_nova.checks import policies
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import monitoring
-from kronos_nova.rebalancer import transport
+from kronos_nova.feed import raw_cache
+from kronos_nova.rebalancer.messaging import transport
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import http_server
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import kolla_page
@@ -355,7 +355,7 @@ def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp
     health = healths.Health(lambda: now, daemon=daemon, dry_run=True)
     pulse = health.pulse('loop', 60.0)
     assert not healthy()
-    monitor = monitoring.serve(rendered, health, f'{daemon.partition("-")[2]}_port')
+    monitor = http_server.serve(rendered, health, f'{daemon.partition("-")[2]}_port')
     assert monitor is not None
     try:
         assert healthy()

@@ -24,7 +24,7 @@ import yaml
 
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.messaging import transport
 from tests.deploy import kolla_cloud
 from tests.deploy import kolla_env
 from tests.deploy import rendered_conf

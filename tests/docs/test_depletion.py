@@ -19,8 +19,8 @@ import re
 
 import pytest
 
-from kronos_nova import depletion
-from kronos_nova import flavors
+from kronos_nova.feed import flavor_usages
+from kronos_nova.scheduler import depletion
 from tests.unit import nova_fakes
 
 PAGE = (Path(__file__).resolve().parents[2] / 'doc/source/admin/scheduler.rst').read_text()
@@ -115,12 +115,12 @@ def test_what_flavors_and_moves_add(cloud):
                                                   r'one of \d+ MiB)'))[::2]):
         uses = numbers(found(r'MiB that uses ([\d.]+ cores and one of \d+ MiB that uses '
                              r'[\d.]+)\.'))[::2]
-        shapes[flavors.Shape(FLAVOR, int(ram_mb))] = uses[number]
+        shapes[flavor_usages.Shape(FLAVOR, int(ram_mb))] = uses[number]
     measured = float(found(r'measured at ([\d.]+) cores'))
-    move = flavors.Incoming('u', 'b', flavors.Shape(FLAVOR, 1), 0.0, measured)
+    move = flavor_usages.Incoming('u', 'b', flavor_usages.Shape(FLAVOR, 1), 0.0, measured)
     outlook = depletion.outlook(
         scores, ledger.tracks(), sampled_at=0.0, window=WINDOW, memory=False, unmeasured=1.0,
-        usage=flavors.Usage(shapes, (move,)))
+        usage=flavor_usages.Usage(shapes, (move,)))
     told = outlook.extras()
     added = [outlook.loads['a'].per_vcpu * (FLAVOR + told.of(FLAVOR, ram_mb)[0])
              for ram_mb in (*(shape.memory_mb for shape in shapes), 1234)]

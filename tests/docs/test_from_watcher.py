@@ -21,7 +21,7 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova import presets
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer.strategies import orders
+from kronos_nova.rebalancer.strategies import drain_requests
 from tests.docs import shown
 
 PAGE = (shown.TOP / 'doc/source/admin/from-watcher.rst').read_text()
@@ -64,7 +64,7 @@ def test_its_expression_drains_no_host_that_watcher_has_disabled(reason, drained
     expression = re.search(r'^ +drain_reason_regex = (.*)$', PAGE, re.MULTILINE)[1]
     options = model.Options(evacuate_disabled_hosts=True, drain_reason_regex=expression)
     service = model.Service(host='a', status='disabled', disabled_reason=reason)
-    assert (orders.refusal(service, options) is None) is drained
+    assert (drain_requests.refusal(service, options) is None) is drained
 
 
 def test_a_difference_is_never_below_twice_the_deviation():

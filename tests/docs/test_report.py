@@ -16,12 +16,12 @@ from pathlib import Path
 import re
 
 from kronos_nova.cli import report
-from kronos_nova.rebalancer.pages import heat
-from kronos_nova.rebalancer.pages import meanings
-from kronos_nova.rebalancer.pages import page
+from kronos_nova.rebalancer.report import heat
+from kronos_nova.rebalancer.report import meanings
+from kronos_nova.rebalancer.report import page
 from tests import commands
 from tests.docs import test_rules
-from tests.unit.rebalancer.pages import parsed
+from tests.unit.rebalancer.report import parsed
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / 'doc/source/admin/report.rst').read_text()

@@ -32,11 +32,11 @@ from nova import objects
 from nova.scheduler import host_manager
 from nova.scheduler import weights
 
-from kronos_nova import boot
-from kronos_nova import flavors
 from kronos_nova import policy
-from kronos_nova import published
-from kronos_nova import raw_cache
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import flavor_usages
+from kronos_nova.feed import raw_cache
+from kronos_nova.scheduler import runtime
 from tests.functional import burst_hosts
 
 BOOTS = 96
@@ -80,7 +80,7 @@ def worker(weighers, pipe):
     """What a forked worker does; it sees the scores before it is ready."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        [group] = boot.door().look(states(burst_hosts.allocated()))
+        [group] = runtime.door().look(states(burst_hosts.allocated()))
         if group.snapshot is not None and group.snapshot.extras:
             break
         time.sleep(0.05)
@@ -94,19 +94,19 @@ def worker(weighers, pipe):
 
 def main(policies, url, cache, workers, multiplier, concurrent):
     objects.register_all()
-    boot.CONF([], project='nova', default_config_files=[])
-    raw_cache.register(boot.CONF)
+    runtime.CONF([], project='nova', default_config_files=[])
+    raw_cache.register(runtime.CONF)
     for option, value, group in (
             ('policies_file', [policies], 'kronos'), ('url', url, 'prometheus'),
             ('concurrent_boots', int(concurrent), 'kronos'), ('refresh_interval', 600, 'kronos'),
             ('kronos_weight_multiplier', float(multiplier), 'filter_scheduler'),
             ('directory', cache, 'kronos_channel')):
-        boot.CONF.set_override(option, value, group)
-    boot.NOTICE_INTERVAL = 0.1
-    key = published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu'))
+        runtime.CONF.set_override(option, value, group)
+    runtime.NOTICE_INTERVAL = 0.1
+    key = feed_channel.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu'))
     now = time.time()
-    published.Channel(boot.CONF).write_usage(key, flavors.Usage({
-        flavors.Shape(*shape): burst_hosts.USES[name]
+    feed_channel.Channel(runtime.CONF).write_usage(key, flavor_usages.Usage({
+        flavor_usages.Shape(*shape): burst_hosts.USES[name]
         for name, shape in burst_hosts.SHAPES.items()}), now, now + 600)
     classes = weights.HostWeightHandler().get_matching_classes(
         ['nova.scheduler.weights.all_weighers', 'kronos_nova.weighers.all_weighers'])

@@ -21,14 +21,14 @@ weigher object, made before the fork.
 import os
 import sys
 
-from kronos_nova import boot
+from kronos_nova.scheduler import runtime
 from tests.fixtures import doors
 
 
 def main() -> int:
-    boot.CONF([], project='nova', default_config_files=[])
-    boot.CONF.set_override('policies_file', [sys.argv[1]], 'kronos')
-    boot.CONF.set_override('url', sys.argv[2], 'prometheus')
+    runtime.CONF([], project='nova', default_config_files=[])
+    runtime.CONF.set_override('policies_file', [sys.argv[1]], 'kronos')
+    runtime.CONF.set_override('url', sys.argv[2], 'prometheus')
     filter_, weigher = doors.load()
     early = os.fork()
     if early == 0:
@@ -39,7 +39,7 @@ def main() -> int:
     late = os.fork()
     if late == 0:
         # Forked from a process whose thread, lock and connection are in use.
-        for card in boot.door().scores._cards:
+        for card in runtime.door().scores._cards:
             card.snapshot = type(card.snapshot)()
         os._exit(0 if doors.sees_scores(filter_, weigher) else 1)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (early, late)]

@@ -21,8 +21,8 @@ import fixtures
 from nova import context
 import yaml
 
-from kronos_nova import boot
-from kronos_nova import scorecard
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
 from tests.fixtures import prometheus_api
 from tests.functional import base
 
@@ -43,8 +43,8 @@ class ScoredTestCase(base.NovaTestCase):
 
     def configure(self) -> None:
         super().configure()
-        boot.close()
-        self.addCleanup(boot.close)
+        runtime.close()
+        self.addCleanup(runtime.close)
         self.prometheus = prometheus_api.PrometheusAPI()
         self.prometheus.start()
         self.addCleanup(self.prometheus.stop)
@@ -70,9 +70,9 @@ class ScoredTestCase(base.NovaTestCase):
         for host in ('host1', 'host1', 'host2'):
             self.boot(host=host)
 
-    def look(self) -> scorecard.Snapshot | None:
+    def look(self) -> policy_scores.Snapshot | None:
         """What a request would see now; wakes what runs in the background."""
-        groups = boot.door().look(self.host_states())
+        groups = runtime.door().look(self.host_states())
         return groups[0].snapshot if len(groups) == 1 else None
 
     def host_states(self) -> list[Any]:
@@ -93,7 +93,7 @@ class ScoredTestCase(base.NovaTestCase):
 
     def wait_for_no_scores(self, reason: str) -> None:
         """Until there are none for a reason that contains this text."""
-        self.wait_for(lambda: self.look() is None and reason in boot.door().scores.reason,
+        self.wait_for(lambda: self.look() is None and reason in runtime.door().scores.reason,
                       f'no scores because of {reason!r}')
 
     def chosen(self, **kwargs: Any) -> str:

@@ -25,12 +25,12 @@ from unittest import mock
 import fixtures
 import yaml
 
-from kronos_nova import boot
-from kronos_nova import depletion
-from kronos_nova import flavors
 from kronos_nova import policy
-from kronos_nova import published
-from kronos_nova import scorecard
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import flavor_usages
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
 from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import burst_hosts
@@ -68,7 +68,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
     def configure(self):
         self.scores = burst_hosts.IDLE
         super().configure()
-        self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
+        self.useFixture(fixtures.MonkeyPatch('kronos_nova.scheduler.runtime.NOTICE_INTERVAL', 0.1))
         self.flags(instances=-1, cores=-1, ram=-1, group='quota')
         self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
 
@@ -87,15 +87,15 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
 
     def publish(self, *moves):
         """As the engine does when it has measured the flavors, and decided moves."""
-        [card] = boot.door().scores._cards
-        shapes = {flavors.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
+        [card] = runtime.door().scores._cards
+        shapes = {flavor_usages.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
                   for name, use in self.uses.items()}
         now = base.time.time()
-        published.Channel(base.CONF).write_usage(
-            published.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
-            flavors.Usage(shapes, moves), now, now + 600)
+        feed_channel.Channel(base.CONF).write_usage(
+            feed_channel.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
+            flavor_usages.Usage(shapes, moves), now, now + 600)
         self.wait_for(lambda: card.snapshot.extras and [
-            u.moves for u in boot.door().scores._usages.values()] == [moves],
+            u.moves for u in runtime.door().scores._usages.values()] == [moves],
             'what is published to be read')
 
     def sample(self):
@@ -136,7 +136,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
 
     def assert_as_good_as(self, perfect):
         self.assertLessEqual(self.spread(), 1.1 * perfect, self.loads)
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
 
 def blind(scores, tracks, **kwargs):
@@ -174,7 +174,7 @@ class BurstTestCase(UnevenTestCase):
 
     def test_without_depletion_they_pile_up(self):
         perfect = self.perfect(['m1.medium'] * SOME)
-        with mock.patch.object(scorecard.depletion, 'outlook', blind):
+        with mock.patch.object(policy_scores.depletion, 'outlook', blind):
             self.sample()
             self.boot_at_once(SOME)
         self.assertGreater(self.spread(), 3 * perfect)
@@ -190,12 +190,12 @@ class MoveTestCase(UnevenTestCase):
         self.expected = self.loads['host2'] + self.uses['m1.medium'] / self.sizes['host2']
 
     def move(self, since):
-        return flavors.Incoming(self.server['id'], 'host2', flavors.Shape(2, 4096), since,
+        return flavor_usages.Incoming(self.server['id'], 'host2', flavor_usages.Shape(2, 4096), since,
                                 self.uses['m1.medium'])
 
     def load(self, host):
         states = [s for s in self.host_states() if s.host == host]
-        return depletion.projected(states, boot.door().look(states)[0].snapshot.loads)[0]
+        return depletion.projected(states, runtime.door().look(states)[0].snapshot.loads)[0]
 
     def wait_for_load(self, load):
         self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')

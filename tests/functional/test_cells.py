@@ -27,10 +27,10 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.planning import planner
 from tests.functional import test_collector
 from tests.functional import test_nova_executor
 

@@ -23,7 +23,7 @@ from nova.virt import fake
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import retry

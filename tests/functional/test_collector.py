@@ -20,7 +20,7 @@ from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import collector
 from tests.functional import api
 from tests.functional import placement_writer
 

@@ -14,8 +14,8 @@
 """Placement itself is asked for what was chosen: a real one, with what no rule of
 ours looks at."""
 
-from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer.clients import candidates_api
+from kronos_nova.rebalancer.engine import placement_check
 from tests.functional import test_first_light
 
 #: Nova makes a trait of it; no rule of ours does.
@@ -27,7 +27,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.confirming = confirming.Confirming(self.conf, self.connection)
+        self.confirming = placement_check.Confirming(self.conf, self.connection)
         self.engine._confirming = self.confirming
         for host in ('host1', 'host2'):
             uuid = self._get_provider_uuid_by_host(host)

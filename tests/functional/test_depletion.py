@@ -17,9 +17,9 @@
 import collections
 from unittest import mock
 
-from kronos_nova import boot
-from kronos_nova import depletion
-from kronos_nova import scorecard
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
 from tests.functional import scores
 
 COUNT = 6
@@ -46,7 +46,7 @@ class OneSampleTestCase(scores.ScoredTestCase):
         return dict(collections.Counter(self.host_of(s) for s in servers))
 
     def new_sample(self):
-        boot.door().scores.refresh()
+        runtime.door().scores.refresh()
 
     def allocated(self):
         return {state.host: state.vcpus_used for state in self.host_states()}
@@ -61,14 +61,14 @@ class DepletionTestCase(OneSampleTestCase):
     def test_instances_of_one_request_spread(self):
         self.wait_for_scores(**self.scores)
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.multi_create(COUNT))
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
     def test_without_it_they_pile_up(self):
         def blind(scores, tracks, **kwargs):
             return depletion.Outlook({host: depletion.Load(score, score)
                                       for host, score in scores.items()}, 0.0, False, {})
 
-        with mock.patch.object(scorecard.depletion, 'outlook', blind):
+        with mock.patch.object(policy_scores.depletion, 'outlook', blind):
             self.wait_for_scores(**self.scores)
             self.assertEqual({'host1': COUNT}, self.multi_create(COUNT))
 

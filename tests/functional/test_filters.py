@@ -18,10 +18,10 @@ import time
 import fixtures
 from nova import context
 
-from kronos_nova import boot
 from kronos_nova import model
-from kronos_nova import published
-from kronos_nova import worker_records
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import worker_records
+from kronos_nova.scheduler import runtime
 from tests.functional import base
 from tests.functional import scores
 
@@ -74,7 +74,7 @@ class HardCeilingTestCase(scores.ScoredTestCase):
         self.admin_api.put_service(service['id'], {'forced_down': True})
         self._evacuate_server(lost)
         self.assertNotEqual('host3', self.host_of(lost))
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
 
 class FailClosedTestCase(scores.ScoredTestCase):
@@ -99,7 +99,7 @@ class WorkerRecordTestCase(scores.ScoredTestCase):
     def configure(self):
         super().configure()
         for name in ('NOTICE_INTERVAL', 'RECORD_INTERVAL'):
-            self.useFixture(fixtures.MonkeyPatch(f'kronos_nova.boot.{name}', 0.1))
+            self.useFixture(fixtures.MonkeyPatch(f'kronos_nova.scheduler.runtime.{name}', 0.1))
         self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
         self.reader = worker_records.RecordReader(base.CONF)
 
@@ -135,20 +135,20 @@ class PlacementFilterTestCase(base.NovaTestCase):
 
     def configure(self):
         super().configure()
-        self.useFixture(fixtures.MonkeyPatch('kronos_nova.boot.NOTICE_INTERVAL', 0.1))
-        boot.close()
-        self.addCleanup(boot.close)
+        self.useFixture(fixtures.MonkeyPatch('kronos_nova.scheduler.runtime.NOTICE_INTERVAL', 0.1))
+        runtime.close()
+        self.addCleanup(runtime.close)
         self.flags(enabled_filters=[*base.CONF.filter_scheduler.enabled_filters,
                                     'DifferentHostFilter', 'SameHostFilter'],
                    group='filter_scheduler')
         self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
-        self.channel = published.Channel(base.CONF)
+        self.channel = feed_channel.Channel(base.CONF)
 
     def publish(self, **fields):
         now = time.time()
-        notice = published.Published(written_at=now, expires_at=now + 600, **fields)
+        notice = feed_channel.Published(written_at=now, expires_at=now + 600, **fields)
         self.channel.write(notice)
-        self.wait_for(lambda: boot.door().notices.look() == notice, 'the notice to arrive')
+        self.wait_for(lambda: runtime.door().notices.look() == notice, 'the notice to arrive')
 
     def force_away(self, server, host):
         """Break a group's policy: neither the scheduler nor nova-compute judges the move."""

@@ -15,8 +15,8 @@
 import dataclasses
 
 from kronos_nova import model
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker

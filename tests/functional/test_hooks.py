@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from kronos_nova import model
-from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import worker
 from tests.functional import test_alternates
 from tests.unit.rebalancer.hooks import servers
@@ -56,8 +56,8 @@ class HooksTestCase(test_alternates.AlternatesCase):
         return worker.Worker(
             self.store, self.executor, self.worker._settings,
             lambda event, result: self.told.append((event, result)), name=name,
-            hooks=(hooking.Catalogue.of(self.conf, lambda: self.connection),
-                   hooking.settings(self.conf)))
+            hooks=(hook_runner.Catalogue.of(self.conf, lambda: self.connection),
+                   hook_runner.settings(self.conf)))
 
     def _told(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         found = json.loads(body)

@@ -22,12 +22,12 @@ from openstack import service_description
 from oslo_config import cfg
 
 from kronos_nova import exception
-from kronos_nova.cmd.checks import base as checks
-from kronos_nova.cmd.checks import keystone as keystone_check
-from kronos_nova.cmd.checks import migfra as migfra_check
+from kronos_nova.checks import base as checks
+from kronos_nova.checks import keystone as keystone_check
+from kronos_nova.checks import migfra as migfra_check
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
-from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import connection
 from tests.fixtures import keystone_server
 from tests.functional import api

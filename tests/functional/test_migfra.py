@@ -30,13 +30,13 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import permits
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.migfra import assembly
-from kronos_nova.rebalancer.migfra import glances
+from kronos_nova.rebalancer.migfra import cloud_cache
+from kronos_nova.rebalancer.migfra import wiring
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.sources import prometheus
 from tests.functional import test_first_light
@@ -110,9 +110,9 @@ class MigfraCase(test_first_light.RebalancedTestCase):
         read = self.read = Counted(self.conf, self.connection)
         source = prometheus.PrometheusSource(self.conf)
 
-        service = assembly.assemble(
+        service = wiring.assemble(
             self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
-            glances.Glances(self.conf, self.store, read, source), name, 'machine')
+            cloud_cache.Glances(self.conf, self.store, read, source), name, 'machine')
         thread = threading.Thread(target=service.run)
         thread.start()
 
@@ -453,7 +453,7 @@ class TestPins(MigfraCase):
 
     def test_the_driver_is_asked_where_the_server_is(self) -> None:
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.rebalancer.pinning.Pinning.repin', self.repin))
+            'kronos_nova.rebalancer.migfra.vcpu_pinning.Pinning.repin', self.repin))
         self.service.ended()
         self.conf.set_override('uri', 'test:///{host}', 'repin')
         self.new_service('two')
@@ -488,11 +488,11 @@ class TestHooks(MigfraCase):
         super().setUp()
         self.conf.set_override('deadline', 10.0, 'hooks')
         self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
-        catalogue = hooking.Catalogue.of(self.conf, lambda: self.connection)
+        catalogue = hook_runner.Catalogue.of(self.conf, lambda: self.connection)
         self.addCleanup(catalogue.close)
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
-            retry.settings(self.conf), hooks=(catalogue, hooking.settings(self.conf)))
+            retry.settings(self.conf), hooks=(catalogue, hook_runner.settings(self.conf)))
         self.heard: list[tuple[str, str]] = []
 
     def process(self, guest: str, number: str) -> None:

@@ -27,8 +27,8 @@ import fixtures
 
 from kronos_nova import model
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer import confirming
 from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.engine import placement_check
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.snapshots import recorder
@@ -69,7 +69,7 @@ class NestedCase(test_tools.ToolsCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.engine._confirming = confirming.Confirming(self.conf, self.connection)
+        self.engine._confirming = placement_check.Confirming(self.conf, self.connection)
         # What was moved, or was not, is to be planned again at once.
         settings = dataclasses.replace(retry.settings(self.conf), retry_backoff=0.0)
         self.worker = worker.Worker(

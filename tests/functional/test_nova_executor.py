@@ -24,10 +24,10 @@ from placement.objects import allocation
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import collector
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
-from kronos_nova.rebalancer.executors import unlearnt
+from kronos_nova.rebalancer.executors import stale_scheduler_view
 from tests.functional import api
 from tests.functional import base
 from tests.functional import test_collector
@@ -451,7 +451,7 @@ class UnlearntTestCase(ExecutorCase):
         one = self.boot(host='host1', hints={'group': group['id']})
         two = self.boot(host='host2', hints={'group': group['id']})
         self.live_migrate(two, 'host3')
-        later = time.time() + 120 + unlearnt.MARGIN + 5
+        later = time.time() + 120 + stale_scheduler_view.MARGIN + 5
         with mock.patch('kronos_nova.rebalancer.executors.nova.time.time', autospec=True,
                         return_value=later):
             self.pre_flight(self.task(one))

@@ -16,9 +16,9 @@ from unittest import mock
 
 from nova import context
 
-from kronos_nova import boot
-from kronos_nova.weighers import owners
-from kronos_nova.weighers import specials
+from kronos_nova.scheduler import runtime
+from kronos_nova.weighers import project_cache
+from kronos_nova.weighers import scarce_traits
 from tests.functional import base
 
 
@@ -30,8 +30,8 @@ class ScarcityTestCase(base.NovaTestCase):
 
     def configure(self):
         super().configure()
-        boot.close()
-        self.addCleanup(boot.close)
+        runtime.close()
+        self.addCleanup(runtime.close)
         self.flags(kronos_scarcity_weight_multiplier=self.multiplier, group='filter_scheduler')
 
     def setUp(self):
@@ -57,7 +57,7 @@ class ScarcityTestCase(base.NovaTestCase):
         return {'id': flavor}
 
     def wait_for_specials(self):
-        board = boot.door().keep(specials.Board)
+        board = runtime.door().keep(scarce_traits.Board)
         self.wait_for(board.look, 'what hosts have')
         # It may have been learned while setUp booted, before there was anything special.
         board.refresh()
@@ -65,7 +65,7 @@ class ScarcityTestCase(base.NovaTestCase):
     def test_a_plain_instance_leaves_special_hosts_alone(self):
         self.wait_for_specials()
         self.assertEqual('host1', self.host_of(self.boot()))
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
     def test_who_asks_for_it_gets_it(self):
         self.wait_for_specials()
@@ -74,7 +74,7 @@ class ScarcityTestCase(base.NovaTestCase):
         card = self.flavored(resources__CUSTOM_CARD='1')
         self.assertEqual('host2', self.host_of(self.boot(flavor=card)))
         # The only card is taken: host2 is a plain host until it is given back.
-        boot.door().keep(specials.Board).refresh()
+        runtime.door().keep(scarce_traits.Board).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
     def test_an_aggregate_overrides_the_multiplier(self):
@@ -83,7 +83,7 @@ class ScarcityTestCase(base.NovaTestCase):
         self.assertEqual('host3', self.host_of(self.boot()))
 
     def test_without_placements_answers_nova_decides_alone(self):
-        board = boot.door().keep(specials.Board)
+        board = runtime.door().keep(scarce_traits.Board)
         self.flags(scarcity_weights={'CUSTOM_FPGA': 0.0, 'CUSTOM_CARD': 0.0}, group='kronos')
         board.refresh()
         self.assertEqual('host3', self.host_of(self.boot()))
@@ -99,14 +99,14 @@ class ScarcityOffTestCase(ScarcityTestCase):
 
     def test_a_plain_instance_leaves_special_hosts_alone(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(specials.Board, boot.door()._kept)
+        self.assertNotIn(scarce_traits.Board, runtime.door()._kept)
 
     test_who_asks_for_it_gets_it = None
     test_without_placements_answers_nova_decides_alone = None
 
     def test_an_aggregate_overrides_the_multiplier(self):
         self.aggregate('kept', 'host3', kronos_scarcity_weight_multiplier='100')
-        boot.door().keep(specials.Board).refresh()
+        runtime.door().keep(scarce_traits.Board).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
 
@@ -119,8 +119,8 @@ class ProjectTestCase(base.NovaTestCase):
 
     def configure(self):
         super().configure()
-        boot.close()
-        self.addCleanup(boot.close)
+        runtime.close()
+        self.addCleanup(runtime.close)
         self.flags(kronos_project_weight_multiplier=self.multiplier,
                    track_instance_changes=self.tracked, group='filter_scheduler')
 
@@ -135,7 +135,7 @@ class ProjectTestCase(base.NovaTestCase):
         """What the thread does after a request."""
         states = list(self.scheduler_service.manager.host_manager.get_host_states_by_uuids(
             context.get_admin_context(), None, None))
-        book = boot.door().keep(owners.Book)
+        book = runtime.door().keep(project_cache.Book)
         book.look(states, '')
         book.refresh()
 
@@ -151,7 +151,7 @@ class ProjectTestCase(base.NovaTestCase):
     def test_hosts_without_the_requesters_instances_are_preferred(self):
         self.learn()
         self.assertEqual('host2', self.host_of(self.boot()))
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
     def test_instances_of_one_request_and_of_the_next_spread(self):
         self.learn()
@@ -184,7 +184,7 @@ class ProjectOffTestCase(ProjectTestCase):
 
     def test_hosts_without_the_requesters_instances_are_preferred(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(owners.Book, boot.door()._kept)
+        self.assertNotIn(project_cache.Book, runtime.door()._kept)
 
     test_instances_of_one_request_and_of_the_next_spread = None
     test_another_project_does_not_care = None

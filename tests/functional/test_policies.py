@@ -44,10 +44,10 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import requested
+from kronos_nova.rebalancer.clients import allocation_request
 from kronos_nova.rebalancer.clients import api as client_api
 from kronos_nova.rebalancer.clients import candidates_api
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import power
@@ -205,7 +205,7 @@ class EngineTestCase(Case):
         self.assertEqual((1, 1), (len(found.groups), len(found.sharing)))
         root = found.hosts['host2'].provider
         assert root is not None
-        asked = requested.query(found.instances[server['id']], root.uuid)
+        asked = allocation_request.query(found.instances[server['id']], root.uuid)
         assert asked is not None, 'the flavor is shown with its extra specs'
         self.assertIsNone(candidates_api.CandidatesApi(engine).refusal(asked))
         for other_role in (EXECUTOR, NEITHER):

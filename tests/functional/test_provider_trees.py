@@ -29,10 +29,10 @@ import requests
 import testtools
 
 from kronos_nova import model
-from kronos_nova.rebalancer import shapes
+from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
-from kronos_nova.rebalancer.clients import reading
+from kronos_nova.rebalancer.planning import provider_tree_digest
 from tests.functional import api
 from tests.functional import placement_writer
 
@@ -93,7 +93,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.lone = self.writer.create('host2', VCPU=8)
 
     def read(self) -> provider_trees.Forest:
-        with reading.Reading(60) as reads:
+        with parallel_reads.Reading(60) as reads:
             return self.reader.read(reads, self.placement.providers,
                                     provider_trees.sharing(reads, self.placement))
 
@@ -119,7 +119,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     def one_after_the_other(self) -> None:
         """The list's order is that of creation."""
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.rebalancer.clients.reading.CONCURRENCY', 1))
+            'kronos_nova.rebalancer.clients.parallel_reads.CONCURRENCY', 1))
 
     def host(self, forest: provider_trees.Forest) -> model.Host:
         tree = [forest.provider(uuid) for uuid in forest.trees()[self.root]]
@@ -182,7 +182,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             act()
             self.assertEqual(raises, writer.generation(root) > before, what)
             fresh = provider_trees.TreeReader(self.placement)
-            with reading.Reading(60) as reads:
+            with parallel_reads.Reading(60) as reads:
                 self.assertEqual(fresh.read(reads, self.placement.providers).contents,
                                  self.read().contents, what)
 
@@ -270,14 +270,14 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
              {numa[0]: {'VCPU': 2, 'MEMORY_MB': 512}, self.left: {'VGPU': 1},
               self.right: {'FPGA': 1}})]
         for what, totals, placed in reshapes:
-            known = shapes.mark(self.host(self.read()))
+            known = provider_tree_digest.mark(self.host(self.read()))
             assert known is not None
             writer.tell(self.root, f'CUSTOM_{len(what)}')
             writer.allocate(OTHER, {self.lone: {'VCPU': 1}})
             now = self.host(self.read())
-            self.assertFalse(shapes.reshaped(known, now), what)
-            self.assertGreater(shapes.mark(now).generation, known.generation)
+            self.assertFalse(provider_tree_digest.reshaped(known, now), what)
+            self.assertGreater(provider_tree_digest.mark(now).generation, known.generation)
             writer.reshape(totals, {VM: placed})
             forest = self.read()
-            self.assertTrue(shapes.reshaped(known, self.host(forest)), what)
+            self.assertTrue(provider_tree_digest.reshaped(known, self.host(forest)), what)
             self.assertEqual(placed, forest.allocations()[VM], what)

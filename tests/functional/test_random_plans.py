@@ -37,12 +37,12 @@ from nova.tests import fixtures as nova_fixtures
 import yaml
 
 from kronos_nova import model
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.executors import answers
+from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import retry
-from kronos_nova.rebalancer.executors import unlearnt
+from kronos_nova.rebalancer.executors import stale_scheduler_view
 from kronos_nova.rebalancer.executors import worker
 from tests.functional import api
 from tests.functional import random_cloud
@@ -220,7 +220,7 @@ class RandomPlansTestCase(api.ApiTestCase):
                         max_concurrent_per_source=2, retry_backoff=0.2,
                         migration_poll_interval=1, scheduler_instance_sync_interval=SYNC)
         # Everything goes by one clock here.
-        self.useFixture(fixtures.MockPatchObject(unlearnt, 'MARGIN', 3.0))
+        self.useFixture(fixtures.MockPatchObject(stale_scheduler_view, 'MARGIN', 3.0))
         self.driver = random_cloud.Witness(self.conf, self.connection)
         self.worker = worker.Worker(
             self.store, self.driver,
@@ -310,7 +310,7 @@ class RandomPlansTestCase(api.ApiTestCase):
                     who = 'required trait'
                 action = (nova_api.LIVE_MIGRATION if migration.type == nova_api.LIVE_MIGRATION
                           else nova_api.MIGRATE)
-                why = answers.said(nova, migration.instance_uuid, action)
+                why = nova_responses.said(nova, migration.instance_uuid, action)
                 self.figures[f'refused by {who}'] += 1
                 self.problems.append(f'Nova refused {migration} ({who}): {why}')
 

@@ -22,12 +22,12 @@ from nova.virt import fake
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import tasks
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.planning import tasks
 from tests.functional import api
 from tests.functional import placement_writer
 

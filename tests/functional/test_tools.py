@@ -32,7 +32,7 @@ import fixtures
 
 from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from tests import commands
 from tests.docs import shown as docs
 from tests.functional import api
@@ -315,7 +315,7 @@ class TestAgain(ToolsCase):
         self.assertIn(f'{self.server["id"]} | host3 | host1 | wave 0', said[0].stdout)
         self.assertIn('is stored; executors begin', said[1].stderr)
         asked = self.store.plans()[0].plan_id
-        self.store.cancel_plan(asked, self.store.now(), decisions.Said('me', 'why not'), 0)
+        self.store.cancel_plan(asked, self.store.now(), plan_approvals.Said('me', 'why not'), 0)
         uuids = iter((asked, self.server['id']))
         (shown,) = [arguments for _page, command in docs.blocks()
                     if command.startswith('kronos plan retry')

@@ -34,11 +34,11 @@ from nova.scheduler.client import report
 from placement import deploy
 import sqlalchemy as sa
 
-from kronos_nova import boot
 from kronos_nova import exception
 from kronos_nova.cli import _weighing
 from kronos_nova.cli import weigh
-from kronos_nova.weighing import asking
+from kronos_nova.scheduler import runtime
+from kronos_nova.weighing import request_spec
 from tests.docs import shown as docs
 from tests.functional import api
 from tests.functional import scores
@@ -89,7 +89,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         """What the running nova-scheduler answers: the hosts of each instance."""
         ctxt = context.get_admin_context()
         ctxt.project_id, ctxt.user_id = 'project', 'user'
-        spec, uuids = asking.build(ctxt, asking.Order(self.flavor['name'], count=count, **order))
+        spec, uuids = request_spec.build(ctxt, request_spec.Order(self.flavor['name'], count=count, **order))
         spec.project_id = 'project'
         scheduler_utils.setup_instance_group(ctxt, spec)
         found = self.scheduler_service.manager.select_destinations(
@@ -167,7 +167,7 @@ class ParityTestCase(ExplainTestCase):
         places = {number: row['host'] for row in found for number in row['instances']}
         self.wait()
         # A sample that came between two of them would show the first, here.
-        boot.door().scores.stop()
+        runtime.door().scores.stop()
         expected = [several[0] for several in self.select(count=7)]
         self.assertEqual(expected, [places[n] for n in range(1, 8)])
         self.assertGreater(len(set(expected)), 1)
@@ -305,7 +305,7 @@ class UnusualTestCase(ExplainTestCase):
             self.assertIsNone(row['headroom'])
 
     def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_asked(self):
-        with mock.patch('kronos_nova.scoreboard.Scoreboard.answered', False):
+        with mock.patch('kronos_nova.scheduler.score_cache.Scoreboard.answered', False):
             _found, said = self.explain('--wait', '0')
         self.assertIn('has not answered within 0 s', said)
 
@@ -386,7 +386,7 @@ class UnusualTestCase(ExplainTestCase):
 
     def test_the_door_is_closed_afterwards(self):
         self.explain()
-        self.assertIsNone(boot._door)
+        self.assertIsNone(runtime._door)
 
 
 class CommandTestCase(ExplainTestCase):

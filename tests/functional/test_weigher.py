@@ -17,8 +17,8 @@ from unittest import mock
 
 from nova import exception
 
-from kronos_nova import boot
-from kronos_nova import scoreboard
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
 from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import scores
@@ -103,7 +103,7 @@ class MovesTestCase(scores.ScoredTestCase):
 
     def assert_on(self, host):
         self.assertEqual(host, self.host_of(self.server))
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
     def test_resize_goes_to_the_least_loaded(self):
         larger = next(f for f in self.api.get_flavors() if f['vcpus'] == 2)
@@ -188,12 +188,12 @@ class UnknownHostTestCase(scores.ScoredTestCase):
 
         self.wait_for(lambda: said(lost), 'the loss to be said')
         for _ in range(3):
-            boot.door().scores.refresh()
+            runtime.door().scores.refresh()
         self.assertEqual((1, 0), (said(lost), said(back)))
         self.prometheus.series['cpu'] = {**self.scores, 'host3': 0.2}
         self.wait_for_scores(**self.scores, host3=0.2)
         for _ in range(3):
-            boot.door().scores.refresh()
+            runtime.door().scores.refresh()
         self.assertEqual((1, 1), (said(lost), said(back)))
 
 
@@ -221,7 +221,7 @@ class AlternatesTestCase(scores.ScoredTestCase):
             'what failed to be given back')
         self.assertEqual('host4', self.host_of(self.boot()))
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
 
 class NoScoresTestCase(scores.ScoredTestCase):
@@ -237,7 +237,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
     def assert_stock(self, reason):
         self.wait_for_no_scores(reason)
         self.assertEqual(self.stock_choice, self.chosen())
-        self.assertEqual({}, dict(boot.door().faults.counts))
+        self.assertEqual({}, dict(runtime.door().faults.counts))
 
     def assert_scores_are_back(self):
         self.wait_for_scores(**self.scores)
@@ -311,12 +311,12 @@ class BrokenTestCase(scores.ScoredTestCase):
     def test_an_error_of_ours_is_swallowed_counted_and_logged_once(self):
         self.occupy()
         log = mock.Mock()
-        with mock.patch.object(scoreboard.Scoreboard, 'look', autospec=True,
+        with mock.patch.object(score_cache.Scoreboard, 'look', autospec=True,
                                side_effect=RuntimeError('boom')), \
-                mock.patch('kronos_nova.background.LOG.error', log):
+                mock.patch('kronos_nova.feed.periodic.LOG.error', log):
             self.assertEqual(self.stock_choice, self.chosen())
             self.assertEqual(self.stock_choice, self.chosen())
-        counts = boot.door().faults.counts
+        counts = runtime.door().faults.counts
         self.assertEqual(2, counts['KronosWeigher: RuntimeError'])
         self.assertEqual(2, counts['KronosCapacityFilter: RuntimeError'])
         self.assertEqual(2, log.call_count)

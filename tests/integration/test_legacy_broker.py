@@ -33,11 +33,11 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import broker_topology
-from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.messaging import broker_topology
+from kronos_nova.rebalancer.messaging import transport
 from tests.integration import servers
 from tests.integration import test_broker_check
-from tests.unit.rebalancer import test_messages
+from tests.unit.rebalancer.messaging import test_messages
 
 SCOPE = '_unassigned_'
 #: Queues that 0.2.0 leaves: classic and not durable.

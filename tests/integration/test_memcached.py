@@ -17,27 +17,27 @@ import time
 from oslo_config import cfg
 import pytest
 
-from kronos_nova import published
-from kronos_nova import raw_cache
-from kronos_nova import shared
-from kronos_nova import worker_records
-from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import raw_cache
+from kronos_nova.feed import worker_records
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.scheduler import shared_source
+from kronos_nova.wiring import daemons
 from tests.integration import servers
-from tests.unit import test_shared
-from tests.unit.test_shared import api as api
-from tests.unit.test_shared import POLICIES
-from tests.unit.test_shared import SCORES
-from tests.unit.test_shared import WORKERS
+from tests.unit.scheduler import test_shared_source
+from tests.unit.scheduler.test_shared_source import api as api
+from tests.unit.scheduler.test_shared_source import POLICIES
+from tests.unit.scheduler.test_shared_source import SCORES
+from tests.unit.scheduler.test_shared_source import WORKERS
 
 KEY = 'k' * 32
 BACKENDS = ('dogpile.cache.pymemcache', 'oslo_cache.memcache_pool')
 
 
 def conf_of(tmp_path, url, port, backend=BACKENDS[0], **kwargs):
-    conf = test_shared.conf_of(str(tmp_path), url, **kwargs)
+    conf = test_shared_source.conf_of(str(tmp_path), url, **kwargs)
     for name, value in {'enabled': True, 'backend': backend,
                         'memcache_servers': [f'127.0.0.1:{port}'],
                         'memcache_dead_retry': 0}.items():
@@ -53,24 +53,24 @@ def asked(api):
 
 @pytest.mark.parametrize('backend', BACKENDS)
 def test_all_workers_of_a_host_ask_each_policy_once_per_interval(api, tmp_path, backend):
-    with servers.memcached(tmp_path) as port, test_shared.workers(
+    with servers.memcached(tmp_path) as port, test_shared_source.workers(
             conf_of(tmp_path, api.url, port, backend)) as some:
         for interval in (1, 2):
             for _ in range(2):
-                assert test_shared.tell(some, 'refresh') == [SCORES] * WORKERS
+                assert test_shared_source.tell(some, 'refresh') == [SCORES] * WORKERS
             assert asked(api) == sorted(POLICIES * interval)
-            test_shared.tell(some, test_shared.INTERVAL + 1)
+            test_shared_source.tell(some, test_shared_source.INTERVAL + 1)
 
 
 def test_while_it_is_away_each_asks_and_afterwards_one_asks_again(api, tmp_path):
     with servers.memcached(tmp_path) as port:
         pass
-    with test_shared.workers(conf_of(tmp_path, api.url, port, BACKENDS[1])) as some:
-        assert test_shared.tell(some, 'refresh') == [SCORES] * WORKERS
+    with test_shared_source.workers(conf_of(tmp_path, api.url, port, BACKENDS[1])) as some:
+        assert test_shared_source.tell(some, 'refresh') == [SCORES] * WORKERS
         assert asked(api) == sorted(POLICIES * WORKERS)
         with servers.memcached(tmp_path, port):
-            test_shared.tell(some, test_shared.INTERVAL + 1)
-            assert test_shared.tell(some, 'refresh') == [SCORES] * WORKERS
+            test_shared_source.tell(some, test_shared_source.INTERVAL + 1)
+            assert test_shared_source.tell(some, 'refresh') == [SCORES] * WORKERS
             assert asked(api) == sorted(POLICIES * (WORKERS + 1))
 
 
@@ -79,23 +79,23 @@ def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it
         tmp_path, caplog, backend):
     hosts = {f'compute-{number:05}.example.org': 0.123456789012345 for number in range(30000)}
 
-    class Source(test_shared.Source):
+    class Source(test_shared_source.Source):
         def fetch(self, policy, *, profile=True):
             self.asked += 1
-            return shared.model.PolicySamples(policy.name, shared.model.QueryResult(
-                policy.imbalance_query, shared.model.Health.HEALTHY, series=hosts))
+            return shared_source.model.PolicySamples(policy.name, shared_source.model.QueryResult(
+                policy.imbalance_query, shared_source.model.Health.HEALTHY, series=hosts))
 
     with servers.memcached(tmp_path) as port:
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
         conf.set_override('max_series', 30000, 'prometheus')
         own = Source()
-        sources = [shared.SharedSource(conf, own) for _ in range(2)]
+        sources = [shared_source.SharedSource(conf, own) for _ in range(2)]
         for count in (1, 2):
             for source in sources:
-                found = source.fetch(test_shared.policy_of(), profile=False)
+                found = source.fetch(test_shared_source.policy_of(), profile=False)
                 assert found.imbalance.series == hosts
                 # Else the others would wait for this one until it runs out.
-                lease = shared._lease(source._key(test_shared.policy_of()))
+                lease = shared_source._lease(source._key(test_shared_source.policy_of()))
                 assert source._cache.get(lease) is None
             assert own.asked == 2 * count
     told = [record.getMessage() for record in caplog.records if 'share_scores' in record.message]
@@ -108,10 +108,10 @@ def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, ba
     with servers.memcached(tmp_path) as port:
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
         now = time.time()
-        notice = published.Published(draining=frozenset({'cn1'}), quarantined=frozenset(),
+        notice = feed_channel.Published(draining=frozenset({'cn1'}), quarantined=frozenset(),
                                      flights=(), written_at=now, expires_at=now + 600)
-        published.Channel(conf).write(notice)
-        assert published.Channel(conf).read() == notice
+        feed_channel.Channel(conf).write(notice)
+        assert feed_channel.Channel(conf).read() == notice
 
 
 def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
@@ -127,7 +127,7 @@ def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
 
     def show():
-        page = _wiring.metrics(conf, healths.Health(daemon='kronos-engine', dry_run=False),
+        page = daemons.metrics(conf, healths.Health(daemon='kronos-engine', dry_run=False),
                                tallies.Tally(), 'engine_port')
         return [line for line in page('')[1].decode().splitlines()
                 if line.startswith('kronos_scheduler_')]

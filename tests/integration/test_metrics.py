@@ -20,22 +20,22 @@ import time
 import pytest
 import requests
 
-from kronos_nova.cmd import _wiring
-from kronos_nova.rebalancer import daemon
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import monitoring
-from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer.engine import daemon
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import http_server
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.wiring import daemons
 from tests.fixtures import prometheus_server
 from tests.unit import test_alerts
-from tests.unit.rebalancer import test_engine
+from tests.unit.rebalancer.engine import test_engine
 
 
 def served(conf, health, tally, option):
     conf.set_override(option, prometheus_server.free_port(), 'monitoring')
-    return monitoring.serve(conf, health, option, _wiring.metrics(conf, health, tally, option))
+    return http_server.serve(conf, health, option, daemons.metrics(conf, health, tally, option))
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import mqtt
+from kronos_nova.rebalancer.messaging import mqtt
 from tests.integration import servers
 
 

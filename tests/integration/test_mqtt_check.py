@@ -20,8 +20,8 @@ import time
 
 import pytest
 
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import mqtt as check
+from kronos_nova.checks import base
+from kronos_nova.checks import mqtt as check
 from kronos_nova.conf import permits
 from tests.integration import servers
 from tests.integration import test_mqtt

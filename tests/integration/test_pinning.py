@@ -23,10 +23,10 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import repin
+from kronos_nova.checks import base
+from kronos_nova.checks import repin
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import pinning
+from kronos_nova.rebalancer.migfra import vcpu_pinning
 from tests import ci
 
 #: Debian's packages of Python modules, of which a virtual environment knows nothing.
@@ -40,14 +40,14 @@ def libvirt(tmp_path_factory):
     """libvirt-python of this environment, else that of Debian's package python3-libvirt."""
     with pytest.MonkeyPatch.context() as patch:
         with contextlib.suppress(ImportError):
-            return pinning._loaded()
+            return vcpu_pinning._loaded()
         links = tmp_path_factory.mktemp('libvirt')
         for pattern in ('libvirt.py', f'libvirtmod.{sys.implementation.cache_tag}-*.so'):
             for path in DEBIAN.glob(pattern):
                 (links / path.name).symlink_to(path)
         patch.syspath_prepend(str(links))
         try:
-            return pinning._loaded()
+            return vcpu_pinning._loaded()
         except ImportError as e:
             ci.missing(f'libvirt-python for Python {sys.version.split()[0]} ({e})',
                        'python3-libvirt')
@@ -83,7 +83,7 @@ def pinning_of(uri=URI, timeout=30.0):
     conf([], default_config_files=[])
     conf.set_override('uri', uri, 'repin')
     conf.set_override('timeout', timeout, 'repin')
-    return pinning.Pinning(conf)
+    return vcpu_pinning.Pinning(conf)
 
 
 def pins(libvirt, instance):

@@ -25,7 +25,7 @@ from oslo_cache import core
 from oslo_config import cfg
 import pytest
 
-from kronos_nova import raw_cache
+from kronos_nova.feed import raw_cache
 from tests.integration import servers
 
 KEY = 'k' * 32
@@ -178,7 +178,7 @@ def test_a_pickle_in_memcached_is_never_loaded(liar, answer, keys):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], *keys)
     with pytest.raises(raw_cache.RecordRefused):
-        cache.get('kronos_nova.published')
+        cache.get('kronos_nova.feed.feed_channel')
 
 
 @pytest.mark.parametrize('keys', [(), (KEY,)])
@@ -212,7 +212,7 @@ def test_an_answer_that_is_not_ours_is_an_error_or_nothing(liar, answer):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], KEY)
     try:
-        assert cache.get('kronos_nova.published') is None
+        assert cache.get('kronos_nova.feed.feed_channel') is None
     except Exception as error:
         assert not isinstance(error, (MemoryError, RecursionError))
 
@@ -223,7 +223,7 @@ def test_a_server_that_never_ends_its_answer_is_left(liar, answer):
     cache = cache_of(liar.server_address[1], KEY, max_bytes=1_000_000)
     began = time.monotonic()
     with pytest.raises((ValueError, OSError)):
-        cache.get('kronos_nova.published')
+        cache.get('kronos_nova.feed.feed_channel')
     assert time.monotonic() - began < 30
 
 

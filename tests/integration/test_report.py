@@ -18,12 +18,12 @@ from matplotlib import image
 import numpy as np
 import pytest
 
-from kronos_nova.rebalancer.pages import page
-from kronos_nova.rebalancer.pages import palette
-from kronos_nova.rebalancer.pages import values
+from kronos_nova.rebalancer.report import page
+from kronos_nova.rebalancer.report import palette
+from kronos_nova.rebalancer.report import values
 from tests.fixtures import chromium
-from tests.unit.rebalancer.pages import made
-from tests.unit.rebalancer.pages import parsed
+from tests.unit.rebalancer.report import made
+from tests.unit.rebalancer.report import parsed
 
 #: What a nasty name calls the document if it runs.
 OWNED = 'owned'

@@ -23,17 +23,17 @@ import pytest
 import sqlalchemy as sa
 
 from kronos_nova import exception
-from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import daemon
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import monitoring
-from kronos_nova.rebalancer import tally as tallies
+from kronos_nova.rebalancer.engine import daemon
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import http_server
+from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from kronos_nova.wiring import daemons
 from tests.integration import servers
 
 #: Nothing here takes so long (seconds), unless it hangs.
@@ -119,7 +119,7 @@ def conf(server, proxy, monkeypatch):
 
 @pytest.fixture
 def store(conf):
-    found = _wiring.store(conf)
+    found = daemons.store(conf)
     yield found
     found.close()
 
@@ -160,7 +160,7 @@ def test_a_step_on_an_open_connection_gives_up_and_goes_on_afterwards(store, pro
 
 def test_a_start_gives_up(conf, proxy):
     proxy.silent = True
-    said = given_up(lambda: _wiring.store(conf))
+    said = given_up(lambda: daemons.store(conf))
     assert 'cannot be reached' in str(said)
 
 
@@ -215,7 +215,7 @@ def test_health_and_metrics_are_answered_meanwhile_and_daemons_recover(
     health, tally = healths.Health(daemon=f'kronos-{kind}', dry_run=False), tallies.Tally()
     option = f'{kind}_port'
     conf.set_override(option, servers.free_port(), 'monitoring')
-    monitor = monitoring.serve(conf, health, option, _wiring.metrics(conf, health, tally, option))
+    monitor = http_server.serve(conf, health, option, daemons.metrics(conf, health, tally, option))
     if kind == 'engine':
         running = daemon.Daemon(Engine(store), 3600, beat=0.2, health=health)
         running.start()

@@ -26,7 +26,7 @@ from kronos_nova.conf import policies
 from kronos_nova.rebalancer.snapshots import writer
 from tests import ci
 from tests.fixtures import prometheus_server
-from tests.unit.rebalancer.timetravel import made
+from tests.unit.rebalancer.backtest import made
 
 TOP = Path(__file__).resolve().parents[2]
 STEP = 300

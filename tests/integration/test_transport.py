@@ -25,16 +25,16 @@ import oslo_messaging
 import pytest
 
 from kronos_nova import model
-from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import messages
-from kronos_nova.rebalancer import transport
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
+from kronos_nova.wiring import daemons
 from tests.integration import servers
-from tests.unit.rebalancer import test_messages
+from tests.unit.rebalancer.messaging import test_messages
 from tests.unit.rebalancer.store import cases
 
 SCOPES = ['prod', 'Größe / 1', model.UNASSIGNED]
@@ -174,7 +174,7 @@ def test_two_engines_both_hear_every_result(bus, monkeypatch):
 
     def engine(name):
         cfg.CONF.set_override('name', name, 'engine')
-        return listening(_wiring.results(
+        return listening(daemons.results(
             cfg.CONF, ['prod'], lambda event, result: heard[name].put(result.instance_uuid)))
 
     monkeypatch.setattr(transport, 'get', lambda conf: bus)

@@ -234,7 +234,7 @@ def test_command_without_its_extra_says_which_to_install(bare, name):
 
 def test_what_nova_scheduler_loads_imports_from_the_base_installation(bare):
     done = _command(bare, 'python', '-c',
-                    'import kronos_nova.scoreboard, kronos_nova.sources.prometheus, '
+                    'import kronos_nova.scheduler.score_cache, kronos_nova.sources.prometheus, '
                     'kronos_nova.conf.scheduler, kronos_nova.conf.policies, kronos_nova.plugins')
     assert done.returncode == 0, done.stderr
 

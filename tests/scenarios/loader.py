@@ -40,8 +40,8 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy
 from kronos_nova import scoring
-from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
 
 HERE = pathlib.Path(__file__).parent
 NOW = 1_000_000.0
@@ -85,7 +85,7 @@ def load(path: pathlib.Path) -> Scenario:
             cluster=cluster, scores=model.Scores(values, NOW), policies=policies,
             strategies=strategies(), options=options, history=dataclasses.replace(
                 _history(data.get('history', {})),
-                fresh=cycle.just_booted(cluster, NOW, INSTANCE_COOLDOWN)),
+                fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN)),
             budget=data.get('budget', policies.budget)))
 
 

@@ -19,8 +19,8 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation
+from kronos_nova.rebalancer.planning import planner
 from tests.scenarios import loader
 from tests.unit import rule_names
 

@@ -26,11 +26,11 @@ from unittest import mock
 from oslo_config import cfg
 import yaml
 
-from kronos_nova import background
 from kronos_nova import model
 from kronos_nova import plugins
-from kronos_nova import scoreboard
 from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.feed import periodic
+from kronos_nova.scheduler import score_cache
 from kronos_nova.weighers import headroom
 from tests.simulation import lagging_cloud
 from tests.unit import clouds
@@ -70,7 +70,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
     def boot(self, count):
         """One after the other, within one refresh; how many found room."""
         with tempfile.TemporaryDirectory() as directory, \
-                mock.patch.object(background.Refresher, 'ensure', autospec=True), \
+                mock.patch.object(periodic.Refresher, 'ensure', autospec=True), \
                 mock.patch.object(plugins, 'load', autospec=True,
                                   return_value=lambda conf: self):
             board = self._board(directory)
@@ -98,7 +98,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
                             ('settle_seconds', int(self.weather.window))):
             conf.set_override(name, value, 'kronos')
         conf.set_override('staleness_threshold', 601, 'prometheus')
-        return scoreboard.Scoreboard(conf, background.Faults())
+        return score_cache.Scoreboard(conf, periodic.Faults())
 
     def _boot(self, board, number):
         vcpus, memory_mb = self.rng.choice([1, 2, 4]), 1024 * self.rng.choice([1, 2, 4])

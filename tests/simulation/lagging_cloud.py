@@ -12,7 +12,7 @@
 
 """A cloud with constant load whose metrics trail behind, cycle after cycle.
 
-Real is the whole pass (:mod:`kronos_nova.rebalancer.cycle`); simulated are
+Real is the whole pass (:mod:`kronos_nova.rebalancer.planning.planning_pipeline`); simulated are
 migrations, which take their time, and a source that answers as Prometheus
 would: the mean over a range that ended ``lag`` seconds ago. Under maintenance
 somebody disables one host after another, each until it is empty.
@@ -25,7 +25,7 @@ import random
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
 from kronos_nova.rebalancer.strategies import spread
@@ -85,7 +85,7 @@ class LaggingCloud:
                 'vm_profile_label_type': 'nova_instance_uuid',
                 'capacity_query': query if weather.mode == 'pack' else None})
             for p in request.policies.policies))
-        self.settings = cycle.Settings(
+        self.settings = planning_pipeline.Settings(
             policies=self.policies, strategies=(evacuate.Evacuate(), spread.Spread(), pack.Pack()),
             options=dataclasses.replace(
                 request.options, settle_seconds=weather.settle_seconds,
@@ -108,7 +108,7 @@ class LaggingCloud:
             scope_cooling=max(0.0, self.cooled - self.now))
         flights = tuple(model.Flight(m.instance_uuid, m.from_host, m.to_host, 'task')
                         for m, _ in self.flights.values())
-        outcome = cycle.run(
+        outcome = planning_pipeline.run(
             dataclasses.replace(self.cluster, flights=flights),
             {p.name: self._samples(p) for p in self.policies.enabled}, history, self.settings,
             now=self.now, clock=lambda: 0.0, busy=len(flights))

@@ -25,11 +25,11 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import planner
-from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import tasks
 from tests.fixtures import stores
 from tests.unit import clouds
 from tests.unit.rebalancer import brute

@@ -17,13 +17,13 @@ import collections
 import pytest
 
 from kronos_nova import model
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tasks
 from tests.simulation import executor_world as world
 from tests.unit import clouds
 
-SAID = decisions.Said('me', 'why not')
+SAID = plan_approvals.Said('me', 'why not')
 
 
 class SwapRun(world.Run):

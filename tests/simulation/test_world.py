@@ -17,8 +17,8 @@ import os
 
 import pytest
 
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.engine import engine
 from tests.simulation.world import database
 from tests.simulation.world import faults
 from tests.simulation.world import invariants

@@ -30,7 +30,7 @@ from kronos_nova import policy
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import prefilters
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
 from kronos_nova.rebalancer.strategies import repair

@@ -20,11 +20,11 @@ import dataclasses
 from typing import Any
 from unittest import mock
 
-from kronos_nova import boot
-from kronos_nova import guard
-from kronos_nova import published
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
+from kronos_nova.feed import feed_channel
+from kronos_nova.scheduler import guard
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
 
 
 class Fields:
@@ -66,8 +66,8 @@ def spec(**fields: Any) -> Fields:
 class FakeDoor:
     """A door that shows what a test puts there; errors are counted."""
 
-    def __init__(self, snapshot: scorecard.Snapshot | None = None,
-                 notice: published.Published | None = None, **options: Any) -> None:
+    def __init__(self, snapshot: policy_scores.Snapshot | None = None,
+                 notice: feed_channel.Published | None = None, **options: Any) -> None:
         self.snapshot = snapshot
         self.faults = guard.FAULTS
         self.faults.clear()
@@ -81,11 +81,11 @@ class FakeDoor:
             'enabled_filters', ['DifferentHostFilter', 'SameHostFilter'])
         self.kept: dict[type, Any] = {}
 
-    def look(self, hosts: Any) -> list[scoreboard.Group]:
-        return [scoreboard.Group(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
+    def look(self, hosts: Any) -> list[score_cache.Group]:
+        return [score_cache.Group(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
 
     def keep(self, kind: type) -> Any:
         return self.kept[kind]
 
     def opened(self) -> Any:
-        return mock.patch.object(boot, '_door', self)
+        return mock.patch.object(runtime, '_door', self)

@@ -21,7 +21,7 @@ import subprocess
 import pytest
 import yaml
 
-from kronos_nova.rebalancer.exposition import catalogue
+from kronos_nova.rebalancer.monitoring import catalogue
 from kronos_nova.rebalancer.store import outcomes
 from tests import ci
 

@@ -20,7 +20,7 @@ from oslo_config import cfg
 from benchmarks import clusters
 from benchmarks import replay_large
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.snapshots import replay
 
 
 def test_a_generated_cloud_is_recorded_and_planned_alike_each_time(tmp_path):

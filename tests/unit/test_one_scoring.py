@@ -23,13 +23,13 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
 from kronos_nova import scoring
 from kronos_nova.conf import policy_watch
 from kronos_nova.conf import scheduler as scheduler_conf
-from kronos_nova.depletion import Ledger
 from kronos_nova.rebalancer import simulation
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import score_cache
+from kronos_nova.scheduler.depletion import Ledger
 from kronos_nova.sources import base
 from kronos_nova.weighers import headroom
 from tests.unit import clouds
@@ -106,7 +106,7 @@ def door(found, cluster, samples):
         for h in cluster.hosts.values()]
     ledger = Ledger()
     ledger.note(states, 0.0, 0.0)
-    card = scorecard.Scorecard(conf, 'policies.yaml', clock=lambda: 0.0)
+    card = policy_scores.Scorecard(conf, 'policies.yaml', clock=lambda: 0.0)
     with mock.patch.object(policy_watch, 'PolicyWatch', autospec=True) as watch:
         watch.return_value.refresh.return_value = found
         card.refresh(lambda: Answers(samples))
@@ -138,7 +138,7 @@ def test_a_host_has_the_same_score_at_both_doors(seed):
     assert {h: 1.0 - v for h, v in snapshot.headroom.items()} == pytest.approx(expected)
     assert {h: load.score for h, load in snapshot.loads.items()} == pytest.approx(expected)
     # Nothing was allocated since: that is what the weigher says, to five places.
-    raw = headroom.relative(scoreboard.Group(states, snapshot))
+    raw = headroom.relative(score_cache.Group(states, snapshot))
     for state, weight in zip(states, raw, strict=True):
         if state.host in expected:
             assert weight == pytest.approx(0.5 - expected[state.host], abs=1.1e-5)

@@ -16,7 +16,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import plugins
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import base
 
 

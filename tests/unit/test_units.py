@@ -25,9 +25,9 @@ import subprocess
 from oslo_config import cfg
 import pytest
 
-from kronos_nova.cmd import _signals
 from kronos_nova.conf import nova
 from kronos_nova.conf import opts
+from kronos_nova.wiring import signals
 from tests import ci
 
 TOP = Path(__file__).resolve().parents[2]
@@ -119,7 +119,7 @@ def test_the_signal_and_the_time_to_end_are_the_daemons():
               'kronos-migfra': conf.nova.collect_timeout}
     for unit in UNITS:
         service = dict(read(unit)['Service'])
-        assert service['KillSignal'] in {s.name for s in _signals.LEAVE}
+        assert service['KillSignal'] in {s.name for s in signals.LEAVE}
         assert int(service['TimeoutStopSec']) >= needed[unit.stem] + 30
         assert service['Type'] == 'exec', 'the daemons do not speak sd_notify'
 

@@ -30,8 +30,8 @@ from typing import Any
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
-from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import records
+from kronos_nova.rebalancer.clients import server_constraints
 
 BASE = (2, 72)
 #: What servers are read with: the newest of these that is offered.
@@ -144,7 +144,7 @@ class NovaApi:
     :param opt_out: where owners may opt out of moves.
     """
 
-    def __init__(self, connection: Any, opt_out: pins.OptOut = pins.NOWHERE) -> None:
+    def __init__(self, connection: Any, opt_out: server_constraints.OptOut = server_constraints.NOWHERE) -> None:
         self._api = api.Api(connection, 'Nova', 'compute')
         self._opt_out = opt_out
         self._server_version: str | None = None
@@ -232,7 +232,7 @@ class NovaApi:
         """
         self.negotiate()
         assert self._server_version is not None
-        shared = pins.Shared()
+        shared = server_constraints.Shared()
         return [instance(r, self._opt_out, shared) for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
@@ -552,8 +552,8 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
-def instance(data: Mapping[str, Any], opt_out: pins.OptOut = pins.NOWHERE,
-             shared: pins.Shared | None = None) -> model.Instance:
+def instance(data: Mapping[str, Any], opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
+             shared: server_constraints.Shared | None = None) -> model.Instance:
     """A server of /servers; ``host`` is empty when it is on none.
 
     ``disk_gb`` is what the flavor takes on the host, in the way Nova
@@ -570,7 +570,7 @@ def instance(data: Mapping[str, Any], opt_out: pins.OptOut = pins.NOWHERE,
                          f'{_POLICY}os-extended-server-attributes allows')
     flavor = record.part('flavor')
     pinned = 'pinned_availability_zone'
-    own = (shared or pins.Shared()).of(pins.read(record, opt_out))
+    own = (shared or server_constraints.Shared()).of(server_constraints.read(record, opt_out))
     swap_gb = -(-flavor.amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,

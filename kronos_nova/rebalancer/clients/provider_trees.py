@@ -39,9 +39,9 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
-from kronos_nova.rebalancer.clients import reading
 from kronos_nova.rebalancer.clients.provider_contents import Content
 
 #: So many times a tree that has changed in between is read again.
@@ -165,7 +165,7 @@ class TreeReader:
         self._allocations = allocations
         self._kept: dict[str, Kept] = {}
 
-    def read(self, reads: reading.Reading, listing: Callable[[], Listing],
+    def read(self, reads: parallel_reads.Reading, listing: Callable[[], Listing],
              sharing: Sharing | None = None,
              wanted: Callable[[placement_api.Listed], bool] = lambda _provider: True) -> Forest:
         """What is listed, and trees of several providers as they were at one
@@ -218,7 +218,7 @@ class _OneReading:
         self._wanted = wanted
         self._kept = kept
 
-    def contents(self, reads: reading.Reading, listed: Listing) -> dict[str, Content]:
+    def contents(self, reads: parallel_reads.Reading, listed: Listing) -> dict[str, Content]:
         """By UUID; without those that are gone or change all the time."""
         kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
                 if uuid in self._kept and self._kept[uuid].content.generation
@@ -271,7 +271,7 @@ class _OneReading:
                 raise
             return False
 
-    def _standing(self, reads: reading.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
+    def _standing(self, reads: parallel_reads.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
         """What stands of that whose generation is the same. Only so many
         providers of a tree are asked that each consumer has a witness; of those
         without consumers, none: nothing can go away unnoticed."""
@@ -321,7 +321,7 @@ def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
             yield root
 
 
-def sharing(reads: reading.Reading, placement: placement_api.PlacementApi) -> Sharing:
+def sharing(reads: parallel_reads.Reading, placement: placement_api.PlacementApi) -> Sharing:
     """Who shares with whom now. Where nobody does, this is one request."""
     def of_aggregate(uuid: str) -> frozenset[str]:
         return frozenset(placement.providers(member_of=uuid))

@@ -28,7 +28,7 @@ from typing import Any, Self
 from oslo_config import cfg
 
 from kronos_nova import model
-from kronos_nova.rebalancer.executors import faults
+from kronos_nova.rebalancer.executors import nova_error_classes
 
 
 class Stage(enum.StrEnum):
@@ -71,7 +71,7 @@ class Progress:
     reference: str | None = None
     rule: str | None = None
     broken: bool = False
-    fault: faults.Fault = faults.Fault.DESTINATION
+    fault: nova_error_classes.Fault = nova_error_classes.Fault.DESTINATION
     phase: str | None = None
     version: str | None = None
     ending: Stage | None = None

@@ -25,7 +25,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova.conf import executor as executor_conf
-from kronos_nova.rebalancer import health as healths
+from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.store import api
 
 LOG = logging.getLogger(__name__)

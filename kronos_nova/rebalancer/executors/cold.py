@@ -24,16 +24,16 @@ import dataclasses
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import statuses
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
-from kronos_nova.rebalancer.executors import answers
+from kronos_nova.rebalancer.executors import allocation_cleanup
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import endings
+from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import overcommitment
-from kronos_nova.rebalancer.executors import settling
+from kronos_nova.rebalancer.store import attempt_phases
 
 POLICY = 'os_compute_api:os-migrate-server:migrate:host'
 CONFIRM_POLICY = 'os_compute_api:servers:confirm_resize'
@@ -63,7 +63,7 @@ class ColdMigration:
         uuid = task.instance_uuid
         migrations = self._nova.migrations(uuid)
         migration = self._ours(migrations, task, after, known)
-        server = answers.server(self._nova, task)
+        server = nova_responses.server(self._nova, task)
         if migration is None and (server is None or not under_way(server)):
             # It may have come and gone between the two readings.
             migrations = self._nova.migrations(uuid)
@@ -79,7 +79,7 @@ class ColdMigration:
                                      f'it was {migration.status} in Nova', reference)
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
-        if server.task_state is None and (migration.ended or server.status == answers.ERROR):
+        if server.task_state is None and (migration.ended or server.status == nova_responses.ERROR):
             return self._failed(task, migration, server, migrations)
         if (migration.status == 'finished' and server.task_state is None
                 and server.status == statuses.UNCONFIRMED):
@@ -87,11 +87,11 @@ class ColdMigration:
         # Nova confirms without a task state.
         if server.task_state not in RESIZING and migration.status != 'confirming':
             return self._left(task, migration, server)
-        stage = (base.Stage.WAITING if migration.status in answers.WAITING
+        stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
                  else base.Stage.RUNNING)
         return base.Progress(stage, api.printable(migration.status), reference,
-                             phase=timings.OF_STATUS.get(migration.status),
-                             version=answers.find_version(migration))
+                             phase=attempt_phases.OF_STATUS.get(migration.status),
+                             version=nova_responses.find_version(migration))
 
     def _left(self, task: model.Task, migration: nova_api.Migration,
               server: model.Instance) -> base.Progress:
@@ -99,12 +99,12 @@ class ColdMigration:
         if found.ending is not base.Stage.FAILED:
             return found
         return dataclasses.replace(
-            found, held=settling.left(self._nova, self._placement, task, migration))
+            found, held=allocation_cleanup.left(self._nova, self._placement, task, migration))
 
     @staticmethod
     def _ours(migrations: list[nova_api.Migration], task: model.Task,
               after: int, known: str | None = None) -> nova_api.Migration | None:
-        return answers.ours(migrations, task, after, nova_api.MIGRATION, known)
+        return nova_responses.ours(migrations, task, after, nova_api.MIGRATION, known)
 
     @staticmethod
     def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
@@ -121,34 +121,34 @@ class ColdMigration:
         return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
 
     def _finished(self, task: model.Task, migration: nova_api.Migration) -> base.Progress:
-        other = answers.asked_by_another(self._nova, task.instance_uuid, nova_api.MIGRATE)
+        other = nova_responses.asked_by_another(self._nova, task.instance_uuid, nova_api.MIGRATE)
         if other is not None:
             return base.Progress(
                 base.Stage.ABSENT, f'its migration {migration.uuid} was asked for by user {other}; '
                                    'it is left to them')
         return base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', migration.uuid,
-                             phase=timings.POST_MIGRATING,
-                             version=answers.find_version(migration))
+                             phase=attempt_phases.POST_MIGRATING,
+                             version=nova_responses.find_version(migration))
 
     def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
                 migrations: list[nova_api.Migration]) -> base.Progress:
-        if server.host == task.to_host and server.status != answers.ERROR:
+        if server.host == task.to_host and server.status != nova_responses.ERROR:
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        details = answers.said(self._nova, task.instance_uuid, nova_api.MIGRATE)
-        found = answers.failed(task, migration, details)
-        if server.status == answers.ERROR:
+        details = nova_responses.said(self._nova, task.instance_uuid, nova_api.MIGRATE)
+        found = nova_responses.failed(task, migration, details)
+        if server.status == nova_responses.ERROR:
             return dataclasses.replace(found, broken=True)
-        if settling.superseded(migration, migrations):
-            return answers.told(found, details)
-        held = settling.left(self._nova, self._placement, task, migration)
+        if allocation_cleanup.superseded(migration, migrations):
+            return nova_responses.told(found, details)
+        held = allocation_cleanup.left(self._nova, self._placement, task, migration)
         full = overcommitment.find_problem(self._placement, task, details or ())
         if held is None and full is not None:
             return dataclasses.replace(found, detail=full, rule='source-overcommitted')
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
-        return answers.told(found, details)
+        return nova_responses.told(found, details)
 
     def confirm(self, task: model.Task) -> None:
         """:raises NovaClientError: not accepted; it is looked at again."""
@@ -168,7 +168,7 @@ class ColdMigration:
         """On its destination, as stopped as before unless its owner has
         started it since, and with nothing left at the source."""
         uuid = task.instance_uuid
-        server = answers.moved(self._nova, task)
+        server = nova_responses.moved(self._nova, task)
         if server.status not in (statuses.STOPPED, statuses.ACTIVE):
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=f'it is on {task.to_host} but {server.status}')
@@ -177,7 +177,7 @@ class ColdMigration:
             holders = [uuid] if migration is None else [uuid, migration.uuid]
             held = [self._placement.allocations_of(holder) for holder in holders]
         except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
+            raise nova_responses.unread(task, exc) from None
         if len(held[0]) > 1 or any(held[1:]):
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=(

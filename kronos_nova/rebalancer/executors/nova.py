@@ -31,19 +31,19 @@ from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.executors import answers
+from kronos_nova.rebalancer.executors import allocation_cleanup
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import endings
-from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import nova_responses
 from kronos_nova.rebalancer.executors import overcommitment
+from kronos_nova.rebalancer.executors import preflight_reader
 from kronos_nova.rebalancer.executors import reshapes
-from kronos_nova.rebalancer.executors import settling
-from kronos_nova.rebalancer.executors import unlearnt
+from kronos_nova.rebalancer.executors import stale_scheduler_view
+from kronos_nova.rebalancer.store import attempt_phases
 
 LOG = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class NovaExecutor(base.Executor):
 
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
-        self._reader = fresh.FreshReader(conf, connection)
+        self._reader = preflight_reader.FreshReader(conf, connection)
         self._nova = self._reader.nova
         self._cold = cold.ColdMigration(self._nova, self._reader.placement)
 
@@ -90,8 +90,8 @@ class NovaExecutor(base.Executor):
             found = self._reader.read(task, now)
         except api.ApiError as exc:
             if exc.status == 404 and exc.what == f'server {task.instance_uuid}':
-                raise answers.gone(task) from None
-            raise answers.unread(task, exc) from None
+                raise nova_responses.gone(task) from None
+            raise nova_responses.unread(task, exc) from None
         instance = found.cluster.instances[task.instance_uuid]
         if not instance.host:
             raise exception.PreFlightError(
@@ -141,7 +141,7 @@ class NovaExecutor(base.Executor):
         try:
             return self._nova.migrations_of_host(host, now)
         except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
+            raise nova_responses.unread(task, exc) from None
 
     def _find_slots(self, task: model.Task, known: base.Known,
                     changed: Mapping[str, list[nova_api.Migration]], now: float) -> None:
@@ -174,8 +174,8 @@ class NovaExecutor(base.Executor):
         if not seconds:
             return
         lately = [m for m in changed if m.type == nova_api.LIVE_MIGRATION and m.ended
-                  and m.updated_at > now - seconds - unlearnt.MARGIN]
-        unlearnt.check(
+                  and m.updated_at > now - seconds - stale_scheduler_view.MARGIN]
+        stale_scheduler_view.check(
             task, cluster, engine_conf.options(self._conf),
             left={m.instance_uuid for m in lately if m.from_host == task.to_host},
             came={m.instance_uuid for m in lately if m.to_host == task.to_host})
@@ -184,7 +184,7 @@ class NovaExecutor(base.Executor):
         try:
             self._nova.api.log_in('a token')
         except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
+            raise nova_responses.unread(task, exc) from None
 
     def submit(self, task: model.Task,
                may_send: Callable[[], bool] = lambda: True) -> str | None:
@@ -196,7 +196,7 @@ class NovaExecutor(base.Executor):
                     task.instance_uuid, task.to_host, copy_disks=self._copies(task),
                     may_send=may_send)
         except api.ApiError as exc:
-            raise answers.lost(task, exc) from None
+            raise nova_responses.lost(task, exc) from None
         if 200 <= response.status_code < 300:
             request_id = response.headers.get('x-openstack-request-id')
             return str(request_id) if request_id else None
@@ -213,16 +213,16 @@ class NovaExecutor(base.Executor):
             response, cold.POLICY if task.method.cold else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
-        verdict = answers.refused(task, said)
+        verdict = nova_responses.refused(task, said)
         match status:
             case 400:
-                return answers.elsewhere(self._nova, task, said) or verdict
+                return nova_responses.elsewhere(self._nova, task, said) or verdict
             case 401:
                 return exception.ServiceUnavailable(
                     instance_uuid=uuid, service=self._nova.api.service,
                     problem=f'the {task.method} migration could not be asked for: {said}')
             case 404:
-                return answers.gone(task)
+                return nova_responses.gone(task)
             case 409:
                 return self._conflict(task, verdict)
         if isinstance(verdict, exception.InstanceRefused):
@@ -237,7 +237,7 @@ class NovaExecutor(base.Executor):
         try:
             instance = self._nova.server(uuid).instance
         except api.ApiError as exc:
-            return answers.gone(task) if exc.status == 404 else answers.after_refusal(task, exc)
+            return nova_responses.gone(task) if exc.status == 404 else nova_responses.after_refusal(task, exc)
         if instance.task_state == collector.MIGRATING or cold.under_way(instance):
             return exception.AmbiguousSubmit(
                 instance_uuid=uuid, problem='it says that the instance is migrating already')
@@ -255,13 +255,13 @@ class NovaExecutor(base.Executor):
         return verdict
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
-        after, known = answers.newest_before(task, marker), answers.find_reference(marker)
+        after, known = nova_responses.newest_before(task, marker), nova_responses.find_reference(marker)
         try:
             if task.method.cold:
                 return self._cold.look(task, after, known)
             return self._look(task, after, known)
         except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
+            raise nova_responses.unread(task, exc) from None
 
     def bind_marker(self, marker: str, reference: str | None) -> str:
         if not uuidutils.is_uuid_like(reference):
@@ -277,12 +277,12 @@ class NovaExecutor(base.Executor):
                    known: str | None) -> nova_api.Migration | None:
         """Our live migration. Until a look has found it, who asked tells it from one that an
         operator began by hand between the same hosts: Nova names the user of the newest."""
-        found = answers.ours(migrations, task, after, reference=known)
+        found = nova_responses.ours(migrations, task, after, reference=known)
         if found is None or known is not None or any(
                 m.id > found.id and m.type == nova_api.LIVE_MIGRATION for m in migrations):
             return found
         try:
-            other = answers.asked_by_another(
+            other = nova_responses.asked_by_another(
                 self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         except api.ApiError:
             if not found.ended:
@@ -290,12 +290,12 @@ class NovaExecutor(base.Executor):
             other = None  # Its end does not wait for who asked.
         if other is None:
             return found
-        return answers.ours([m for m in migrations if m.id < found.id], task, after)
+        return nova_responses.ours([m for m in migrations if m.id < found.id], task, after)
 
     def _look(self, task: model.Task, after: int, known: str | None) -> base.Progress:
         migrations = self._nova.migrations(task.instance_uuid)
         migration = self._find_ours(migrations, task, after, known)
-        server = answers.server(self._nova, task)
+        server = nova_responses.server(self._nova, task)
         if migration is None and (
                 server is None or server.task_state != collector.MIGRATING):
             # It may have come and gone between the two readings.
@@ -312,7 +312,7 @@ class NovaExecutor(base.Executor):
                 return endings.judge_record(task, migration, server)
             case 'completed':
                 return base.Progress(base.Stage.COMPLETED, reference=reference)
-            case 'cancelled' if server is None or server.status != answers.ERROR:
+            case 'cancelled' if server is None or server.status != nova_responses.ERROR:
                 return base.Progress(
                     base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was '
                                           'stopped', reference,
@@ -325,16 +325,16 @@ class NovaExecutor(base.Executor):
             found = endings.judge_record(task, migration, server)
             if found.ending is not base.Stage.FAILED:
                 return found
-            return dataclasses.replace(found, held=settling.left(
+            return dataclasses.replace(found, held=allocation_cleanup.left(
                 self._nova, self._reader.placement, task, migration))
-        stage = base.Stage.WAITING if migration.status in answers.WAITING else base.Stage.RUNNING
+        stage = base.Stage.WAITING if migration.status in nova_responses.WAITING else base.Stage.RUNNING
         return base.Progress(stage, api.printable(migration.status), reference,
-                             phase=timings.OF_STATUS.get(migration.status),
-                             version=answers.find_version(migration))
+                             phase=attempt_phases.OF_STATUS.get(migration.status),
+                             version=nova_responses.find_version(migration))
 
     def _find_patience(self, task: model.Task) -> float:
         """How long Nova may still write ERROR after it wrote ``cancelled``."""
-        told = answers.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        told = nova_responses.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
 
     @staticmethod
@@ -342,7 +342,7 @@ class NovaExecutor(base.Executor):
                       server: model.Instance | None, after: int) -> base.Progress | None:
         """The end of a task whose move an operator has made by hand; None: no operator
         has."""
-        found = answers.ours(migrations, task, after)
+        found = nova_responses.ours(migrations, task, after)
         if (found is None or found.status != 'completed' or server is None
                 or endings.judge_record(task, found, server).ending is not base.Stage.COMPLETED):
             return None
@@ -375,7 +375,7 @@ class NovaExecutor(base.Executor):
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        details = answers.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        details = nova_responses.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         shared = next((text for text in details or () if NOT_SHARED in text), None)
         if shared is not None and task.phase in metrics.IMBALANCE:
             return base.Progress(
@@ -384,14 +384,14 @@ class NovaExecutor(base.Executor):
                 'Allow it with [engine] allow_disk_copy, or set instance_storage = local. '
                 f'Nova: migration {migration.status}: {api.printable(shared)}', migration.uuid,
                 'copies-disk')
-        found = answers.failed(task, migration, details)
-        if server.status == answers.ERROR:
+        found = nova_responses.failed(task, migration, details)
+        if server.status == nova_responses.ERROR:
             return dataclasses.replace(
                 found, broken=True, place=server.host,
-                aborted=answers.was_aborted(self._nova, task.instance_uuid))
-        if settling.superseded(migration, migrations):
-            return answers.told(found, details)
-        held = settling.left(self._nova, self._reader.placement, task, migration)
+                aborted=nova_responses.was_aborted(self._nova, task.instance_uuid))
+        if allocation_cleanup.superseded(migration, migrations):
+            return nova_responses.told(found, details)
+        held = allocation_cleanup.left(self._nova, self._reader.placement, task, migration)
         full = overcommitment.find_problem(self._reader.placement, task, details or ())
         if held is None and full is not None:
             return dataclasses.replace(found, detail=full, rule='source-overcommitted')
@@ -399,28 +399,28 @@ class NovaExecutor(base.Executor):
             held = 'Nova still calls the instance migrating'
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
-        if details is not None and answers.was_aborted(self._nova, task.instance_uuid):
+        if details is not None and nova_responses.was_aborted(self._nova, task.instance_uuid):
             # Nova ends the record before it puts the instance into ERROR.
             return dataclasses.replace(found, place=server.host, aborted=True,
                                        patience=endings.ERROR_PATIENCE)
-        return answers.told(found, details)
+        return nova_responses.told(found, details)
 
     def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
         if task.method.cold:
             return {}
         try:
-            return answers.measured(self._nova, task, reference)
+            return nova_responses.measured(self._nova, task, reference)
         except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
+            raise nova_responses.unread(task, exc) from None
 
     def trace_late_request(self, task: model.Task, marker: str,
                            known: Collection[str]) -> model.Task:
-        after = answers.newest_before(task, marker)
+        after = nova_responses.newest_before(task, marker)
         kind = nova_api.MIGRATION if task.method.cold else nova_api.LIVE_MIGRATION
         try:
             migrations = self._nova.migrations(task.instance_uuid)
         except api.ApiError as exc:
-            raise answers.unread(task, exc) from None
+            raise nova_responses.unread(task, exc) from None
         newest = max((m for m in migrations if m.id > after and m.type == kind
                       and m.to_host in (None, task.to_host) and m.uuid not in known),
                      key=lambda m: (not m.ended, m.to_host is not None, m.id), default=None)
@@ -436,9 +436,9 @@ class NovaExecutor(base.Executor):
             return False
         uuid = task.instance_uuid
         try:
-            migration = answers.ours(
-                self._nova.migrations(uuid), task, answers.newest_before(task, marker),
-                reference=answers.find_reference(marker))
+            migration = nova_responses.ours(
+                self._nova.migrations(uuid), task, nova_responses.newest_before(task, marker),
+                reference=nova_responses.find_reference(marker))
             if migration is None or migration.status not in ABORTABLE:
                 return False
             response = self._nova.abort_live_migration(uuid, migration.id)
@@ -459,7 +459,7 @@ class NovaExecutor(base.Executor):
         try:
             server = self._nova.server(uuid).instance
             if (server.status, server.host, server.task_state, server.power_state) != (
-                    answers.ERROR, task.from_host, None, RUNNING):
+                    nova_responses.ERROR, task.from_host, None, RUNNING):
                 return False
             response = self._nova.reset_state(uuid)
         except api.ApiError as exc:
@@ -475,7 +475,7 @@ class NovaExecutor(base.Executor):
     def post_flight(self, task: model.Task) -> None:
         if task.method.cold:
             return self._cold.post_flight(task)
-        server = answers.moved(self._nova, task)
+        server = nova_responses.moved(self._nova, task)
         if server.task_state == collector.MIGRATING:
             raise exception.NovaClientError(
                 instance_uuid=task.instance_uuid,

@@ -26,11 +26,11 @@ from oslo_utils import uuidutils
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import tally as tallies
-from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
 
@@ -94,7 +94,7 @@ class Outcomes:
                verdict: retry.Verdict, now: float) -> bool:
         """Back to the queue; False: it was not ours any more."""
         task = row.task
-        tried, marks = row.attempts, timings.begun(row.marks, timings.QUEUE, now)
+        tried, marks = row.attempts, attempt_phases.begun(row.marks, attempt_phases.QUEUE, now)
         if not retry.waits(error):
             tried = (*tried, _attempt(row, now, error.wire_type, str(error), self._measure(row)))
             marks = ()
@@ -236,7 +236,7 @@ def _attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str |
         started_at=row.updated_at if row.submitted_at is None else row.submitted_at,
         error=None if error is None else clients.printable(error),
         migration_uuid=reference if uuidutils.is_uuid_like(reference) else None,
-        phases=timings.seconds(row.marks, now, measured))
+        phases=attempt_phases.seconds(row.marks, now, measured))
 
 
 def _final(result: model.Result, task: model.Task) -> model.Result:

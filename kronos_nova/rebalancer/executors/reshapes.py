@@ -22,7 +22,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import shapes
+from kronos_nova.rebalancer.planning import provider_tree_digest
 
 LOG = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def check(task: model.Task, cluster: model.Cluster) -> None:
         known, host = marks.get(name), cluster.hosts.get(name)
         if known is None or host is None:
             continue
-        if shapes.reshaped(known, host):
+        if provider_tree_digest.reshaped(known, host):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid,
                 rule='source-reshaped' if name == task.from_host else 'tree-reshaped',

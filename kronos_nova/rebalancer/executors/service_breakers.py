@@ -27,7 +27,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import messages
+from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.store import api
 
 LOG = logging.getLogger(__name__)

@@ -38,23 +38,23 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import masking
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import tally as tallies
-from kronos_nova.rebalancer import timings
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import claim_keeper
-from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import endings
-from kronos_nova.rebalancer.executors import faults
-from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.executors import hook_runner
+from kronos_nova.rebalancer.executors import migration_uncertainty
+from kronos_nova.rebalancer.executors import nova_error_classes
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import service_breakers
 from kronos_nova.rebalancer.executors import stray_migrations
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import database_clock
-from kronos_nova.rebalancer.store import owners
-from kronos_nova.rebalancer.store import presence
+from kronos_nova.rebalancer.store import executor_heartbeats
+from kronos_nova.rebalancer.store import process_identity
 from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
@@ -67,9 +67,9 @@ LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
 
 
-_OF = {faults.Fault.DESTINATION: exception.MigrationFailed,
-       faults.Fault.INSTANCE: exception.InstanceRefused,
-       faults.Fault.API: exception.NovaClientError}
+_OF = {nova_error_classes.Fault.DESTINATION: exception.MigrationFailed,
+       nova_error_classes.Fault.INSTANCE: exception.InstanceRefused,
+       nova_error_classes.Fault.API: exception.NovaClientError}
 
 
 #: Nova's part is over.
@@ -107,9 +107,9 @@ class Worker:
                  wake: threading.Event | None = None, name: str | None = None,
                  tally: tallies.Tally | None = None,
                  present: Callable[[bool], None] | None = None,
-                 hooks: tuple[hooking.Catalogue, hooking.Settings] | None = None,
+                 hooks: tuple[hook_runner.Catalogue, hook_runner.Settings] | None = None,
                  announce: service_breakers.Announce | None = None) -> None:
-        self.name = name or owners.name()
+        self.name = name or process_identity.name()
         self.wake = wake or threading.Event()
         self._store = store
         self._driver = driver
@@ -121,8 +121,8 @@ class Worker:
         self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
         self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
                                            self._tally, self._measured)
-        catalogue, chosen = hooks or (hooking.known({}), hooking.Settings())
-        self._hooks = hooking.Hooks(
+        catalogue, chosen = hooks or (hook_runner.known({}), hook_runner.Settings())
+        self._hooks = hook_runner.Hooks(
             store, catalogue, chosen, self.name, scopes=settings.scopes,
             claim_seconds=settings.claim_seconds, clock=clock)
         #: Renews the claims; :meth:`run` starts its thread.
@@ -196,7 +196,7 @@ class Worker:
     def _say(self, there: bool) -> None:
         """In the database, from time to time; for those who look."""
         now = self._clock()
-        if self._present is None or there and 0 <= now - self._said_at < presence.BEAT:
+        if self._present is None or there and 0 <= now - self._said_at < executor_heartbeats.BEAT:
             return
         self._said_at = now
         try:
@@ -344,12 +344,12 @@ class Worker:
         row = dataclasses.replace(row, marks=look.marks)
         if look.error is not None:
             self._outcomes.failed(row, look.error)
-        elif look.found is hooking.Found.LOST:
+        elif look.found is hook_runner.Found.LOST:
             self._outcomes.lost(row.task)
-        if look.found is not hooking.Found.DONE:
+        if look.found is not hook_runner.Found.DONE:
             return
         row = dataclasses.replace(
-            row, marks=timings.begun(look.marks, timings.PRE_FLIGHT, self._clock()))
+            row, marks=attempt_phases.begun(look.marks, attempt_phases.PRE_FLIGHT, self._clock()))
         marker = self._checked(row)
         if marker is not None:
             self._ask(row, marker)
@@ -395,7 +395,7 @@ class Worker:
         task, now = row.task, self._clock()
         self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
                             retry_count=task.retry_count, attempt=row.attempt,
-                            marks=timings.begun(row.marks, timings.QUEUE, now))
+                            marks=attempt_phases.begun(row.marks, attempt_phases.QUEUE, now))
 
     def _ask(self, row: rows.TaskRow, marker: str) -> None:
         """Nova, under a committed ``submitting``."""
@@ -407,11 +407,11 @@ class Worker:
             return self._failed(row, e)
         now, began = self._clock(), self._monotonic()
         row = dataclasses.replace(
-            row, marker=marker, marks=timings.begun(row.marks, timings.PRE_CHECK, now))
+            row, marker=marker, marks=attempt_phases.begun(row.marks, attempt_phases.PRE_CHECK, now))
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None, doubt=None,
-                timings=timings.document(row.marks),
+                timings=attempt_phases.document(row.marks),
                 deadline=retry.deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
         if not any(_asked(attempt) for attempt in row.attempts):
@@ -548,19 +548,19 @@ class Worker:
         committed, so that a successor goes on with it."""
         if progress is None:
             return row
-        phase = timings.POST_FLIGHT if progress.stage in _OVER else progress.phase
-        if not timings.later(row.marks, phase):
+        phase = attempt_phases.POST_FLIGHT if progress.stage in _OVER else progress.phase
+        if not attempt_phases.later(row.marks, phase):
             return row
         row = dataclasses.replace(
-            row, marks=timings.begun(row.marks, str(phase), self._clock()))
+            row, marks=attempt_phases.begun(row.marks, str(phase), self._clock()))
         if progress.stage not in (base.Stage.FAILED, base.Stage.CANCELLED):
             self._mark(row, row.task.state, [row.task.state],
-                       timings=timings.document(row.marks))
+                       timings=attempt_phases.document(row.marks))
         return row
 
     def _measured(self, row: rows.TaskRow) -> Mapping[str, float]:
         """What the driver knows better than looks do, which come every look_interval."""
-        if row.reference is None or all(p != timings.PRE_CHECK for p, _at in row.marks):
+        if row.reference is None or all(p != attempt_phases.PRE_CHECK for p, _at in row.marks):
             return {}
         try:
             return self._driver.measured(row.task, row.reference)
@@ -593,13 +593,13 @@ class Worker:
     def _left(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """End the task by where its instance is, once the contradiction has lasted. The
         attempt has no phases: how long it took is not known."""
-        task, now, since = row.task, self._clock(), doubts.since(row, progress.stage)
+        task, now, since = row.task, self._clock(), migration_uncertainty.since(row, progress.stage)
         if since is None:
             LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
                      'that changes within %.0f s', task.instance_uuid, task.task_id,
                      progress.detail, progress.patience)
             self._mark(row, task.state, [task.state], doubt_since=now,
-                       doubt=doubts.kept(progress.stage, now), reference=progress.reference)
+                       doubt=migration_uncertainty.kept(progress.stage, now), reference=progress.reference)
             return
         if now - since <= progress.patience:
             return
@@ -651,10 +651,10 @@ class Worker:
 
     def _has_abort_ended(self, row: rows.TaskRow, progress: base.Progress) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        now, since = self._clock(), doubts.since(row, base.Stage.CANCELLED)
+        now, since = self._clock(), migration_uncertainty.since(row, base.Stage.CANCELLED)
         if progress.patience and since is None:
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=doubts.kept(base.Stage.CANCELLED, now), reference=row.reference)
+                       doubt=migration_uncertainty.kept(base.Stage.CANCELLED, now), reference=row.reference)
             return False
         return since is None or now - since > progress.patience
 
@@ -686,7 +686,7 @@ class Worker:
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
     def _absent(self, row: rows.TaskRow) -> None:
-        now, since = self._clock(), doubts.since(row, base.Stage.ABSENT)
+        now, since = self._clock(), migration_uncertainty.since(row, base.Stage.ABSENT)
         if since is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
@@ -696,7 +696,7 @@ class Worker:
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
             self._mark(row, state, [row.task.state], doubt_since=now,
-                       doubt=doubts.kept(base.Stage.ABSENT, now))
+                       doubt=migration_uncertainty.kept(base.Stage.ABSENT, now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
@@ -705,11 +705,11 @@ class Worker:
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """It failed, and what it had taken is not given back, or Nova has not said
         why: for a while. A successor waits on, since the row says since when."""
-        now, since = self._clock(), doubts.since(row, progress.stage)
+        now, since = self._clock(), migration_uncertainty.since(row, progress.stage)
         if since is None:
             self._tell_settling(row.task, progress)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=doubts.kept(progress.stage, now), reference=progress.reference)
+                       doubt=migration_uncertainty.kept(progress.stage, now), reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:

@@ -113,7 +113,7 @@ class Client:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         try:
-            from kronos_nova.rebalancer import mqtt
+            from kronos_nova.rebalancer.messaging import mqtt
         except ModuleNotFoundError:
             raise exception.ConfigError(
                 path='kronos.conf', field='[hooks] enabled', problem='pscom needs paho-mqtt',

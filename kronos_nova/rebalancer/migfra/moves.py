@@ -30,25 +30,25 @@ from oslo_log import log as logging
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
-from kronos_nova.rebalancer import asking
-from kronos_nova.rebalancer import evacuating
-from kronos_nova.rebalancer import looking
-from kronos_nova.rebalancer import planner
-from kronos_nova.rebalancer import swapping
-from kronos_nova.rebalancer import wanted
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.hooks import pause
 from kronos_nova.rebalancer.hooks import pscom
-from kronos_nova.rebalancer.migfra import glances
-from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.migfra import cloud_cache
 from kronos_nova.rebalancer.migfra import names
-from kronos_nova.rebalancer.migfra import pins
 from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import repin
 from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import evacuations
+from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.operations import submit
+from kronos_nova.rebalancer.operations import swap_requests
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.store import api as store_api
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
@@ -64,14 +64,14 @@ class Wanted:
     what whoever asks calls them; else by their names in Nova. ``kept``: who may not be asked
     for, and why. ``partner``: who comes in exchange."""
 
-    answer: wanted.Answer
+    answer: requested_moves.Answer
     cluster: model.Cluster
     named: Mapping[str, str]
     kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
     partner: str | None = None
 
 
-class _Certain(handling.Refusal):
+class _Certain(request_handler.Refusal):
     """One that no other look at the cloud changes."""
 
 
@@ -86,9 +86,9 @@ class MoveHandler:
 
     def __init__(self, conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet],
                  nova: nova_api.NovaApi, hosts: names.Hosts, store: store_api.Store,
-                 looks: glances.Glances,
+                 looks: cloud_cache.Glances,
                  note: Callable[[Any, requests.Request, dict[str, Any], str], None],
-                 repin: pins.Repin) -> None:
+                 repin: repin.Repin) -> None:
         self._conf = conf
         self._policies = policies
         self._nova = nova
@@ -104,8 +104,8 @@ class MoveHandler:
     def end_pass(self) -> None:
         return None
 
-    def step(self, request: requests.Request, now: float) -> handling.Ended | None:
-        task = handling.task(request)
+    def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+        task = request_handler.task(request)
         assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)
         if 'named' not in request.progress:
             return self._plan(request, task)
@@ -133,9 +133,9 @@ class MoveHandler:
     # From a request to a plan.
 
     def _plan(self, request: requests.Request,
-              task: protocol.MigrateVm | protocol.EvacuateNode) -> handling.Ended | None:
+              task: protocol.MigrateVm | protocol.EvacuateNode) -> request_handler.Ended | None:
         """:returns: the end, where nothing of it can be had."""
-        projects = handling.permitted(self._conf.migfra.allow or (), self._hosts, request, task)
+        projects = request_handler.permitted(self._conf.migfra.allow or (), self._hosts, request, task)
         policies = self._policies()
         mark = self._store.seen()
         found = self._glanced(request, task, policies, projects)
@@ -150,9 +150,9 @@ class MoveHandler:
                         for uuid, no in found.answer.refused.items()}}
         if not plan.moves:
             return self._render(request, task, {}, progress, {})
-        tasks = asking.keep(
+        tasks = submit.keep(
             self._conf, policies, self._store, plan, found.cluster, mark,
-            decisions.Said(handling.SOURCE, f'{task.task} {task.id}, on the topic of '
+            plan_approvals.Said(request_handler.SOURCE, f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED,
             adjust=_adjusted(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
@@ -171,7 +171,7 @@ class MoveHandler:
         glance = self._looks.look(policies)
         try:
             found = self._judged(request, task, policies, projects, glance.seen)
-        except (handling.Refusal, exception.PlanRefused) as e:
+        except (request_handler.Refusal, exception.PlanRefused) as e:
             if not glance.old or isinstance(e, _Certain):
                 raise
             return None
@@ -179,20 +179,20 @@ class MoveHandler:
 
     def _judged(self, request: requests.Request,
                 task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
-                projects: frozenset[str] | None, seen: looking.Seen) -> Wanted:
+                projects: frozenset[str] | None, seen: cloud_state.Seen) -> Wanted:
         cluster = next((c for c in seen.clusters().values()
                         if request.host in c.scope_hosts), None)
         if cluster is None:
-            raise handling.Refusal(f'host {request.host} is in no scope that is planned')
+            raise request_handler.Refusal(f'host {request.host} is in no scope that is planned')
         # The host may have come to another scope since that was looked at.
         projects = self._permitted(task, cluster.scope, projects)
-        asked = looking.request(self._conf, policies, seen, cluster)
+        asked = cloud_state.request(self._conf, policies, seen, cluster)
         found = (self._migration(request, task, projects, asked)
                  if isinstance(task, protocol.MigrateVm)
                  else self._evacuation(request, task, projects, asked))
         plan = found.answer.plan
         if plan.reason is not None:
-            kind = _Certain if plan.reason == asked.history.paused else handling.Refusal
+            kind = _Certain if plan.reason == asked.history.paused else request_handler.Refusal
             raise kind(f'scope {plan.scope}: {plan.reason}')
         return found
 
@@ -200,9 +200,9 @@ class MoveHandler:
                    projects: frozenset[str] | None) -> frozenset[str] | None:
         """Whose servers all of it may be about, also what comes with it."""
         allow = self._conf.migfra.allow or ()
-        found = [projects, handling.of_scope(allow, scope, task.task)]
+        found = [projects, request_handler.of_scope(allow, scope, task.task)]
         if _pins(task):
-            found.append(handling.of_scope(allow, scope, Kind.REPIN))
+            found.append(request_handler.of_scope(allow, scope, Kind.REPIN))
         some = [names_ for names_ in found if names_ is not None]
         return frozenset.intersection(*some) if some else None
 
@@ -216,12 +216,12 @@ class MoveHandler:
         self._by_rdma(task, server.instance)
         self._pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
-            raise handling.Refusal(f'destination: {task.destination} is no host of scope '
+            raise request_handler.Refusal(f'destination: {task.destination} is no host of scope '
                                    f'{asked.cluster.scope}, which instances do not leave')
         self._cool(asked, [uuid])
         if task.parameter.swap_with is not None:
             return self._swap(task, projects, asked, uuid)
-        answer = wanted.plan(asked, [wanted.Wish(uuid, request.host, (task.destination,))])
+        answer = requested_moves.plan(asked, [requested_moves.Wish(uuid, request.host, (task.destination,))])
         return Wanted(answer, asked.cluster, {uuid: task.vm_name})
 
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
@@ -242,9 +242,9 @@ class MoveHandler:
             other = names.server(self._nova, partner.vm_name, projects, task.destination)
             self._by_rdma(task, other.instance)
             self._cool(asked, [other.instance.uuid])
-            answer = swapping.plan(asked, (uuid, other.instance.uuid))
+            answer = swap_requests.plan(asked, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
-            raise handling.Refusal(f'swap-with: {e}') from None
+            raise request_handler.Refusal(f'swap-with: {e}') from None
         return Wanted(answer, asked.cluster, {uuid: task.vm_name},
                       partner=other.instance.uuid)
 
@@ -277,12 +277,12 @@ class MoveHandler:
         asked = dataclasses.replace(asked, options=dataclasses.replace(
             asked.options, pinned_instances=asked.options.pinned_instances | kept.keys()))
         try:
-            answer = evacuating.plan(
+            answer = evacuations.plan(
                 asked, request.host, task.destinations,
                 model.DrainMode(task.parameter.mode.value),
                 overbooking=task.parameter.overbooking)
         except exception.ConfigError as e:
-            raise handling.Refusal(str(e)) from None
+            raise request_handler.Refusal(str(e)) from None
         return Wanted(answer, asked.cluster, _names(here.values(), projects), kept)
 
     # From tasks to a result.
@@ -324,7 +324,7 @@ class MoveHandler:
         """Pin an instance on its new host; return why that failed."""
         try:
             instance = self._nova.server(moved.instance_uuid).instance
-            self._repin(moved.to_host, instance.uuid, vcpu_map, pins.cpu_policy(instance))
+            self._repin(moved.to_host, instance.uuid, vcpu_map, repin.cpu_policy(instance))
         except api.ApiError as e:
             if e.status != 404:
                 raise
@@ -336,7 +336,7 @@ class MoveHandler:
     def _render(self, request: requests.Request,
                 task: protocol.MigrateVm | protocol.EvacuateNode,
                 tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
-                unpinned: Mapping[str, str]) -> handling.Ended:
+                unpinned: Mapping[str, str]) -> request_handler.Ended:
         """:param unpinned: by UUID why its processors could not be pinned."""
         found = []
         for uuid, name in progress['named'].items():
@@ -350,16 +350,16 @@ class MoveHandler:
         failed = any(one.failed for one in found)
         scheduler, kind = self._conf.migfra.scheduler, Kind(task.task)
         if isinstance(task, protocol.MigrateVm):
-            return handling.Ended(
+            return request_handler.Ended(
                 replies.of_one(kind, task.id, scheduler, found[0]), failed)
         whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
                               default=request.received_at) - request.received_at}
-        return handling.Ended(replies.of_list(
+        return request_handler.Ended(replies.of_list(
             kind, task.id, scheduler, found,
             whole if task.time_measurement else None), failed)
 
     def _render_swap(self, task: protocol.Task, swap: swaps.Swap,
-                     unpinned: Mapping[str, str]) -> handling.Ended:
+                     unpinned: Mapping[str, str]) -> request_handler.Ended:
         """Both have changed places, or it is an error, whatever became of it."""
         assert isinstance(task, protocol.MigrateVm)
         mine = [row for row in swap.tasks
@@ -374,7 +374,7 @@ class MoveHandler:
             errors = [row.error for row in swap.tasks if row.error]
             one = replies.One(task.vm_name, replies.ERROR, '; '.join(
                 [f'the swap is {swap.state}', *errors[:1]]), seconds)
-        return handling.Ended(replies.of_one(
+        return request_handler.Ended(replies.of_one(
             Kind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
 
 

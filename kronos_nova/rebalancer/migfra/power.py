@@ -33,11 +33,11 @@ from kronos_nova import exception
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import power
-from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import probes
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import requests
 
@@ -134,8 +134,8 @@ class PowerHandler:
 
     def _keys(self, request: requests.Request) -> list[_Key]:
         """Return the servers that a request needs to know of."""
-        task = handling.task(request)
-        projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
+        task = request_handler.task(request)
+        projects = request_handler.permitted(self._conf.allow or (), self._hosts, request, task)
         items = _items(task)
         return [(request.host, name, projects)
                 for item, known in zip(items, _known(request, items), strict=True)
@@ -173,11 +173,11 @@ class PowerHandler:
             raise found
         return found
 
-    def step(self, request: requests.Request, now: float) -> handling.Ended | None:
-        task = handling.task(request)
+    def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+        task = request_handler.task(request)
         kind = Kind(task.task)
         items = _items(task)
-        projects = handling.permitted(self._conf.allow or (), self._hosts, request, task)
+        projects = request_handler.permitted(self._conf.allow or (), self._hosts, request, task)
         progress = {'items': _known(request, items)}
         before = repr(progress)
         asks: list[tuple[int, str]] = []
@@ -202,7 +202,7 @@ class PowerHandler:
         found = [replies.One(self._named(item),
                              replies.ERROR if known['done'] else replies.SUCCESS, known['done'])
                  for item, known in zip(items, progress['items'], strict=True)]
-        return handling.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
+        return request_handler.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
                                               found), any(one.failed for one in found))
 
     def _ask(self, request: requests.Request, index: int, uuid: str,

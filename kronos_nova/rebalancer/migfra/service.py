@@ -33,16 +33,16 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova.conf import masking
-from kronos_nova.rebalancer import health as healths
-from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer.clients import api
-from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.messaging import mqtt
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.store import api as store_api
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
@@ -126,12 +126,12 @@ class Kept:
         requests.note(connection, request.request_id, request.worker or '', self._clock(),
                       progress, plan_id)
 
-    def end(self, request: requests.Request, ended: handling.Ended) -> None:
+    def end(self, request: requests.Request, ended: request_handler.Ended) -> None:
         self._store.transaction(lambda c: requests.end(
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
-    def give_up(self, request: requests.Request, ended: handling.Ended,
+    def give_up(self, request: requests.Request, ended: request_handler.Ended,
                 instance_cooldown: float) -> int:
         """The end, and with it that of all that Nova has not been asked for: a result must not
         tell that it has failed, and then it is done. What is in Nova goes on.
@@ -147,10 +147,10 @@ class Kept:
             known = requests.get(connection, request.request_id)
             if known is None or known.plan_id is None:
                 return 0
-            return len(decisions.end(
-                connection, known.plan_id, now, decisions.Said(
-                    handling.SOURCE, f'request {handling.find_id(request)} was given up'),
-                decisions.CANCELLED, instance_cooldown))
+            return len(plan_approvals.end(
+                connection, known.plan_id, now, plan_approvals.Said(
+                    request_handler.SOURCE, f'request {request_handler.find_id(request)} was given up'),
+                plan_approvals.CANCELLED, instance_cooldown))
 
         return self._store.transaction(end)
 
@@ -171,7 +171,7 @@ class Lane:
     :param ticks: seconds that no step of the clock changes: what is waited for here.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: handling.Handler,
+    def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: request_handler.Handler,
                  clock: Callable[[], float] = time.time,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -247,7 +247,7 @@ class Lane:
     def _go_on(self, request: requests.Request, now: float) -> None:
         try:
             ended = self._step(request, now)
-        except handling.Refusal as e:
+        except request_handler.Refusal as e:
             ended = self._refused(request, str(e))
         except exception.PlanRefused as e:
             # A defect of ours, which the same look would find again.
@@ -277,8 +277,8 @@ class Lane:
                 'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
                 request.host, 'with errors: see its result' if ended.failed else 'well')
 
-    def _step(self, request: requests.Request, now: float) -> handling.Ended | None:
-        if (problem := handling.find_damage(request)) is not None:
+    def _step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+        if (problem := request_handler.find_damage(request)) is not None:
             LOG.error('Request %s (%s on %s) cannot be read from the database (%s). It ends with '
                       'an error.', request.request_id, request.kind, request.host, problem)
             return self._given_up(request, f'the stored request cannot be read ({problem}); send '
@@ -289,19 +289,19 @@ class Lane:
                 request, now, 'its moves have not ended; those that Nova has not been asked for '
                               'are cancelled, and others go on')
         if self._conf.engine.dry_run:
-            raise handling.Refusal('[engine] dry_run is set, and then nothing is done')
+            raise request_handler.Refusal('[engine] dry_run is set, and then nothing is done')
         if self._conf.engine.executor == DRY:
-            raise handling.Refusal('[engine] executor = dry_run, and then nothing is done')
+            raise request_handler.Refusal('[engine] executor = dry_run, and then nothing is done')
         return self._handler.step(request, now) or self._late(
             request, now, 'it has not ended')
 
-    def _late(self, request: requests.Request, now: float, why: str) -> handling.Ended | None:
+    def _late(self, request: requests.Request, now: float, why: str) -> request_handler.Ended | None:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
         return self._given_up(request, f'given up after {seconds} s: {why}')
 
-    def _defect(self, request: requests.Request, error: Exception) -> handling.Ended | None:
+    def _defect(self, request: requests.Request, error: Exception) -> request_handler.Ended | None:
         count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
         LOG.exception('Request %s (%s on %s) failed for a reason that is a defect of ours.',
                       request.request_id, request.kind, request.host)
@@ -310,13 +310,13 @@ class Lane:
         return self._given_up(request, f'a defect of kronos-nova ({type(error).__name__}); its '
                                        'log tells of it')
 
-    def _given_up(self, request: requests.Request, why: str) -> handling.Ended:
+    def _given_up(self, request: requests.Request, why: str) -> request_handler.Ended:
         return dataclasses.replace(self._refused(request, why), given_up=True)
 
-    def _refused(self, request: requests.Request, why: str) -> handling.Ended:
-        return handling.Ended(replies.refused(
-            Kind(request.kind), handling.find_id(request), self._conf.migfra.scheduler,
-            api.printable(why), handling.named(request)), True)
+    def _refused(self, request: requests.Request, why: str) -> request_handler.Ended:
+        return request_handler.Ended(replies.refused(
+            Kind(request.kind), request_handler.find_id(request), self._conf.migfra.scheduler,
+            api.printable(why), request_handler.named(request)), True)
 
 
 class Service:
@@ -492,7 +492,7 @@ class Service:
                           'ours.', api.printable(host))
             return self._refuse(message, host, None, None, 'a defect of kronos-nova '
                                 f'({type(e).__name__}); its log tells of it')
-        document = handling.document(handling.resolve_hosts(task, self._aliases))
+        document = request_handler.document(request_handler.resolve_hosts(task, self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
         request = requests.Request(
@@ -505,7 +505,7 @@ class Service:
         elif (known.digest, known.host) != (request.digest, host):
             return self._refuse(message, host, Kind(task.task), task.id,
                                 'id: another task had it; each needs one of its own',
-                                handling.named(request))
+                                request_handler.named(request))
         elif known.ended_at is not None:
             LOG.info('Request %s came again after its end: its result is told again',
                      known.request_id)
@@ -522,9 +522,9 @@ class Service:
         """
         if request_id is not None:
             # A release before had ids for all hosts together.
-            return handling.make_key(host, request_id), [str(request_id)]
+            return request_handler.make_key(host, request_id), [str(request_id)]
         minute = int(self._clock() // ANONYMOUS_SECONDS)
-        keys = [handling.make_key(host, f'no-id-{digest[:32]}-{n}') for n in (minute, minute - 1)]
+        keys = [request_handler.make_key(host, f'no-id-{digest[:32]}-{n}') for n in (minute, minute - 1)]
         return keys[0], keys[1:]
 
     def _refuse(self, message: mqtt.Heard, host: str, kind: Kind | None,

@@ -29,7 +29,7 @@ import numpy as np
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import measure
-from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import soft_extremes
 
 #: Hosts that are looked at at either end.
 ENDS = 2
@@ -38,7 +38,7 @@ MOST = 64
 #: Exchanges of which one is a member of the other's group are passed over, so
 #: many at most.
 TRIED = 8
-SINGLE = smooth.SINGLE
+SINGLE = soft_extremes.SINGLE
 
 #: Row and column of both additions.
 Exchange = tuple[int, int, int, int]
@@ -73,7 +73,7 @@ class Exchanges:
         board, weights = self._board, self._board.measure.weights
         high = board.measure.highest(board.score)[:, None]
         low = board.measure.lowest(board.score)[:, None]
-        scale = max(wanted, 1e-9, float((high - low).max()) / smooth.SHARPEST)
+        scale = max(wanted, 1e-9, float((high - low).max()) / soft_extremes.SHARPEST)
         near_high = np.exp(np.minimum((board.score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - board.score) / scale, 0.0)) * board.takers
         total_high, total_low = near_high.sum(axis=1), near_low.sum(axis=1)
@@ -89,7 +89,7 @@ class Exchanges:
         x = _sum(near_high, total_high, hot, cold, (out, back), (there, away))
         x *= _sum(near_low, total_low, hot, cold, (1.0 / out, 1.0 / back),
                   (1.0 / there, 1.0 / away))
-        np.log(np.maximum(x, SINGLE(smooth.TINY) ** 2, out=x), out=x)
+        np.log(np.maximum(x, SINGLE(soft_extremes.TINY) ** 2, out=x), out=x)
         # the higher one of two lines, as in :mod:`smooth`
         weight, span = (v.reshape(-1, 1, 1, 1, 1) for v in (weights, high - low))
         part = (1.0 - measure.BELOW) * board.measure.thresholds.reshape(-1, 1, 1, 1, 1)
@@ -147,18 +147,18 @@ class Exchanges:
 
 
 def _exp(values: sim.Floats) -> sim.Floats:
-    return np.asarray(np.exp(np.clip(values, -smooth.CAP, smooth.CAP)))
+    return np.asarray(np.exp(np.clip(values, -soft_extremes.CAP, soft_extremes.CAP)))
 
 
 def _sum(near: sim.Floats, total: sim.Floats, hot: sim.Ints, cold: sim.Ints,
          at_hot: tuple[sim.Floats, sim.Floats],
-         at_cold: tuple[sim.Floats, sim.Floats]) -> smooth.Table:
+         at_cold: tuple[sim.Floats, sim.Floats]) -> soft_extremes.Table:
     """P x s x d x n x n: a policy's sum of exponentials after each exchange."""
     here, there = near[:, hot, None, None], near[:, None, cold, None]
     found = ((here * at_hot[0]).astype(SINGLE)[..., :, None]
              * at_hot[1].astype(SINGLE)[..., None, :])
     found += ((there * at_cold[0]).astype(SINGLE)[..., :, None]
               * at_cold[1].astype(SINGLE)[..., None, :])
-    rest = total[:, None, None, None] - here - there + smooth.TINY
+    rest = total[:, None, None, None] - here - there + soft_extremes.TINY
     found += rest.astype(SINGLE)[..., None]
     return np.asarray(found)

@@ -20,9 +20,9 @@ from kronos_nova import model
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import choice
-from kronos_nova.rebalancer.search import local
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import replay
+from kronos_nova.rebalancer.search import ruin_recreate
 
 #: Additions of one search, and how many candidates and moves earn one.
 ADDITIONS = 7000
@@ -52,7 +52,7 @@ def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> li
     if len(simulation.uuids) <= LARGE:
         return []
     above = start.excess(simulation.score)
-    moves = replay.replay(simulation, _search(simulation, budget, 2 * budget, local.STARTS[-2:-1]))
+    moves = replay.replay(simulation, _search(simulation, budget, 2 * budget, ruin_recreate.STARTS[-2:-1]))
     if start.excess(simulation.score) < above - LEAST and not start.refused(simulation.score):
         return moves
     _undo(simulation, moves)
@@ -106,14 +106,14 @@ def _additions(simulation: sim.Simulation, budget: int) -> int:
     if not candidates:
         return 0
     wanted = min(ADDITIONS, FEWEST + candidates * budget // CANDIDATES)
-    judged = min(candidates, local.WINDOW) * len(simulation.policies)
+    judged = min(candidates, ruin_recreate.WINDOW) * len(simulation.policies)
     wanted = int(wanted * min(1.0, SEARCHED / count) * min(1.0, JUDGED / judged))
     steps = SHARE * (simulation.options.max_steps - simulation.steps)
     return max(0, min(wanted, int(steps / _steps(candidates))))
 
 
 def _steps(candidates: int) -> int:
-    return 1 + min(candidates, local.WINDOW) // STEP
+    return 1 + min(candidates, ruin_recreate.WINDOW) // STEP
 
 
 def _search(simulation: sim.Simulation, budget: int, additions: int,
@@ -126,7 +126,7 @@ def _search(simulation: sim.Simulation, budget: int, additions: int,
     board = boards.Board(simulation, rows, columns, budget)
     if board.scarce:
         additions = int(SCARCE * additions)
-    search = local.Search(board, budget, simulation.seed, additions, simulation.stop)
+    search = ruin_recreate.Search(board, budget, simulation.seed, additions, simulation.stop)
     plan = search.start(starts) if starts else search.run()
     simulation.steps += math.ceil(search.spent * _steps(rows.size * columns.size))
     board.become(plan)

@@ -33,14 +33,14 @@ import numpy.typing as npt
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import measure
-from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import soft_extremes
 
 #: Hosts that are looked at as sources, and as destinations.
 ENDS = 4
 #: Fewest, where hosts hold many instances, and candidates of one variant then.
 FEWEST = 2
 CANDIDATES = 1500
-SINGLE = smooth.SINGLE
+SINGLE = soft_extremes.SINGLE
 
 
 @dataclasses.dataclass
@@ -144,7 +144,7 @@ class Variants:
         high = board.measure.highest(score)[:, :, None]
         low = board.measure.lowest(score)[:, :, None]
         span = high - low  # V x P x 1
-        scale = np.maximum(scales, span.max(axis=(1, 2)) / smooth.SHARPEST)[:, None, None]
+        scale = np.maximum(scales, span.max(axis=(1, 2)) / soft_extremes.SHARPEST)[:, None, None]
         near_high = np.exp(np.minimum((score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         total_high = near_high.sum(axis=2, keepdims=True)
@@ -156,16 +156,16 @@ class Variants:
         usage = self._usage[hot].swapaxes(1, 2) / scale[..., None]  # V x P x sources x most
         gone = usage * _at(self._per[None], hot)[..., None]
         upper = np.expm1(-gone)
-        lower = np.expm1(np.minimum(gone, smooth.CAP, out=gone), out=gone)
+        lower = np.expm1(np.minimum(gone, soft_extremes.CAP, out=gone), out=gone)
         upper *= _at(near_high, hot)[..., None]
         lower *= _at(near_low, hot)[..., None]
-        upper += (total_high + smooth.TINY)[..., None]
-        lower += (total_low + smooth.TINY)[..., None]
+        upper += (total_high + soft_extremes.TINY)[..., None]
+        lower += (total_low + soft_extremes.TINY)[..., None]
         # V x P x destinations x candidates, in single precision from here on
         flat = (count, len(weights), 1, -1)
         come = (usage.astype(SINGLE).reshape(flat)
                 * _at(self._per[None], cold).astype(SINGLE)[..., None])
-        np.minimum(come, SINGLE(smooth.CAP), out=come)
+        np.minimum(come, SINGLE(soft_extremes.CAP), out=come)
         x = np.expm1(come)
         x *= _at(near_high, cold).astype(SINGLE)[..., None]
         x += upper.astype(SINGLE).reshape(flat)

@@ -35,17 +35,17 @@ from kronos_nova.constraints import disks
 from kronos_nova.constraints import live
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
-from kronos_nova.rebalancer import costs
 from kronos_nova.rebalancer.simulation import arrays
+from kronos_nova.rebalancer.simulation import capacity
+from kronos_nova.rebalancer.simulation import compatibility
 from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
+from kronos_nova.rebalancer.simulation import flavor_compatibility
 from kronos_nova.rebalancer.simulation import grouping
 from kronos_nova.rebalancer.simulation import loads
-from kronos_nova.rebalancer.simulation import pins
-from kronos_nova.rebalancer.simulation import reach
+from kronos_nova.rebalancer.simulation import migration_costs
 from kronos_nova.rebalancer.simulation import refusals
 from kronos_nova.rebalancer.simulation import residents
-from kronos_nova.rebalancer.simulation import room
 
 Floats = arrays.Floats
 Ints = arrays.Ints
@@ -149,16 +149,16 @@ class Simulation:
         #: What it is expected to send until it has arrived, MiB.
         self.cost: Floats = self.size
         if history.measured:
-            rates = costs.dirty_rates(scores)
-            self.cost = costs.Costs(history.measured, disks.local(options)).expected(
+            rates = migration_costs.dirty_rates(scores)
+            self.cost = migration_costs.Costs(history.measured, disks.local(options)).expected(
                 self.index, self.size, arrays.real(rates.get(u, 0.0) for u in self.uuids))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
-        self.room = room.Room(self.view, self.hosts, instances, order)
+        self.room = capacity.Room(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
-        self.reach = reach.Reach(cluster, options, self.hosts, instances, order,
+        self.reach = compatibility.Reach(cluster, options, self.hosts, instances, order,
                                  history.other_cells)
-        self.pins = pins.Pins(self.view, self.hosts, instances, order)
+        self.pins = flavor_compatibility.Pins(self.view, self.hosts, instances, order)
         self.refusals = refusals.Refusals(history.refused, self.index, here)
         known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill

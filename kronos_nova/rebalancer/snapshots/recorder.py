@@ -21,7 +21,7 @@ from typing import Protocol
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.constraints import settling
+from kronos_nova.constraints import metric_lag
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base
 
@@ -60,7 +60,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
         histories = store
     else:
         try:
-            remembered = settling.remembered(policy_set.window)
+            remembered = metric_lag.remembered(policy_set.window)
             histories = {scope: store.history(scope, now, remembered) for scope in scopes}
             if isinstance(cluster, model.Cluster):
                 flights = store.flights()

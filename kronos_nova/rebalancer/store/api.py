@@ -37,47 +37,47 @@ import tenacity
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.constraints import settling
+from kronos_nova.constraints import metric_lag
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import breakers
-from kronos_nova.rebalancer import packing
-from kronos_nova.rebalancer import timings
-from kronos_nova.rebalancer.store import agendas
+from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import audits
-from kronos_nova.rebalancer.store import census
 from kronos_nova.rebalancer.store import database
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import executor_heartbeats
 from kronos_nova.rebalancer.store import leases
 from kronos_nova.rebalancer.store import outcomes
-from kronos_nova.rebalancer.store import owed
-from kronos_nova.rebalancer.store import owners
 from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import pending_hooks
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
-from kronos_nova.rebalancer.store import presence
+from kronos_nova.rebalancer.store import process_identity
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import store_stats
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
-
-# Methods of the class have the names of these modules.
-from kronos_nova.rebalancer.store.agendas import Agenda
+from kronos_nova.rebalancer.store import worker_todo
 from kronos_nova.rebalancer.store.audits import Entry
-from kronos_nova.rebalancer.store.census import Census
-from kronos_nova.rebalancer.store.decisions import Decision
-from kronos_nova.rebalancer.store.decisions import Said
-from kronos_nova.rebalancer.store.decisions import Waiting
-from kronos_nova.rebalancer.store.owed import Owed
 from kronos_nova.rebalancer.store.pauses import Pause
+from kronos_nova.rebalancer.store.pending_hooks import Owed
+from kronos_nova.rebalancer.store.plan_approvals import Decision
+from kronos_nova.rebalancer.store.plan_approvals import Said
+from kronos_nova.rebalancer.store.plan_approvals import Waiting
 from kronos_nova.rebalancer.store.plans import Mark
 from kronos_nova.rebalancer.store.quarantine import Quarantine
 from kronos_nova.rebalancer.store.rows import Lease
 from kronos_nova.rebalancer.store.rows import PlanRow
 from kronos_nova.rebalancer.store.rows import TaskRow
+from kronos_nova.rebalancer.store.store_stats import Census
+
+# Methods of the class have the names of these modules.
+from kronos_nova.rebalancer.store.worker_todo import Agenda
 
 _T = TypeVar('_T')
 #: An executor that was heard of within so many seconds is there.
@@ -181,11 +181,11 @@ class Store:
             raise exception.StoreError(
                 problem='is SQLite in memory, which no other process sees',
                 remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.')
-        problem = owners.unsound(path, hosts)
-        if problem is None and (others := owners.elsewhere(self._writers())):
+        problem = process_identity.unsound(path, hosts)
+        if problem is None and (others := process_identity.elsewhere(self._writers())):
             problem = f'file {path} is SQLite and in use on another machine: {", ".join(others)}'
         if problem is not None:
-            raise exception.StoreError(problem=problem, remedy=owners.REMEDY)
+            raise exception.StoreError(problem=problem, remedy=process_identity.REMEDY)
 
     def _writers(self) -> list[str]:
         """Engines with a live lease, executors with a fresh claim."""
@@ -300,11 +300,11 @@ class Store:
 
     def present(self, name: str, scopes: Collection[str] | None) -> None:
         """An executor runs. See :func:`presence.present`."""
-        self._run(lambda c: presence.present(c, self._now(), name, scopes))
+        self._run(lambda c: executor_heartbeats.present(c, self._now(), name, scopes))
 
     def leave(self, name: str) -> None:
         """It does not any more."""
-        self._run(lambda c: presence.leave(c, name))
+        self._run(lambda c: executor_heartbeats.leave(c, name))
 
     def fail(self, lease: Lease, error: str, now: float) -> None:
         """A cycle of the scope has failed.
@@ -333,12 +333,12 @@ class Store:
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
             swaps.begin(connection, plan, plan_id, now)
-            decisions.note(connection, plan_id, now, verb, said, len(tasks))
+            plan_approvals.note(connection, plan_id, now, verb, said, len(tasks))
             also(connection)
         self._run(step)
 
     def history(self, scope: str, now: float,
-                remembered: float = settling.REMEMBERED) -> model.History:
+                remembered: float = metric_lag.REMEMBERED) -> model.History:
         """Cooldowns, quarantine and completed moves are cloud-wide.
 
         :param remembered: seconds that completed moves go back.
@@ -385,7 +385,7 @@ class Store:
             .where(budget.c.scope == scope, budget.c.spent_at >= since)).scalar_one()))
 
     def purge(self, older_than: float, *, judged: int = 3,
-              remembered: float = settling.REMEMBERED, seconds: float | None = None,
+              remembered: float = metric_lag.REMEMBERED, seconds: float | None = None,
               audited_before: float = 0.0) -> int:
         """Forget what ended before; returns the number of plans forgotten.
 
@@ -408,7 +408,7 @@ class Store:
                seconds: float | None, audited_before: float) -> int:
         started = time.monotonic()
         now = self.now()
-        limit = min(older_than, now - remembered, now - settling.REMEMBERED)
+        limit = min(older_than, now - remembered, now - metric_lag.REMEMBERED)
         count, after = 0, plans.Position(-1.0, '')
         steps: list[Callable[[sa.Connection], bool]] = [
             functools.partial(requests.purge, older_than=older_than, now=now),
@@ -517,7 +517,7 @@ class Store:
 
         :param claim_seconds: whoever has been silent for so long has lost its tasks.
         """
-        return self._read(lambda c: agendas.read(c, worker, scopes, now, claim_seconds))
+        return self._read(lambda c: worker_todo.read(c, worker, scopes, now, claim_seconds))
 
     def claim(self, worker: str, scopes: Collection[str] | None, now: float, *, per_scope: int,
               total: int, claim_seconds: float, per_source: int = UNLIMITED,
@@ -564,7 +564,7 @@ class Store:
                 retry_count: int, attempt: int, error: str | None = None,
                 error_type: str | None = None,
                 attempts: Sequence[model.Attempt] | None = None,
-                marks: timings.Marks = ()) -> bool:
+                marks: attempt_phases.Marks = ()) -> bool:
         """Back to ``queued`` for destination number ``attempt``, unclaimed.
 
         :param attempts: all that have ended so far; None: as before.
@@ -605,7 +605,7 @@ class Store:
                 instance_cooldown=instance_cooldown)
             if ended is not None:
                 audits.add(connection, Entry(
-                    now, cancelled_by, decisions.CANCELLED, f'task {task_id}', reason))
+                    now, cancelled_by, plan_approvals.CANCELLED, f'task {task_id}', reason))
             return ended
         return self._run(step)
 
@@ -621,38 +621,38 @@ class Store:
 
     # Hooks that are owed.
 
-    def owe(self, what: Owed, worker: str, now: float, marks: timings.Marks) -> bool:
+    def owe(self, what: Owed, worker: str, now: float, marks: attempt_phases.Marks) -> bool:
         """A hook is about to be called for the task that we have claimed; with the marks of
         the attempt's phases. False: it is not ours any more, and nothing was written."""
-        return self._run(lambda c: owed.owe(c, what, worker, now, marks))
+        return self._run(lambda c: pending_hooks.owe(c, what, worker, now, marks))
 
     def take_owed(self, worker: str, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> list[Owed]:
         """What is owed of attempts that have ended: of our own, and of those that others owe
         who have been silent for ``claim_seconds``. Ours from now on, for as long."""
-        return self._run(lambda c: owed.take(c, worker, scopes, now, claim_seconds))
+        return self._run(lambda c: pending_hooks.take(c, worker, scopes, now, claim_seconds))
 
     def put_off_owed(self, what: Owed, worker: str) -> bool:
         """Keep its ``tries``, ``not_before`` and ``error``; False: it is not ours."""
-        return self._run(lambda c: owed.put_off(c, what, worker))
+        return self._run(lambda c: pending_hooks.put_off(c, what, worker))
 
     def settle_owed(self, owed_id: str, worker: str) -> bool:
         """It is owed no more; False: it was not ours."""
-        return self._run(lambda c: owed.settle(c, owed_id, worker))
+        return self._run(lambda c: pending_hooks.settle(c, owed_id, worker))
 
     def owes(self, instance_uuid: str) -> bool:
         """A hook that has begun for the instance has not been ended."""
-        return self._read(lambda c: owed.is_owed(c, instance_uuid))
+        return self._read(lambda c: pending_hooks.is_owed(c, instance_uuid))
 
     def owed(self, task_id: str) -> list[Owed]:
         """Of a task, in the order in which they began."""
-        return self._read(lambda c: owed.of(c, task_id))
+        return self._read(lambda c: pending_hooks.of(c, task_id))
 
     # What operators say of plans.
 
     def waiting(self, now: float, scope: str | None = None) -> list[Waiting]:
         """Plans that wait for approval, of one scope or of all, oldest first."""
-        return self._read(lambda c: decisions.waiting(c, now, scope))
+        return self._read(lambda c: plan_approvals.waiting(c, now, scope))
 
     def lapse(self, lease: Lease, now: float) -> list[model.Task]:
         """Cancel what nobody approved in time in the scope.
@@ -665,7 +665,7 @@ class Store:
                    tables.task.c.state == TaskState.PENDING.value).limit(1)).first())
         if late is None:
             return []
-        return self._fenced(lease, lambda c: decisions.lapse(c, lease.scope, now))
+        return self._fenced(lease, lambda c: plan_approvals.lapse(c, lease.scope, now))
 
     def approve(self, plan_id: str, now: float, said: Said, *,
                 begin_within: Mapping[model.Phase, float], cooldown: float,
@@ -674,21 +674,21 @@ class Store:
 
         :raises StoreError: one requires another that waits on; nothing was written.
         """
-        return self._run(lambda c: decisions.approve(
+        return self._run(lambda c: plan_approvals.approve(
             c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
             instance_cooldown=instance_cooldown))
 
     def reject(self, plan_id: str, now: float, said: Said,
                instance_cooldown: float) -> list[model.Task]:
         """End tasks that wait for approval, and what required them; the instances cool."""
-        return self._run(lambda c: decisions.end(
-            c, plan_id, now, said, decisions.REJECTED, instance_cooldown))
+        return self._run(lambda c: plan_approvals.end(
+            c, plan_id, now, said, plan_approvals.REJECTED, instance_cooldown))
 
     def cancel_plan(self, plan_id: str, now: float, said: Said,
                     instance_cooldown: float) -> list[model.Task]:
         """End all of a plan that Nova has not been asked for; the instances cool."""
-        return self._run(lambda c: decisions.end(
-            c, plan_id, now, said, decisions.CANCELLED, instance_cooldown))
+        return self._run(lambda c: plan_approvals.end(
+            c, plan_id, now, said, plan_approvals.CANCELLED, instance_cooldown))
 
     def tell(self, lease: Lease) -> list[Decision]:
         """What operators have said of the scope's plans and no engine has told yet, oldest
@@ -696,17 +696,17 @@ class Store:
 
         :raises LeaseLost: nothing was written.
         """
-        if not self._read(lambda c: decisions.untold(c, lease.scope)):
+        if not self._read(lambda c: plan_approvals.untold(c, lease.scope)):
             return []
-        return self._fenced(lease, lambda c: decisions.tell(c, lease.scope))
+        return self._fenced(lease, lambda c: plan_approvals.tell(c, lease.scope))
 
     def decisions(self, plan_id: str) -> list[Decision]:
         """What operators have said of a plan, oldest first."""
-        return self._read(lambda c: decisions.of(c, plan_id))
+        return self._read(lambda c: plan_approvals.of(c, plan_id))
 
     def asked_by(self, plan_ids: Collection[str]) -> dict[str, str]:
         """By plan who has asked for it, an operator or ``migfra``; not those of engines."""
-        return self._read(lambda c: decisions.asked_by(c, plan_ids))
+        return self._read(lambda c: plan_approvals.asked_by(c, plan_ids))
 
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
@@ -776,7 +776,7 @@ class Store:
 
     def realise(self, lease: Lease, combined: float, now: float, *,
                 load: float | None = None,
-                measured: packing.Measurement | None = None) -> breakers.Outcome | None:
+                measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
         """Scores show all that the scope's ended plans did.
 
         :param combined: its imbalance now.
@@ -852,7 +852,7 @@ class Store:
 
     def census(self) -> Census:
         """What it holds, in numbers."""
-        return self._read(lambda c: census.take(c, self._now()))
+        return self._read(lambda c: store_stats.take(c, self._now()))
 
     # Quarantine.
 

@@ -23,8 +23,8 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import breakers
-from kronos_nova.rebalancer import packing
+from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
@@ -55,7 +55,7 @@ def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: floa
 
 
 def realise(connection: sa.Connection, scope: str, combined: float, load: float | None,
-            now: float, measured: packing.Measurement | None = None) -> breakers.Outcome | None:
+            now: float, measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
     """The scope's newest plan has ended and scores show it: this came of it.
 
     Plans that moved nothing, and such as were overtaken before anybody could

@@ -24,8 +24,8 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.constraints import settling
-from kronos_nova.rebalancer.store import measured
+from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.store import migration_samples
 from kronos_nova.rebalancer.store import outcomes
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import rows
@@ -87,7 +87,7 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
     if tasks:
         _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
         outcomes.foresee(connection, plan, plan_id, now)
-        if any(task.phase in settling.FOLLOWING for task in tasks):
+        if any(task.phase in metric_lag.FOLLOWING for task in tasks):
             # Drains and repairs come when they must: under rolling maintenance
             # they would hold everything else for ever.
             cool(connection, SCOPE, plan.scope, now + cooldown)
@@ -261,7 +261,7 @@ def history(connection: sa.Connection, scope: str, now: float,
         completed=tuple((model.Move(row.instance_uuid, row.from_host, row.to_host,
                                     model.Phase(row.phase)), row.completed_at)
                         for row in completed),
-        measured=measured.newest(connection))
+        measured=migration_samples.newest(connection))
 
 
 @statements.once

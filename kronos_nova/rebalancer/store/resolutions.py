@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tasks
 
@@ -31,7 +31,7 @@ RESOLVABLE = (TaskState.SUBMITTED, TaskState.UNKNOWN)
 
 
 def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now: float,
-                 said: decisions.Said, instance_cooldown: float) -> list[model.Task] | None:
+                 said: plan_approvals.Said, instance_cooldown: float) -> list[model.Task] | None:
     """End a task that Nova was asked for, in the state that an operator vouches for.
 
     The attempt has no phases, so that learned costs do not count it.
@@ -49,7 +49,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
         connection, row.task, result, state, now, worker=row.worker or '',
         instance_cooldown=instance_cooldown, quarantine_seconds=None)
     if cancelled is not None:
-        decisions.note(connection, row.task.plan_id, now, decisions.RESOLVED, dataclasses.replace(
+        plan_approvals.note(connection, row.task.plan_id, now, plan_approvals.RESOLVED, dataclasses.replace(
             said, reason=f'task {task_id} as {state}: {said.reason}'), 1)
     return cancelled
 

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import timings
+from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import tables
 
 #: States that hold a slot of the concurrency caps.
@@ -101,7 +101,7 @@ class TaskRow:
     error: str | None = None
     error_type: str | None = None
     attempts: tuple[model.Attempt, ...] = ()
-    marks: timings.Marks = ()
+    marks: attempt_phases.Marks = ()
     swap_id: str | None = None
 
 
@@ -181,7 +181,7 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
         counts_alternates=bool(row['counts_alternates']))
     return TaskRow(task=task, attempts=attempts(row['attempts']),
-                   marks=timings.marks(row['timings']), **{
+                   marks=attempt_phases.marks(row['timings']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',

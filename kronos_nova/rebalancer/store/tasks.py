@@ -25,9 +25,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import timings
-from kronos_nova.rebalancer.store import owed
+from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
@@ -142,9 +142,9 @@ def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[st
     """It has waited since it could be claimed, whoever looked for it; what waited before,
     in a claim that was given back, counts."""
     row = get(connection, task_id)
-    marks = row.marks or ((timings.QUEUE, min(now, max(row.task.not_before,
+    marks = row.marks or ((attempt_phases.QUEUE, min(now, max(row.task.not_before,
                                                        row.task.created_at))),)
-    return {'timings': timings.document(timings.begun(marks, timings.PRE_FLIGHT, now))}
+    return {'timings': attempt_phases.document(attempt_phases.begun(marks, attempt_phases.PRE_FLIGHT, now))}
 
 
 def _next(connection: sa.Connection,
@@ -188,7 +188,7 @@ def _queued(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float) -
     return (sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
                       _task.c.from_host, _task.c.to_host)
             .where(_in([TaskState.QUEUED]), _task.c.not_before <= now, _of(scopes),
-                   _going_on(held), _unexpired(now), owed.free())
+                   _going_on(held), _unexpired(now), pending_hooks.free())
             .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id))
 
 
@@ -221,7 +221,7 @@ def _renewed(worker: str, now: float) -> sa.Update:
 
 def release_claims(connection: sa.Connection, worker: str) -> None:
     connection.execute(sa.update(_task).where(held_by(worker)).values(heartbeat_at=None))
-    owed.release(connection, worker)
+    pending_hooks.release(connection, worker)
 
 
 def held_by(worker: str) -> ColumnElement[bool]:
@@ -250,7 +250,7 @@ def _marked(task_id: str, worker: str, from_states: tuple[TaskState, ...],
 def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
             not_before: float, retry_count: int, attempt: int, error: str | None,
             error_type: str | None, attempts: Sequence[model.Attempt] | None,
-            marks: timings.Marks) -> bool:
+            marks: attempt_phases.Marks) -> bool:
     row = connection.execute(
         sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
     if row is None:
@@ -262,7 +262,7 @@ def requeue(connection: sa.Connection, task_id: str, worker: str, now: float, *,
                 retry_count=retry_count, attempt=attempt,
                 to_host=json.loads(row.destinations)[attempt], error=error,
                 error_type=error_type, **_FRESH | {
-                    'timings': timings.document(marks) if marks else None},
+                    'timings': attempt_phases.document(marks) if marks else None},
                 **_tried(attempts))).rowcount == 1
 
 

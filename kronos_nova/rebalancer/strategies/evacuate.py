@@ -24,10 +24,10 @@ from kronos_nova import policy as policies
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import batch
-from kronos_nova.rebalancer.search import chain
-from kronos_nova.rebalancer.search import filling
+from kronos_nova.rebalancer.search import bin_packing
+from kronos_nova.rebalancer.search import ejection_chain
 from kronos_nova.rebalancer.strategies import base
-from kronos_nova.rebalancer.strategies import orders
+from kronos_nova.rebalancer.strategies import drain_requests
 
 #: So many instances at least are placed together, whatever the budget.
 AHEAD = 64
@@ -48,7 +48,7 @@ class Evacuate(base.Strategy):
         return options.evacuate_disabled_hosts
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        hosts = orders.drained_hosts(simulation.cluster, simulation.options)
+        hosts = drain_requests.drained_hosts(simulation.cluster, simulation.options)
         if simulation.history.scope_cooling > 0:
             hosts = [h for h in hosts if h in simulation.history.draining]
         for host in hosts:
@@ -79,7 +79,7 @@ class Evacuate(base.Strategy):
             elif simulation.truncated:
                 break  # nothing is known against it
             elif not (simulation.drainable[n]
-                      and chain.make_room(simulation, n, moves, max(1, budget - len(moves)))):
+                      and ejection_chain.make_room(simulation, n, moves, max(1, budget - len(moves)))):
                 stranded.append(n)
         if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
             moves = _anew(simulation, numbers, moves)
@@ -132,7 +132,7 @@ def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]
     if mode == model.DrainMode.AUTO:
         return []
     drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
-    return filling.place(simulation, drainable, mode, model.Phase.EVACUATE)
+    return bin_packing.place(simulation, drainable, mode, model.Phase.EVACUATE)
 
 
 def _anew(simulation: sim.Simulation, numbers: list[int],

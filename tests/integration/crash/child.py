@@ -77,7 +77,7 @@ class Point:
 _STORE = 'kronos_nova.rebalancer.store.api:Store'
 _TASKS = 'kronos_nova.rebalancer.store.tasks'
 _DRIVER = 'kronos_nova.rebalancer.executors.nova:NovaExecutor'
-_BUS = 'kronos_nova.rebalancer.transport'
+_BUS = 'kronos_nova.rebalancer.messaging.transport'
 
 #: An engine's first cycle only looks, and each cycle leases twice: the third
 #: lease begins the first cycle that may move.
@@ -85,7 +85,7 @@ ENGINE = {
     'before-lease': Point(f'{_STORE}.acquire_lease', BEFORE, nth=3),
     'after-lease': Point(f'{_STORE}.acquire_lease', AFTER, _found, nth=3),
     'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew', AFTER, in_transaction=True),
-    'after-collect': Point('kronos_nova.rebalancer.collector:Collector.collect', AFTER, nth=2),
+    'after-collect': Point('kronos_nova.rebalancer.clients.collector:Collector.collect', AFTER, nth=2),
     'before-plan': Point(f'{_STORE}.save_plan', BEFORE, _has_tasks),
     'in-plan': Point('kronos_nova.rebalancer.store.plans:save', AFTER, _has_tasks,
                      in_transaction=True),
@@ -175,10 +175,10 @@ def hurry() -> None:
     """Make what takes minutes take seconds."""
     from kronos_nova.conf import engine as engine_conf
     from kronos_nova.conf import executor as executor_conf
-    from kronos_nova.rebalancer import daemon
-    from kronos_nova.rebalancer import engine
-    from kronos_nova.rebalancer import transport
+    from kronos_nova.rebalancer.engine import daemon
+    from kronos_nova.rebalancer.engine import engine
     from kronos_nova.rebalancer.executors import retry
+    from kronos_nova.rebalancer.messaging import transport
     from kronos_nova.rebalancer.store import database
 
     engine.LEASE_SECONDS = LEASE
@@ -193,12 +193,12 @@ def hurry() -> None:
 
 def load() -> None:
     """Import what daemons need, without starting a thread."""
-    from kronos_nova.cmd import _signals
+    from kronos_nova.wiring import signals
 
-    _signals.block()  # before NumPy is imported, as the daemons do
-    from kronos_nova.cmd import _tool
+    signals.block()  # before NumPy is imported, as the daemons do
+    from kronos_nova.wiring import tools
 
-    _tool.native_threads()
+    tools.native_threads()
     for name in ('cmd.engine', 'cmd.executor', 'cmd._wiring', 'rebalancer.collector',
                  'rebalancer.engine', 'rebalancer.executors.nova', 'sources.prometheus'):
         importlib.import_module(f'kronos_nova.{name}')

@@ -16,8 +16,8 @@ import random
 from typing import TYPE_CHECKING
 
 from kronos_nova import exception
-from kronos_nova.rebalancer import tasks
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.planning import tasks
+from kronos_nova.rebalancer.store import plan_approvals
 
 if TYPE_CHECKING:
     from tests.simulation.world import run as runs
@@ -61,7 +61,7 @@ class Approver:
         store, now, conf = self.run.store, self.run.now, self.run.confs[0].engine
         waiting = [row.task.instance_uuid for row in store.tasks(plan_id)]
         some = None if self.rng.random() < 0.6 else [self.rng.choice(waiting)]
-        said = decisions.Said(self.name, 'so be it', some)
+        said = plan_approvals.Said(self.name, 'so be it', some)
         if self.rng.random() < 0.25:
             self.run.counts['rejected tasks'] += len(
                 store.reject(plan_id, now, said, conf.instance_cooldown))

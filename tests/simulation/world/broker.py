@@ -19,8 +19,8 @@ import oslo_messaging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import messages
-from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import transport
 from tests.simulation.world import database
 
 if TYPE_CHECKING:

@@ -37,32 +37,31 @@ from kronos_nova.constraints import instance
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import board
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import engine
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer.clients import api as clients_api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.executors import allocation_cleanup
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import cold
 from kronos_nova.rebalancer.executors import endings
-from kronos_nova.rebalancer.executors import faults as faults_of
-from kronos_nova.rebalancer.executors import fresh
-from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.executors import nova_error_classes as faults_of
 from kronos_nova.rebalancer.executors import outcomes
+from kronos_nova.rebalancer.executors import preflight_reader
 from kronos_nova.rebalancer.executors import retry
-from kronos_nova.rebalancer.executors import settling
+from kronos_nova.rebalancer.executors import stale_scheduler_view
 from kronos_nova.rebalancer.executors import stray_migrations
-from kronos_nova.rebalancer.executors import unlearnt
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import agendas
+from kronos_nova.rebalancer.planning import move_dependencies
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database_clock
-from kronos_nova.rebalancer.store import decisions
 from kronos_nova.rebalancer.store import leases
-from kronos_nova.rebalancer.store import owed
 from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import pending_hooks
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import rows
@@ -70,6 +69,7 @@ from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store import worker_todo
 from kronos_nova.sources import answer
 from kronos_nova.sources import prometheus
 from tests.simulation.world import approval
@@ -263,12 +263,12 @@ def out_of_order(patch: Patch) -> None:
 @bug()
 def no_stagger(patch: Patch) -> None:
     """not_before is not waited for."""
-    real, due, read = tasks._next, tasks.has_claimable, agendas.read
+    real, due, read = tasks._next, tasks.has_claimable, worker_todo.read
     patch.setattr(tasks, '_next', lambda c, allowed, now, *rest: real(
         c, allowed, now + 600, *rest))
     patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
         c, scopes, now + 600, seconds))
-    patch.setattr(agendas, 'read', lambda *args: read(*args)._replace(claimable=True))
+    patch.setattr(worker_todo, 'read', lambda *args: read(*args)._replace(claimable=True))
 
 
 @bug('operator pauses a scope')
@@ -288,7 +288,7 @@ def unapproved(patch: Patch) -> None:
 @bug(approval.NAME)
 def never_lapses(patch: Patch) -> None:
     """What nobody approves waits for ever."""
-    patch.setattr(decisions, 'lapse', lambda *args: [])
+    patch.setattr(plan_approvals, 'lapse', lambda *args: [])
     patch.setattr(tasks, 'expire', lambda *args: [])
 
 
@@ -432,7 +432,7 @@ def _without(patch: Patch, *dropped: Any) -> None:
         return tuple(r for r in rules if r not in dropped)
 
     for module, name in ((constraints, 'RULES'), (constraints, 'PRE_FLIGHT'),
-                         (checker, '_RULES'), (board, '_RULES'), (masks, 'QUICK'),
+                         (checker, '_RULES'), (move_dependencies, '_RULES'), (masks, 'QUICK'),
                          (masks, 'MASKS'), (masks, 'FILLING')):
         patch.setattr(module, name, kept(getattr(module, name)))
     for function in (constraints.check, constraints.check_all, masks.permitted):
@@ -504,9 +504,9 @@ def unchecked(patch: Patch) -> None:
 @bug('migration fails', 'migration leaves its allocations for a while')
 def unsettled(patch: Patch) -> None:
     """Nobody looks what a failed migration still holds."""
-    patch.setattr(settling, 'left', lambda *args: None)
+    patch.setattr(allocation_cleanup, 'left', lambda *args: None)
     # Pre-flight would notice that the instance's allocations are elsewhere.
-    patch.setattr(fresh.FreshReader, '_with_claims', lambda self, reads, instance, host: instance)
+    patch.setattr(preflight_reader.FreshReader, '_with_claims', lambda self, reads, instance, host: instance)
 
 
 @bug('migration is refused for what the instance is')
@@ -534,7 +534,7 @@ def unnamed_attempts(patch: Patch) -> None:
 @bug()
 def nobody_left(patch: Patch) -> None:
     """Nobody minds who has just left the destination."""
-    patch.setattr(unlearnt, 'check', lambda *args, **kw: None)
+    patch.setattr(stale_scheduler_view, 'check', lambda *args, **kw: None)
 
 
 # Hooks.
@@ -548,19 +548,19 @@ def not_owed(patch: Patch) -> None:
 @bug(hooks.NAME)
 def ended_early(patch: Patch) -> None:
     """Hooks are ended while their attempt is under way."""
-    patch.setattr(owed, '_due', sa.true)
+    patch.setattr(pending_hooks, '_due', sa.true)
 
 
 @bug(hooks.NAME, 'executor crashes after a commit')
 def forgotten_hooks(patch: Patch) -> None:
     """Whoever takes over goes on beside the hooks that were begun."""
-    patch.setattr(hooking.Hooks, 'interrupted', staticmethod(lambda row: False))
+    patch.setattr(hook_runner.Hooks, 'interrupted', staticmethod(lambda row: False))
 
 
 @bug(hooks.NAME, 'migration fails')
 def begun_beside(patch: Patch) -> None:
     """An attempt begins while a hook of the one before is owed."""
-    patch.setattr(owed, 'free', sa.true)
+    patch.setattr(pending_hooks, 'free', sa.true)
 
 
 @bug('migration fails', 'user locks an instance', 'migration is cancelled')
@@ -573,8 +573,8 @@ def half_of_a_pair_stays(patch: Patch) -> None:
 @bug(hooks.NAME, 'executor crashes after a commit')
 def died_with_them(patch: Patch) -> None:
     """Hooks of an executor that has died are nobody's."""
-    patch.setattr(owed, 'takable', lambda worker, *args: sa.and_(
-        owed._due(), tables.owed_hook.c.worker == worker))
+    patch.setattr(pending_hooks, 'takable', lambda worker, *args: sa.and_(
+        pending_hooks._due(), tables.owed_hook.c.worker == worker))
 
 
 @bug('Nova answers 503 for an hour')

@@ -17,7 +17,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
-from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.hooks import base
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ NAME = 'executors have hooks'
 #: A run has them with this chance.
 PRESENT = 0.3
 HOOKS = ('first', 'second')
-SETTINGS = hooking.Settings(enabled=HOOKS, deadline=30.0, after_tries=6)
+SETTINGS = hook_runner.Settings(enabled=HOOKS, deadline=30.0, after_tries=6)
 #: Of each call: its process dies before it or after it, it fails, it takes its time.
 DIES, FAILS, WAITS = 0.02, 0.1, 0.2
 
@@ -58,11 +58,11 @@ class Hooks:
         return f'00000000-0000-4000-9000-{self._ids:012}'
 
     def of(self, process: 'processes.Process') -> \
-            tuple[hooking.Catalogue, hooking.Settings] | None:
+            tuple[hook_runner.Catalogue, hook_runner.Settings] | None:
         """What its worker is given."""
         if not self.present:
             return None
-        return hooking.known({name: Hook(self, process, name) for name in HOOKS}), SETTINGS
+        return hook_runner.known({name: Hook(self, process, name) for name in HOOKS}), SETTINGS
 
     def hit(self, chance: float) -> bool:
         return self.rng.random() < chance and self.run.faults.active

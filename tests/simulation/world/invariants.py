@@ -22,8 +22,8 @@ import re
 from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import tasks
 from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.store import swaps
 from tests.simulation.world import cloud
 from tests.simulation.world import hooks

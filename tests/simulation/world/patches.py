@@ -26,12 +26,12 @@ import tenacity.nap
 from kronos_nova import plugins
 from kronos_nova.conf import policies
 from kronos_nova.conf import policy_watch
-from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import engine
-from kronos_nova.rebalancer import transport
-from kronos_nova.rebalancer.clients import reading
-from kronos_nova.rebalancer.executors import hooking
+from kronos_nova.rebalancer.clients import parallel_reads
+from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import nova as nova_executor
+from kronos_nova.rebalancer.messaging import transport
+from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.sources import prometheus
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import run as runs
 
 
-class Reading(reading.Reading):
+class Reading(parallel_reads.Reading):
     """Reads at once and in order, as a pool of one thread without delay."""
 
     def __init__(self, seconds: float, option: str = '') -> None:
@@ -49,7 +49,7 @@ class Reading(reading.Reading):
         """There is no pool."""
 
     def start(self, read: Callable[[], Any]) -> 'futures.Future[Any]':
-        return _done(lambda: reading.again(read))
+        return _done(lambda: parallel_reads.again(read))
 
     def result(self, future: 'futures.Future[Any]', service: str, what: str) -> Any:
         return future.result(0)
@@ -92,12 +92,12 @@ def around(run: 'runs.Run') -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for target, name, value in (
                 (nova_executor, 'time', time), (prometheus, 'time', time),
-                (transport, 'time', time), (reading, 'Reading', Reading),
+                (transport, 'time', time), (parallel_reads, 'Reading', Reading),
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
                 (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
-                (configured, 'plugins', types.SimpleNamespace(
+                (planning_settings, 'plugins', types.SimpleNamespace(
                     load=_load, names=_names, STRATEGIES=plugins.STRATEGIES)),
-                (hooking, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
+                (hook_runner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
                 (swaps, 'uuid', types.SimpleNamespace(uuid4=run.hooks.new_id)),
                 (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):
             stack.enter_context(mock.patch.object(target, name, value))

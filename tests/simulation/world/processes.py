@@ -16,8 +16,8 @@ from typing import Any, TYPE_CHECKING
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import collector
-from kronos_nova.rebalancer import engine
+from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry

@@ -20,7 +20,7 @@ import random
 from typing import TYPE_CHECKING
 
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from tests.simulation.world import cloud
 from tests.simulation.world import faults
 from tests.simulation.world import invariants
@@ -239,7 +239,7 @@ class Standstills:
             if self.rng.random() < 0.5:
                 self.run.store.resolve_task(
                     task.task_id, TaskState.FAILED, self.run.now,
-                    decisions.Said('operator', 'its nova-compute is gone'),
+                    plan_approvals.Said('operator', 'its nova-compute is gone'),
                     self.run.confs[0].engine.instance_cooldown)
         self.lost.clear()
         self.run.committed(self.run.approver)

@@ -24,12 +24,12 @@ from kronos_nova import model
 from kronos_nova.cli import _again
 from kronos_nova.cli import _cloud
 from kronos_nova.cli import _swap
-from kronos_nova.cmd import _wiring
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.wiring import daemons
 from tests.unit import clouds
 from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import cases
@@ -71,8 +71,8 @@ def asked(conf, monkeypatch):
     store.close()
     reads = []
     monkeypatch.setattr(api.Store, 'now', lambda self: NOW)
-    monkeypatch.setattr(_wiring, 'collector', lambda conf: None)
-    monkeypatch.setattr(_wiring, 'source', lambda conf: types.SimpleNamespace(close=bool))
+    monkeypatch.setattr(daemons, 'collector', lambda conf: None)
+    monkeypatch.setattr(daemons, 'source', lambda conf: types.SimpleNamespace(close=bool))
 
     def record(collector, source, store, policy_set, scopes, clock):
         reads.append('Nova')
@@ -163,7 +163,7 @@ def test_only_what_has_moved_is_reverted_and_what_ended_otherwise_retried(state)
 
 def test_an_instance_named_twice_does_not_change_places():
     uuid = clouds.uuid_of('1')
-    asked = _swap.Asked((uuid, uuid), None, decisions.Said('root', 'a reason', None), True)
+    asked = _swap.Asked((uuid, uuid), None, plan_approvals.Said('root', 'a reason', None), True)
     with pytest.raises(exception.ConfigError, match=f'{uuid} is named twice'):
         _swap.ask('kronos swap', [], asked)
 

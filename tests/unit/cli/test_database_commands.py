@@ -25,15 +25,15 @@ from kronos_nova import model
 from kronos_nova.cli import _liveness
 from kronos_nova.cli import _plans
 from kronos_nova.cli import _what_if
-from kronos_nova.cli import moments
 from kronos_nova.cli import task as task_commands
 from kronos_nova.cli import what_if
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import decisions
-from kronos_nova.rebalancer.store import owed
+from kronos_nova.rebalancer.store import pending_hooks
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.wiring import times
 from tests import commands
 from tests.unit.rebalancer.store import cases
 
@@ -233,7 +233,7 @@ def test_what_is_doubted_of_a_task_is_shown_with_since_when(run, store, kept, sa
     assert store.mark(task.task_id, 'w', [model.TaskState.SUBMITTED], model.TaskState.SUBMITTED,
                       now, doubt_since=now - 90, doubt=doubt)
     errors, whole = shown()
-    said = f'{said}, since {moments.shown(now - 90)}'
+    said = f'{said}, since {times.shown(now - 90)}'
     assert whole['Doubt'] == said and whole['Error'] == (error or '')
     assert errors == (said if error is None else f'{error}; {said}')
 
@@ -281,14 +281,14 @@ def test_a_task_shows_the_hooks_that_are_owed(run, store):
     now = time.time()
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
     row = cases.claim(store, now=now)
-    what = owed.Owed(cases.new_id(), row.task, 0, model.TaskHook('pscom\x1b[31m'), '', now)
+    what = pending_hooks.Owed(cases.new_id(), row.task, 0, model.TaskHook('pscom\x1b[31m'), '', now)
     assert store.owe(what, 'w', now, ())
     task_id = row.task.task_id
     shown = json.loads(run('task', 'show', task_id, '-f', 'json')[1])
-    assert shown['Owed hooks'] == [f'pscom?[31m for h2, since {moments.shown(now)}']
+    assert shown['Owed hooks'] == [f'pscom?[31m for h2, since {times.shown(now)}']
     store.put_off_owed(dataclasses.replace(what, tries=2, error='is away'), 'w')
     out = run('task', 'show', task_id, '-f', 'value', '-c', 'Owed hooks')[1]
-    assert out == f'pscom?[31m for h2, since {moments.shown(now)}, tried 2 times: is away\n'
+    assert out == f'pscom?[31m for h2, since {times.shown(now)}, tried 2 times: is away\n'
 
 
 def listed(run, *args):
@@ -306,7 +306,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
                     instance_cooldown=0)
     (blue,) = listed(run, 'status')
     assert (blue['Engine'], blue['Dry run'], blue['Reason']) == ('', True, 'a first look')
-    assert blue['Planned at'] == moments.shown(now - 3600)
+    assert blue['Planned at'] == times.shown(now - 3600)
     _, (first, _second), _ = cases.save(store, 2, now=now - 60, draining=['h1'])
     claimed = cases.claim(store, 'ctl1:executor', now=now)
     cases.save(store, 0, 'red\x1b[31m', now=now, reason='nothing to gain')
@@ -347,12 +347,12 @@ def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, s
     cycle(now - 60, 0.1)
     (blue,) = listed(run, 'status')
     assert blue['Policies'][0]['imbalance_before'] == 0.1, 'that of now, not of the first such'
-    assert (blue['Planned at'], blue['Failing']) == (moments.shown(now - 60), '')
+    assert (blue['Planned at'], blue['Failing']) == (times.shown(now - 60), '')
     store.fail(lease, 'Nova is away\x1b[31m', now)
     (blue,) = listed(run, 'status')
-    assert blue['Failing'] == f'{moments.shown(now)}: Nova is away?[31m'
+    assert blue['Failing'] == f'{times.shown(now)}: Nova is away?[31m'
     assert (blue['Planned at'], blue['Reason'], blue['Moves']) == (
-        moments.shown(now - 60), 'enough', 0)
+        times.shown(now - 60), 'enough', 0)
     store.save_plan(None, model.Plan('blue', reason='a dry run'), [], plan_id='dry', now=now + 1,
                     dry_run=True, cooldown=0, instance_cooldown=0)
     (blue,) = listed(run, 'status')
@@ -381,11 +381,11 @@ def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, stor
 def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, store):
     now = time.time()
     engines, _, _ = cases.save(store, 1, now=now - 60)
-    store.cancel_plan(engines, now, decisions.Said('me@here'), 900.0)
+    store.cancel_plan(engines, now, plan_approvals.Said('me@here'), 900.0)
     asked, _, _ = cases.save(store, 1, now=now)
-    store.transaction(lambda c: decisions.note(
-        c, asked, now, 'asked', decisions.Said('migfra\x1b[31m', 'migrate vm'), 1))
-    store.cancel_plan(asked, now, decisions.Said('me@here'), 900.0)
+    store.transaction(lambda c: plan_approvals.note(
+        c, asked, now, 'asked', plan_approvals.Said('migfra\x1b[31m', 'migrate vm'), 1))
+    store.cancel_plan(asked, now, plan_approvals.Said('me@here'), 900.0)
     assert {row['Plan']: row['Asked by'] for row in listed(run, 'plan', 'list')} == {
         asked: 'migfra?[31m', engines: ''}
 

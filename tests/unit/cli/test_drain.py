@@ -27,10 +27,10 @@ from kronos_nova.cli import _drain
 from kronos_nova.cli import _draining
 from kronos_nova.cli import drain
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import draining
+from kronos_nova.rebalancer.operations import drains
 from tests import commands
-from tests.unit.rebalancer import test_draining
 from tests.unit.rebalancer.clients import served
+from tests.unit.rebalancer.operations import test_drains
 
 UUID = '6d1f8a3e-7a55-4d0e-9b0a-2f6c3a1c9e44'
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
@@ -55,12 +55,12 @@ def plan_of(*moves):
 
 
 def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
-    request = test_draining.cloud(*sizes)
+    request = test_drains.cloud(*sizes)
     for uuid, change in fields.items():
         request.cluster.instances[uuid] = dataclasses.replace(
             request.cluster.instances[uuid], **change)
     request = dataclasses.replace(request, history=measured(migrated))
-    check = draining.Check(plan_of(*moves), (), {})
+    check = drains.Check(plan_of(*moves), (), {})
     return _drain._estimated(conf, _drain.Answer(check, len(sizes)), request)
 
 
@@ -89,12 +89,12 @@ def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
     conf.set_override('instance_storage', 'local', 'engine')
     local = estimated(conf, migrated, ('i0', 'b'), sizes=(1024,), **disks)
     assert local.bandwidth == pytest.approx(102.4), 'memory and disks, in as long'
-    own = test_draining.cloud(1024)
+    own = test_drains.cloud(1024)
     request = dataclasses.replace(
         own, options=model.Options(instance_storage='local'), history=measured(migrated),
         cluster=dataclasses.replace(own.cluster, instances={'i0': dataclasses.replace(
                 own.cluster.instances['i0'], **disks['i0'])}))
-    check = draining.Check(plan_of(('i0', 'b')), (), {})
+    check = drains.Check(plan_of(('i0', 'b')), (), {})
     found = _drain._estimated(conf, _drain.Answer(check, 1), request)
     assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
 
@@ -119,14 +119,14 @@ def test_they_begin_one_after_the_other_as_executors_have_them(conf):
 
 
 def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
-    request = test_draining.cloud(1000, 1000)
+    request = test_drains.cloud(1000, 1000)
     name = request.policies.enabled[0].name
     scores = {name: dataclasses.replace(
         request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
     request = dataclasses.replace(request, scores=model.Scores(scores),
                                   history=measured([(1000, 0, 10.0)] * 8))
     found = [_drain._estimated(conf, _drain.Answer(
-        draining.Check(plan_of(move), (), {}), 2), request) for move in
+        drains.Check(plan_of(move), (), {}), 2), request) for move in
         (('i0', 'b'), ('i1', 'b'))]
     assert [one.seconds for one in found] == pytest.approx([20.0, 100.0])
     assert [dict(one.risky) for one in found] == [{}, {'i1': 0.8}]
@@ -137,11 +137,11 @@ def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
 
 def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0):
     plan = dataclasses.replace(plan_of(*moves), reason=reason)
-    return _drain.Answer(draining.Check(plan, tuple(blocked), {}, tuple(obstacles)), here, coming)
+    return _drain.Answer(drains.Check(plan, tuple(blocked), {}, tuple(obstacles)), here, coming)
 
 
-LATER = draining.Blocked('i0', 'it is migrating', later=True)
-STAYS = draining.Blocked('i1', 'it is locked')
+LATER = drains.Blocked('i0', 'it is migrating', later=True)
+STAYS = drains.Blocked('i1', 'it is locked')
 
 
 @pytest.mark.parametrize(('found', 'verdict'), [
@@ -186,7 +186,7 @@ def test_start_refuses_what_check_ends_with_1_for_and_nothing_else(found):
 
 
 def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
-    cluster, found = test_draining.cloud(1024).cluster, answer().check
+    cluster, found = test_drains.cloud(1024).cluster, answer().check
     coming = dataclasses.replace(cluster, flights=(model.Flight('i0', 'a', 'b'),))
     for host, cloud, held in (('a', cluster, True), ('b', cluster, False), ('b', coming, True)):
         for plan in ('a plan waits', None):

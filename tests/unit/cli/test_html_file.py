@@ -20,8 +20,8 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.cli import _html_file
-from kronos_nova.rebalancer.pages import page
-from tests.unit.rebalancer.pages import made
+from kronos_nova.rebalancer.report import page
+from tests.unit.rebalancer.report import made
 
 TEXT = page.render(made.report())
 

@@ -27,7 +27,7 @@ from kronos_nova import model
 from kronos_nova.cli import _what_if
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import draining
+from kronos_nova.rebalancer.operations import drains
 from tests import commands
 from tests.unit import clouds
 
@@ -199,7 +199,7 @@ def test_a_plan_that_the_checker_refuses_is_not_shown(monkeypatch):
     with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
         _what_if._side(conf, request.policies, request)
     with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
-        draining.empty(request, 'h1')
+        drains.empty(request, 'h1')
 
 
 def test_a_policy_file_that_is_for_other_scopes_says_so(tmp_path):

@@ -20,12 +20,12 @@ import shutil
 import pytest
 
 from kronos_nova import model
-from kronos_nova.rebalancer.pages import page
-from kronos_nova.rebalancer.pages import values
+from kronos_nova.rebalancer.report import page
+from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from tests import commands
-from tests.unit.rebalancer.pages import parsed
+from tests.unit.rebalancer.report import parsed
 from tests.unit.rebalancer.store import cases
 
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
@@ -199,7 +199,7 @@ def test_a_plan_stands_among_those_of_its_scope_with_what_came_of_them(store, of
 
 def test_what_operators_said_of_a_stored_plan_is_shown(store, of_plan):
     plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
-    said = decisions.Said('anna@ops', 'not <b>today</b>')
+    said = plan_approvals.Said('anna@ops', 'not <b>today</b>')
     store.reject(plan_id, NOW + 60, said, instance_cooldown=0)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
     assert ('What operators said of it: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '

@@ -22,13 +22,13 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import hooks
-from kronos_nova.cmd.checks import migfra
-from kronos_nova.cmd.checks import repin
+from kronos_nova.checks import base
+from kronos_nova.checks import hooks
+from kronos_nova.checks import migfra
+from kronos_nova.checks import repin
 from kronos_nova.conf import permits
-from kronos_nova.rebalancer import mqtt
-from kronos_nova.rebalancer import pinning
+from kronos_nova.rebalancer.messaging import mqtt
+from kronos_nova.rebalancer.migfra import vcpu_pinning
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import requests
 from tests.unit.rebalancer.hooks import servers
@@ -336,7 +336,7 @@ def test_an_address_without_a_place_for_the_host_is_told():
 
 
 def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
-    pinning._loaded.cache_clear()
+    vcpu_pinning._loaded.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, 'libvirt', None)
         item = found(repin.check, repin__uri='qemu+tls://{host}/system')['repin']
@@ -347,7 +347,7 @@ def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
 @pytest.fixture
 def library(monkeypatch):
     """Of libvirt what makes no connection: nothing is to be asked here."""
-    monkeypatch.setattr(pinning, 'library', lambda: None)
+    monkeypatch.setattr(vcpu_pinning, 'library', lambda: None)
 
 
 @pytest.mark.parametrize(('uri', 'names'), [

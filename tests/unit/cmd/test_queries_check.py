@@ -18,8 +18,8 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova import model
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import queries
+from kronos_nova.checks import base
+from kronos_nova.checks import queries
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies
 

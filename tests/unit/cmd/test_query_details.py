@@ -20,13 +20,13 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.cmd.checks import base
-from kronos_nova.cmd.checks import details
-from kronos_nova.cmd.checks import queries
-from kronos_nova.cmd.checks import units
+from kronos_nova.checks import base
+from kronos_nova.checks import details
+from kronos_nova.checks import queries
+from kronos_nova.checks import units
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import configured
-from kronos_nova.rebalancer import cycle
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import planning_settings
 
 GIB = 2**30
 CORES, MEMORY_MB = 32, 128 * 1024
@@ -146,9 +146,9 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
     chosen = policy()
     there = context(source, cluster, chosen)
     (scope,) = queries.scores(there, chosen, source.samples)
-    outcome = cycle.run(
+    outcome = planning_pipeline.run(
         cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.History(),
-        configured.settings(there.conf, there.policy_set), now=time.time(), clock=time.monotonic)
+        planning_settings.settings(there.conf, there.policy_set), now=time.time(), clock=time.monotonic)
     (report,) = outcome.plan.policies
     assert scope.text.startswith(f'imbalance {report.imbalance_before:.3f}')
 

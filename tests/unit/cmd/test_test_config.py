@@ -178,7 +178,7 @@ def test_daemons_log_misspelt_options_as_they_start(case, daemon):
     path = case.directory / 'kronos.conf'
     done = commands.main(f'kronos_nova.cmd.{daemon}', '--config-file', path)
     assert done.returncode == 1
-    assert 'WARNING kronos_nova.cmd.vocabulary' in done.stderr
+    assert 'WARNING kronos_nova.conf.option_names' in done.stderr
     assert '[engine] dryrun is no option of this release (is dry_run meant?)' in done.stderr
 
 

@@ -20,7 +20,7 @@ from kronos_nova import policy
 from kronos_nova.conf import engine
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
-from kronos_nova.rebalancer import configured
+from kronos_nova.rebalancer.planning import planning_settings
 
 
 def configuration(tmp_path, text):
@@ -53,5 +53,5 @@ def test_a_scope_that_is_misspelt_is_not_carried_out_unasked(tmp_path):
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]})
     conf = configuration(tmp_path, 'aggregates = rack-1\nscope_mode = rakc-1:approve\n')
     with pytest.raises(exception.ConfigError, match='scope_mode.*no aggregate rakc-1') as e:
-        configured.scopes(conf, policies)
+        planning_settings.scopes(conf, policies)
     assert '_unassigned_' in str(e.value)

@@ -23,9 +23,9 @@ from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
-from kronos_nova.constraints import involved
 from kronos_nova.constraints import live
 from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import relevant_cluster
 from tests.unit import clouds
 from tests.unit.constraints import test_rules as rules
 
@@ -248,7 +248,7 @@ def test_metadata_of_aggregates_is_split_as_nova_splits_it():
 def test_who_is_hinted_at_is_involved():
     instances = {u: model.Instance(u, 'a') for u in (OTHER, 'x')} | {
         rules.UUID: model.Instance(rules.UUID, 'a', scheduler_hints={'same_host': (OTHER,)})}
-    part = involved.involved(model.Cluster({}, instances, {}), [rules.MOVE], model.History())
+    part = relevant_cluster.involved(model.Cluster({}, instances, {}), [rules.MOVE], model.History())
     assert set(part.instances) == {rules.UUID, OTHER}
 
 

@@ -15,10 +15,10 @@
 
 import pytest
 
-from kronos_nova import depletion
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
 from kronos_nova.filters import capacity
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import score_cache
 from tests.unit import nova_fakes
 from tests.unit.nova_fakes import Fields
 
@@ -26,11 +26,11 @@ from tests.unit.nova_fakes import Fields
 def ceiling(name, limit, fill, **fields):
     """Shown by the samples alone, or as ``fields`` of depletion.loads() say."""
     asked = {'tracks': {}, 'sampled_at': 0.0, 'window': 0.0, 'memory': False, **fields}
-    return scorecard.Ceiling(name, limit, depletion.loads(fill, **asked, unmeasured=0.0))
+    return policy_scores.Ceiling(name, limit, depletion.loads(fill, **asked, unmeasured=0.0))
 
 
 def passing(ceilings, hosts=('a', 'b', 'c'), spec=None, **options):
-    snapshot = None if ceilings is None else scorecard.Snapshot(ceilings=tuple(
+    snapshot = None if ceilings is None else policy_scores.Snapshot(ceilings=tuple(
         ceiling(name, limit, fill) for name, (limit, fill) in ceilings.items()))
     door = nova_fakes.FakeDoor(snapshot, **options)
     if 'answered' in options:
@@ -57,7 +57,7 @@ def test_a_host_without_a_score_passes():
     # All known are above the ceiling, which is soft: they all pass.
     ('exclude', {'a': 0.9}, 'a')])
 def test_unknown_hosts_are_refused_if_asked_for_unless_they_are_all(what, fill, expected):
-    snapshot = scorecard.Snapshot(
+    snapshot = policy_scores.Snapshot(
         loads={host: depletion.Load(value, value) for host, value in fill.items()},
         ceilings=(ceiling('cpu', 0.7, fill),))
     door = nova_fakes.FakeDoor(snapshot, unknown_hosts=what)
@@ -109,7 +109,7 @@ def judged(states, limit, fill, then=None, memory=False, **asked):
     for state in states:
         for name, value in (then or {}).get(state.host, {}).items():
             setattr(state, name, value)
-    door = nova_fakes.FakeDoor(scorecard.Snapshot(ceilings=(found,)))
+    door = nova_fakes.FakeDoor(policy_scores.Snapshot(ceilings=(found,)))
     with door.opened():
         left = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec(**asked))
     assert not door.faults.counts
@@ -163,16 +163,16 @@ class GroupsDoor(nova_fakes.FakeDoor):
         def some(names):
             return [h for h in hosts if h.host in names]
 
-        return [scoreboard.Group(some('ab'), self.snapshot),
-                scoreboard.Group(some('cd'), None, 'a reason'),
-                scoreboard.Group(some('e'), None)]
+        return [score_cache.Group(some('ab'), self.snapshot),
+                score_cache.Group(some('cd'), None, 'a reason'),
+                score_cache.Group(some('e'), None)]
 
 
 @pytest.mark.parametrize(('options', 'limit', 'expected'), [
     ({}, 0.7, 'bcde'), ({}, 0.1, 'cde'), ({'fail_closed': True}, 0.7, 'be'),
     ({'fail_closed': True}, 0.1, 'e'), ({'fail_closed': True, 'hard_ceiling': True}, 0.1, 'e')])
 def test_each_file_s_hosts_are_judged_by_its_own_scores(options, limit, expected):
-    door = GroupsDoor(scorecard.Snapshot(ceilings=(
+    door = GroupsDoor(policy_scores.Snapshot(ceilings=(
         ceiling('cpu', limit, {'a': 0.8, 'b': 0.5}),)), **options)
     # Not in the order of the groups.
     states = nova_fakes.hosts(*'ecabd')

@@ -30,18 +30,18 @@ import pytest
 import yaml
 
 import kronos_nova
-from kronos_nova import background
-from kronos_nova import boot
 from kronos_nova import exception
-from kronos_nova import guard
 from kronos_nova import model
-from kronos_nova import published
-from kronos_nova import raw_cache
 from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import periodic
+from kronos_nova.feed import raw_cache
 from kronos_nova.filters import all_filters
+from kronos_nova.scheduler import guard
+from kronos_nova.scheduler import runtime
 from kronos_nova.sources import base
 from kronos_nova.weighers import all_weighers
-from kronos_nova.weighers import specials
+from kronos_nova.weighers import scarce_traits
 from tests.unit import nova_fakes
 
 HOME = Path(kronos_nova.__file__).parent
@@ -50,8 +50,8 @@ GUARD = str(HOME / 'guard.py')
 #: Formats log records, in processes whose logging another test has set up. logging catches its
 #: errors.
 MASKING = str(HOME / 'conf/masking.py')
-COUNTER = {(background.__file__, line) for text, first in [
-    inspect.getsourcelines(background.Faults.swallow)] for line in range(first, first + len(text))}
+COUNTER = {(periodic.__file__, line) for text, first in [
+    inspect.getsourcelines(periodic.Faults.swallow)] for line in range(first, first + len(text))}
 REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
             'weighers/headroom.py', 'weighers/optional.py', 'weighers/project.py',
             'weighers/scarcity.py', 'weighers/normalisation.py', 'boot.py', 'scoreboard.py')
@@ -105,13 +105,13 @@ def read_options(tmp_path, text=''):
 @pytest.fixture
 def quiet():
     """No thread starts, and the source answers at once."""
-    with mock.patch.object(background.Refresher, 'ensure', autospec=True), \
+    with mock.patch.object(periodic.Refresher, 'ensure', autospec=True), \
             mock.patch('kronos_nova.plugins.load', autospec=True,
                        return_value=lambda conf: Source()), \
             mock.patch('kronos_nova.weighers.scarcity.asked_for', lambda spec: set()):
-        boot.close()
+        runtime.close()
         yield
-        boot.close()
+        runtime.close()
 
 
 def make_hosts():
@@ -170,28 +170,28 @@ def check(found, may_refuse_all=False):
 
 def prepare(kind):
     """Bring the runtime into one of the states before a request."""
-    boot.close()
+    runtime.close()
     if kind == 'first request':
         return
     if kind == 'broken':
-        with mock.patch.object(boot, 'Door', autospec=True, side_effect=OSError), \
-                contextlib.suppress(boot.RuntimeUnavailable):
-            boot.door()
+        with mock.patch.object(runtime, 'Door', autospec=True, side_effect=OSError), \
+                contextlib.suppress(runtime.RuntimeUnavailable):
+            runtime.door()
         return
-    door = boot.door()
+    door = runtime.door()
     door.look(make_hosts())
     door.scores._answered = kind == 'lost scores'
     now = time.time()
     if kind == 'nothing moves':
-        door.notices._newest = published.Published(frozenset({'b'}), frozenset(), (), now,
+        door.notices._newest = feed_channel.Published(frozenset({'b'}), frozenset(), (), now,
                                                    now + 600)
     if kind == 'with scores':
         refresh(door)
-        door.notices._newest = published.Published(
+        door.notices._newest = feed_channel.Published(
             frozenset({'b'}), frozenset({'unknown'}),
             (model.Flight('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
-        board = door.keep(specials.Board)
-        board._newest = specials.tally({'CUSTOM_X': {'b'}}, {'a', 'b', 'c'}, {})
+        board = door.keep(scarce_traits.Board)
+        board._newest = scarce_traits.tally({'CUSTOM_X': {'b'}}, {'a', 'b', 'c'}, {})
         board._until = math.inf
 
 
@@ -280,7 +280,7 @@ def walk_requests(tmp_path, strike):
     reached = set()
     for name in OPTIONS:
         conf = configure(tmp_path, name)
-        with mock.patch.object(boot, 'CONF', conf):
+        with mock.patch.object(runtime, 'CONF', conf):
             plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
             others = [(request, state) for request in REQUESTS for state in STATES]
             for request, state in dict.fromkeys([*MAIN, *others]):
@@ -341,14 +341,14 @@ def find_unreached(reached):
 
 
 #: The loop around the work of a thread is what the next test is about.
-LOOP = (GUARD, MASKING, background.__file__)
+LOOP = (GUARD, MASKING, periodic.__file__)
 BACKGROUND = {str(HOME / name) for name in ('boot.py', 'scoreboard.py')}
 
 
 def find_background_lines(tmp_path, name):
-    boot.close()
-    with mock.patch.object(boot, 'CONF', configure_background(tmp_path, name)):
-        door = boot.door()
+    runtime.close()
+    with mock.patch.object(runtime, 'CONF', configure_background(tmp_path, name)):
+        door = runtime.door()
         door.look(make_hosts())
         lines = find_lines(lambda: [refresh(door) for _ in range(2)], LOOP)
         assert guard.FAULTS.counts == {}, 'the work itself must be healthy'
@@ -359,8 +359,8 @@ def configure_background(tmp_path, name):
     """Have the threads read and publish records as well."""
     conf = configure(tmp_path, name)
     conf.set_override('directory', str(tmp_path), 'kronos_channel')
-    channel, now = published.Channel(conf), time.time()
-    channel.write(published.Published(
+    channel, now = feed_channel.Channel(conf), time.time()
+    channel.write(feed_channel.Published(
         frozenset({'b'}), frozenset(), (model.Flight('u-moving', 'b', 'c', 'kronos'),),
         now, now + 600))
     return conf
@@ -372,11 +372,11 @@ def test_an_error_of_a_thread_reaches_no_request_and_is_over_at_its_next_work(qu
         places = [place for place in find_background_lines(tmp_path, name)
                   if place not in reached]
         reached.update(places)
-        with mock.patch.object(boot, 'CONF', configure_background(tmp_path, name)):
+        with mock.patch.object(runtime, 'CONF', configure_background(tmp_path, name)):
             plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
             for place in places:
-                boot.close()
-                door = boot.door()
+                runtime.close()
+                door = runtime.door()
                 door.look(make_hosts())
                 with striking(place, LOOP):
                     refresh(door)
@@ -414,17 +414,17 @@ BAD = list(find_bad_values())
 @pytest.mark.parametrize(('group', 'option', 'text'), BAD)
 def test_a_bad_option_stops_the_load_and_never_a_request(quiet, tmp_path, group, option, text):
     conf = read_options(tmp_path)
-    with mock.patch.object(boot, 'CONF', conf):
+    with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
     conf = read_options(tmp_path, f'[{group}]\n{option} = {text}\n')
-    with mock.patch.object(boot, 'CONF', conf):
+    with mock.patch.object(runtime, 'CONF', conf):
         for kind in (*all_filters(), *all_weighers()):
             with pytest.raises(exception.ConfigError) as caught:
                 kind()
             assert f'nova.conf: [{group}] {option}: ' in str(caught.value)
             assert 'remove the line' in str(caught.value)
         for state in STATES:
-            with contextlib.suppress(boot.RuntimeUnavailable, cfg.Error, ValueError):
+            with contextlib.suppress(runtime.RuntimeUnavailable, cfg.Error, ValueError):
                 prepare(state)  # in nova-scheduler on a thread of its own, which survives
             check(ask(plugins))
 
@@ -436,9 +436,9 @@ def test_most_options_have_a_value_that_is_refused():
 @pytest.mark.parametrize('text', ['nan', 'inf'])
 def test_a_multiplier_that_is_no_number_stops_the_load(tmp_path, text):
     conf = read_options(tmp_path, f'[filter_scheduler]\nkronos_weight_multiplier = {text}\n')
-    with mock.patch.object(boot, 'CONF', conf), \
+    with mock.patch.object(runtime, 'CONF', conf), \
             pytest.raises(exception.ConfigError, match='kronos_weight_multiplier'):
-        boot.check_options()
+        runtime.check_options()
 
 
 @pytest.mark.parametrize(('option', 'text'), [
@@ -446,7 +446,7 @@ def test_a_multiplier_that_is_no_number_stops_the_load(tmp_path, text):
 def test_a_channel_that_cannot_be_opened_stops_the_load(tmp_path, option, text):
     """These are texts to oslo.config: our own parsers refuse them."""
     conf = read_options(tmp_path, f'[kronos_channel]\n{option} = {text}\n')
-    with mock.patch.object(boot, 'CONF', conf):
+    with mock.patch.object(runtime, 'CONF', conf):
         for kind in (*all_filters(), *all_weighers()):
             with pytest.raises(exception.ConfigError) as caught:
                 kind()
@@ -455,9 +455,9 @@ def test_a_channel_that_cannot_be_opened_stops_the_load(tmp_path, option, text):
 
 def test_an_unknown_score_source_stops_the_load(tmp_path):
     conf = read_options(tmp_path, '[kronos]\nsource = prometeus\n')
-    with mock.patch.object(boot, 'CONF', conf), pytest.raises(
+    with mock.patch.object(runtime, 'CONF', conf), pytest.raises(
             exception.ConfigError, match=r'\[kronos\] source.*prometeus.*prometheus, snapshot'):
-        boot.check_options()
+        runtime.check_options()
 
 
 def test_nova_scheduler_does_not_start_with_a_typo(tmp_path):
@@ -480,7 +480,7 @@ for kind in filters.HostFilterHandler().get_matching_classes(['kronos_nova.filte
 
 @pytest.mark.parametrize('weights', [[0.0], [0.0] * 5, [math.nan] * 4, [math.inf] * 4, None])
 def test_weights_that_nova_cannot_use_count_as_an_error(quiet, tmp_path, weights):
-    with mock.patch.object(boot, 'CONF', read_options(tmp_path)):
+    with mock.patch.object(runtime, 'CONF', read_options(tmp_path)):
         plugins = [], [kind() for kind in all_weighers()]
         with mock.patch('kronos_nova.weighers.headroom.weigh', autospec=True,
                         return_value=weights):
@@ -491,36 +491,36 @@ def test_weights_that_nova_cannot_use_count_as_an_error(quiet, tmp_path, weights
 
 def test_a_runtime_that_cannot_be_built_is_not_tried_in_each_request(quiet, tmp_path):
     conf = read_options(tmp_path)
-    with mock.patch.object(boot, 'CONF', conf):
+    with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        with mock.patch.object(boot, 'Door', autospec=True,
+        with mock.patch.object(runtime, 'Door', autospec=True,
                                side_effect=OSError('no more threads')) as made:
             for _ in range(3):
                 passing, weighed = ask(plugins)
                 assert len(passing) == 4 and {each.weight for each in weighed} == {0.0}
             assert made.call_count == 1
         assert guard.FAULTS.counts['KronosWeigher: RuntimeUnavailable'] >= 3
-        with mock.patch.object(boot.time, 'monotonic', autospec=True,
-                               return_value=time.monotonic() + boot.RETRY_SECONDS + 1):
-            assert boot.door() is boot.door()
+        with mock.patch.object(runtime.time, 'monotonic', autospec=True,
+                               return_value=time.monotonic() + runtime.RETRY_SECONDS + 1):
+            assert runtime.door() is runtime.door()
 
 
 @pytest.mark.parametrize('error', [KeyboardInterrupt, SystemExit])
 def test_the_end_of_the_process_is_not_swallowed(quiet, tmp_path, error):
     conf = read_options(tmp_path)
-    with mock.patch.object(boot, 'CONF', conf):
+    with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        with mock.patch.object(boot, 'door', autospec=True, side_effect=error), \
+        with mock.patch.object(runtime, 'door', autospec=True, side_effect=error), \
                 pytest.raises(error):
             ask(plugins)
 
 
 def test_a_log_that_fails_hides_no_error(quiet, tmp_path):
     conf = read_options(tmp_path)
-    with mock.patch.object(boot, 'CONF', conf):
+    with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        with mock.patch.object(boot, 'door', autospec=True, side_effect=Injected), \
-                mock.patch.object(background.LOG, 'error', autospec=True,
+        with mock.patch.object(runtime, 'door', autospec=True, side_effect=Injected), \
+                mock.patch.object(periodic.LOG, 'error', autospec=True,
                                   side_effect=OSError('disk full')):
             check(ask(plugins))
         assert guard.FAULTS.counts['KronosWeigher: Injected'] >= 1

@@ -16,7 +16,7 @@
 import pytest
 
 from kronos_nova import model
-from kronos_nova import published
+from kronos_nova.feed import feed_channel
 from kronos_nova.filters import placement
 from tests.unit import nova_fakes
 from tests.unit.nova_fakes import Fields
@@ -41,7 +41,7 @@ def passing(notice, on=None, options=None, **fields):
 
 
 def notice_of(draining='', quarantined='', flights=()):
-    return published.Published(frozenset(draining), frozenset(quarantined), tuple(
+    return feed_channel.Published(frozenset(draining), frozenset(quarantined), tuple(
         model.Flight(*flight, source='kronos') for flight in flights))
 
 

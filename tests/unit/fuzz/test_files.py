@@ -22,15 +22,15 @@ from hypothesis import strategies as st
 import pytest
 
 from kronos_nova import exception
+from kronos_nova.rebalancer.backtest import trace
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.rebalancer.snapshots import writer
-from kronos_nova.rebalancer.timetravel import trace
 from kronos_nova.sources import snapshot_files
 from tests.unit.fuzz import junk
 from tests.unit.fuzz import test_nova
 from tests.unit.rebalancer import test_snapshots
-from tests.unit.rebalancer.timetravel import made
+from tests.unit.rebalancer.backtest import made
 
 FILES = ['meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
          schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS, schema.ALLOCATIONS, schema.TRAITS,

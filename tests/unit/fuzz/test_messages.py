@@ -24,10 +24,10 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import messages
-from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import transport
 from tests.unit.fuzz import junk
-from tests.unit.rebalancer import test_messages
+from tests.unit.rebalancer.messaging import test_messages
 
 NOW = 1_700_000_000.0
 TASK = messages.to_wire(test_messages.TASK)

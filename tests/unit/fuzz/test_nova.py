@@ -23,9 +23,9 @@ import pytest
 
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.clients import pins
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
+from kronos_nova.rebalancer.clients import server_constraints
 from tests.unit.fuzz import junk
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.clients import test_api
@@ -138,7 +138,7 @@ def read(reads, made):
 def test_nothing_that_nova_says_causes_another_error(document):
     for maximum in ('2.72', '2.100'):
         read(NOVA_READS, nova_api.NovaApi(
-            connection({**NOVA, **_bodies(document)}, maximum), pins.OptOut('stay', 'stay')))
+            connection({**NOVA, **_bodies(document)}, maximum), server_constraints.OptOut('stay', 'stay')))
 
 
 @junk.examples(150)

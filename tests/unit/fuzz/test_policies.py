@@ -26,8 +26,8 @@ from kronos_nova import exception
 from kronos_nova import lookback
 from kronos_nova import policy
 from kronos_nova import presets
+from kronos_nova.checks import base
 from kronos_nova.cli import _lint
-from kronos_nova.cmd.checks import base
 from kronos_nova.conf import policies
 from tests.unit.fuzz import junk
 

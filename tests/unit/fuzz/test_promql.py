@@ -18,9 +18,9 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
+from kronos_nova.checks import base
 from kronos_nova.cli import _lint
 from kronos_nova.cli import _promql
-from kronos_nova.cmd.checks import base
 from tests.unit.fuzz import junk
 
 LITERALS = st.sampled_from([

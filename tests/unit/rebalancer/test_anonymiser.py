@@ -40,13 +40,13 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import prefilters
-from kronos_nova.rebalancer import explaining
-from kronos_nova.rebalancer import planner
-from kronos_nova.rebalancer import replay
+from kronos_nova.rebalancer.operations import why_not
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.snapshots import anonymiser
 from kronos_nova.rebalancer.snapshots import names as naming
 from kronos_nova.rebalancer.snapshots import pins
 from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import replay
 from kronos_nova.rebalancer.snapshots import writer
 from tests.unit import clouds
 
@@ -341,8 +341,8 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
     for name, instance in itertools.islice(was.instances.items(), 6):
         if instance.host in before.cluster.scope_hosts:
             for host in sorted(before.cluster.scope_hosts):
-                one = explaining.why_not(before, name, host, model.Phase.SPREAD)
-                two = explaining.why_not(after, renaming(name), renaming(host),
+                one = why_not.why_not(before, name, host, model.Phase.SPREAD)
+                two = why_not.why_not(after, renaming(name), renaming(host),
                                          model.Phase.SPREAD)
                 assert [v.rule for v in one.refused] == [v.rule for v in two.refused]
 

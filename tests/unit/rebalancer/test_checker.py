@@ -22,10 +22,10 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
 from tests.unit import clouds
 from tests.unit.rebalancer import brute
-from tests.unit.rebalancer import test_ordering
+from tests.unit.rebalancer.planning import test_waves
 
 
 def verdict(request, plan, **changes):
@@ -411,7 +411,7 @@ def move(uuid, from_host, to_host, *requires, **fields):
 
 
 def test_a_move_that_has_completed_may_be_on_any_of_its_alternates():
-    cluster = test_ordering.cloud({'i': ('h', 6), 'j': ('b', 6), 'k': ('y', 1)})
+    cluster = test_waves.cloud({'i': ('h', 6), 'j': ('b', 6), 'k': ('y', 1)})
     first = move('i', 'h', 'z', alternates=('y',))
     second = move('j', 'b', 'h', 'i')
     assert judged(cluster, first, second) == set()
@@ -422,9 +422,9 @@ def test_a_move_that_has_completed_may_be_on_any_of_its_alternates():
 
 def test_affinity_to_a_member_that_may_be_elsewhere_is_refused():
     """i may have gone to c instead; then b has no member when k comes."""
-    cluster = test_ordering.cloud(
+    cluster = test_waves.cloud(
         {'i': ('a', 1), 'l': ('b', 1), 'k': ('c', 1)},
-        groups=[test_ordering.group('affinity', 'i', 'k', 'l')])
+        groups=[test_waves.group('affinity', 'i', 'k', 'l')])
     first, second = move('i', 'a', 'b'), move('l', 'b', 'c', 'i')
     third = move('k', 'c', 'b', 'i', 'l')
     assert judged(cluster, first, second, third) == set()
@@ -433,10 +433,10 @@ def test_affinity_to_a_member_that_may_be_elsewhere_is_refused():
 
 
 def test_affinity_is_asked_of_every_group_of_an_instance():
-    cluster = test_ordering.cloud(
+    cluster = test_waves.cloud(
         {'i': ('a', 1), 'l': ('b', 1), 'k': ('c', 1)},
-        groups=[test_ordering.group('soft-anti-affinity', 'i', 'k'),
-                test_ordering.group('affinity', 'i', 'k', 'l')])
+        groups=[test_waves.group('soft-anti-affinity', 'i', 'k'),
+                test_waves.group('affinity', 'i', 'k', 'l')])
     cluster = dataclasses.replace(cluster, groups=(
         cluster.groups[0], dataclasses.replace(cluster.groups[1], uuid='g2')))
     first, second = move('i', 'a', 'b', alternates=('c',)), move('l', 'b', 'c', 'i')
@@ -444,21 +444,21 @@ def test_affinity_is_asked_of_every_group_of_an_instance():
 
 
 def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
-    view = test_ordering.loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
+    view = test_waves.loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
     comes, leaves = move('ic', 'c', 'a'), move('ia', 'a', 'b')
     assert judged(view.cluster, comes, view=view) == set()
     assert judged(view.cluster, comes, leaves, view=view) == {'ceiling'}
 
 
 def test_a_spread_that_overloads_a_host_on_the_way_is_refused():
-    view = test_ordering.loaded({'a': 0.9, 'b': 0.8, 'c': 0.1})
+    view = test_waves.loaded({'a': 0.9, 'b': 0.8, 'c': 0.1})
     leaves, comes = move('ib', 'b', 'c'), move('ia', 'a', 'b', 'ib')
     assert judged(view.cluster, leaves, comes, view=view) == set()
     assert judged(view.cluster, leaves, move('ia', 'a', 'b'), view=view) == {'ceiling'}
 
 
 def test_what_is_required_by_what_is_required_has_completed_too():
-    cluster = test_ordering.cloud({'i': ('h', 6), 'j': ('b', 1), 'k': ('c', 6)})
+    cluster = test_waves.cloud({'i': ('h', 6), 'j': ('b', 1), 'k': ('c', 6)})
     chain = (move('i', 'h', 'z'), move('j', 'b', 'c', 'i'))
     last = dataclasses.replace(move('k', 'c', 'h', 'j'), wave=2)
     assert judged(cluster, *chain, last) == set()
@@ -466,8 +466,8 @@ def test_what_is_required_by_what_is_required_has_completed_too():
 
 
 def test_a_member_that_somebody_else_migrates_keeps_the_others_in_place():
-    cluster = test_ordering.cloud({'i': ('a', 1), 'j': ('b', 1)},
-                                  groups=[test_ordering.group('soft-affinity', 'i', 'j')])
+    cluster = test_waves.cloud({'i': ('a', 1), 'j': ('b', 1)},
+                                  groups=[test_waves.group('soft-affinity', 'i', 'j')])
     assert judged(cluster, move('i', 'a', 'z')) == set()
     cluster = dataclasses.replace(cluster, flights=(model.Flight('j', 'b', None),))
     assert judged(cluster, move('i', 'a', 'z')) == {'group-in-flight'}

@@ -32,15 +32,15 @@ import pytest
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import engine
-from kronos_nova.rebalancer import messages
-from kronos_nova.rebalancer import transport
+from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
 from tests.unit import clouds
-from tests.unit.rebalancer import test_messages
+from tests.unit.rebalancer.messaging import test_messages
 from tests.unit.rebalancer.store import cases
 
 WAIT = 60

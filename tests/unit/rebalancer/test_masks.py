@@ -23,7 +23,7 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.simulation import pins
+from kronos_nova.rebalancer.simulation import flavor_compatibility
 from tests.unit import clouds
 
 
@@ -102,7 +102,7 @@ def test_some_clouds_have_kinds_of_hosts_that_pin_instances():
 
 
 def test_with_too_many_kinds_the_mask_permits_everything(monkeypatch):
-    monkeypatch.setattr(pins, 'MOST', 1)
+    monkeypatch.setattr(flavor_compatibility, 'MOST', 1)
     for seed in range(5):
         simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
         rows, columns = all_of(simulation)
@@ -118,7 +118,7 @@ def test_kinds_that_nobody_asks_about_do_not_count_as_too_many(monkeypatch):
         rows, columns = all_of(every)
         expected = masks.hosts.unpinned(every, rows, columns)
         with monkeypatch.context() as patch:
-            patch.setattr(pins, 'MOST', len(rows) * len(columns))
+            patch.setattr(flavor_compatibility, 'MOST', len(rows) * len(columns))
             simulation = simulate(knobs)
             assert (masks.hosts.unpinned(simulation, rows, columns) == expected).all()
             # One that exists nowhere: judged when it comes about, and no sooner.
@@ -128,7 +128,7 @@ def test_kinds_that_nobody_asks_about_do_not_count_as_too_many(monkeypatch):
 
 
 def test_many_kinds_are_judged_when_more_are_asked_about_than_there_was_space_for(monkeypatch):
-    monkeypatch.setattr(pins, '_SPACE', 1)
+    monkeypatch.setattr(flavor_compatibility, '_SPACE', 1)
     for seed in range(10):
         knobs = clouds.Knobs(seed, hosts=6, instances=12, clean=False)
         small, (rows, columns) = simulate(knobs), all_of(simulate(knobs))
@@ -136,7 +136,7 @@ def test_many_kinds_are_judged_when_more_are_asked_about_than_there_was_space_fo
                                 for n in rows])
         monkeypatch.undo()
         assert (found == masks.hosts.unpinned(simulate(knobs), rows, columns)).all()
-        monkeypatch.setattr(pins, '_SPACE', 1)
+        monkeypatch.setattr(flavor_compatibility, '_SPACE', 1)
 
 
 def test_what_placement_refused_is_read_once():

@@ -22,7 +22,7 @@ import pytest
 import sqlalchemy as sa
 
 from kronos_nova import model
-from kronos_nova.rebalancer import messages
+from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.store import schema

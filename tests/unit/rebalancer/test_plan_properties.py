@@ -22,9 +22,9 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer import wanted
+from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.planning import planner
 from tests.unit import clouds
 
 
@@ -237,8 +237,8 @@ def test_hints_refuse_no_whole_plan_and_hold_in_any_order(knobs, share):
     plan = planner.plan(request)
     assert refusals(request, plan) == ()
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
-    answer = wanted.plan(request, [
-        wanted.Wish(u, request.cluster.instances[u].host,
+    answer = requested_moves.plan(request, [
+        requested_moves.Wish(u, request.cluster.instances[u].host,
                     tuple(rng.sample(hosts, min(3, len(hosts)))))
         for u in rng.sample(uuids, min(10, len(uuids)))])
     for found in (plan, answer.plan):

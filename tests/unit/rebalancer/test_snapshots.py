@@ -25,8 +25,8 @@ import yaml
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
-from kronos_nova.rebalancer import cycle
-from kronos_nova.rebalancer import planner
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import schema
@@ -198,7 +198,7 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
         request, cluster=read, scores=model.Scores(scores, loader.NOW),
         history=dataclasses.replace(
             found.history(scope, cooldown=1e9, instance_cooldown=1e9),
-            fresh=cycle.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
+            fresh=planning_pipeline.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
     assert planner.plan(again).moves == planner.plan(request).moves
     assert planner.plan(again).reason == planner.plan(request).reason
 

@@ -27,14 +27,14 @@ from kronos_nova.constraints import claims
 from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import masks
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.backtest import allocations
 from kronos_nova.rebalancer.masks import claims as mask
-from kronos_nova.rebalancer.simulation import room as rooms
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.simulation import capacity as rooms
 from kronos_nova.rebalancer.snapshots import anonymiser
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import writer
-from kronos_nova.rebalancer.timetravel import holdings
 from tests.unit import clouds
 from tests.unit import trees
 
@@ -219,7 +219,7 @@ def test_a_cloud_with_trees_replays_from_its_snapshot_and_its_anonymous_copy(tmp
 def test_holdings_are_placements_while_nothing_moves_and_no_unit_is_lost_when_it_does(knobs):
     cluster = clouds.request(knobs).cluster
     rng = random.Random(knobs.seed)
-    found = holdings.Holdings(cluster)
+    found = allocations.Holdings(cluster)
     for uuid, instance in sorted(cluster.instances.items()):
         found.put(uuid, instance.host)
         assert found.of(uuid) == instance.allocations

@@ -25,8 +25,8 @@ from benchmarks import clusters
 from benchmarks import planner as benchmark
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 
 MOVES = 10
 

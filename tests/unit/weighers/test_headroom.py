@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from nova.scheduler import weights as nova_weights
 import pytest
 
-from kronos_nova import boot
-from kronos_nova import depletion
-from kronos_nova import memo
-from kronos_nova import scatter
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
+from kronos_nova.scheduler import tie_breaking
+from kronos_nova.scheduler import weight_cache
 from kronos_nova.weighers import all_weighers
 from kronos_nova.weighers import headroom
 from tests.unit import nova_fakes
@@ -35,7 +35,7 @@ HOSTS = tuple('abcdef')
 
 
 def snapshot_of(values):
-    return scorecard.Snapshot(headroom=values, loads={
+    return policy_scores.Snapshot(headroom=values, loads={
         host: depletion.Load(1.0 - value, 1.0 - value) for host, value in values.items()})
 
 
@@ -47,19 +47,19 @@ def final(values, multipliers=None, default=1.0, hosts=HOSTS):
             state.aggregates = [mock.Mock(metadata={
                 'kronos_weight_multiplier': multipliers[state.host]})]
     door = nova_fakes.FakeDoor(None if values is None else snapshot_of(values))
-    boot.CONF.set_override('kronos_weight_multiplier', default, 'filter_scheduler')
+    runtime.CONF.set_override('kronos_weight_multiplier', default, 'filter_scheduler')
     try:
         with door.opened():
             weighed = nova_weights.HostWeightHandler().get_weighed_objects(
                 [headroom.KronosWeigher()], states, nova_fakes.spec())
     finally:
-        boot.CONF.clear_override('kronos_weight_multiplier', 'filter_scheduler')
+        runtime.CONF.clear_override('kronos_weight_multiplier', 'filter_scheduler')
     assert not door.faults.counts
     return {w.obj.host: w.weight for w in weighed}
 
 
 def relative(values, hosts=HOSTS):
-    return headroom.relative(scoreboard.Group(
+    return headroom.relative(score_cache.Group(
         nova_fakes.hosts(*hosts), None if values is None else snapshot_of(values)))
 
 
@@ -116,20 +116,20 @@ def test_a_multiplier_that_is_text_is_the_option():
 
 
 def test_what_has_been_allocated_counts():
-    snapshot = scorecard.Snapshot({'a': 0.7, 'b': 0.6}, {
+    snapshot = policy_scores.Snapshot({'a': 0.7, 'b': 0.6}, {
         'a': depletion.Load(0.3, 0.3 - 0.05 * 4, 0.05),
         'b': depletion.Load(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
     states = [nova_fakes.HostState('a', vcpus_used=used) for used in (4, 6, 2, 400)]
     states += [nova_fakes.HostState('b', free_ram_mb=free) for free in (500, 300, None)]
-    assert headroom.relative(scoreboard.Group(states, snapshot)) == pytest.approx(
+    assert headroom.relative(score_cache.Group(states, snapshot)) == pytest.approx(
         [0.2, 0.1, 0.3, -0.5, 0.1, -0.1, 0.1], abs=1e-5)
 
 
 @given(st.floats(-10, 10), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000),
        st.integers(-5000, 5000))
 def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
-    snapshot = scorecard.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
-    [weight] = headroom.relative(scoreboard.Group(
+    snapshot = policy_scores.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
+    [weight] = headroom.relative(score_cache.Group(
         [nova_fakes.HostState('a', vcpus_used=vcpus, free_ram_mb=free)], snapshot))
     load = base + per_vcpu * vcpus - per_mib * free
     assert weight == pytest.approx(0.5 - min(1.0, max(0.0, load)), abs=1e-5)
@@ -141,9 +141,9 @@ def test_hosts_of_another_file_are_weighed_by_its_scores_and_keep_their_places()
             def some(names):
                 return [h for h in hosts if h.host in names]
 
-            return [scoreboard.Group(some('ace'), snapshot_of({'a': 0.9, 'c': 0.7})),
-                    scoreboard.Group(some('b'), snapshot_of({'b': 0.2})),
-                    scoreboard.Group(some('df'), None, 'a reason')]
+            return [score_cache.Group(some('ace'), snapshot_of({'a': 0.9, 'c': 0.7})),
+                    score_cache.Group(some('b'), snapshot_of({'b': 0.2})),
+                    score_cache.Group(some('df'), None, 'a reason')]
 
     weighed = [mock.Mock(obj=state) for state in nova_fakes.hosts(*HOSTS)]
     with TwoFiles().opened():
@@ -217,8 +217,8 @@ def test_as_many_instances_as_hosts_see_each_other_and_need_no_ranking(fields, p
     """Rankings would turn the hosts' order round."""
     loads = {h: depletion.Load(v, v) for h, v in zip('abc', (0.2, 0.4, 0.6), strict=True)}
     turned = {h: depletion.Load(v, v) for h, v in zip('abc', (0.6, 0.4, 0.2), strict=True)}
-    snapshot = scorecard.Snapshot(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
-        (turned, memo.Memo()) for _ in range(scatter.RANKINGS)))
+    snapshot = policy_scores.Snapshot(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
+        (turned, weight_cache.Memo()) for _ in range(tie_breaking.RANKINGS)))
     with nova_fakes.FakeDoor(snapshot).opened():
         found = headroom.KronosWeigher().weigh_objects(
             [nova_fakes.Fields(obj=s) for s in nova_fakes.hosts(*'abc')],

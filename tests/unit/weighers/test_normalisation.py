@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from kronos_nova import boot
-from kronos_nova import depletion
-from kronos_nova import flavors
-from kronos_nova import scoreboard
-from kronos_nova import scorecard
 from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.feed import flavor_usages
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import runtime
+from kronos_nova.scheduler import score_cache
 from kronos_nova.weighers import headroom
 from kronos_nova.weighers import normalisation
 from tests.unit import nova_fakes
@@ -77,7 +77,7 @@ def weighed(kind, snapshot, states, spec=None, **options):
     """Raw weights of KronosWeigher under [kronos] options."""
     options = {'normalisation': kind, 'unknown_hosts': 'mean', **options}
     for name, value in options.items():
-        boot.CONF.set_override(name, value, 'kronos')
+        runtime.CONF.set_override(name, value, 'kronos')
     door = nova_fakes.FakeDoor(snapshot, unknown_hosts=options['unknown_hosts'])
     try:
         with door.opened():
@@ -85,13 +85,13 @@ def weighed(kind, snapshot, states, spec=None, **options):
                 [nova_fakes.Fields(obj=s) for s in states], spec or nova_fakes.spec())
     finally:
         for name in options:
-            boot.CONF.clear_override(name, 'kronos')
+            runtime.CONF.clear_override(name, 'kronos')
     assert not door.faults.counts
     return found
 
 
 def snapshot_of(**loads):
-    return scorecard.Snapshot({h: 1 - v for h, v in loads.items()},
+    return policy_scores.Snapshot({h: 1 - v for h, v in loads.items()},
                               {h: depletion.Load(v, v) for h, v in loads.items()})
 
 
@@ -131,9 +131,9 @@ def test_known_hosts_that_are_equal_stay_0_beside_an_unknown_one(kind):
 
 def test_with_the_request_counted_its_flavor_s_use_counts():
     """A flavor of 2 vCPUs that uses 4 cores, where others use 1 for each vCPU."""
-    snapshot = scorecard.Snapshot(
+    snapshot = policy_scores.Snapshot(
         {'s': 0.5}, {'s': depletion.Load(0.5, 0.5 - 4 / 16, 1 / 16)},
-        extras=flavors.Extras({flavors.Shape(2, 1024): (2.0, 0.0)}))
+        extras=flavor_usages.Extras({flavor_usages.Shape(2, 1024): (2.0, 0.0)}))
     states = [nova_fakes.HostState('s', vcpus_used=4)]
     assert weighed('fixed', snapshot, states, nova_fakes.spec(vcpus=2, memory_mb=1024),
                    weigh_request=True) == [-0.25]
@@ -152,23 +152,23 @@ def test_the_headroom_is_scaled_as_configured():
 def test_files_are_scaled_apart_and_one_without_scores_stays_0():
     class TwoFiles(nova_fakes.FakeDoor):
         def look(self, hosts):
-            return [scoreboard.Group(hosts[:2], snapshot_of(a=0.2, b=0.4)),
-                    scoreboard.Group(hosts[2:], None, 'a reason')]
+            return [score_cache.Group(hosts[:2], snapshot_of(a=0.2, b=0.4)),
+                    score_cache.Group(hosts[2:], None, 'a reason')]
 
-    boot.CONF.set_override('normalisation', 'min-max', 'kronos')
+    runtime.CONF.set_override('normalisation', 'min-max', 'kronos')
     try:
         with TwoFiles().opened():
             found = headroom.KronosWeigher().weigh_objects(
                 [nova_fakes.Fields(obj=s) for s in nova_fakes.hosts('a', 'b', 'c')],
                 nova_fakes.spec())
     finally:
-        boot.CONF.clear_override('normalisation', 'kronos')
+        runtime.CONF.clear_override('normalisation', 'kronos')
     assert found == [0.5, -0.5, 0.0]
 
 
 def test_with_the_request_counted_the_larger_of_two_equally_full_hosts_is_better():
     """4 of 8 and 8 of 16 cores are busy; a busy core for each of 2 more vCPUs."""
-    snapshot = scorecard.Snapshot({'s': 0.5, 'l': 0.5}, {
+    snapshot = policy_scores.Snapshot({'s': 0.5, 'l': 0.5}, {
         's': depletion.Load(0.5, 0.5 - 4 / 8, 1 / 8), 'l': depletion.Load(0.5, 0.0, 1 / 16)})
     states = [nova_fakes.HostState('s', vcpus_used=4), nova_fakes.HostState('l', vcpus_used=8)]
     spec = nova_fakes.spec(vcpus=2)
@@ -179,9 +179,9 @@ def test_with_the_request_counted_the_larger_of_two_equally_full_hosts_is_better
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.integers(0, 64))
 def test_with_the_request_counted_hosts_of_one_size_keep_their_order(loads, vcpus):
     names = 'abcd'[:len(loads)]
-    snapshot = scorecard.Snapshot(dict.fromkeys(names, 0.5), {
+    snapshot = policy_scores.Snapshot(dict.fromkeys(names, 0.5), {
         n: depletion.Load(v, v, 0.01) for n, v in zip(names, loads, strict=True)})
-    group = scoreboard.Group(nova_fakes.hosts(*names), snapshot)
+    group = score_cache.Group(nova_fakes.hosts(*names), snapshot)
     plain = headroom.relative(group)
     found = headroom.expected(group, nova_fakes.spec(vcpus=vcpus))
     assert all(-0.5 <= f <= 0.5 for f in found)

@@ -15,8 +15,8 @@
 from nova.scheduler import weights as nova_weights
 import pytest
 
-from kronos_nova import background
-from kronos_nova import boot
+from kronos_nova.feed import periodic
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import optional
 from kronos_nova.weighers import project
 from kronos_nova.weighers import scarcity
@@ -51,19 +51,19 @@ def final(weigher, default, **multipliers):
             state.aggregates = [nova_fakes.Fields(
                 name='x', metadata={weigher.OPTION: multipliers[state.host]})]
     door = nova_fakes.FakeDoor()
-    boot.CONF.set_override(weigher.OPTION, default, 'filter_scheduler')
+    runtime.CONF.set_override(weigher.OPTION, default, 'filter_scheduler')
     try:
         with door.opened():
             weighed = nova_weights.HostWeightHandler().get_weighed_objects(
                 [weigher], states, nova_fakes.spec(project_id='mine'))
     finally:
-        boot.CONF.clear_override(weigher.OPTION, 'filter_scheduler')
+        runtime.CONF.clear_override(weigher.OPTION, 'filter_scheduler')
     return {w.obj.host: w.weight for w in weighed}, dict(door.faults.counts)
 
 
 @BOTH
 def test_the_multiplier_is_0_by_default(kind):
-    assert boot.CONF.filter_scheduler[kind.OPTION] == 0.0
+    assert runtime.CONF.filter_scheduler[kind.OPTION] == 0.0
 
 
 @BOTH
@@ -118,8 +118,8 @@ class Kept:
 
 
 def test_the_door_keeps_one_object_of_a_class_and_stops_it():
-    door = boot.Door(boot.CONF)
-    assert isinstance(door.faults, background.Faults)
+    door = runtime.Door(runtime.CONF)
+    assert isinstance(door.faults, periodic.Faults)
     kept = door.keep(Kept)
     assert door.keep(Kept) is kept and not kept.stopped
     door.stop()

@@ -17,11 +17,11 @@ from unittest import mock
 from nova import objects
 import pytest
 
-from kronos_nova import background
-from kronos_nova import boot
+from kronos_nova.feed import periodic
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import all_weighers
-from kronos_nova.weighers import owners
 from kronos_nova.weighers import project
+from kronos_nova.weighers import project_cache
 from tests.unit import nova_fakes
 
 objects.register_all()
@@ -43,13 +43,13 @@ def api_database():
         asked.append(tuple(uuids))
         return [Mapping(u, known[u]) for u in uuids if u in known]
 
-    with mock.patch.object(owners.objects.InstanceMappingList, 'get_by_instance_uuids',
+    with mock.patch.object(project_cache.objects.InstanceMappingList, 'get_by_instance_uuids',
                            autospec=True, side_effect=get):
         yield mock.Mock(known=known, asked=asked)
 
 
 def book():
-    found = owners.Book(mock.Mock(), background.Faults())
+    found = project_cache.Book(mock.Mock(), periodic.Faults())
     found._refresher.ensure = lambda: None
     return found
 
@@ -84,7 +84,7 @@ def test_what_a_request_tells_needs_no_lookup(api_database):
 def test_an_instance_is_forgotten_when_no_host_has_had_it_for_long(api_database):
     api_database.known.update(u1='mine', u2='mine')
     found = book()
-    with mock.patch.object(owners, 'GENERATION', 0.0):
+    with mock.patch.object(project_cache, 'GENERATION', 0.0):
         for hosts in ([host('a', 'u1', 'u2')], [host('a', 'u2')], [host('a', 'u2')]):
             found.look(hosts, 'mine')
             found.refresh()
@@ -106,15 +106,15 @@ def weights(states, theirs, spec=None, multiplier=1.0):
     known = book()
     for uuid in theirs:
         known.note(uuid, 'mine')
-    door.kept = {owners.Book: known}
-    boot.CONF.set_override(project.KronosProjectWeigher.OPTION, multiplier, 'filter_scheduler')
+    door.kept = {project_cache.Book: known}
+    runtime.CONF.set_override(project.KronosProjectWeigher.OPTION, multiplier, 'filter_scheduler')
     try:
         with door.opened():
             found = project.KronosProjectWeigher().weigh_objects(
                 [nova_fakes.Fields(obj=s) for s in states],
                 spec or nova_fakes.spec(project_id='mine'))
     finally:
-        boot.CONF.clear_override(project.KronosProjectWeigher.OPTION, 'filter_scheduler')
+        runtime.CONF.clear_override(project.KronosProjectWeigher.OPTION, 'filter_scheduler')
     assert not door.faults.counts
     return found
 

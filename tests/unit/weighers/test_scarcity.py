@@ -21,12 +21,12 @@ from nova import objects
 from oslo_config import cfg
 import pytest
 
-from kronos_nova import background
-from kronos_nova import boot
 from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.feed import periodic
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import all_weighers
+from kronos_nova.weighers import scarce_traits
 from kronos_nova.weighers import scarcity
-from kronos_nova.weighers import specials
 from tests.unit import nova_fakes
 
 objects.register_all()
@@ -34,19 +34,19 @@ objects.register_all()
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_scarcity_is_0_for_all_1_for_a_single_one_and_falls_between(having, nodes):
-    found = specials.scarcity(having, nodes)
+    found = scarce_traits.scarcity(having, nodes)
     assert 0.0 <= found <= 1.0
     if having == nodes or nodes <= 1 or having == 0:
         assert found == 0.0
     elif having == 1:
         assert found == 1.0
     if 1 <= having < nodes:
-        assert found > specials.scarcity(having + 1, nodes)
+        assert found > scarce_traits.scarcity(having + 1, nodes)
 
 
 def test_scarcity_is_the_information_in_having_it():
-    assert specials.scarcity(10, 100) == pytest.approx(0.5)
-    assert specials.scarcity(8, 64) == pytest.approx(math.log(8) / math.log(64))
+    assert scarce_traits.scarcity(10, 100) == pytest.approx(0.5)
+    assert scarce_traits.scarcity(8, 64) == pytest.approx(math.log(8) / math.log(64))
 
 
 def nodes(count=8):
@@ -54,23 +54,23 @@ def nodes(count=8):
 
 
 def test_costs_combine_and_stay_below_1():
-    found = specials.tally({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(), {})
-    each = specials.scarcity(2, 8)
+    found = scarce_traits.tally({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(), {})
+    each = scarce_traits.scarcity(2, 8)
     assert found.cost({'CUSTOM_A'}) == pytest.approx(each)
     assert found.cost({'CUSTOM_A', 'VGPU'}) == pytest.approx(1 - (1 - each) ** 2)
     assert found.cost(set()) == 0.0
 
 
 def test_what_all_nodes_have_and_what_is_on_no_node_is_not_special():
-    found = specials.tally({'HW_CPU_X86_AVX2': nodes(), 'CUSTOM_STORAGE': {'a-sharing-provider'}},
+    found = scarce_traits.tally({'HW_CPU_X86_AVX2': nodes(), 'CUSTOM_STORAGE': {'a-sharing-provider'}},
                            nodes(), {})
     assert found.by_provider == {}
 
 
 def test_weights_make_a_name_count_more_less_or_not_at_all():
-    found = specials.tally({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}}, nodes(),
+    found = scarce_traits.tally({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}}, nodes(),
                            {'A': 0.0, 'B': 2.0})
-    each = specials.scarcity(2, 8)
+    each = scarce_traits.scarcity(2, 8)
     assert found.by_provider['n0'] == {'B', 'C'}
     assert found.cost({'B'}) == pytest.approx(1 - (1 - each) ** 2)
     assert found.cost({'C'}) == pytest.approx(each)
@@ -80,7 +80,7 @@ def test_weights_make_a_name_count_more_less_or_not_at_all():
     (['CUSTOM_*'], True), (['HW_*'], False), ([], False), (['*', '!CUSTOM_RACK_*'], False),
     (['!CUSTOM_RACK_*', '*'], True), (['CUSTOM_RACK_?'], True)])
 def test_the_last_pattern_that_fits_decides(patterns, expected):
-    assert specials.matches('CUSTOM_RACK_7', patterns) is expected
+    assert scarce_traits.matches('CUSTOM_RACK_7', patterns) is expected
 
 
 def request(extra_specs=None, image=None):
@@ -113,32 +113,32 @@ class Shown:
 def weights(found, spec, multiplier=1.0, uuids=('n0', 'n1', 'n7')):
     states = [nova_fakes.HostState(u, uuid=u) for u in uuids]
     door = nova_fakes.FakeDoor()
-    door.kept = {specials.Board: Shown(found)}
-    boot.CONF.set_override(scarcity.KronosScarcityWeigher.OPTION, multiplier, 'filter_scheduler')
+    door.kept = {scarce_traits.Board: Shown(found)}
+    runtime.CONF.set_override(scarcity.KronosScarcityWeigher.OPTION, multiplier, 'filter_scheduler')
     try:
         with door.opened():
             result = scarcity.KronosScarcityWeigher().weigh_objects(
                 [nova_fakes.Fields(obj=s) for s in states], spec)
     finally:
-        boot.CONF.clear_override(scarcity.KronosScarcityWeigher.OPTION, 'filter_scheduler')
+        runtime.CONF.clear_override(scarcity.KronosScarcityWeigher.OPTION, 'filter_scheduler')
     assert not door.faults.counts
     return result
 
 
 def test_a_plain_instance_costs_much_on_a_special_host_and_nothing_on_a_plain_one():
-    found = specials.tally({'VGPU': {'n0'}, 'CUSTOM_A': {'n0', 'n1'}}, nodes(), {})
-    assert weights(found, request()) == [-1.0, -round(specials.scarcity(2, 8), 5), 0.0]
+    found = scarce_traits.tally({'VGPU': {'n0'}, 'CUSTOM_A': {'n0', 'n1'}}, nodes(), {})
+    assert weights(found, request()) == [-1.0, -round(scarce_traits.scarcity(2, 8), 5), 0.0]
 
 
 def test_what_is_asked_for_costs_nothing_and_the_rest_still_does():
-    found = specials.tally({'VGPU': {'n0', 'n1'}, 'CUSTOM_A': {'n0'}}, nodes(), {})
+    found = scarce_traits.tally({'VGPU': {'n0', 'n1'}, 'CUSTOM_A': {'n0'}}, nodes(), {})
     vgpu = request({'resources:VGPU': '1'})
     assert weights(found, vgpu) == [-1.0, 0.0, 0.0]
     both = request({'resources:VGPU': '1', 'trait:CUSTOM_A': 'required'})
     assert weights(found, both) == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize('found', [None, specials.Specials()])
+@pytest.mark.parametrize('found', [None, scarce_traits.Specials()])
 def test_without_placements_answers_every_host_costs_exactly_0(found):
     assert weights(found, request()) == [0.0, 0.0, 0.0]
 
@@ -178,7 +178,7 @@ def board(placement, **options):
     conf.kronos = mock.Mock(**{
         'scarcity_traits': ['CUSTOM_*'], 'scarcity_resource_classes': ['*'],
         'scarcity_weights': {}, 'scarcity_refresh_interval': 300.0, **options})
-    found = specials.Board(conf, background.Faults())
+    found = scarce_traits.Board(conf, periodic.Faults())
     found._refresher.ensure = lambda: None
     return found
 
@@ -186,7 +186,7 @@ def board(placement, **options):
 @pytest.fixture()
 def placement():
     found = Placement()
-    with mock.patch.object(specials.report, 'report_client_singleton', autospec=True,
+    with mock.patch.object(scarce_traits.report, 'report_client_singleton', autospec=True,
                            return_value=found):
         yield found
 
@@ -204,12 +204,12 @@ def test_without_an_answer_the_last_one_holds_and_it_is_said_once_each_way(place
     found.refresh()
     before = found.look()
     placement.status = 503
-    with mock.patch.object(specials.LOG, 'warning', autospec=True) as warning:
+    with mock.patch.object(scarce_traits.LOG, 'warning', autospec=True) as warning:
         found.refresh()
         found.refresh()
     assert found.look() is before and warning.call_count == 1
     placement.status = 200
-    with mock.patch.object(specials.LOG, 'info', autospec=True) as info:
+    with mock.patch.object(scarce_traits.LOG, 'info', autospec=True) as info:
         found.refresh()
         found.refresh()
     assert info.call_count == 1
@@ -222,7 +222,7 @@ def test_an_answer_that_is_too_old_is_none(placement):
 
 
 def test_too_many_names_are_not_asked_about(placement):
-    placement.traits += [f'CUSTOM_{i}' for i in range(specials.MAX_NAMES)]
+    placement.traits += [f'CUSTOM_{i}' for i in range(scarce_traits.MAX_NAMES)]
     found = board(placement)
     found.refresh()
     assert found.look() is None and len(placement.asked) == 3
@@ -247,9 +247,9 @@ def test_options_are_read_as_they_are_documented(tmp_path):
 
 def test_a_weight_that_is_none_is_said_and_nothing_is_weighed(tmp_path, placement):
     conf = configured(tmp_path, 'scarcity_weights = VGPU:much')
-    found = specials.Board(conf, background.Faults())
+    found = scarce_traits.Board(conf, periodic.Faults())
     found._refresher.ensure = lambda: None
-    with mock.patch.object(specials.LOG, 'warning', autospec=True) as warning:
+    with mock.patch.object(scarce_traits.LOG, 'warning', autospec=True) as warning:
         found.refresh()
     assert found.look() is None and 'scarcity_weights' in str(warning.call_args)
 

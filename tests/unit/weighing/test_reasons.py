@@ -15,9 +15,9 @@
 
 import pytest
 
-from kronos_nova import depletion
-from kronos_nova import scorecard
 from kronos_nova.filters import capacity
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
 from kronos_nova.weighing import reasons
 from tests.unit import nova_fakes
 
@@ -25,7 +25,7 @@ from tests.unit import nova_fakes
 @pytest.mark.parametrize(('what', 'expected'), [
     ('exclude', 'it has no score, and unknown_hosts is exclude'), ('penalty', '')])
 def test_a_host_without_a_score_is_told_so_when_it_is_excluded(what, expected):
-    snapshot = scorecard.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, 0.5)})
+    snapshot = policy_scores.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, 0.5)})
     states = nova_fakes.hosts('a', 'b')
     with nova_fakes.FakeDoor(snapshot, unknown_hosts=what).opened():
         passed, why = reasons.apply(capacity.KronosCapacityFilter(), states, nova_fakes.spec())

@@ -16,11 +16,11 @@
 
 import pytest
 
-from kronos_nova import boot
 from kronos_nova import exception
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import settings
 
-CONF = boot.CONF
+CONF = runtime.CONF
 
 
 @pytest.fixture(autouse=True)

@@ -20,18 +20,18 @@ from nova import objects
 from nova.scheduler import weights as nova_weights
 import pytest
 
-from kronos_nova import boot
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer.timetravel import journey
-from kronos_nova.rebalancer.timetravel import past as pasts
-from kronos_nova.rebalancer.timetravel import review
-from kronos_nova.rebalancer.timetravel import world as worlds
+from kronos_nova.rebalancer.backtest import backtest_run
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import replaying
 from kronos_nova.weighing import tuning
-from tests.unit.rebalancer.timetravel import made
+from tests.unit.rebalancer.backtest import made
 
-CONF = boot.CONF
+CONF = runtime.CONF
 #: Nova's objects want UUIDs; these tests are read by people.
 pytestmark = pytest.mark.filterwarnings('ignore:.* is an invalid UUID')
 #: h1 has one instance, which is hot; h2 and h3 have three each, which idle.
@@ -49,7 +49,7 @@ def nova_conf():
     objects.register_all()
     CONF([], default_config_files=[], default_config_dirs=[])
     yield
-    assert boot._door is None
+    assert runtime._door is None
     CONF.reset()
 
 
@@ -64,9 +64,9 @@ def past(used=None, places=None, change=None, scopes=made.SCOPES, **cloud):
 
 def tuner(found, *, moves=False, policies=None, others=(), of_aggregates=None):
     chosen = policies or made.policy_set()
-    candidate = journey.Candidate('x', made.settings(chosen), made.SCOPES) if moves else None
+    candidate = backtest_run.Candidate('x', made.settings(chosen), made.SCOPES) if moves else None
     return tuning.Tuner(
-        found, [chosen, *others], CONF, candidate, journey.Assumptions(interval=made.STEP),
+        found, [chosen, *others], CONF, candidate, backtest_run.Assumptions(interval=made.STEP),
         QUESTION, lambda what, part: None, of_aggregates)
 
 
@@ -137,7 +137,7 @@ def test_multiplier_0_is_nova_without_us():
     boots = replaying.Boots(found, {'unused': made.policy_set()},
                             [kind() for kind in nova_weights.all_weighers()],
                             Deaf(CONF, {}))
-    nova = journey.unmoved(found, lambda k: None, boots)
+    nova = backtest_run.unmoved(found, lambda k: None, boots)
     assert review.minutes(review.overloaded(nova.score, 0.8).any(axis=0), made.STEP) == \
         ours.overload
     assert review.statistics(review.imbalances(found, nova.score, model.UNASSIGNED)[0])[
@@ -230,11 +230,11 @@ def test_engines_of_several_files_move_side_by_side():
     def change(cluster):
         return dataclasses.replace(cluster, aggregates={'left': ('h1', 'h2'), 'right': ('h3',)})
     found = past(change=change, scopes=('left', 'right'))
-    one = journey.Candidate('one', made.settings(bound('left')), ('left',))
-    two = journey.Candidate('two', made.settings(bound('right')), ('right',))
+    one = backtest_run.Candidate('one', made.settings(bound('left')), ('left',))
+    two = backtest_run.Candidate('two', made.settings(bound('right')), ('right',))
 
     def cycles(candidate):
-        return journey.travel(found, candidate, journey.Assumptions(interval=made.STEP),
+        return backtest_run.travel(found, candidate, backtest_run.Assumptions(interval=made.STEP),
                               lambda k: None)
     alone, both = cycles(one), cycles(dataclasses.replace(one, others=(two,)))
     assert alone.moved and both.moved == alone.moved and both.cycles == 2 * alone.cycles

@@ -24,7 +24,7 @@ from kronos_nova import policy as policies
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies.pack import emptying
-from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
 from kronos_nova.rebalancer.strategies.pack import relief
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
 
 #: So many hosts are tried in another's place.
 ALTERNATIVES = 32

@@ -21,7 +21,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova.constraints import metrics
-from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
 
 #: So many instances of a host are looked at, the largest first.
 RANKED = 20

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import provider_trees
-from kronos_nova.rebalancer.clients import reading
 from tests.unit.rebalancer.clients import answers
 
 INVENTORY = {'total': 8, 'reserved': 0, 'allocation_ratio': 1.0, 'min_unit': 1, 'max_unit': 8,
@@ -112,7 +112,7 @@ def test_what_is_kept_stands_while_generation_and_usages_do(
         return {'u': placement_api.Listed('u', 'u', 'u', None, generation)}
 
     reader = provider_trees.TreeReader(placement.api, remembers=True)
-    with reading.Reading(30) as reads:
+    with parallel_reads.Reading(30) as reads:
         reader.read(reads, listing)
         placement.asked.clear()
         generation = listed
@@ -130,7 +130,7 @@ def test_what_is_kept_stands_while_generation_and_usages_do(
 def test_nobody_shares_and_that_is_one_request() -> None:
     placement = Placement()
     placement.answers['/resource_providers'] = [{'resource_providers': []}]
-    with reading.Reading(30) as reads:
+    with parallel_reads.Reading(30) as reads:
         assert provider_trees.sharing(reads, placement.api) == provider_trees.Sharing({}, {})
     assert placement.asked == [('/resource_providers', {'required': placement_api.SHARES},
                                 placement_api.VERSION)]

@@ -21,14 +21,14 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.conf import opts
-from kronos_nova.rebalancer import collector
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import provider_trees
-from kronos_nova.rebalancer.clients import reading
-from kronos_nova.rebalancer.executors import fresh
+from kronos_nova.rebalancer.executors import preflight_reader
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.clients import simulated_placement
 
@@ -37,7 +37,7 @@ LIST = '/resource_providers'
 
 @pytest.fixture(autouse=True)
 def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, 'CONCURRENCY', 1)
+    monkeypatch.setattr(parallel_reads, 'CONCURRENCY', 1)
 
 
 class Cloud(simulated_placement.Placement):
@@ -70,7 +70,7 @@ class Cloud(simulated_placement.Placement):
 
     def read(self) -> provider_trees.Forest:
         self.asked.clear()
-        with reading.Reading(60) as reads:
+        with parallel_reads.Reading(60) as reads:
             return self.reader.read(reads, self.api.providers, self.sharing)
 
 
@@ -178,7 +178,7 @@ def test_what_is_not_wanted_of_a_tree_stays_unread_when_it_is_listed_again() -> 
     def wanted(provider: placement_api.Listed) -> bool:
         return provider.root_uuid != 'b0' or provider.uuid == 'b1'
 
-    with reading.Reading(60) as reads:
+    with parallel_reads.Reading(60) as reads:
         def listing() -> dict[str, placement_api.Listed]:
             # In the second list b1 is new.
             return {u: p for u, p in cloud.api.providers().items()
@@ -302,11 +302,11 @@ def test_what_was_of_several_generations_when_it_broke_off_is_read_again() -> No
 
 # Before a move.
 
-def fresh_reader(cloud: Cloud) -> fresh.FreshReader:
+def fresh_reader(cloud: Cloud) -> preflight_reader.FreshReader:
     found = cfg.ConfigOpts()
     opts.register(found)
     found([], default_config_files=[])
-    return fresh.FreshReader(found, cloud)
+    return preflight_reader.FreshReader(found, cloud)
 
 
 def test_before_a_move_a_tree_that_never_rests_is_an_error() -> None:
@@ -314,7 +314,7 @@ def test_before_a_move_a_tree_that_never_rests_is_an_error() -> None:
     cloud.shares = frozenset()
     reader = fresh_reader(cloud)
     cloud.busy('a1', lambda path: path.startswith(f'{LIST}?'))
-    with reading.Reading(60) as reads:
+    with parallel_reads.Reading(60) as reads:
         assert reader._forest(reads, ['b0', 'h']).unsettled == frozenset()
         with pytest.raises(api.ApiError, match='resource provider a0: its tree changes') as error:
             reader._forest(reads, ['a0', 'h'])

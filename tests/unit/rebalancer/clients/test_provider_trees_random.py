@@ -19,9 +19,9 @@ import random
 import pytest
 
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_trees
-from kronos_nova.rebalancer.clients import reading
 from tests.unit.rebalancer.clients import simulated_placement
 
 PARENTS = {'a0': None, 'a1': 'a0', 'a2': 'a1', 'b0': None, 'b1': 'b0', 's': None}
@@ -71,7 +71,7 @@ def of_one_moment(forest: provider_trees.Forest) -> None:
 
 @pytest.mark.parametrize('seed', range(100))
 def test_what_is_remembered_is_what_is_there(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, 'CONCURRENCY', 1)  # a seed repeats
+    monkeypatch.setattr(parallel_reads, 'CONCURRENCY', 1)  # a seed repeats
     found = Placement(random.Random(seed))
     placement = placement_api.PlacementApi(found)
     remembers = provider_trees.TreeReader(placement, remembers=True)
@@ -79,7 +79,7 @@ def test_what_is_remembered_is_what_is_there(seed: int, monkeypatch: pytest.Monk
         for noise in (found.rng.choice([0.02, 0.05, 0.2]), 0.0):
             found.noise, found.faults = noise, found.rng.choice([0.0, 0.03]) if noise else 0.0
             try:
-                with reading.Reading(60) as reads:
+                with parallel_reads.Reading(60) as reads:
                     forest = remembers.read(reads, placement.providers)
             except api.ApiError as error:
                 assert error.status == 500 and found.faults

@@ -13,10 +13,10 @@
 
 """A worker on a real store, with a driver that does as it is told."""
 
-from kronos_nova.rebalancer import tally as tallies
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.monitoring import stats as tallies
 from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 

@@ -18,8 +18,8 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import claim_keeper
+from kronos_nova.rebalancer.monitoring import health as healths
 from tests.fixtures import stores
 from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.store import cases

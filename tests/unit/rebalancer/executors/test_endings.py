@@ -20,9 +20,9 @@ import pytest
 from kronos_nova import exception
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
-from kronos_nova.rebalancer.executors import doubts
+from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import worker
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
 from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.store import cases
@@ -58,8 +58,8 @@ def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type
     bench.passes(2)
     begun = bench.now
     bench.passes(1)
-    assert bench.row().doubt == doubts.kept(base.Stage.LEFT, begun)
-    assert 'its record says otherwise' in doubts.said(bench.row())
+    assert bench.row().doubt == migration_uncertainty.kept(base.Stage.LEFT, begun)
+    assert 'its record says otherwise' in migration_uncertainty.said(bench.row())
     while bench.row().task.state not in (TaskState.COMPLETED, TaskState.FAILED,
                                          TaskState.CANCELLED):
         bench.passes(1)
@@ -103,13 +103,13 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
         assert bench.now - begun < 3600.0, 'its slot is not free within an hour'
     assert bench.now - begun > rows.SLOT_SECONDS
     row = bench.row()
-    assert doubts.said(row) == doubts.UNCHANGED and not row.task.state.terminal
+    assert migration_uncertainty.said(row) == migration_uncertainty.UNCHANGED and not row.task.state.terminal
     assert bench.driver.known.slotless == {row.task.instance_uuid}
     assert {f.instance_uuid: f.slotless for f in bench.store.flights()} == {
         row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'
     assert [f.instance_uuid for f in bench.driver.known.flights] == [row.task.instance_uuid], (
         'both hosts are still charged')
-    said = decisions.Said('me@here', 'lost')
+    said = plan_approvals.Said('me@here', 'lost')
     assert bench.store.resolve_task(row.task.task_id, TaskState.FAILED, bench.now, said, 9.0) == []
     bench.passes(2)
     assert bench.row().task.state is TaskState.FAILED
@@ -160,7 +160,7 @@ def test_row_says_since_when_nova_has_changed_nothing(bench):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.passes(2)
     row = dataclasses.replace(bench.row(), doubt=rows.note_unchanged(1000.4), doubt_since=1000.4)
-    assert doubts.said(row) == doubts.UNCHANGED
+    assert migration_uncertainty.said(row) == migration_uncertainty.UNCHANGED
     assert not rows.has_lost_slots(row.doubt, row.doubt_since, 1000.0 + rows.SLOT_SECONDS)
     assert rows.has_lost_slots(row.doubt, row.doubt_since, 1001.0 + rows.SLOT_SECONDS)
     assert not rows.has_lost_slots('unchanged@7', 1000.4, 1e9), 'an older executor wrote the time'

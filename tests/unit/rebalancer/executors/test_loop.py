@@ -22,10 +22,10 @@ import sqlalchemy
 
 from kronos_nova import exception
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import health as healths
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tasks

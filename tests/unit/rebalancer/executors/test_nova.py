@@ -25,8 +25,8 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.executors import base
-from kronos_nova.rebalancer.executors import faults
 from kronos_nova.rebalancer.executors import nova
+from kronos_nova.rebalancer.executors import nova_error_classes
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.executors import novas
 
@@ -360,11 +360,11 @@ def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
 
 
 @pytest.mark.parametrize(('details', 'fault'), [
-    ('Compute service of host1 is unavailable at this time.', faults.Fault.API),
-    ('Compute service of host2 is unavailable at this time.', faults.Fault.DESTINATION),
-    ('Feature not supported with instances that have accelerators.', faults.Fault.INSTANCE)])
+    ('Compute service of host1 is unavailable at this time.', nova_error_classes.Fault.API),
+    ('Compute service of host2 is unavailable at this time.', nova_error_classes.Fault.DESTINATION),
+    ('Feature not supported with instances that have accelerators.', nova_error_classes.Fault.INSTANCE)])
 def test_whose_fault_it_was_goes_with_the_failure(cloud: answers.Answers, details: str,
-                                                  fault: faults.Fault) -> None:
+                                                  fault: nova_error_classes.Fault) -> None:
     actions = '/servers/vm/os-instance-actions'
     cloud.answers[actions] = [{'instanceActions': [
         {'action': 'live-migration', 'request_id': 'req-1'}]}]

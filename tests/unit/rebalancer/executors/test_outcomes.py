@@ -22,8 +22,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
-from kronos_nova.rebalancer.executors import doubts
 from kronos_nova.rebalancer.executors import dry_run
+from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import rows
@@ -385,14 +385,14 @@ def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged
     assert driver.look(task, 'dry-run') == base.Progress(base.Stage.COMPLETED, 'dry run')
 
 
-@pytest.mark.parametrize('stage', doubts.SAID)
+@pytest.mark.parametrize('stage', migration_uncertainty.SAID)
 def test_a_doubt_is_said_until_the_task_is_over(stage):
     row = rows.TaskRow(cases.make_task('p', state=TaskState.SUBMITTED), doubt_since=1234.5,
-                       doubt=doubts.kept(stage, 1234.5))
-    assert doubts.since(row, stage) == 1234.5
-    assert doubts.said(row) == doubts.SAID[stage]
-    assert {doubts.since(row, other) for other in set(doubts.SAID) - {stage}} == {None}
+                       doubt=migration_uncertainty.kept(stage, 1234.5))
+    assert migration_uncertainty.since(row, stage) == 1234.5
+    assert migration_uncertainty.said(row) == migration_uncertainty.SAID[stage]
+    assert {migration_uncertainty.since(row, other) for other in set(migration_uncertainty.SAID) - {stage}} == {None}
     for over in (dataclasses.replace(row, doubt_since=None),
                  dataclasses.replace(row, task=cases.make_task('p', state=TaskState.FAILED))):
-        assert doubts.said(over) is None
-    assert doubts.said(dataclasses.replace(row, doubt=None)) == doubts.UNNAMED, 'an older executor'
+        assert migration_uncertainty.said(over) is None
+    assert migration_uncertainty.said(dataclasses.replace(row, doubt=None)) == migration_uncertainty.UNNAMED, 'an older executor'

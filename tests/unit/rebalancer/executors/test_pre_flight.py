@@ -25,8 +25,8 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.executors import base
-from kronos_nova.rebalancer.executors import fresh
-from kronos_nova.rebalancer.executors import unlearnt
+from kronos_nova.rebalancer.executors import preflight_reader
+from kronos_nova.rebalancer.executors import stale_scheduler_view
 from tests.unit.rebalancer.clients import answers
 from tests.unit.rebalancer.executors import novas
 
@@ -50,11 +50,11 @@ class Ready:
             services={h: model.Service(h, zone='az1') for h in HOSTS},
             aggregates={'rack': ('host3',)})
 
-    def read(self, task: model.Task, now: float) -> fresh.Fresh:
+    def read(self, task: model.Task, now: float) -> preflight_reader.Fresh:
         self.asked.append((task, now))
         if self.error is not None:
             raise self.error
-        return fresh.Fresh(self.cluster, 5)
+        return preflight_reader.Fresh(self.cluster, 5)
 
     def migrations_of_host(self, host: str, now: float) -> list[nova_api.Migration]:
         self.asked.append((host, now))
@@ -304,7 +304,7 @@ def test_who_has_just_left_the_destination_is_waited_for(ready: Ready) -> None:
 
 def test_it_is_waited_for_as_long_as_nova_scheduler_may_take(ready: Ready) -> None:
     left = live('a', 'host2', 'host3', 'completed')
-    known_at = time.time() - SECONDS - unlearnt.MARGIN
+    known_at = time.time() - SECONDS - stale_scheduler_view.MARGIN
     assert waits(ready, dataclasses.replace(left, updated_at=known_at + 20)) == 'just-left'
     assert waits(ready, dataclasses.replace(left, updated_at=known_at - 20)) is None
     assert waits(ready, dataclasses.replace(left, updated_at=known_at)) is None

@@ -20,8 +20,8 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.rebalancer import shapes
 from kronos_nova.rebalancer.executors import reshapes
+from kronos_nova.rebalancer.planning import provider_tree_digest
 from tests.unit.rebalancer.executors import novas
 
 HOSTS = {name: model.Host(name, uuid=f'root of {name}', provider=model.Provider(
@@ -37,7 +37,7 @@ def provider(name: str, **fields: object) -> dict[str, model.Host]:
 
 
 def check(hosts: dict[str, model.Host], marked: tuple[str, ...] = ('host1', 'host2')) -> None:
-    marks = [shapes.mark(HOSTS[name]) for name in marked]
+    marks = [provider_tree_digest.mark(HOSTS[name]) for name in marked]
     task = dataclasses.replace(novas.TASK, trees=tuple(mark for mark in marks if mark))
     reshapes.check(task, model.Cluster(hosts=hosts, instances={}, services={}))
 

@@ -21,7 +21,7 @@ import pytest
 from kronos_nova import exception
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
-from kronos_nova.rebalancer.executors import faults
+from kronos_nova.rebalancer.executors import nova_error_classes
 from kronos_nova.rebalancer.executors import worker
 from tests.unit.rebalancer.executors.benches import error
 from tests.unit.rebalancer.executors.benches import SETTINGS
@@ -179,8 +179,8 @@ def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(benc
     ({'broken': True, 'detail': 'migration error'}, exception.InstanceInError,
      'its migration from h1 to h2 failed (migration error)'),
     ({'detail': ''}, exception.MigrationFailed, 'the migration failed in Nova'),
-    ({'fault': faults.Fault.INSTANCE, 'detail': 'no'}, exception.InstanceRefused, 'no'),
-    ({'fault': faults.Fault.API, 'detail': 'away'}, exception.NovaClientError, 'away')])
+    ({'fault': nova_error_classes.Fault.INSTANCE, 'detail': 'no'}, exception.InstanceRefused, 'no'),
+    ({'fault': nova_error_classes.Fault.API, 'detail': 'away'}, exception.NovaClientError, 'away')])
 def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, problem):
     bench.driver.answers['look'] = [base.Progress(
         base.Stage.FAILED, reference='m', **fields)]

@@ -24,7 +24,7 @@ from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import dry_run
-from kronos_nova.rebalancer.executors import faults
+from kronos_nova.rebalancer.executors import nova_error_classes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import rows
@@ -423,7 +423,7 @@ def untold():
 def test_nothing_more_is_asked_before_nova_says_why_it_failed(bench):
     bench.driver.answers['look'] = [
         untold(), untold(),
-        base.Progress(base.Stage.FAILED, 'no', M % 1, fault=faults.Fault.INSTANCE)]
+        base.Progress(base.Stage.FAILED, 'no', M % 1, fault=nova_error_classes.Fault.INSTANCE)]
     bench.plan()
     bench.passes(8)
     assert bench.steps('submit') == bench.steps('pre_flight') == ['h2']
@@ -543,9 +543,9 @@ def test_a_successor_knows_what_was_doubted(bench):
 
 
 @pytest.mark.parametrize(('fault', 'asked', 'kind', 'quarantined', 'charged'), [
-    (faults.Fault.INSTANCE, ['h2'], 'MigrationFailed', True, False),
-    (faults.Fault.API, ['h2'] * 4, 'NovaClientError', False, False),
-    (faults.Fault.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
+    (nova_error_classes.Fault.INSTANCE, ['h2'], 'MigrationFailed', True, False),
+    (nova_error_classes.Fault.API, ['h2'] * 4, 'NovaClientError', False, False),
+    (nova_error_classes.Fault.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
 def test_what_follows_depends_on_whose_fault_it_is(bench, fault, asked, kind, quarantined,
                                                    charged):
     bench.driver.answers['look'] = [base.Progress(base.Stage.FAILED, 'no', M % 1, fault=fault)]

@@ -16,8 +16,8 @@
 import pytest
 import yaml
 
-from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra.protocol import Dialect
 from kronos_nova.rebalancer.migfra.protocol import Kind
 
@@ -100,7 +100,7 @@ def test_what_fast_lib_writes_is_read(text, fields):
         for part in path.split('.'):
             value = value[int(part)] if part.isdecimal() else getattr(value, part)
         assert value == expected and type(value) is not bool or value is expected, path
-    assert protocol.kept(handling.document(found)) == found
+    assert protocol.kept(request_handler.document(found)) == found
 
 
 @pytest.mark.parametrize('text, field, reason', REFUSED)

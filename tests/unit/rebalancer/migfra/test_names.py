@@ -25,7 +25,7 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import power
 from kronos_nova.rebalancer.migfra import names
-from kronos_nova.rebalancer.migfra import pins
+from kronos_nova.rebalancer.migfra import repin
 
 A, B, C = (f'{n}1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d' for n in 'abc')
 
@@ -124,7 +124,7 @@ def test_a_flavor_says_whether_its_hosts_migrate_by_rdma(specs, spec, expected):
     ({'resources_a-b:PCPU': '2'}, {}, 'dedicated'), ({'resources:VCPU': '2'}, {}, None),
     ({'hw:cpu_dedicated_mask': '^0-1'}, {}, 'dedicated')])
 def test_dedicated_processors_are_known_in_every_form(specs, image, expected):
-    assert pins.cpu_policy(model.Instance(
+    assert repin.cpu_policy(model.Instance(
         A, 'h1', extra_specs=specs, image_properties=image)) == expected
 
 

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from kronos_nova.conf import permits
-from kronos_nova.rebalancer.migfra import handling
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
+from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import requests
 from tests.unit.fuzz import junk
@@ -131,8 +131,8 @@ def test_each_task_is_read_with_every_field_of_its(kind):
 @pytest.mark.parametrize('kind', Kind)
 def test_a_task_that_is_kept_is_read_as_it_came(kind):
     found = parse(TASKS[kind])
-    kept = requests.Request(ID, 'node1', kind, handling.document(found), '', 0.0)
-    assert handling.task(kept) == found
+    kept = requests.Request(ID, 'node1', kind, request_handler.document(found), '', 0.0)
+    assert request_handler.task(kept) == found
 
 
 def test_what_a_stop_says_once_holds_for_all_of_its_list():
@@ -247,8 +247,8 @@ def test_a_number_of_thousands_of_digits_is_refused(number, field):
 def test_what_is_kept_may_be_longer_than_what_came():
     text = TASKS[Kind.START].replace('<domain/>', 'ä' * 100_000)
     found = parse(text)
-    kept = requests.Request(ID, 'node1', Kind.START, handling.document(found), '', 0.0)
-    assert handling.task(kept) == found
+    kept = requests.Request(ID, 'node1', Kind.START, request_handler.document(found), '', 0.0)
+    assert request_handler.task(kept) == found
 
 
 @pytest.mark.parametrize('payload, problem', [
@@ -319,7 +319,7 @@ def test_anything_is_a_task_or_refused(data):
         reply = yaml.safe_load(refusal(e))
         assert reply['status'] == 'error' and reply.get('list') != []
     else:
-        assert protocol.kept(handling.document(found)) == found
+        assert protocol.kept(request_handler.document(found)) == found
 
 
 @junk.examples(200)

@@ -27,12 +27,12 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.conf import permits
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import mqtt
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.migfra import handling
+from kronos_nova.rebalancer.messaging import mqtt
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.migfra.protocol import Kind
 from kronos_nova.rebalancer.store import api as store_api
@@ -166,7 +166,7 @@ def store(tmp_path):
     found.close()
 
 
-DONE = handling.Ended('result: vm stopped\n', False)
+DONE = request_handler.Ended('result: vm stopped\n', False)
 
 
 def test_a_message_is_acknowledged_when_it_is_kept(store):
@@ -210,7 +210,7 @@ def test_hosts_are_served_under_their_aliases(store):
     world.broker.deliver(TASKS[Kind.STOP].replace('node', 'n'), 'n2')
     world.run()
     request, = world.kept.claim(world.lane.worker, frozenset(Kind))
-    task = handling.task(request)
+    task = request_handler.task(request)
     assert (request.host, task.host, task.destination) == ('node1', 'node1', 'node2')
     world.lane.run_once()
     world.run()
@@ -273,8 +273,8 @@ def test_a_task_that_a_release_before_has_kept_is_not_done_again(store):
 
 
 def test_a_key_fits_the_database_however_long_host_and_id_are():
-    assert handling.make_key('node1', 7) == 'node1/7'
-    keys = {handling.make_key('h' * 255, 'i' * n) for n in (1, 63, 64, 255)}
+    assert request_handler.make_key('node1', 7) == 'node1/7'
+    keys = {request_handler.make_key('h' * 255, 'i' * n) for n in (1, 63, 64, 255)}
     assert len(keys) == 4 and all(len(key) <= 255 for key in keys)
 
 
@@ -476,7 +476,7 @@ def test_what_ends_by_a_defect_does_not_begin_either(store):
 
 def test_what_has_ended_as_its_handler_says_cancels_nothing(store):
     world = World(store)
-    plan_id, _, _ = planned(world, handling.Ended('result: vm migrated\n', True))
+    plan_id, _, _ = planned(world, request_handler.Ended('result: vm migrated\n', True))
     world.now += 86401
     world.lane.run_once()
     assert 'cancelled' not in states(world, plan_id).values()
@@ -532,7 +532,7 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
         world.run()
         world.now += 1
     if value == 'RESUME':
-        value = handling.document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
+        value = request_handler.document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
     store.transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
@@ -577,7 +577,7 @@ def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
 
 
 def test_a_refusal_has_one_line_whatever_it_quotes(store):
-    world = World(store, handling.Refusal('a\nb\x07'))
+    world = World(store, request_handler.Refusal('a\nb\x07'))
     world.broker.deliver(TASKS[Kind.MIGRATE])
     world.run()
     world.lane.run_once()
@@ -730,14 +730,14 @@ def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
     world.broker.deliver(TASKS[Kind.STOP])
     world.run()
     request, = world.kept.claim('w', frozenset(Kind))
-    task = handling.task(request)
+    task = request_handler.task(request)
 
     def permitted(*allow):
-        return handling.permitted([permits.PermitType()(text) for text in allow], hosts,
+        return request_handler.permitted([permits.PermitType()(text) for text in allow], hosts,
                                   request, task)
 
     for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):
-        with pytest.raises(handling.Refusal, match='stop vm is not allowed in scope _unassigned_'):
+        with pytest.raises(request_handler.Refusal, match='stop vm is not allowed in scope _unassigned_'):
             permitted(*allow)
     assert permitted('stop-vm:p1:*', 'stop-vm:p2:_unassigned_') == {'p1', 'p2'}
     assert permitted('stop-vm:p1:*', '*:*:*') is None

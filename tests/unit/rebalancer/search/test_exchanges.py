@@ -21,13 +21,13 @@ import pytest
 
 from benchmarks import clusters
 from kronos_nova import model
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import exchanges
-from kronos_nova.rebalancer.search import local
-from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import ruin_recreate
+from kronos_nova.rebalancer.search import soft_extremes
 from kronos_nova.rebalancer.strategies import spread
 from tests.unit import clouds
 from tests.unit.rebalancer.search import laid
@@ -71,7 +71,7 @@ def test_the_best_exchange_is_the_smallest_smooth_value_of_all_that_may_be_made(
     may = list(trades(board))
     assert (found is None) == (not may)
     if found is not None:
-        scale = max(0.2, float(board.measure.imbalances(board.score).max()) / smooth.SHARPEST)
+        scale = max(0.2, float(board.measure.imbalances(board.score).max()) / soft_extremes.SHARPEST)
         assert found in may
         best = min(value(board, each, scale) for each in may)
         assert value(board, found, scale) <= best + 1e-4
@@ -120,7 +120,7 @@ def test_a_search_where_room_is_scarce_does_better_with_exchanges(monkeypatch):
         )).combined_after for case in cases)
 
     with_them = left()
-    monkeypatch.setattr(local, 'EXCHANGES', 0.0)
+    monkeypatch.setattr(ruin_recreate, 'EXCHANGES', 0.0)
     assert with_them < 0.95 * left()
 
 
@@ -167,11 +167,11 @@ def searched(seed=10, additions=600):
                            model.Options(dry_run=False, enforce_placement_disk=False))
     board = boards.Board(state, *choice.candidates(state, 6), 6)
     assert board.scarce
-    return local.Search(board, 6, 0, additions, lambda: False)
+    return ruin_recreate.Search(board, 6, 0, additions, lambda: False)
 
 
 def test_no_exchange_makes_a_plan_larger_than_it_may_be(monkeypatch):
-    monkeypatch.setattr(local, 'EXCHANGES', 1.0)
+    monkeypatch.setattr(ruin_recreate, 'EXCHANGES', 1.0)
     search = searched()
     assert search._exchange(2, 0.2) and len(search._board.plan) == 2
     assert not search._exchange(3, 0.2) and len(search._board.plan) == 2
@@ -179,11 +179,11 @@ def test_no_exchange_makes_a_plan_larger_than_it_may_be(monkeypatch):
 
 
 def test_an_exchange_costs_as_many_additions_as_it_takes_the_time_of(monkeypatch):
-    monkeypatch.setattr(local, 'EXCHANGES', 1.0)
+    monkeypatch.setattr(ruin_recreate, 'EXCHANGES', 1.0)
     search = searched()
-    assert search._exchange(2, 0.2) and search.spent == local.EXCHANGE
+    assert search._exchange(2, 0.2) and search.spent == ruin_recreate.EXCHANGE
     search._exchanges.possible = False
-    assert not search._exchange(6, 0.2) and search.spent == local.EXCHANGE
+    assert not search._exchange(6, 0.2) and search.spent == ruin_recreate.EXCHANGE
 
 
 def test_two_of_a_group_do_not_change_places():
@@ -204,19 +204,19 @@ def test_a_level_cluster_has_a_scale_all_the_same():
 
 
 def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypatch):
-    monkeypatch.setattr(local, 'BACK', 3)
+    monkeypatch.setattr(ruin_recreate, 'BACK', 3)
     search = searched()
     begun = []
-    real = local.Search._change
+    real = ruin_recreate.Search._change
 
     def change(self, size):
         begun.append(self._board.plan == self.best)
         real(self, size)
 
-    monkeypatch.setattr(local.Search, '_change', change)
+    monkeypatch.setattr(ruin_recreate.Search, '_change', change)
     kept = []
-    monkeypatch.setattr(local.Search, '_keep', lambda self: kept.append(1) and False)
-    search._starts(local.STARTS)
+    monkeypatch.setattr(ruin_recreate.Search, '_keep', lambda self: kept.append(1) and False)
+    search._starts(ruin_recreate.STARTS)
     search.best = dict(search._board.plan)
     search._walk()
     assert len(begun) > 9 and all(begun[::3]) and not all(begun)

@@ -19,8 +19,8 @@ import itertools
 import hypothesis
 
 from kronos_nova import model
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 from tests.unit import clouds
 
 BUDGET = 40

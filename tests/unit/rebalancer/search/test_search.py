@@ -24,15 +24,15 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova.rebalancer import masks
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import choice
-from kronos_nova.rebalancer.search import local
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import portfolio
 from kronos_nova.rebalancer.search import replay
-from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import ruin_recreate
+from kronos_nova.rebalancer.search import soft_extremes
 from kronos_nova.rebalancer.search import swaps
 from tests.unit import clouds
 from tests.unit.rebalancer.search import laid
@@ -169,12 +169,12 @@ def test_the_best_addition_is_the_smallest_smooth_value(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried = board(state)
-    found = smooth.Smooth(tried).best(0.2, slice(None))
+    found = soft_extremes.Smooth(tried).best(0.2, slice(None))
     may = legal_on(tried)
     assert (found is None) == (not may)
     if found is not None:
-        scale, _ = smooth.Smooth(tried).scale(
-            max(0.2, float(tried.measure.imbalances(tried.score).max()) / smooth.SHARPEST))
+        scale, _ = soft_extremes.Smooth(tried).scale(
+            max(0.2, float(tried.measure.imbalances(tried.score).max()) / soft_extremes.SHARPEST))
         best = min(laid.smooth_value(tried, [pair], scale) for pair in may)
         assert laid.smooth_value(tried, [found], scale) <= best + 1e-4
 
@@ -186,9 +186,9 @@ def test_a_window_gives_the_same_as_all_rows(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried = board(state)
-    every = smooth.Smooth(tried).best(0.2, slice(None))
+    every = soft_extremes.Smooth(tried).best(0.2, slice(None))
     order = np.random.default_rng(knobs.seed).permutation(len(tried.rows))
-    picked = smooth.Smooth(tried).best(0.2, order)
+    picked = soft_extremes.Smooth(tried).best(0.2, order)
     assert (every is None) == (picked is None)
     if every is not None:
         assert laid.smooth_value(tried, [picked], 0.3) == pytest.approx(
@@ -284,7 +284,7 @@ def test_a_search_uses_its_share_of_the_steps_at_most(knobs):
 def test_a_stopped_search_gives_the_best_so_far():
     request = two_hosts([[0.2] * 4, [0.2] * 4, [0.05], [0.05]], [0.85, 0.85, 0.05, 0.05])
     tried = board(state_of(request))
-    assert local.Search(tried, 4, 0, 1000, lambda: True).run()
+    assert ruin_recreate.Search(tried, 4, 0, 1000, lambda: True).run()
 
 
 def test_the_seed_decides_and_nothing_else():

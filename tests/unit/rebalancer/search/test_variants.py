@@ -19,7 +19,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from kronos_nova.rebalancer.search import smooth
+from kronos_nova.rebalancer.search import soft_extremes
 from kronos_nova.rebalancer.search import variants
 from tests.unit import clouds
 from tests.unit.rebalancer.search import laid
@@ -83,10 +83,10 @@ def test_one_addition_is_the_best_where_every_host_is_looked_at(knobs):
         return
     row = sorted(board.plan)[0]
     plan, size = dict(board.plan), len(board.plan)
-    scale = smooth.STEP ** round(math.log(0.5) / math.log(smooth.STEP))
+    scale = soft_extremes.STEP ** round(math.log(0.5) / math.log(soft_extremes.STEP))
     found, = variants.Variants(board).tried([[row]], size, np.array([scale]))
     board.take(row)
-    best = smooth.Smooth(board).best(scale * (1 - 1e-9), slice(None))
+    best = soft_extremes.Smooth(board).best(scale * (1 - 1e-9), slice(None))
     kept = {r: c for r, c in plan.items() if r != row}
     new = [pair for pair in found.plan.items() if kept.get(pair[0]) != pair[1]]
     assert [best] == new if best is not None else not new

@@ -17,9 +17,9 @@ Each function takes a store with an upgraded, empty database, as in :mod:`cases`
 """
 
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import agendas
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import worker_todo
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import hooks
 from tests.unit.rebalancer.store import swapping
@@ -30,7 +30,7 @@ def found(store, now=NOW, scopes=None, worker='w'):
     """The names of what there is."""
     agenda = store.agenda(worker, scopes, now, 60)
     assert set(agenda) <= {True, False}
-    return {name for name, there in zip(agendas.Agenda._fields, agenda, strict=True) if there}
+    return {name for name, there in zip(worker_todo.Agenda._fields, agenda, strict=True) if there}
 
 
 def in_state(store, state, **kw):

@@ -30,10 +30,10 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import breakers
-from kronos_nova.rebalancer import packing
-from kronos_nova.rebalancer.store import decisions
-from kronos_nova.rebalancer.store import presence
+from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.store import executor_heartbeats
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import tables
 
 NOW = 1_700_000_000.0
@@ -555,7 +555,7 @@ def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
 
 
 def an_operator_resolves_what_nova_never_finishes(store):
-    said = decisions.Said('me@here', 'host is lost')
+    said = plan_approvals.Said('me@here', 'host is lost')
     for state in (TaskState.COMPLETED, TaskState.FAILED):
         plan_id, made, _ = save(store, [
             lambda p, s: make_task(p, s, instance_uuid=f'first-{s}'),
@@ -685,7 +685,7 @@ def a_pack_plan_is_judged_by_hosts_in_use_and_overload(store):
     assert row.plan.packing_after == model.Packing(4, 0.25)
     # Overloaded are h2, to which it moved, and h9, with which it has nothing to do. The only
     # instances of h7 came later.
-    measured = packing.Measurement(
+    measured = pack_prediction.Measurement(
         {'h1': 0.5, 'h2': 1.5, 'h9': 3.0},
         {**dict.fromkeys(('h2', 'h3', 'h4'), NOW - 60), 'h5': NOW, 'h7': NOW + 1})
     came = store.realise(lease_of(store), 0.9, NOW + 60, load=0.3, measured=measured)
@@ -707,7 +707,7 @@ def a_pack_plan_is_forgotten_where_its_scope_packs_no_more(store):
     pack(store, NOW + 100)
     assert store.realise(lease_of(store), 0.9, NOW + 160) is None
     pack(store, NOW + 200)
-    assert store.realise(lease_of(store), 0.9, NOW + 260, measured=packing.Measurement(
+    assert store.realise(lease_of(store), 0.9, NOW + 260, measured=pack_prediction.Measurement(
         {}, {})) is not None
     assert len(store.outcomes('blue', 9)) == 2
     assert store.census().scopes['blue'].outcome.plan_id == spread_id
@@ -834,12 +834,12 @@ def a_census_has_executors_that_have_spoken_of_late(store):
     store.present('three', [])
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
-                           .values(seen_at=tables.executor.c.seen_at - presence.SILENT - 1))
+                           .values(seen_at=tables.executor.c.seen_at - executor_heartbeats.SILENT - 1))
     assert store.census().executors == {
         'one': frozenset({'blue'}), 'two': frozenset({'blue', 'red'})}
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
-                           .values(seen_at=tables.executor.c.seen_at - presence.FORGOTTEN))
+                           .values(seen_at=tables.executor.c.seen_at - executor_heartbeats.FORGOTTEN))
     store.leave('one')
     store.present('four', None)
     assert store.census().executors == {'two': frozenset({'blue', 'red'}), 'four': None}

@@ -33,8 +33,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import decisions
-from kronos_nova.rebalancer.store import owed
+from kronos_nova.rebalancer.store import pending_hooks
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import statements
@@ -132,7 +132,7 @@ def every_other_step_is_whole_too(store):
         task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=1))
     whole_or_nothing(store, lambda: store.expire(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
     whole_or_nothing(store, lambda: store.refused('h2', NOW, limit=3, seconds=60, reason='no'))
-    first, said = cases.new_id(), decisions.Said('me', 'why')
+    first, said = cases.new_id(), plan_approvals.Said('me', 'why')
     for verb in ('approve', 'reject'):
         plan_id, _, _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, instance_uuid=first, state=TaskState.PENDING,
@@ -277,9 +277,9 @@ UNDER_A_CLAIM = {
     'finish': lambda store, row: store.finish(
         row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
         instance_cooldown=900, quarantine_seconds=-1),
-    'owe': lambda store, row: store.owe(owed.Owed(
+    'owe': lambda store, row: store.owe(pending_hooks.Owed(
         cases.new_id(), row.task, 0, model.TaskHook('x'), '', NOW), 'zombie', NOW, ()),
-    'put_off_owed': lambda store, row: store.put_off_owed(owed.Owed(
+    'put_off_owed': lambda store, row: store.put_off_owed(pending_hooks.Owed(
         OWED, row.task, 0, model.TaskHook('x'), '', NOW, tries=9), 'zombie'),
     'settle_owed': lambda store, row: store.settle_owed(OWED, 'zombie')}
 #: A hook that is owed; by the zombie until somebody else has taken it.
@@ -316,14 +316,14 @@ def a_zombie_writes_nothing(store):
     cases.save(store, [lambda p, s: cases.make_task(
         p, s, state=TaskState.PENDING, deadline=NOW + 3600)], lease=old)
     cases.save(store, lease=old)
-    store.cancel_plan(cases.save(store, lease=old)[0], NOW, decisions.Said('me'), 900)
+    store.cancel_plan(cases.save(store, lease=old)[0], NOW, plan_approvals.Said('me'), 900)
     cases.claim(store, 'zombie', now=NOW)
     store.release(old)
     store.acquire_lease('blue', 'engine', 30, 'hash')
     row = cases.claim(store, 'w2', now=NOW + 60)
     cases.save(store)
     other = cases.claim(store, 'zombie', now=NOW + 60, per_scope=9, total=9)
-    assert store.owe(owed.Owed(OWED, other.task, 0, model.TaskHook('x'), '', NOW), 'zombie',
+    assert store.owe(pending_hooks.Owed(OWED, other.task, 0, model.TaskHook('x'), '', NOW), 'zombie',
                      NOW, ())
     cases.end(store, other, worker='zombie')
     assert [one.owed_id for one in store.take_owed('w2', None, NOW + 60, 60)] == [OWED]

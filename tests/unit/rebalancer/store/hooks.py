@@ -20,7 +20,7 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import owed
+from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
@@ -30,7 +30,7 @@ MARKS = (('queue', NOW), ('pre_flight', NOW), ('hooks', NOW + 1))
 
 
 def owing(row, number=0, key=None, **kw):
-    return owed.Owed(key or cases.new_id(), row.task, number,
+    return pending_hooks.Owed(key or cases.new_id(), row.task, number,
                      model.TaskHook('pscom', {'processes': 4}), '{"a": "ä"}', NOW, **kw)
 
 

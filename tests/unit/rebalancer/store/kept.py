@@ -26,12 +26,12 @@ import sqlalchemy as sa
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer import breakers
-from kronos_nova.rebalancer.store import census
-from kronos_nova.rebalancer.store import decisions
+from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import store_stats
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import hooks
@@ -179,7 +179,7 @@ def times_to_come_are_no_ages(store):
     store.transaction(lambda c: requests.receive(c, requests.Request(
         'r', 'me', 'stop vm', '{}', 'd' * 64, now)))
     found = store.census()
-    assert isinstance(found, census.Census)
+    assert isinstance(found, store_stats.Census)
     assert (found.ages, found.requests) == ({('blue', 'queued'): 0.0}, {'stop vm': (1, 0.0)})
 
 
@@ -221,7 +221,7 @@ def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
         pending(not_before=NOW + 7), pending()], draining=['h1', 'h8'])
     assert store.history('blue', NOW).draining == {'h8'}, 'nothing has begun'
     _, found = changed(store, lambda: store.approve(
-        plan_id, NOW + 100, decisions.Said('me', '', [first.instance_uuid]), **LIMITS))
+        plan_id, NOW + 100, plan_approvals.Said('me', '', [first.instance_uuid]), **LIMITS))
     assert found == {first.task_id: {'state': 'queued', 'updated_at': NOW + 100,
                                      'not_before': NOW + 107, 'expires_at': NOW + 1300}}
     store.approve(plan_id, NOW + 200, SAID, **LIMITS)
@@ -249,7 +249,7 @@ def cancelling_ends_the_drains_that_it_began_and_no_others(store):
 def moves_that_have_nothing_to_decide_are_all_named(store):
     plan_id, (task,), _ = save(store, [pending()])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW, decisions.Said('me', '', ['b', task.instance_uuid, 'a']),
+        store.approve(plan_id, NOW, plan_approvals.Said('me', '', ['b', task.instance_uuid, 'a']),
                       **LIMITS)
     assert 'has nothing to decide of the moves of a, b.' in str(error.value)
     assert str(error.value).endswith(
@@ -262,7 +262,7 @@ def moves_that_are_required_are_all_named(store):
         pending(instance_uuid=first), pending(instance_uuid=second),
         pending(requires=(second, first), wave=1)])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW, decisions.Said('me', '', [tasks[2].instance_uuid]), **LIMITS)
+        store.approve(plan_id, NOW, plan_approvals.Said('me', '', [tasks[2].instance_uuid]), **LIMITS)
     assert f'requires those of {first}, {second} first.' in str(error.value)
     assert str(error.value).endswith(' Nothing was approved; approve these, too.')
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.store import measured
+from kronos_nova.rebalancer.store import migration_samples
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
@@ -110,12 +110,12 @@ def a_migration_of_one_that_was_paused_for_it_says_nothing(store):
 
 
 def the_newest_tasks_are_enough(store):
-    known, measured.TASKS = measured.TASKS, 2
+    known, migration_samples.TASKS = migration_samples.TASKS, 2
     try:
         uuids = [_ended(store, TaskState.COMPLETED, [GOOD], NOW + 50 * n) for n in range(3)]
         assert [m.instance_uuid for m in _known(store)] == uuids[:0:-1]
     finally:
-        measured.TASKS = known
+        migration_samples.TASKS = known
 
 
 def of_an_earlier_release_the_whole_time_counts_as_copying(store):

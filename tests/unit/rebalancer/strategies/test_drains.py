@@ -22,8 +22,8 @@ import pytest
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer import checker
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.search import batch
 from tests.unit import clouds
 

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from kronos_nova import model
-from kronos_nova.rebalancer import packing
-from kronos_nova.rebalancer import planner
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.strategies.pack import outlook as outlooks
+from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
 from tests.scenarios import loader
 from tests.unit import clouds
 
@@ -163,7 +163,7 @@ def test_a_plan_predicts_hosts_in_use_and_overload_as_they_are_measured_later(kn
         return
     cluster = request.cluster
     touched = {host for m in plan.moves for host in (m.from_host, m.to_host)}
-    measured = packing.measure(cluster, request.scores, request.policies)
+    measured = pack_prediction.measure(cluster, request.scores, request.policies)
     found = measured.packing(touched, math.inf, 1.0)
     assert found.hosts_in_use == plan.packing_before.hosts_in_use
     assert found.overload == pytest.approx(plan.packing_before.overload)
@@ -180,7 +180,7 @@ def test_a_plan_predicts_hosts_in_use_and_overload_as_they_are_measured_later(kn
     later = dataclasses.replace(cluster, instances={
         uuid: dataclasses.replace(each, host=goals.get(uuid, each.host))
         for uuid, each in cluster.instances.items()})
-    found = packing.measure(
+    found = pack_prediction.measure(
         later, dataclasses.replace(request.scores, policies=policies), request.policies).packing(
             touched, math.inf, 1.0)
     assert found.hosts_in_use == plan.packing_after.hosts_in_use

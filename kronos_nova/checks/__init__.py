@@ -1,0 +1,74 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What ``kronos-test-config`` checks, in this order: one file for each."""
+
+from collections.abc import Collection
+from collections.abc import Iterator
+import contextlib
+import importlib
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova.checks import base
+from kronos_nova.conf import masking
+
+LOG = logging.getLogger(__name__)
+
+#: Name and module. Each is loaded when it is its turn: kronos policy lint needs none of
+#: the services' clients.
+CHECKS = (
+    ('options', 'options'), ('policies', 'policies'), ('scheduler', 'scheduler'),
+    ('source', 'scores'), ('keystone', 'keystone'), ('placement', 'placement'), ('nova', 'nova'),
+    ('queries', 'queries'), ('broker', 'broker'), ('database', 'database'), ('mqtt', 'mqtt'),
+    ('migfra', 'migfra'), ('hooks', 'hooks'), ('repin', 'repin'))
+
+
+def run(conf: Any) -> Iterator[base.Item]:
+    """Every item; none raises, and no secret is in any of them."""
+    context = base.Context(conf)
+    masking.guard(conf)
+    try:
+        yield from some(context, [name for name, _module in CHECKS])
+    finally:
+        with contextlib.suppress(Exception):
+            if context.source is not None:
+                context.source.close()
+            if context.connection is not None:
+                context.connection.close()
+
+
+def some(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:
+    """The same of some checks; what they open is left open in the context."""
+    for name, module in CHECKS:
+        if name in names:
+            check = importlib.import_module(f'{__name__}.{module}').check
+            yield from map(base.masked, _guarded(name, check, context))
+
+
+def _guarded(name: str, check: base.Check, context: base.Context) -> Iterator[base.Item]:
+    try:
+        yield from check(context)
+    except exception.KronosException as e:
+        yield base.failed(name, str(e), 'See the message.')
+    except cfg.ConfigSourceValueError as e:
+        LOG.debug('Check %s: %s', name, e)
+        yield base.failed(name, 'an option that it needs has a value which the option does not '
+                                'admit', 'Correct what stands under options.')
+    except Exception as e:  # what a library raises is not known beforehand
+        LOG.debug('Check %s', name, exc_info=True)
+        yield base.failed(name, f'unexpected error {type(e).__name__}: {e}',
+                          'Run with --debug for its origin, and report it.')

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What instances explain of their hosts' load: a usage in the wrong unit shows there."""
+
+from collections.abc import Iterator
+import time
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.checks import base
+from kronos_nova.checks import survey
+from kronos_nova.checks import units
+
+
+def check(context: base.Context, policy: policies.Policy,
+          samples: model.PolicySamples) -> Iterator[base.Item]:
+    """One item, or none when there is nothing to compare."""
+    if context.cluster is None or samples.profile is None or samples.profile.error is not None:
+        return
+    cluster = survey.covered(context.cluster, context.policy_set)
+    title = f'coverage: {policy.name}'
+    # Of what was measured: a fallback explains everything.
+    found = scoring.score(
+        policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples, cluster,
+        now=time.time(), staleness=context.conf.prometheus.staleness_threshold)
+    share = scoring.explained(found.hosts, found.coverage) if found.coverage else None
+    if share is None:
+        yield base.skipped(title, 'it is not known what instances explain of their hosts\' load: '
+                                  'no host has a score and an instance with a usage, or all are '
+                                  'next to idle')
+        return
+    lowest, highest = (edge(found.coverage, key=lambda h: found.coverage[h])
+                       for edge in (min, max))
+    text = (f'instances explain {share:.2%} of their hosts\' load '
+            f'({found.coverage[lowest]:.2%} on {lowest} to {found.coverage[highest]:.2%} on '
+            f'{highest})')
+    if not units.off(share):
+        yield base.ok(title, text)
+        return
+    mistake = units.of_usage(policy, share, cluster, found.capacity.values())
+    if mistake is not None:
+        text += f': vm_profile_query is probably in {mistake.unit}'
+    if share > scoring.HIGH_COVERAGE:
+        make = base.failed if share > scoring.MAX_COVERAGE else base.warning
+        yield make(title, text, mistake.remedy if mistake else
+                   'Compare what the query says of one instance with vm_profile_unit '
+                   f'({policy.vm_profile_unit}) and with the host\'s capacity.')
+    elif mistake is not None:
+        yield base.warning(title, text, mistake.remedy)
+    else:
+        yield base.ok(title, text)

@@ -1,0 +1,76 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The database can be reached and has this release's schema."""
+
+from collections.abc import Iterator
+import os
+
+from kronos_nova import exception
+from kronos_nova.checks import base
+from kronos_nova.checks import broker
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import process_identity
+
+LOCAL = frozenset({'127.0.0.1', '::1'})
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    path = database.sqlite_file(context.conf.database.connection)
+    hosts = context.conf.executor.hosts
+    if path is not None:
+        yield from _remote_executor(context, path)
+        if not os.path.exists(path):
+            yield _future_file(path, process_identity.unsound(path, hosts))
+            return
+    try:
+        store = api.Store(context.conf)
+        try:
+            store.refuse_other_machines(hosts)
+            store.check()
+            where = database.shown(store.engine.url)
+        finally:
+            store.close()
+    except exception.StoreError as e:
+        yield base.failed('database', f'the database {e.kwargs.get("problem", e)}',
+                          e.kwargs.get('remedy', 'See [database] connection.'))
+        return
+    yield base.ok('database', where)
+
+
+def _future_file(path: str, unsound: str | None) -> base.Item:
+    """Looked at without making it: it would belong to whoever runs this."""
+    if unsound is not None:
+        return base.failed('database', f'the database {unsound}', process_identity.REMEDY)
+    folder = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+        return base.ok('database', f'{path} is made by the first daemon that starts')
+    return base.failed('database', f'{path} cannot be made: no right to write to {folder}',
+                       'Make the directory for the user of the daemons, and run this as them.')
+
+
+def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:
+    """A broker on another host means that executors may be elsewhere too."""
+    if context.conf.engine.dry_run or context.conf.executor.hosts:
+        return
+    url = broker.address(context.conf)
+    if url is not None and process_identity.named_elsewhere(
+            host.hostname for host in url.hosts if host.hostname not in LOCAL):
+        yield base.warning(
+            'database: SQLite', f'{path} is a file of this host: an executor on another host '
+            'has no part in it and moves nothing',
+            'See that kronos-executor runs on this host only, and say so in [executor] hosts; or '
+            'use MariaDB or PostgreSQL.')

@@ -1,0 +1,171 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Each query of a policy, looked at from every side: ``kronos policy test``.
+
+``kronos-test-config`` says the same of a query in one line; what it is judged by is
+shared: :mod:`survey`, :mod:`units`, :mod:`coverage` and the scoring itself.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import dataclasses
+import functools
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.checks import base
+from kronos_nova.checks import coverage
+from kronos_nova.checks import queries
+from kronos_nova.checks import survey
+from kronos_nova.sources import answer
+
+#: How many names a line shows unless all are asked for; characters of each.
+SHOWN, LONGEST = 5, 160
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Detail:
+    """One look at one query: ``item.name`` is what was looked at."""
+
+    policy: str
+    field: str
+    item: base.Item
+
+
+def look(context: base.Context, chosen: Iterable[policies.Policy],
+         every: bool) -> Iterator[Detail]:
+    """
+    :param context: with a source; without a cluster nothing is compared with Nova.
+    :param every: all names, not the first ones.
+    """
+    for policy, samples in queries.fetched(context, chosen):
+        if isinstance(samples, base.Item):
+            yield Detail(policy.name, '', samples)
+        else:
+            yield from _policy(context, policy, samples, every)
+
+
+def _policy(context: base.Context, policy: policies.Policy, samples: model.PolicySamples,
+            every: bool) -> Iterator[Detail]:
+    for field, result in queries.answers(samples):
+        for item in _query(context, policy, field, result, every):
+            yield Detail(policy.name, field, item)
+    yield Detail(policy.name, 'age_query',
+                 dataclasses.replace(queries.age(context, policy, samples), name='sample age'))
+    for item in coverage.check(context, policy, samples):
+        yield Detail(policy.name, 'vm_profile_query', dataclasses.replace(item, name='coverage'))
+    for item in queries.scores(context, policy, samples):
+        yield Detail(policy.name, '', dataclasses.replace(
+            item, name=item.name.partition(' in ')[2]))
+
+
+def _query(context: base.Context, policy: policies.Policy, field: str,
+           result: model.QueryResult, every: bool) -> Iterator[base.Item]:
+    by_host = field in survey.HOST_FIELDS
+    label = policy.host_label if by_host else policy.vm_profile_label
+    none_there = context.cluster is not None and not context.cluster.instances
+    missing = queries.unanswered('series', label, result)
+    if missing is not None and not by_host and none_there and result.error is None:
+        yield base.ok('series', 'none, as there are no instances')
+        return
+    if missing is not None:
+        yield missing
+        return
+    text = f'{len(result.series)} by {label}'
+    if result.warnings:
+        yield base.warning('series', '; '.join((text, *result.warnings)),
+                           'See what the query returns in Prometheus.')
+    else:
+        yield base.ok('series', text)
+    if context.cluster is None:
+        yield base.skipped('labels', 'not compared with Nova, which could not be read')
+        return
+    cluster = survey.covered(context.cluster, context.policy_set)
+    found = (survey.of_hosts if by_host else survey.of_instances)(policy, result, cluster)
+    show = functools.partial(_some, every=every)
+    what = 'hosts' if by_host else 'instances'
+    yield _labels(policy, found, what, show, every)
+    if found.missing:
+        yield base.warning('missing', f'{len(found.missing)} of {found.expected} {what} have no '
+                                      f'value: {show(found.missing)}', _remedy(policy, by_host))
+    else:
+        yield base.ok('missing', f'none of {found.expected} {what}')
+    yield _twice(policy, field, found, by_host, show)
+    yield _range(cluster, field, found)
+
+
+def _labels(policy: policies.Policy, found: survey.Survey, what: str,
+            show: 'functools.partial[str]', every: bool) -> base.Item:
+    text = f'{len(found.values)} are {what} of Nova\'s'
+    if found.renamed:
+        text += f', by another name {len(found.renamed)}'
+    if told := {label: name for name, label in found.names.items()} if every else found.renamed:
+        text += ': ' + show(f'{label} -> {name}' for label, name in sorted(told.items()))
+    if found.unknown:
+        text += f'; {len(found.unknown)} are nobody\'s: {show(found.unknown)}'
+    if found.values or not found.expected:
+        return base.ok('labels', text)
+    return base.failed('labels', text, f'Correct host_label ({policy.host_label}), or set '
+                       'host_regex.' if what == 'hosts' else
+                       f'Correct vm_profile_label ({policy.vm_profile_label}) and '
+                       f'vm_profile_label_type ({policy.vm_profile_label_type}).')
+
+
+def _remedy(policy: policies.Policy, by_host: bool) -> str:
+    if by_host:
+        return ('See that the exporters on these hosts run and are scraped. A host without a '
+                'value neither gives nor takes.')
+    return ('See that the exporters of instances run on all hosts. What has no value follows '
+            f'vm_profile_fallback ({policy.vm_profile_fallback}).')
+
+
+def _twice(policy: policies.Policy, field: str, found: survey.Survey, by_host: bool,
+           show: 'functools.partial[str]') -> base.Item:
+    if not found.twice:
+        return base.ok('duplicates', 'none')
+    text = f'{len(found.twice)} have more than one series: {show(found.twice)}'
+    if by_host:
+        return base.failed('duplicates', text, f'Aggregate {field} by ({policy.host_label}).')
+    return base.warning('duplicates', text + '; they have no usage then',
+                        f'Aggregate {field} by ({policy.vm_profile_label}).')
+
+
+def _range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Item:
+    """From the lowest to the highest value of what is Nova's."""
+    if not found.values:
+        return base.skipped('range', 'no value is of a host or an instance of Nova\'s')
+    text = f'{found.lowest:g} to {found.highest:g}'
+    if field in ('imbalance_query', 'capacity_query'):
+        if found.lowest < -scoring.ROUNDING:
+            return base.failed('range', f'{text}: a ratio is not negative',
+                               'Make the query return a ratio from 0 to 1.')
+        if found.highest > 1.0 + scoring.ROUNDING:
+            mistake = queries.score_unit(cluster, found)
+            return base.failed('range', f'{text}, outside [0, 1]' + (
+                f': it is probably in {mistake.unit}' if mistake else ''),
+                mistake.remedy if mistake else 'Make the query return a ratio from 0 to 1.')
+    elif field == 'host_capacity_query' and found.lowest <= 0:
+        return base.warning('range', f'{text}: a host whose capacity is not positive is treated '
+                                     'as missing', 'Correct the query in the policy file.')
+    elif found.lowest < 0:
+        return base.warning('range', f'{text}: a negative usage is not used',
+                            'Correct the query in the policy file.')
+    return base.ok('range', text)
+
+
+def _some(names: Iterable[str], every: bool) -> str:
+    listed = [answer.clean(name, LONGEST) for name in names]
+    if every or len(listed) <= SHOWN:
+        return ', '.join(listed)
+    return f'{", ".join(listed[:SHOWN])} and {len(listed) - SHOWN} more'

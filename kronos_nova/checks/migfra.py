@@ -1,0 +1,267 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+
+"""What kronos-migfra may be asked for is there: projects, scopes, hosts, names."""
+
+import collections
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+import os
+from typing import Any
+import urllib.parse
+
+from keystoneauth1 import exceptions as ks_exceptions
+from openstack import exceptions as sdk_exceptions
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.checks import base
+from kronos_nova.conf import permits
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.store import api as api_store
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import requests
+
+#: How many names an item shows.
+SHOWN = 5
+#: How many of the newest requests are looked at.
+REQUESTS = 1000
+MOVES = frozenset({'migrate-vm', 'evacuate-node'})
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    conf = context.conf
+    hooked = (*conf.hooks.enabled, *conf.hooks.on_request)
+    if not conf.migfra.allow:
+        if conf.mqtt.host and 'pscom' not in hooked:
+            yield base.warning('migfra', '[migfra] allow names nothing: kronos-migfra refuses '
+                                         'every request',
+                               'Write allow = OPERATIONS:PROJECTS:SCOPES, or run no '
+                               'kronos-migfra and leave [mqtt] host empty.')
+        return
+    asked = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
+    yield from _useless(conf, asked, hooked)
+    yield from _find_missing_hooks(conf, hooked)
+    yield from _aliases(conf.migfra.pci_aliases)
+    try:
+        names.read_host_aliases(conf.migfra.host_aliases)
+    except exception.ConfigError as e:
+        yield base.failed('migfra: host_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                          e.kwargs['remedy'])
+    if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
+        yield base.failed('migfra: ssh_probe', 'it is true, and ssh_probe_networks names no '
+                                               'network: kronos-migfra does not start',
+                          'Name the networks of the instances, or set ssh_probe = false.')
+    scopes = _scopes(context)
+    for number, permit in enumerate(conf.migfra.allow, 1):
+        yield _permit(context, f'migfra: allow {number}', permit, scopes)
+    if context.cluster is not None and scopes is not None:
+        yield from _hosts(context.cluster, scopes)
+        yield from _names(context.cluster, {
+            permits.projects(conf.migfra.allow, operation, scope)
+            for operation in permits.OPERATIONS for scope in scopes})
+
+
+def _useless(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterator[base.Item]:
+    """What is allowed and refused nevertheless."""
+    if conf.engine.dry_run or conf.engine.executor == 'dry_run':
+        option = 'dry_run = true' if conf.engine.dry_run else 'executor = dry_run'
+        yield base.warning('migfra: dry run', f'with [engine] {option} every request is refused',
+                           'Change it when what is asked for is to be carried out.')
+    if 'repin-vm' in asked and not conf.repin.uri:
+        yield base.warning('migfra: repin-vm', 'it is allowed, but [repin] uri is empty: the '
+                                               'answer is always that it is unsupported',
+                           'Set [repin] uri, or take repin-vm out of [migfra] allow.')
+    if asked & MOVES and 'pause' not in hooked:
+        yield base.warning('migfra: warm', '[hooks] on_request has no pause: migrations with '
+                                           'migration-type warm are not carried out',
+                           'Add pause to [hooks] on_request of kronos-executor.')
+
+
+def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]:
+    """Hooks that requests of late have asked for, and that executors do not allow."""
+    path = database.sqlite_file(conf.database.connection)
+    if path is not None and not os.path.exists(path):
+        return
+    try:
+        store = api_store.Store(conf)
+        try:
+            known = store.transaction(lambda c: requests.listed(c, REQUESTS))
+        finally:
+            store.close()
+    except exception.StoreError:
+        return  # the check of the database says why
+    wanted = [hook for request in known for hook in request_handler.find_hooks(request)]
+    for hook, number in sorted(collections.Counter(wanted).items()):
+        if hook not in hooked:
+            yield base.warning(
+                f'migfra: hook {hook}', f'{number} of the last {len(known)} requests have asked '
+                f'for it, and [hooks] on_request has no {hook}: such migrations fail',
+                f'Add {hook} to [hooks] on_request of kronos-executor.')
+
+
+def _aliases(options: Sequence[str]) -> Iterator[base.Item]:
+    try:
+        names.aliases(options)
+    except exception.ConfigError as e:
+        yield base.failed('migfra: pci_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                          e.kwargs['remedy'])
+        return
+    count = collections.Counter(option.partition('=')[0].strip() for option in options)
+    if twice := sorted(name for name, number in count.items() if number > 1):
+        yield base.failed('migfra: pci_aliases', 'more than one device is given for '
+                                                 f'{_some(twice)}, and the last one counts',
+                          'Give each name once in [migfra] pci_aliases.')
+
+
+def _scopes(context: base.Context) -> list[str] | None:
+    """Those that are served; None: that is not known, and another check has said why."""
+    if context.policy_set is None:
+        return None
+    try:
+        return planning_settings.scopes(context.conf, context.policy_set)
+    except exception.ConfigError:
+        return None
+
+
+def _permit(context: base.Context, title: str, permit: permits.Permit,
+            scopes: Sequence[str] | None) -> base.Item:
+    text = f'{permit}: '
+    unknown = sorted((permit.scopes or frozenset()).difference(scopes or permit.scopes or ()))
+    if unknown:
+        return base.failed(title, f'{text}no scope {_some(unknown)} is served',
+                           'Name scopes of [engine] aggregates that the policy file is for'
+                           + (f', or {model.UNASSIGNED}' if scopes and model.UNASSIGNED in scopes
+                              else '') + '; by their names, as Nova has them.')
+    found = _Projects(context)
+    wrong, remedy, unsure = found.judge(sorted(permit.projects or ()))
+    if wrong:
+        return base.failed(title, f'{text}Keystone has no project of the ID {_some(wrong)}',
+                           remedy)
+    if odd := [project for project in unsure if not uuidutils.is_uuid_like(project)]:
+        return base.warning(title, f'{text}{_some(odd)} does not look like the ID of a project, '
+                                   'and Keystone does not tell the user of [nova] whether it is',
+                            'Name projects by ID, not by name: openstack project show NAME.')
+    if scopes is None or context.cluster is None:
+        return base.ok(title, f'{text}which hosts these are is not known')
+    try:
+        served = {host for scope in permit.scopes or scopes
+                  for host in context.cluster.hosts_of(scope)}
+    except KeyError:
+        # The check of aggregates has told that Nova has none of this name.
+        return base.ok(title, f'{text}Nova does not have all of its scopes')
+    if not served:
+        return base.warning(title, f'{text}no host is in its scopes, so nothing can be asked for',
+                            'Add hosts to them, or name others.')
+    doubt = f'; whether {len(unsure)} of its projects exist Keystone does not tell us'
+    return base.ok(title, f'{text}{len(served)} hosts' + (doubt if unsure else ''))
+
+
+class _Projects:
+    """Which there are, as far as Nova's servers and Keystone tell."""
+
+    def __init__(self, context: base.Context) -> None:
+        self._connection = context.connection
+        self._seen = set() if context.cluster is None else {
+            instance.project_id for instance in context.cluster.instances.values()}
+
+    def judge(self, projects: Sequence[str]) -> tuple[list[str], str, list[str]]:
+        """Those that are not there, what to do about the first, and those not known of."""
+        wrong, unsure = [], []
+        for project in projects:
+            there = project in self._seen or self._there(project)
+            if there is None:
+                unsure.append(project)
+            elif not there:
+                wrong.append(project)
+        return wrong, self._remedy(wrong[0]) if wrong else '', unsure
+
+    def _there(self, project: str) -> bool | None:
+        """None: Keystone does not tell."""
+        answer = self._get(f'/projects/{urllib.parse.quote(project, safe="")}')
+        return {200: True, 404: False}.get(getattr(answer, 'status_code', 0))
+
+    def _remedy(self, project: str) -> str:
+        answer = self._get('/projects?' + urllib.parse.urlencode({'name': project}))
+        try:
+            found = [str(p['id']) for p in answer.json()['projects']]
+        except (AttributeError, LookupError, TypeError, ValueError):
+            found = []
+        if found:
+            return (f'{_some([project])} is the name of one: write its ID, '
+                    f'{_some(found)}, in [migfra] allow.')
+        return 'Write IDs of projects in [migfra] allow: openstack project list.'
+
+    def _get(self, path: str) -> Any:
+        if self._connection is None:
+            return None
+        try:
+            return self._connection.identity.get(path)
+        except (ks_exceptions.ClientException, sdk_exceptions.SDKException):
+            return None
+
+
+def _hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base.Item]:
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for scope in scopes:
+        if scope == model.UNASSIGNED or scope in cluster.aggregates:
+            for host in cluster.hosts_of(scope):
+                found[host].append(scope)
+    if foreign := sorted(host for host in found if not _topical(host)):
+        yield base.warning('migfra: hosts', f'{len(foreign)} hosts have names that no topic can '
+                                            f'bear, and are not served: {_some(foreign)}',
+                           'Name them otherwise ([DEFAULT] host of their nova-compute), or do '
+                           'without requests for them.')
+    if shared := sorted(host for host, where in found.items() if len(where) > 1):
+        first = found[shared[0]]
+        yield base.warning(
+            'migfra: hosts of several scopes', f'{len(shared)} hosts, such as '
+            f'{_some(shared[:1])}, are in {" and ".join(map(api.printable, first))}: only what is '
+            f'allowed for the first of [engine] aggregates, {api.printable(first[0])}, can be '
+            'asked for there', 'Leave each host in one of the aggregates.')
+
+
+def _topical(host: str) -> bool:
+    try:
+        return bool(protocol.host_name(host))
+    except ValueError:
+        return False
+
+
+def _names(cluster: model.Cluster,
+           meant: Collection[frozenset[str] | None]) -> Iterator[base.Item]:
+    """:param meant: each: the projects in which a name is looked up; None: all."""
+    doubled: set[str] = set()
+    for projects in meant:
+        count = collections.Counter(
+            instance.name for instance in cluster.instances.values()
+            if projects is None or instance.project_id in projects)
+        doubled |= {name for name, number in count.items() if name and number > 1}
+    if doubled:
+        example = min(uuid for uuid, instance in cluster.instances.items()
+                      if instance.name in doubled)
+        yield base.warning(
+            'migfra: names', f'{len(doubled)} names are borne by several servers each, one of '
+            f'which is {example}: requests by these names are refused',
+            'Ask for such servers by UUID.')
+
+
+def _some(found: Sequence[str]) -> str:
+    return ', '.join(map(api.printable, found[:SHOWN])) + (', ...' if len(found) > SHOWN else '')

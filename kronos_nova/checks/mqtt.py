@@ -1,0 +1,253 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+
+"""The MQTT broker takes us, and lets us say and hear what is ours.
+
+As a client of a name that nobody else has and of which nothing stays: whoever runs is not
+cut off, and gets nothing that was meant for another. What is published to see whether it may be
+is on topics of that name. Source of the details: MQTT 3.1.1 and 5, chapter 3.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import secrets
+import ssl
+import time
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova.checks import base
+
+#: For each step: to connect, to log in, to be answered.
+SECONDS = 5.0
+_LOGIN = 'Correct username, password or the certificate in [mqtt], or let the broker take us.'
+_VERSION = 'Set [mqtt] protocol to one that the broker speaks.'
+#: Of a CONNACK; MQTT 3.1.1's are read as these by paho-mqtt.
+_REMEDIES = {0x84: _VERSION, 0x01: _VERSION, 0x86: _LOGIN, 0x87: _LOGIN, 0x8c: _LOGIN}
+_NAME_REFUSED = 0x85
+_RIGHTS = 'Let the user of [mqtt] do so in the access control of the broker.'
+
+
+class Trouble(Exception):
+    """What the broker does, or does not do; and what to do about it."""
+
+    def __init__(self, text: str, remedy: str, *, ours: bool = False) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+        #: Of this check alone, not of the daemons.
+        self.ours = ours
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    conf = context.conf
+    if not conf.mqtt.host:
+        if conf.migfra.allow:
+            yield base.failed('mqtt', '[mqtt] host: no broker is named, and [migfra] allow says '
+                                      'what may be asked for over it',
+                              'Name the MQTT broker that tasks come from.')
+        return
+    try:
+        import paho.mqtt.client  # noqa: F401
+    except ImportError:
+        yield base.failed('mqtt', 'paho-mqtt is not installed',
+                          'Install it: pip install "kronos-nova[rebalancer,mqtt]".')
+        return
+    if conf.mqtt.password and not conf.mqtt.tls:
+        yield base.warning('mqtt: password', '[mqtt] has a password and tls = false: whoever can '
+                                             'read the traffic reads the password',
+                           'Set tls = true and the port where the broker speaks TLS.')
+    where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
+    visit = Visit(conf.mqtt)
+    title = 'mqtt'
+    try:
+        visit.connect()
+        yield base.ok('mqtt', where + (', TLS' if conf.mqtt.tls else '')
+                      + (f', as user {conf.mqtt.username}' if conf.mqtt.username else ''))
+        title = 'mqtt: rights'
+        yield from _limits(visit)
+        yield from _rights(visit, where, conf)
+    except Trouble as e:
+        make = base.warning if e.ours else base.failed
+        yield make(title, f'{where}: {e}', e.remedy)
+    finally:
+        visit.close()
+
+
+def _limits(visit: 'Visit') -> Iterator[base.Item]:
+    """Brokers that speak MQTT 5 tell what they do not do."""
+    if getattr(visit.told, 'MaximumQoS', 1) < 1:
+        yield base.failed('mqtt: QoS', 'the broker knows no QoS but 0: tasks and results are lost '
+                                       'with a connection', 'Allow QoS 1 there.')
+    if not getattr(visit.told, 'RetainAvailable', 1):
+        yield base.failed('mqtt: retain', 'the broker retains no messages, and refuses '
+                                          'kronos-migfra, whose status is one',
+                          'Allow retained messages there.')
+
+
+def _rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
+    """Of each topic on which something is heard or said, with our name for a host's."""
+    heard, said = _topics(conf, visit.name)
+    refused = [f'hear {topic}' for topic in heard if not visit.may_hear(topic)]
+    if conf.mqtt.protocol == '5':
+        refused += [f'publish on {topic}' for topic, text in said.items()
+                    if not visit.may_say(topic, text)]
+    if refused:
+        yield base.failed('mqtt: rights', f'{where}: the broker does not let us '
+                                          + ', nor '.join(refused), _RIGHTS)
+    elif conf.mqtt.protocol == '5':
+        yield base.ok('mqtt: rights', f'may hear {", ".join(heard)}; may publish on '
+                                      + ', '.join(said))
+    else:
+        yield base.ok('mqtt: rights', f'may hear {", ".join(heard)}; MQTT 3.1.1 does not tell '
+                                      'whether something may be published, with protocol = 5 it '
+                                      'is looked at')
+
+
+def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
+    """Those to hear, and what is said on the others: what their listeners can read."""
+    from kronos_nova.rebalancer.migfra import replies
+
+    heard: list[str] = []
+    said: dict[str, str] = {}
+    pscom = 'pscom' in (*conf.hooks.enabled, *conf.hooks.on_request)
+    if conf.migfra.allow or not pscom:
+        ours = f'{conf.mqtt.prefix}/migfra/{name}'
+        heard.append(f'{ours}/task')
+        said[f'{ours}/result'] = replies.refused(
+            None, None, conf.migfra.scheduler, 'kronos-test-config looks whether results may be '
+                                               'published; nobody has asked for anything')
+        said[f'{ours}/status'] = 'offline'
+    if pscom:
+        from kronos_nova.rebalancer.hooks import pscom_client
+
+        request, response = (
+            pscom_client.Topic(conf.mqtt.prefix, option, conf.hook_pscom[option])
+            for option in ('request_topic', 'response_topic'))
+        heard.append(response.filter)
+        # No instance is of that name, and the message asks for nothing.
+        topic = request.render(dict.fromkeys(pscom_client.PLACEHOLDERS, name))
+        if topic is not None:
+            said[topic] = ''
+    return heard, said
+
+
+class Visit:
+    """A connection for a moment. Each call waits for its answer.
+
+    :param conf: the group ``mqtt``.
+    """
+
+    def __init__(self, conf: Any) -> None:
+        self._conf = conf
+        # No longer than what every broker takes.
+        self.name = f'kronos-test-{secrets.token_hex(5)}'
+        #: Properties of the broker's answer; None: it has told none.
+        self.told: Any = None
+        self._answers: dict[tuple[str, int], list[Any]] = {}
+        self._client: Any = None
+
+    def connect(self) -> None:
+        """:raises Trouble: it is refused, or cannot be tried."""
+        self._client = self._made()
+        try:
+            self._client.connect(self._conf.host, self._conf.port, keepalive=60)
+        except ssl.SSLCertVerificationError as e:
+            raise Trouble(f'its certificate is not believed ({e.verify_message})',
+                          'Name the authority that has signed it in [mqtt] ca_file, and the '
+                          'broker in host as its certificate does.') from None
+        except ssl.SSLError as e:
+            raise Trouble(f'TLS fails ({e.reason or e})',
+                          'See that port is the one where it speaks TLS, or set tls = false in '
+                          '[mqtt]; see whether it asks for a certificate (cert_file).') from None
+        except (OSError, ValueError) as e:
+            raise Trouble(f'it cannot be reached ({type(e).__name__}: {e})',
+                          'See that it runs, and correct host, port and tls in [mqtt].') from None
+        reason, = self._answer('connect', 0)
+        if reason.value == _NAME_REFUSED:
+            raise Trouble(f'it takes no client of the name {self.name} ({reason}), under which '
+                          'this check comes',
+                          'See in the log of the daemons whether it takes them.', ours=True)
+        if reason.is_failure:
+            raise Trouble(f'it refuses us ({reason})',
+                          _REMEDIES.get(reason.value, 'See the log of the broker.'))
+
+    def may_hear(self, topic: str) -> bool:
+        """With QoS 1. :raises Trouble: it does not answer."""
+        reason, = self._asked('subscribe', lambda: self._client.subscribe(topic, 1)[1])
+        return bool(reason.value == 1)
+
+    def may_say(self, topic: str, text: str) -> bool:
+        """With QoS 1 and MQTT 5; nobody is told later. :raises Trouble: it does not answer."""
+        from paho.mqtt import packettypes
+        from paho.mqtt import properties
+
+        soon: Any = properties.Properties(  # type: ignore[no-untyped-call]
+            packettypes.PacketTypes.PUBLISH)
+        soon.MessageExpiryInterval = 1
+        reason, = self._asked('publish', lambda: self._client.publish(
+            topic, text.encode(), 1, properties=soon).mid)
+        return not reason.is_failure
+
+    def close(self) -> None:
+        """Say that we leave: then nothing stays of us."""
+        if self._client is not None:
+            self._client.disconnect()
+            self._client.loop(0.1)
+
+    def _made(self) -> Any:
+        from kronos_nova.rebalancer.messaging import mqtt
+
+        try:
+            # MQTT 5 begins anew and keeps nothing if it is not asked to.
+            made: Any = mqtt.made(self._conf, self.name, kept=False, reconnect_on_failure=False)
+        except exception.ConfigError as e:
+            raise Trouble(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                          e.kwargs['remedy']) from None
+        made.connect_timeout = SECONDS
+
+        def noted(kind: str, mid: int, *answer: Any) -> None:
+            self._answers[kind, mid] = list(answer)
+
+        def connected(client: Any, data: Any, flags: Any, reason: Any, told: Any) -> None:
+            self.told = told
+            noted('connect', 0, reason)
+
+        made.on_connect = connected
+        made.on_subscribe = lambda client, data, mid, reasons, told: noted(
+            'subscribe', mid, *reasons)
+        made.on_publish = lambda client, data, mid, reason, told: noted('publish', mid, reason)
+        return made
+
+    def _asked(self, kind: str, ask: Callable[[], int]) -> list[Any]:
+        try:
+            mid = ask()
+        except ValueError as e:
+            raise Trouble(f'a topic cannot be used ({e})',
+                          'Correct [mqtt] prefix: it begins topics, and has no +, # or '
+                          'control character.') from None
+        return self._answer(kind, mid)
+
+    def _answer(self, kind: str, mid: int) -> list[Any]:
+        until = time.monotonic() + SECONDS
+        while (kind, mid) not in self._answers:
+            if self._client.loop(0.1) != 0 and (kind, mid) not in self._answers:
+                raise Trouble(f'it ends the connection instead of an answer ({kind})',
+                              'See its log. Where it speaks TLS set tls = true in [mqtt].'
+                              if kind == 'connect' else
+                              'See its log: some end the connection of who may not do something.')
+            if time.monotonic() >= until:
+                raise Trouble(f'no answer within {SECONDS:.0f} s ({kind})',
+                              'See that it is an MQTT broker that is well, and whether it speaks '
+                              'TLS on that port (tls in [mqtt]).')
+        return self._answers.pop((kind, mid))

@@ -1,0 +1,119 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Nova is new enough, shows everything, and has the configured aggregates."""
+
+from collections.abc import Iterator
+import time
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.checks import base
+from kronos_nova.rebalancer.clients import collector
+
+#: How many names an item shows.
+SHOWN = 5
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    if context.connection is None:
+        yield base.skipped('nova', 'there is no token')
+        return
+    try:
+        cluster = collector.Collector(context.conf, context.connection).collect(time.time())
+    except exception.CollectError as e:
+        yield base.failed(
+            'nova', f'{e.kwargs["service"]}: {e.kwargs["what"]}: {e.kwargs["problem"]}',
+            'See that the service answers, and the roles of the user of [nova].')
+        return
+    context.cluster = cluster
+    yield base.ok('nova', f'{len(cluster.hosts)} hosts that can be planned, '
+                          f'{len(cluster.instances)} instances')
+    yield from _scopes(context, cluster)
+    yield from _hosts(cluster)
+    yield from _cells(context, cluster)
+    yield from _disks(context, cluster)
+
+
+def _scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+    engine = context.conf.engine
+    if not engine.aggregates and not engine.include_unassigned_hosts:
+        yield base.failed('scopes', 'there is nothing to plan',
+                          'Name aggregates in [engine] aggregates or set '
+                          'include_unassigned_hosts = true.')
+    zone = cluster.planned_zone
+    if zone is not None:
+        count = sum(map(cluster.has_planned, cluster.hosts))
+        yield (base.ok('availability zone', f'{zone}: {count} hosts') if count else base.failed(
+            'availability zone', f'no host that can be planned is in zone {zone}',
+            'Correct [engine] availability_zone: openstack compute service list names the zones.'))
+    wanted = [*engine.aggregates]
+    if context.policy_set is not None:
+        wanted += [a for a in context.policy_set.aggregates if a != model.UNASSIGNED]
+    for name in dict.fromkeys(wanted):
+        if name not in cluster.aggregates:
+            yield base.failed(f'aggregate: {name}', 'Nova has no aggregate of this name',
+                              'Correct [engine] aggregates, or aggregates in the policy file.')
+        elif not cluster.hosts_of(name):
+            yield base.warning(f'aggregate: {name}', 'it has no host that can be planned',
+                               'Add hosts, or see [engine] hypervisor_types and '
+                               'availability_zone.')
+        else:
+            yield base.ok(f'aggregate: {name}', f'{len(cluster.hosts_of(name))} hosts')
+    if engine.include_unassigned_hosts:
+        yield base.ok('hosts in no aggregate', f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
+
+
+def _hosts(cluster: model.Cluster) -> Iterator[base.Item]:
+    down = sorted(h for h in cluster.hosts if not cluster.services[h].up)
+    if down:
+        yield base.warning('nova: services', f'{len(down)} hosts are down: {_some(down)}',
+                           'Nothing moves to or from them.')
+    alone = sorted(h.name for h in cluster.hosts.values() if h.provider is None)
+    if alone:
+        yield base.warning('nova: providers',
+                           f'{len(alone)} hosts have no resource provider: {_some(alone)}',
+                           'See the logs of their nova-compute.')
+
+
+def _cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+    """Nothing is to be said of a cloud where nobody names any."""
+    found = {h.cell for h in cluster.hosts.values()} - {None}
+    missing = sorted(h.name for h in cluster.hosts.values() if h.cell is None)
+    key = context.conf.engine.cell_metadata_key
+    if found and missing:
+        yield base.warning(
+            'nova: cells', f'the cells of {len(missing)} hosts are not named: {_some(missing)}',
+            f'Add them to an aggregate whose metadata {key} names their cell.')
+    elif found:
+        yield base.ok('nova: cells', f'{len(found)} of them are named, and of every host one')
+
+
+def _disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+    """Without shared storage these are not moved by load, which surprises."""
+    engine = context.conf.engine
+    if engine.allow_disk_copy or engine.instance_storage == 'shared':
+        return
+    held = sum(1 for i in cluster.instances.values() if i.local_disk_gb != 0)
+    text = f'{held} of {len(cluster.instances)} instances have disks that are no volumes'
+    if engine.instance_storage == 'local':
+        yield base.ok('nova: disks', f'{text}: they are not moved by load')
+    elif held:
+        yield base.warning('nova: disks', f'{text}: where storage is not shared, Nova will refuse '
+                                          'to move them by load',
+                           'Set [engine] instance_storage to shared or local, or set '
+                           'allow_disk_copy.')
+
+
+def _some(names: list[str]) -> str:
+    return ', '.join(names[:SHOWN]) + (', ...' if len(names) > SHOWN else '')

@@ -1,0 +1,40 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""kronos.conf: every value is one that its option admits, and every name is known."""
+
+from collections.abc import Iterator
+
+from kronos_nova.checks import base
+from kronos_nova.conf import messaging
+from kronos_nova.conf import option_names
+from kronos_nova.conf import opts
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    conf = context.conf
+    wrong = opts.wrong_values(conf)
+    for error in wrong:
+        yield base.failed(f'options: {error.kwargs["field"]}',
+                          f'{error.kwargs["path"]}: {error.kwargs["problem"]}',
+                          error.kwargs['remedy'])
+    if not wrong:
+        files = ', '.join(conf.config_file or ()) or 'no file, defaults'
+        yield base.ok('options', f'{files}; dry_run = {str(conf.engine.dry_run).lower()}')
+        if messaging.transport_url(conf) is not None:
+            yield base.warning('options: [messaging]', 'it is deprecated',
+                               'Set transport_url in [DEFAULT]: it takes several hosts and TLS.')
+    for path, finding in option_names.judge_files(option_names.read_files(conf)):
+        judged = base.failed if finding.certain else base.warning
+        what, _, remedy = finding.text.rstrip('.').rpartition('. ')
+        yield judged(f'options: {finding}', f'{path}: {what}', f'{remedy}.')

@@ -1,0 +1,55 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The policy file loads, and nothing in it is known to be risky."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import policy as policies
+from kronos_nova.checks import base
+from kronos_nova.conf import policies as policy_files
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    path = context.conf.engine.policies_file
+    try:
+        context.policy_set = policy_files.load(path)
+    except exception.PolicyFileError as e:
+        yield base.failed('policies', f'{path}: {e.kwargs["field"]}: {e.kwargs["problem"]}',
+                          e.kwargs['remedy'])
+        return
+    yield base.ok('policies', f'{path}: {summary(context.policy_set)}')
+    yield from risks(context.policy_set)
+    yield from list_ignored(policy_files.document(path))
+
+
+def list_ignored(document: Any) -> Iterator[base.Item]:
+    """What the file says without effect."""
+    for note in policies.find_ignored(document):
+        yield base.warning('policies', str(note), 'Remove it, or correct its name.')
+
+
+def summary(policy_set: policies.PolicySet) -> str:
+    return f'{policy_set.mode} by ' + ', '.join(
+        f'{p.name} ({p.weight:g})' for p in policy_set.enabled)
+
+
+def risks(policy_set: policies.PolicySet) -> Iterator[base.Item]:
+    """What is valid, and unwise."""
+    for policy in policy_set.enabled:
+        if policy.vm_profile_query and policy.vm_profile_label_type == 'nova_display_name':
+            yield base.warning(
+                f'policies: {policy.name}', 'instances are found by display names, which their '
+                'owners choose', 'Use nova_instance_uuid with a label that holds UUIDs.')

@@ -1,0 +1,226 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Every query of every enabled policy, run, and mapped to Nova's names."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import dataclasses
+import time
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.checks import base
+from kronos_nova.checks import coverage
+from kronos_nova.checks import survey
+from kronos_nova.checks import units
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer import simulation
+
+#: How many names an item shows.
+SHOWN = 5
+
+
+def check(context: base.Context) -> Iterator[base.Item]:
+    if context.policy_set is None or context.source is None:
+        yield base.skipped('queries', 'there are no policies, or no source to ask')
+        return
+    for policy, samples in fetched(context, context.policy_set.enabled):
+        if isinstance(samples, base.Item):
+            yield dataclasses.replace(samples, name=f'queries: {policy.name}')
+            continue
+        for field, result in answers(samples):
+            one = _by_host if field in survey.HOST_FIELDS else _by_instance
+            yield one(context, policy, field, result)
+        yield age(context, policy, samples)
+        yield from (item for item in coverage.check(context, policy, samples)
+                    if item.status in (base.Status.WARNING, base.Status.FAILED))
+        yield from scores(context, policy, samples)
+
+
+def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
+        tuple[policies.Policy, model.PolicySamples | base.Item]]:
+    """Each policy with what its queries say, or with why they were not asked: of a source
+    that answers no more each query would be waited for."""
+    lost = None
+    for policy in chosen:
+        if lost is not None:
+            yield policy, base.skipped('queries', f'not asked: {lost}')
+            continue
+        samples = context.source.fetch(policy)
+        if any(result.health is model.Health.UNREACHABLE for _field, result in answers(samples)):
+            # One query may just have taken too long.
+            health, text = context.source.health()
+            lost = text if health is model.Health.UNREACHABLE else None
+        yield policy, samples
+
+
+def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:
+    """What was asked, by the field of the query; ages are judged apart."""
+    for field, result in (('imbalance_query', samples.imbalance),
+                          ('capacity_query', samples.capacity),
+                          ('host_capacity_query', samples.host_capacity),
+                          ('vm_profile_query', samples.profile),
+                          ('vm_mean_query', samples.mean),
+                          ('vm_deviation_query', samples.deviation),
+                          ('vm_dirty_rate_query', samples.dirty_rate)):
+        if result is not None:
+            yield field, result
+
+
+def title_of(policy: policies.Policy, field: str) -> str:
+    return f'query: {policy.name} {field}'
+
+
+def unanswered(title: str, label: str, result: model.QueryResult) -> base.Item | None:
+    """Why there is nothing to look at; None when there is something."""
+    if result.error is not None:
+        return base.failed(title, result.error,
+                           'Run the query in Prometheus and correct it in the policy file.')
+    if not result.series and not result.duplicates:
+        return base.failed(
+            title, 'it returns no series', 'See that its metrics are scraped and that its '
+            f'joins match; the result must carry the label {label}.')
+    return None
+
+
+def _by_host(context: base.Context, policy: policies.Policy, field: str,
+             result: model.QueryResult) -> base.Item:
+    title = title_of(policy, field)
+    if (item := unanswered(title, policy.host_label, result)) is not None:
+        return item
+    if context.cluster is None:
+        return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
+                            'Put Nova right first.')
+    cluster = survey.covered(context.cluster, context.policy_set)
+    found = survey.of_hosts(policy, result, cluster)
+    if field != 'host_capacity_query':
+        names = survey.host_names(policy, cluster)
+        _values, problem, _warnings = scoring.host_scores(policy, result, names)
+        if problem is not None:
+            mistake = score_unit(cluster, found)
+            return base.failed(
+                title, problem + (f': it is probably in {mistake.unit}' if mistake else ''),
+                mistake.remedy if mistake else 'Correct the query in the policy file.')
+    missing = found.missing
+    known = sum(1 for host in found.values if host in cluster.scope_hosts)
+    text = f'{known} of {len(cluster.scope_hosts)} hosts have a value'
+    if found.values:
+        text += f', {found.lowest:g} to {found.highest:g}'
+    if cluster.scope_hosts and not known:
+        return base.failed(title, 'no series is one of Nova\'s hosts',
+                           f'Correct host_label ({policy.host_label}), or set host_regex.')
+    if missing:
+        return base.warning(title, f'{text}; missing: {", ".join(missing[:SHOWN])}',
+                            'See that the exporters on these hosts run and are scraped. A host '
+                            'without a value neither gives nor takes.')
+    return base.ok(title, text)
+
+
+def _by_instance(context: base.Context, policy: policies.Policy, field: str,
+                 result: model.QueryResult) -> base.Item:
+    title = title_of(policy, field)
+    none_there = context.cluster is not None and not context.cluster.instances
+    item = unanswered(title, policy.vm_profile_label, result)
+    if item is not None and result.error is None and none_there:
+        return base.ok(title, 'no series, as there are no instances')
+    if item is not None:
+        return item
+    if context.cluster is None:
+        return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s '
+                                   'instances', 'Put Nova right first.')
+    found = survey.of_instances(policy, result,
+                                survey.covered(context.cluster, context.policy_set))
+    known = found.expected - len(found.missing)
+    text = f'{known} of {found.expected} active instances have a value'
+    if found.expected and not known:
+        return base.failed(title, 'no series is one of Nova\'s instances',
+                           f'Correct vm_profile_label ({policy.vm_profile_label}) and '
+                           f'vm_profile_label_type ({policy.vm_profile_label_type}).')
+    if found.missing:
+        lacking = {'vm_profile_query': 'What has no value follows vm_profile_fallback '
+                                       f'({policy.vm_profile_fallback}).',
+                   'vm_dirty_rate_query': 'What has no value costs what its memory and its '
+                                          'past migrations say.'}
+        return base.warning(title, text, ' '.join((
+            'See that the exporters of instances run on all hosts.',
+            lacking.get(field, 'What has no value is taken to be steady.'))))
+    return base.ok(title, text)
+
+
+def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | None:
+    """Of scores that leave [0, 1]."""
+    cpus = max((h.total('VCPU') for h in cluster.hosts.values()), default=0)
+    return units.of_score(found.values.values(), cpus or None)
+
+
+def age(context: base.Context, policy: policies.Policy,
+        samples: model.PolicySamples) -> base.Item:
+    title = title_of(policy, 'age_query')
+    if policy.age_query is None:
+        if context.conf.engine.require_age:
+            return base.failed(title, 'there is none, and require_age is set',
+                               'Give the policy an age_query, or set require_age = false.')
+        return base.warning(title, 'there is none, so stale samples cannot be told from fresh '
+                                   'ones', 'Give the policy an age_query; see the presets.')
+    if samples.age is None:
+        return base.failed(title, samples.imbalance.error or 'the age is not known',
+                           'Run the query in Prometheus and correct it in the policy file.')
+    staleness = context.conf.prometheus.staleness_threshold
+    if samples.age > staleness:
+        return base.failed(title, f'the samples are {samples.age:.0f} s old, more than '
+                                  f'staleness_threshold ({staleness} s)',
+                           'See that Prometheus scrapes the exporters.')
+    return base.ok(title, f'the samples are {samples.age:.0f} s old')
+
+
+def scores(context: base.Context, policy: policies.Policy,
+           samples: model.PolicySamples) -> Iterator[base.Item]:
+    """What the engine itself would say of the whole policy, by scope."""
+    conf = context.conf
+    if context.cluster is None or samples.imbalance.error is not None:
+        return
+    covered = context.policy_set.aggregates if context.policy_set is not None else ()
+    scopes = [a for a in conf.engine.aggregates if a in context.cluster.aggregates
+              and (not covered or a in covered)]
+    if conf.engine.include_unassigned_hosts:
+        scopes.append(model.UNASSIGNED)
+    for scope in scopes:
+        cluster = context.cluster.scoped(scope, scopes)
+        if not cluster.scope_hosts:
+            continue
+        found = scoring.score(
+            policy, samples, cluster, now=time.time(),
+            staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
+            max_missing_hosts=conf.engine.max_missing_hosts)
+        title = f'policy: {policy.name} in {scope}'
+        if found.untrusted:
+            yield base.failed(title, found.untrusted, 'Until then no instance moves by load.')
+        else:
+            yield base.ok(title, _imbalance(context, policy, cluster, found))
+
+
+def _imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
+               found: model.PolicyScores) -> str:
+    """What an engine begins to plan with, of this policy alone."""
+    alone = policies.PolicySet(
+        policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
+    simulated = simulation.Simulation(
+        cluster, model.Scores({policy.name: found}), alone, model.History(),
+        engine_conf.options(context.conf))
+    counted = int((simulated.givers | simulated.takers).sum())
+    hosts = len(cluster.scope_hosts)
+    return (f'imbalance {simulated.imbalances()[0]:.4f}'
+            + (f' of {counted} of {hosts} hosts' if counted < hosts else '')
+            + f', threshold {policy.threshold:.4f}')

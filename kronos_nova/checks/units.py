@@ -1,0 +1,143 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The unit that a query is probably in, when it is not in the one it should be in.
+
+A guess from sizes alone: what instances explain of their hosts' scores is some part of
+them, so that a sum which is about a known factor off has that factor for its reason.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import dataclasses
+import math
+import re
+import statistics
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.scheduler import depletion
+
+#: What instances explain when all is well; busy ones on hosts with little else about 0.7.
+LEAST, USUAL, MOST = 0.1, 0.7, 1.3
+KIB, MIB = 2.0**10, 2.0**20
+#: A ratio to a capacity that is overcommitted may be as high on most hosts, and on one of
+#: them: Nova's own cpu_allocation_ratio was 16.
+OFTEN, ONCE = 2.0, 16.0
+_COUNTER = re.compile(r'\w_total\b|\bceilometer_cpu\b')
+_CHANGE = re.compile(r'\b(?:i?rate|increase|i?delta|deriv)\s*\(')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mistake:
+    """``factor``: how many times too large the values are then."""
+
+    factor: float
+    unit: str
+    remedy: str
+
+
+def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
+    """Of host scores that leave [0, 1].
+
+    :param cpus: of the host with the most.
+    """
+    found = list(values)
+    highest = max(found, default=0.0)
+    if highest <= 1.0:
+        return None
+    if highest <= ONCE and statistics.median(found) <= OFTEN:
+        return Mistake(1.0, 'the right unit, of a load that exceeds the capacity, as that of '
+                            'overcommitted hosts and a load average do',
+                       'Bound the query with clamp_max(..., 1), or divide it by the highest value '
+                       'that you allow. If it is percent, divide it by 100.')
+    if highest <= 100.0:
+        if cpus is not None and highest <= cpus:
+            return Mistake(100.0, 'percent, or the number of busy CPUs',
+                           'Divide the query by 100, or by the number of CPUs of each host.')
+        return Mistake(100.0, 'percent', 'Divide the query by 100.')
+    what = 'bytes' if highest >= MIB else 'an absolute amount'
+    return Mistake(highest, what, 'Divide the query by the capacity of each host.')
+
+
+def off(explained: float) -> bool:
+    """Whether instances explain too much, or next to nothing, of their hosts' scores."""
+    return explained > scoring.HIGH_COVERAGE or explained < LEAST
+
+
+def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
+             capacity: Iterable[float]) -> Mistake | None:
+    """Of instances that explain too much or too little of their hosts' scores.
+
+    :param explained: the sum of the usages over that of the scores.
+    :param capacity: of each host, in the unit that usages should be in.
+    """
+    query = policy.vm_profile_query or ''
+    if explained > scoring.HIGH_COVERAGE and _COUNTER.search(query) and not _CHANGE.search(query):
+        return Mistake(math.nan, 'the sum since an instance was started, not its rate',
+                       'Apply rate() to the counter.')
+    fitting = [(abs(math.log(explained / m.factor / USUAL)), m)
+               for m in _known(policy, cluster, list(capacity))
+               if explained > 0 and m.factor > 0 and LEAST <= explained / m.factor <= MOST]
+    return min(fitting, key=lambda found: found[0])[1] if fitting else None
+
+
+def _known(policy: policies.Policy, cluster: model.Cluster,
+           capacity: list[float]) -> Iterator[Mistake]:
+    """Units that queries have been seen in, as factors of the right one."""
+    yield _times(100.0, 'percent')
+    memory = depletion.goes_by_memory(policy)
+    vcpus = _median(i.vcpus for i in cluster.instances.values())
+    if policy.vm_profile_unit == 'host_ratio':
+        yield from _absolute(memory, cluster)
+    else:
+        size = _median(capacity)
+        yield Mistake(1 / size if size else 0.0, 'a ratio of the host, not an absolute amount',
+                      'Set vm_profile_unit: host_ratio, or multiply by the host\'s capacity.')
+        if memory:
+            for factor, unit in ((KIB, 'bytes beside a capacity in KiB'),
+                                 (MIB, 'bytes beside a capacity in MiB'),
+                                 (1 / KIB, 'KiB beside a capacity in bytes'),
+                                 (1 / MIB, 'MiB beside a capacity in bytes'),
+                                 (1 / KIB**3, 'GiB beside a capacity in bytes')):
+                yield _times(factor, unit)
+        elif 'network' in policy.imbalance_query or 'interface' in policy.imbalance_query:
+            yield _times(8.0, 'bits beside a capacity in bytes')
+            yield _times(1 / 8, 'bytes beside a capacity in bits')
+    if not memory:
+        for factor, unit in ((1e3, 'milliseconds a second, which are millicores'),
+                             (1e6, 'microseconds a second'), (1e9, 'nanoseconds a second')):
+            yield _times(factor, unit)
+        if policy.vm_profile_unit == 'absolute' and vcpus > 1:
+            yield Mistake(1 / vcpus, 'a ratio of the instance\'s own vCPUs',
+                          'Multiply the query by the instance\'s number of vCPUs.')
+
+
+def _absolute(memory: bool, cluster: model.Cluster) -> Iterator[Mistake]:
+    remedy = 'Set vm_profile_unit: absolute with a host capacity, or divide by the capacity.'
+    if memory:
+        size = _median(h.total('MEMORY_MB') for h in cluster.hosts.values())
+        for factor, unit in ((1.0, 'MiB'), (KIB, 'KiB'), (MIB, 'bytes')):
+            yield Mistake(size * factor, f'{unit}, not a ratio of the host', remedy)
+    else:
+        yield Mistake(_median(h.total('VCPU') for h in cluster.hosts.values()),
+                      'cores, not a ratio of the host', remedy)
+
+
+def _times(factor: float, unit: str) -> Mistake:
+    verb, by = ('Divide', factor) if factor > 1 else ('Multiply', 1 / factor)
+    return Mistake(factor, unit, f'{verb} the query by {by:.10g}.')
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(statistics.median([v for v in values if v > 0] or [0.0]))

@@ -1,0 +1,164 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos host list`` and ``kronos instance show``: the cloud as a cycle sees it."""
+
+import argparse
+from collections.abc import Iterable
+import sys
+from typing import Any
+
+from cliff import show
+
+from kronos_nova.cli import _command
+
+
+class ListHosts(_command.Table):
+    """Hosts with their scores by policy, the part that no instance explains, and their state.
+
+    Reads the cloud as a planning cycle does, or a snapshot. Standard error has why scores are
+    missing or not trusted; the exit status is 1 then.
+    """
+
+    columns = ('Host', 'Scope', 'State', 'Instances', 'Policies')
+    examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd -f json')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _command.add_snapshot(parser)
+        _command.add_scope(parser)
+        return parser
+
+    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.cli import _look
+        from kronos_nova.wiring import tools
+
+        nested = _command.nested(args)
+        for found in _look.hosts(args):
+            for reason in found.untrusted:
+                self.status = 1
+                sys.stderr.write(tools.shown(
+                    f'kronos host list: scope {found.scope}: scores are not trusted: {reason}')
+                    + '\n')
+            for host in found.hosts:
+                state = [tools.shown(text) for text in host.state]
+                yield (tools.shown(host.name), tools.shown(found.scope),
+                       state if nested else ', '.join(state), host.instances,
+                       _loads(host.loads, nested))
+
+
+class ShowInstance(_command.Command, show.ShowOne):
+    """An instance with its share of its host, what holds it, its server groups and its tasks.
+
+    Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.
+    """
+
+    examples = ('UUID --config-file /etc/kronos/kronos.conf',)
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance', metavar='UUID', help='Of the instance.')
+        _command.add_snapshot(parser)
+        return parser
+
+    def take_action(
+        self, parsed_args: argparse.Namespace
+    ) -> tuple[tuple[str, ...], _command.Row]:
+        shown: list[tuple[str, Any]] = []
+
+        def look() -> None:
+            from kronos_nova.cli import _look
+
+            shown.extend(_fields(_look.instance(parsed_args), _command.nested(parsed_args)))
+
+        self.guarded(look)
+        return tuple(name for name, _ in shown), _command.cells(
+            parsed_args, (value for _, value in shown))
+
+
+def _loads(loads: Iterable[Any], nested: bool) -> Any:
+    from kronos_nova.wiring import tools
+
+    if nested:
+        return [{'name': tools.shown(of.policy), 'score': of.score, 'fill': of.fill,
+                 'base': of.base, 'coverage': of.coverage} for of in loads]
+    return '\n'.join(
+        f'{tools.shown(of.policy)}: ' + (
+            'no score' if of.score is None else
+            f'{of.score:.4f}' + ('' if of.base is None else f', base {of.base:.4f}')
+            + ('' if of.coverage is None else f', explained {100 * of.coverage:.0f} %'))
+        for of in loads)
+
+
+def _format_usage(usage: float) -> str:
+    """Write a usage in the unit of its query, with no exponent."""
+    return f'{usage:,.0f}'.replace(',', ' ') if abs(usage) >= 1000 else f'{usage:.4g}'
+
+
+def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
+    from kronos_nova.wiring import tools
+
+    portrait, of = found.portrait, found.portrait.instance
+    yield 'Instance', of.uuid
+    yield 'Scope', tools.shown(found.scope)
+    yield 'Host', tools.shown(of.host)
+    yield 'Status', of.status
+    yield 'Memory MB', of.memory_mb
+    yield 'VCPUs', of.vcpus
+    yield 'Usage', [{'name': tools.shown(s.policy), 'usage': s.usage, 'ratio': s.ratio}
+                    for s in portrait.shares] if nested else '\n'.join(
+        f'{tools.shown(s.policy)}: ' + (
+            'not known' if s.usage is None else _format_usage(s.usage)
+            + ('' if s.ratio is None else f', {s.ratio:.4f} of the host'))
+        for s in portrait.shares)
+    yield 'Held', [{'rule': no.rule, 'detail': tools.shown(no.detail)} for no in portrait.held
+                   ] if nested else '\n'.join(
+        f'{no.rule}: {tools.shown(no.detail)}' for no in portrait.held)
+    yield 'Scope held', ([tools.shown(text) for text in portrait.holds] if nested else
+                         '\n'.join(map(tools.shown, portrait.holds)))
+    yield 'Next move', _next(portrait, found.now)
+    yield 'Server groups', [
+        {'uuid': uuid, 'policy': policy,
+         'members': {tools.shown(host): n for host, n in places.items()}}
+        for uuid, (policy, places) in portrait.groups.items()] if nested else '\n'.join(
+        f'{uuid} ({policy}): ' + ', '.join(f'{n} on {tools.shown(host)}'
+                                           for host, n in places.items())
+        for uuid, (policy, places) in portrait.groups.items())
+    yield 'Tasks', [_task(row) for row in found.tasks] if nested else '\n'.join(
+        '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(_task(row))
+        for row in found.tasks)
+
+
+def _next(portrait: Any, now: float) -> str:
+    """When it may be moved for balance's sake, as far as it depends on itself and its scope."""
+    from kronos_nova.wiring import times
+
+    if portrait.wait is None:
+        ends = {no.rule for no in portrait.held} <= {
+            'in-flight', 'cooling', 'just-booted', 'placement-refuses-everywhere'}
+        return ('not before that is over' if ends else 'not before that is changed')
+    if portrait.wait:
+        at = times.shown(now + portrait.wait)
+        return f'{at}, if its scope is not held then' if portrait.holds else at
+    return 'when its scope is not held' if portrait.holds else 'now'
+
+
+def _task(row: Any) -> dict[str, Any]:
+    from kronos_nova.wiring import times
+    from kronos_nova.wiring import tools
+
+    task = row.task
+    return {'task_id': task.task_id, 'plan_id': task.plan_id, 'phase': str(task.phase),
+            'state': str(task.state), 'from_host': tools.shown(task.from_host),
+            'to_host': tools.shown(task.to_host),
+            'at': times.shown(row.completed_at or task.created_at),
+            'error': None if row.error is None else tools.shown(row.error)}

@@ -1,0 +1,238 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What the engine tells the schedulers, through the cache both can reach.
+
+The engine writes the whole cloud's state as its database has it; whoever
+writes last wins, which is right because all write the same. Nova reads it in
+the background. Nothing there, something old or something malformed is the
+same as nothing: the schedulers then decide without it.
+"""
+
+from collections.abc import Iterable
+import dataclasses
+import hashlib
+import json
+import time
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.feed import flavor_usages
+from kronos_nova.feed import raw_cache
+
+KEY = 'kronos_nova.feed.feed_channel'
+VERSION = 1
+#: Under one key for each policy, so that engines with other policies do not
+#: overwrite it, and with a version of its own: schedulers that do not know it
+#: lose nothing.
+USAGE_KEY = 'kronos_nova.usage.'
+USAGE_VERSION = 1
+#: Moves of the whole cloud; a cache may refuse more than a megabyte.
+MAX_MOVES = 1000
+#: A move that ended is published for so long: Nova's scheduler_instance_sync_interval (120 s by
+#: default) and a minute.
+LANDED_SECONDS = 180.0
+#: A clock that is this far ahead (seconds) does not make a message eternal.
+MAX_AGE = 3600.0
+#: More than any host has, in vCPUs or MiB, and any time since the epoch.
+MAX_AMOUNT = 2.0 ** 40
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Published:
+    """State of the rebalancer that boots must respect.
+
+    ``draining`` hosts are being emptied; ``quarantined`` hosts refused moves
+    lately; ``flights`` are migrations under way, of instances that belong to a
+    server group first. It is void after ``expires_at`` (epoch): an engine that died
+    in the middle of a drain closes no host for ever.
+    """
+
+    draining: frozenset[str] = frozenset()
+    quarantined: frozenset[str] = frozenset()
+    flights: tuple[model.Flight, ...] = ()
+    written_at: float = 0.0
+    expires_at: float = 0.0
+
+
+class Channel:
+    """The place in the cache. One per process and thread that uses it.
+
+    :param conf: with the options of :func:`raw_cache.register`.
+    :raises ConfigError: one of them cannot be used.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._cache = raw_cache.RawCache(conf)
+
+    @property
+    def cache(self) -> raw_cache.RawCache:
+        """The cache, for other records of the same thread."""
+        return self._cache
+
+    def write(self, published: Published) -> None:
+        """Raises what the backend raises: the engine reports it."""
+        self._cache.set(KEY, json.dumps({
+            'version': VERSION,
+            'draining': sorted(published.draining),
+            'quarantined': sorted(published.quarantined),
+            'flights': [[f.instance_uuid, f.from_host, f.to_host] for f in published.flights],
+            'written_at': published.written_at,
+            'expires_at': published.expires_at,
+        }))
+
+    def write_usage(self, key: str, usage: flavor_usages.Usage, written_at: float,
+                    expires_at: float) -> None:
+        """What is measured under one policy; see :func:`usage_key`."""
+        shapes = list(usage.shapes.items())[:flavor_usages.MAX_SHAPES]
+        self._cache.set(USAGE_KEY + key, json.dumps({
+            'version': USAGE_VERSION,
+            'shapes': [[shape.vcpus, shape.memory_mb, use] for shape, use in shapes],
+            'moves': [[m.instance_uuid, m.to_host, m.shape.vcpus, m.shape.memory_mb, m.since,
+                       m.use] for m in usage.moves[:MAX_MOVES]],
+            'written_at': written_at,
+            'expires_at': expires_at,
+        }))
+
+    def read_usage(self, key: str, now: float | None = None,
+                   ) -> tuple[flavor_usages.Usage, float] | None:
+        """What holds now, and until when (epoch); None: nothing does.
+
+        :raises ValueError: what is there is not ours.
+        """
+        value = self._cache.get(USAGE_KEY + key)
+        if value is None:
+            return None
+        usage, written_at, expires_at = _parse_usage(value)
+        return (usage, expires_at) if _holds(written_at, expires_at, now) else None
+
+    def read(self, now: float | None = None) -> Published | None:
+        """What holds now, or None.
+
+        :raises ValueError: what is there is not ours.
+        """
+        value = self._cache.get(KEY)
+        if value is None:
+            return None
+        published = _parse(value)
+        return published if _holds(published.written_at, published.expires_at, now) else None
+
+
+def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move, float]] = (),
+                   now: float = 0.0) -> tuple[model.Flight, ...]:
+    """Return at most MAX_MOVES flights that boots may have to respect.
+
+    Members of server groups come first, then instances that a scheduler hint of another one
+    names; any other instance may be named by the hint of a boot to come. Nova's scheduler learns
+    of a live migration some minutes late, so a move that has just ended is a flight from its
+    destination to its destination.
+
+    :param completed: moves with the time when they ended.
+    """
+    flying = {flight.instance_uuid for flight in cluster.flights}
+    landed = {move.instance_uuid: model.Flight(move.instance_uuid, move.to_host, move.to_host)
+              for move, ended_at in completed if now - ended_at < LANDED_SECONDS
+              and move.instance_uuid not in flying
+              and move.instance_uuid in cluster.instances
+              and cluster.instances[move.instance_uuid].host == move.to_host}
+    grouped = {uuid for group in cluster.groups for uuid in group.members}
+    hinted = {uuid for instance in cluster.instances.values()
+              for uuids in instance.scheduler_hints.values() for uuid in uuids}
+    return tuple(sorted((*cluster.flights, *landed.values()), key=lambda f: (
+        f.instance_uuid not in grouped, f.instance_uuid not in hinted))[:MAX_MOVES])
+
+
+def _holds(written_at: float, expires_at: float, now: float | None) -> bool:
+    now = time.time() if now is None else now
+    return now - MAX_AGE < written_at <= now + MAX_AGE and now < expires_at <= now + MAX_AGE
+
+
+def usage_key(policy: policies.Policy) -> str:
+    """The same in every process whose file measures the same in the same unit."""
+    what = policy.model_dump(mode='json', include={
+        'imbalance_query', 'vm_profile_query', 'vm_profile_unit', 'host_capacity',
+        'host_capacity_query'})
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _parse(value: Any) -> Published:
+    document = raw_cache.parse_json(value)
+    if not isinstance(document, dict) or document.get('version') != VERSION:
+        raise ValueError(f'{KEY} in the cache was not written by this version')
+    flights = []
+    for flight in _list(document, 'flights'):
+        uuid, from_host, to_host = _row(flight, 3)
+        if not (isinstance(uuid, str) and isinstance(from_host, str)
+                and (to_host is None or isinstance(to_host, str))):
+            raise ValueError(f'{KEY} in the cache: a flight is malformed')
+        flights.append(model.Flight(uuid, from_host, to_host, source='kronos'))
+    return Published(
+        draining=_names(document, 'draining'), quarantined=_names(document, 'quarantined'),
+        flights=tuple(flights), written_at=_number(document.get('written_at')),
+        expires_at=_number(document.get('expires_at')))
+
+
+def _list(document: dict[str, Any], name: str) -> list[Any]:
+    value = document.get(name)
+    if not isinstance(value, list):
+        raise ValueError(f'{KEY} in the cache: {name} is not a list')
+    return value
+
+
+def _names(document: dict[str, Any], name: str) -> frozenset[str]:
+    found = _list(document, name)
+    if not all(isinstance(host, str) for host in found):
+        raise ValueError(f'{KEY} in the cache: {name} is no list of names')
+    return frozenset(found)
+
+
+def _parse_usage(value: Any) -> tuple[flavor_usages.Usage, float, float]:
+    document = raw_cache.parse_json(value)
+    if not isinstance(document, dict) or document.get('version') != USAGE_VERSION:
+        raise ValueError(f'{USAGE_KEY} in the cache was not written by this version')
+    shapes: dict[flavor_usages.Shape, float] = {}
+    for row in _list(document, 'shapes')[:flavor_usages.MAX_SHAPES]:
+        vcpus, memory_mb, use = _row(row, 3)
+        shapes[_shape(vcpus, memory_mb)] = _number(use)
+    moves = []
+    for row in _list(document, 'moves')[:MAX_MOVES]:
+        uuid, to_host, vcpus, memory_mb, since, use = _row(row, 6)
+        if not (isinstance(uuid, str) and isinstance(to_host, str)):
+            raise ValueError(f'{USAGE_KEY} in the cache: a move is malformed')
+        moves.append(flavor_usages.Incoming(uuid, to_host, _shape(vcpus, memory_mb), _number(since),
+                                      None if use is None else _number(use)))
+    return (flavor_usages.Usage(shapes, tuple(moves)), _number(document.get('written_at')),
+            _number(document.get('expires_at')))
+
+
+def _row(row: Any, length: int) -> list[Any]:
+    if not isinstance(row, list) or len(row) != length:
+        raise ValueError('a row of a record in the cache is malformed')
+    return row
+
+
+def _shape(vcpus: Any, memory_mb: Any) -> flavor_usages.Shape:
+    for amount in (vcpus, memory_mb):
+        if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**31:
+            raise ValueError(f'{USAGE_KEY} in the cache: a flavor is malformed')
+    return flavor_usages.Shape(vcpus, memory_mb)
+
+
+def _number(value: Any) -> float:
+    if (not isinstance(value, int | float) or isinstance(value, bool)
+            or not 0 <= value <= MAX_AMOUNT):
+        raise ValueError('a record in the cache: a value is no amount')
+    return float(value)

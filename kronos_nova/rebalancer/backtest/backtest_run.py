@@ -1,0 +1,248 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The planner's way through a past: one candidate, from the first time to the last."""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import simulated_executor
+from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import tasks
+
+#: Numbers and hosts make reasons differ that are the same.
+NUMBER = re.compile(r'\d+(?:\.\d+)?')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy file under trial; ``scopes`` are those it plans.
+
+    ``others``: policy files of other scopes, whose engines run beside this one.
+    """
+
+    name: str
+    settings: planning_pipeline.Settings
+    scopes: tuple[str, ...]
+    others: 'tuple[Candidate, ...]' = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Engine:
+    """What the engine of one policy file plans by."""
+
+    settings: planning_pipeline.Settings
+    measures: Mapping[str, int]
+    scopes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, past: pasts.Past, candidate: Candidate) -> '_Engine':
+        chosen = candidate.settings.policies
+        return cls(dataclasses.replace(candidate.settings, policies=worlds.runnable(chosen)),
+                   numbers(past, chosen), candidate.scopes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Assumptions:
+    """How the simulated engine and executors work; seconds.
+
+    ``lag``: until metrics show a completed move whole.
+    """
+
+    interval: float = 60.0
+    cooldown: float = 600.0
+    instance_cooldown: float = 900.0
+    stagger: float = 30.0
+    lag: float = 300.0
+    limits: simulated_executor.Limits = dataclasses.field(default_factory=simulated_executor.Limits)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Journey:
+    """What happened: ``score`` M x T x H (true ones), ``counts`` T x H
+    instances, completed moves in order. ``idle`` counts why cycles planned
+    nothing, ``rejections`` refused candidate moves by rule."""
+
+    name: str
+    score: pasts.Floats
+    counts: pasts.Places
+    moved: tuple[worlds.Moved, ...]
+    cycles: int = 0
+    idle: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    rejections: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    cancelled: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
+    """History itself, with the moves that it had."""
+    world = worlds.World(past, 0.0)
+    score, counts = _empty(past)
+    for k in range(past.window.count):
+        world.follow(k)
+        score[:, k], counts[k] = world.scores(k), world.counts(k)
+        progress(k)
+    return Journey('history', score, counts, tuple(world.moved))
+
+
+def unmoved(past: pasts.Past, progress: Callable[[int], None],
+            boots: worlds.Boots | None = None) -> Journey:
+    """Nobody moves anything.
+
+    :param boots: places what boots; default: history.
+    """
+    world = worlds.World(past, 0.0, boots)
+    score, counts = _empty(past)
+    for k in range(past.window.count):
+        world.enter(k)
+        score[:, k], counts[k] = world.scores(k), world.counts(k)
+        progress(k)
+    return Journey('nothing', score, counts, ())
+
+
+def travel(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
+           progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
+    """Run the candidate's planner over the past.
+
+    :param boots: places what boots; default: history.
+    """
+    return _Traveller(past, candidate, assumptions, boots).run(progress)
+
+
+def _empty(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
+    hosts, times = len(past.hosts), past.window.count
+    return np.empty((len(past.measures), times, hosts)), np.empty((times, hosts), dtype=np.int32)
+
+
+class _Traveller:
+    """An engine's memory, in simulated time."""
+
+    def __init__(self, past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
+                 boots: worlds.Boots | None) -> None:
+        self._past = past
+        self._candidate = candidate
+        self._assumptions = assumptions
+        self._engines = [_Engine.of(past, each) for each in (candidate, *candidate.others)]
+        self._scopes = tuple(dict.fromkeys(s for e in self._engines for s in e.scopes))
+        self._world = worlds.World(past, assumptions.lag, boots)
+        self._carrier = simulated_executor.Carrier(assumptions.limits)
+        self._instance_until: dict[str, float] = {}
+        self._scope_until: dict[str, float] = {}
+        self._draining: dict[str, frozenset[str]] = {}
+        self._completed: list[tuple[model.Move, float]] = []
+        self._remembered = metric_lag.remembered(
+            max(e.settings.policies.window for e in self._engines))
+        self._ids = itertools.count()
+        self._cycles = 0
+        self._idle: Counter[str] = Counter()
+        self._rejections: Counter[str] = Counter()
+
+    def run(self, progress: Callable[[int], None]) -> Journey:
+        past, world, window = self._past, self._world, self._past.window
+        score, counts = _empty(past)
+        planned = -np.inf
+        for k in range(window.count):
+            now = window.at(k)
+            self._advance(now - window.step, now)
+            self._carrier.drop(set(world.enter(k)))
+            if now - planned >= self._assumptions.interval:
+                planned = now
+                self._plan(k, now)
+            flights = [(t.instance_uuid, t.to_host) for t in self._carrier.running]
+            score[:, k], counts[k] = world.scores(k, flights), world.counts(k)
+            progress(k)
+        return Journey(
+            self._candidate.name, score, counts, tuple(world.moved), self._cycles,
+            dict(self._idle), dict(self._rejections), dict(self._carrier.cancelled))
+
+    def _advance(self, since: float, now: float) -> None:
+        for task, at in self._carrier.advance(since, now):
+            self._world.arrive(task.instance_uuid, task.to_host, at)
+            self._cool(task.instance_uuid, at + self._assumptions.instance_cooldown)
+            self._completed.append((model.Move(
+                task.instance_uuid, task.from_host, task.to_host, task.phase,
+                improvement=task.improvement, wave=task.wave, requires=task.requires), at))
+        self._completed = [(m, at) for m, at in self._completed if at > now - self._remembered]
+
+    def _cool(self, uuid: str, until: float) -> None:
+        self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))
+
+    def _plan(self, k: int, now: float) -> None:
+        """A cycle of each engine: every scope on one reading of the cloud."""
+        for engine in self._engines:
+            self._plan_scopes(engine, k, now)
+
+    def _plan_scopes(self, engine: _Engine, k: int, now: float) -> None:
+        samples = self._world.samples(engine.settings.policies, engine.measures, k, now)
+        for scope in engine.scopes:
+            live = self._carrier.live
+            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
+                                         t.alternates, t.aggregate)
+                            for t in live)
+            cluster = self._world.cluster(now, flights).scoped(scope, self._scopes)
+            busy = planning_pipeline.busy(flights, cluster)
+            self._cycles += 1
+            try:
+                outcome = planning_pipeline.run(cluster, samples, self._history(scope, now), engine.settings,
+                                    now=now, clock=_no_clock, busy=busy)
+            except exception.PlanRefused:
+                self._idle['the checker refused the plan'] += 1
+                continue
+            self._rejections.update(outcome.plan.rejections)
+            self._keep(engine, outcome.plan, cluster, now)
+
+    def _history(self, scope: str, now: float) -> model.History:
+        return model.History(
+            cooling={u: until - now for u, until in self._instance_until.items() if until > now},
+            scope_cooling=max(0.0, self._scope_until.get(scope, now) - now),
+            draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed))
+
+    def _keep(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster, now: float) -> None:
+        self._draining[plan.scope] = plan.draining
+        if not plan.moves:
+            self._idle[NUMBER.sub('N', plan.reason or 'no reason')] += 1
+            return
+        rows = tasks.from_plan(
+            plan, cluster, tuple(p.name for p in engine.settings.policies.enabled),
+            plan_id=f'{next(self._ids):09}', now=now, stagger_seconds=self._assumptions.stagger,
+            max_retries=0, new_id=lambda: f'{next(self._ids):09}',
+            cooldown=self._assumptions.cooldown)
+        self._carrier.add(rows)
+        # What is due at once has begun when the load is looked at.
+        self._advance(now, now)
+        self._scope_until[plan.scope] = max(now + self._assumptions.cooldown,
+                                            self._scope_until.get(plan.scope, now))
+        for task in rows:
+            self._cool(task.instance_uuid, now + self._assumptions.instance_cooldown)
+
+
+def _no_clock() -> float:
+    """A plan must not depend on the machine."""
+    return 0.0
+
+
+def numbers(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
+    """The measure of each policy."""
+    known: Sequence[tuple[object, ...]] = [pasts.identity(m.policy) for m in past.measures]
+    return {p.name: known.index(pasts.identity(p)) for p in policy_set.enabled}

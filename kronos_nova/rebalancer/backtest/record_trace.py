@@ -1,0 +1,84 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A trace from a live source: every question of every policy file, over time."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.sources import base
+from kronos_nova.sources import ranges
+
+
+def wanted(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded.Question, str]:
+    """Every question once, with who asks it first."""
+    out: dict[recorded.Question, str] = {}
+    for policy_set in policy_sets:
+        for policy in policy_set.enabled:
+            for field, question in recorded.questions(policy).items():
+                out.setdefault(question, f'{field} of policy {policy.name}')
+    return out
+
+
+def gather(source: base.Source, policy_sets: Iterable[policies.PolicySet], window: ranges.Window,
+           cluster: model.Cluster, scopes: tuple[str, ...],
+           progress: Callable[[float], None] = lambda part: None) -> recorded.Trace:
+    """Ask everything.
+
+    :param progress: told the part done, in [0, 1].
+    :raises HistoryError: a question has no answer.
+    """
+    asked = wanted(policy_sets)
+    answers: dict[recorded.Question, recorded.Answer] = {}
+    warnings: list[str] = []
+    for number, (question, who) in enumerate(asked.items()):
+        answers[question], told = ask(
+            source, question, window, who, _share(progress, number, len(asked), window.count))
+        warnings += told
+    return recorded.Trace(window, cluster, scopes, answers, tuple(warnings))
+
+
+def ask(source: base.Source, question: recorded.Question, window: ranges.Window, who: str,
+        progress: ranges.Progress) -> tuple[recorded.Answer, list[str]]:
+    """:raises HistoryError: there is no answer, or nothing in it."""
+    found = source.query_range(*question, window, progress)
+    if found.error is not None:
+        raise exception.HistoryError(what=who, problem=found.error,
+                                     remedy='Correct the query or [prometheus] and ask again.')
+    if not found.values:
+        raise exception.HistoryError(
+            what=who, problem='; '.join(found.warnings) or 'no series in this time',
+            remedy='Ask for a time that the source still keeps; a join on a label that is not '
+                   'there gives no series either.')
+    values: Any = np.empty((window.count, len(found.values)), dtype=np.float32)
+    for number, series in enumerate(found.values):
+        values[:, number] = series
+    return (recorded.Answer(found.keys, found.marks, values),
+            [f'{who}: {text}' for text in found.warnings])
+
+
+def _share(progress: Callable[[float], None], number: int, of: int,
+           points: int) -> ranges.Progress:
+    done = 0
+
+    def tell(more: int) -> None:
+        nonlocal done
+        done += more
+        progress((number + done / points) / of)
+    return tell

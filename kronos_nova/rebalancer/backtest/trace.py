@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Trace files: NumPy's .npz, without pickle, checked before anything uses it.
+
+The layout is documented in doc/source/admin/simulate.rst.
+"""
+
+from collections.abc import Mapping
+import json
+import os
+import struct
+import tempfile
+from typing import Any, BinaryIO
+import zipfile
+import zlib
+
+import numpy as np
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import schema
+from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.sources import ranges
+from kronos_nova.sources import snapshot_files as files
+
+FORMAT = 'kronos-trace-1'
+#: A trace holds no more than so many bytes when it is unpacked.
+MAX_BYTES = 8 * 1024 ** 3
+#: Steps need not be evenly spaced by more than this part of one.
+EVEN = 1e-6
+#: The last second that a calendar can show.
+LAST = 253402214400.0
+#: What a trace keeps of a snapshot.
+CLOUD = ('meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
+         schema.SERVICES, schema.PROVIDERS, schema.SHARING, schema.ALLOCATIONS,
+         schema.BY_PROVIDER, schema.TRAITS)
+#: What the libraries raise for an archive that is damaged or none.
+BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, KeyError,
+          RuntimeError, MemoryError, SyntaxError, TypeError)
+
+
+def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> None:
+    """Write a trace; the file appears whole or not at all.
+
+    :raises TraceError: it could not be written.
+    """
+    contents: dict[str, Any] = {
+        'format': np.array(FORMAT),
+        'times': np.array([trace.window.at(i) for i in range(trace.window.count)]),
+        'cloud': _text(json.dumps(cloud(trace, policy_set), sort_keys=True)),
+        'questions': _text(json.dumps([list(q) for q in sorted(trace.answers)]))}
+    for number, question in enumerate(sorted(trace.answers)):
+        answer = trace.answers[question]
+        contents[f'series_{number}'] = _text(json.dumps(
+            [list(pair) for pair in zip(answer.keys, answer.marks, strict=True)]))
+        contents[f'values_{number}'] = answer.values
+    try:
+        work = f'{path}.{os.getpid()}.tmp'
+        try:
+            with open(work, 'xb') as f:
+                np.savez_compressed(f, **contents)
+            os.replace(work, path)
+        finally:
+            if os.path.exists(work):
+                os.unlink(work)
+    except OSError as e:
+        raise exception.TraceError(
+            path=path, problem=f'it cannot be written ({os.strerror(e.errno or 0)})',
+            remedy='Name a file in a directory that you may write to, with room for it.') from None
+
+
+def cloud(trace: recorded.Trace, policy_set: policies.PolicySet) -> dict[str, Any]:
+    """The cloud as a snapshot's files, without its answers and cooldowns."""
+    unasked = model.QueryResult('', model.Health.UNREACHABLE, error='not asked')
+    documents = writer.documents(writer.Recording(
+        now=trace.cluster.taken_at, scopes=trace.scopes, policies=policy_set,
+        samples={p.name: model.PolicySamples(p.name, unasked) for p in policy_set.enabled},
+        cluster=trace.cluster, histories={}))
+    kept = {name: documents[name] for name in CLOUD if name in documents}
+    kept['meta.json']['files'] = sorted(kept)
+    return kept
+
+
+def read(path: str) -> recorded.Trace:
+    """:raises TraceError: it is no trace, or a field of it is wrong."""
+    try:
+        with open(path, 'rb') as f:
+            return _Reader(path, f).read()
+    except OSError as e:
+        raise _error(path, f'it cannot be read ({os.strerror(e.errno or 0)})',
+                     'Name a file that kronos simulate --record has written.') from None
+
+
+class _Reader:
+    """Reads one open file."""
+
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self._path = path
+        try:
+            with zipfile.ZipFile(file) as archive:
+                size = sum(info.file_size for info in archive.infolist())
+            if size > MAX_BYTES:
+                raise _error(path, f'it unpacks to {size >> 20} MiB, more than '
+                                   f'{MAX_BYTES >> 20} MiB')
+            file.seek(0)
+            found = np.load(file, allow_pickle=False)
+        except BROKEN:
+            raise _error(path, 'it is no .npz file') from None
+        self._fields: Mapping[str, Any] = found
+
+    def read(self) -> recorded.Trace:
+        form = self._field('format')
+        if form.shape != () or str(form) != FORMAT:
+            raise self._bad('format', f'it is not {FORMAT}')
+        window = self._window()
+        answers = {}
+        asked = self._json('questions')
+        if not isinstance(asked, list):
+            raise self._bad('questions', 'it is no list')
+        for number, question in enumerate(asked):
+            if not (isinstance(question, list) and len(question) == 3
+                    and all(isinstance(part, str) for part in question)):
+                raise self._bad('questions', f'[{number}] is no list of query, label and label')
+            answers[tuple(question)] = self._answer(number, window.count)
+        taken = self._cloud()
+        return recorded.Trace(window=window, cluster=taken.cluster, scopes=taken.scopes,
+                              answers=answers, warnings=taken.warnings)
+
+    def _window(self) -> ranges.Window:
+        times = self._field('times')
+        if times.ndim != 1 or times.size < 2 or times.dtype.kind not in 'fiu':
+            raise self._bad('times', 'it is no list of at least two numbers')
+        times = times.astype(np.float64)
+        steps = np.diff(times)
+        if not (np.isfinite(times).all() and steps[0] > 0 and times[0] >= 0 and times[-1] <= LAST
+                and np.abs(steps - steps[0]).max() <= EVEN * steps[0]):
+            raise self._bad('times', 'they do not rise by the same step, or are no epoch seconds')
+        return ranges.Window(float(times[0]), float(steps[0]), int(times.size))
+
+    def _answer(self, number: int, count: int) -> recorded.Answer:
+        name = f'series_{number}'
+        series = self._json(name)
+        if not (isinstance(series, list) and all(
+                isinstance(pair, list) and len(pair) == 2
+                and all(isinstance(part, str) for part in pair) for pair in series)):
+            raise self._bad(name, 'it is no list of pairs of labels')
+        values = self._field(f'values_{number}')
+        if values.shape != (count, len(series)) or values.dtype.kind != 'f':
+            raise self._bad(f'values_{number}', f'it is {values.dtype} of shape {values.shape}, '
+                                                f'not floats of shape ({count}, {len(series)})')
+        if np.isinf(values).any():
+            raise self._bad(f'values_{number}', 'it holds an infinite number; NaN is for no sample')
+        return recorded.Answer(tuple(k for k, _mark in series), tuple(m for _key, m in series),
+                               values.astype(np.float32, copy=False))
+
+    def _cloud(self) -> reader.Recorded:
+        """Read as a snapshot is, which is checked file by file."""
+        documents = self._json('cloud')
+        if not isinstance(documents, dict):
+            raise self._bad('cloud', 'it is no object')
+        with tempfile.TemporaryDirectory(prefix='kronos-trace-') as work:
+            for folder in ('nova', 'placement'):
+                os.mkdir(os.path.join(work, folder))
+            for name in CLOUD:
+                if name in documents:
+                    with open(os.path.join(work, name), 'w', encoding='utf-8') as f:
+                        json.dump(documents[name], f)
+            try:
+                return reader.read(work)
+            except exception.SnapshotError as e:
+                where = os.path.relpath(str(e.kwargs['path']), work)
+                raise self._bad('cloud', f'{where}: {e.kwargs["problem"]}') from None
+
+    def _json(self, name: str) -> Any:
+        data = self._field(name)
+        if data.dtype != np.uint8 or data.ndim != 1:
+            raise self._bad(name, 'it is no text as an array of uint8')
+        try:
+            return json.loads(data.tobytes().decode('utf-8'))
+        except (ValueError, RecursionError):
+            raise self._bad(name, 'it is not JSON in UTF-8') from None
+
+    def _field(self, name: str) -> Any:
+        if name not in self._fields:
+            raise self._bad(name, 'it is missing')
+        try:
+            return self._fields[name]
+        except BROKEN:
+            raise self._bad(name, 'it cannot be unpacked') from None
+
+    def _bad(self, field: str, problem: str) -> exception.TraceError:
+        return _error(self._path, f'{field}: {problem}')
+
+
+def _error(path: str, problem: str,
+           remedy: str = 'Record the trace again with kronos simulate --record.',
+           ) -> exception.TraceError:
+    return exception.TraceError(path=path, problem=files.clean(problem, 500), remedy=remedy)
+
+
+def _text(text: str) -> Any:
+    return np.frombuffer(text.encode('utf-8'), dtype=np.uint8)

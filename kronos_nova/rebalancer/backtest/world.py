@@ -1,0 +1,259 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One simulated cloud: history's load, other places.
+
+What an instance uses at a time is what it used then, wherever it is. A host's
+score is history's, plus what those who are there and were not use of it, less
+what those who were there and are not used of it; so what instances do not
+explain stays with the host.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.backtest import allocations
+from kronos_nova.rebalancer.backtest import history as pasts
+from kronos_nova.rebalancer.backtest import recorded
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """A completed move; hosts and instance by number, ``at`` in seconds."""
+
+    instance: int
+    from_host: int
+    to_host: int
+    at: float
+
+
+class Boots(Protocol):
+    """Where instances boot, in place of where they booted in history."""
+
+    def begin(self, world: 'World', k: int) -> None:
+        """Some instances boot at time k; the world is as it was before."""
+
+    def place(self, world: 'World', k: int, n: int) -> int:
+        """The host of instance n, by number; those before it are there."""
+
+
+class World:
+    """Where instances are now. Mutable.
+
+    :param lag: seconds that metrics need to show a move whole; the rate
+        window of the queries.
+    :param boots: places those that come after the first time; default:
+        history.
+    """
+
+    def __init__(self, past: pasts.Past, lag: float, boots: Boots | None = None) -> None:
+        self.past = past
+        self._lag = lag
+        self._boots = boots
+        self.place: pasts.Places = np.full(len(past.uuids), pasts.ABSENT, dtype=np.int32)
+        self.moved: list[Moved] = []
+        self._recent: list[Moved] = []
+        self._index = {uuid: n for n, uuid in enumerate(past.uuids)}
+        self._host_index = {name: h for h, name in enumerate(past.hosts)}
+        self._outside = {u: i for u, i in past.cluster.instances.items() if u not in self._index}
+        self._instances: dict[str, model.Instance] = {}
+        self._holdings = allocations.Holdings(past.cluster)
+
+    def number(self, uuid: str) -> int:
+        return self._index[uuid]
+
+    # Changes.
+
+    def enter(self, k: int) -> list[str]:
+        """Time k: instances go, and come to where they came in history or
+        to where they boot instead.
+
+        :returns: UUIDs of those that have gone.
+        """
+        home = self.past.home[k]
+        gone = np.flatnonzero((home < 0) & (self.place >= 0))
+        come = np.flatnonzero((home >= 0) & (self.place < 0))
+        boots = self._boots if k else None
+        if boots is not None and come.size:
+            boots.begin(self, k)
+        for n in gone:
+            self._put(int(n), pasts.ABSENT)
+        for n in come:
+            self._put(int(n), int(home[n]) if boots is None else boots.place(self, k, int(n)))
+        return [self.past.uuids[n] for n in gone]
+
+    def follow(self, k: int) -> None:
+        """Do what history did: also its own moves, seen at time k."""
+        self.enter(k)
+        home = self.past.home[k]
+        for n in np.flatnonzero(home != self.place):
+            self._arrive(int(n), int(home[n]), self.past.window.at(k))
+
+    def arrive(self, uuid: str, host: str, at: float) -> None:
+        """A move has completed."""
+        self._arrive(self._index[uuid], self._host_index[host], at)
+
+    def _arrive(self, n: int, host: int, at: float) -> None:
+        done = Moved(n, int(self.place[n]), host, at)
+        self.moved.append(done)
+        self._recent.append(done)
+        self._put(n, host)
+
+    def _put(self, n: int, host: int) -> None:
+        """To a host, or ABSENT."""
+        uuid = self.past.uuids[n]
+        known = self.past.cluster.instances[uuid]
+        self.place[n] = host
+        if host < 0:
+            self._holdings.take(uuid)
+            del self._instances[uuid]
+        else:
+            self._holdings.put(uuid, self.past.hosts[host])
+            self._instances[uuid] = dataclasses.replace(
+                known, host=self.past.hosts[host], allocations=self._holdings.of(uuid),
+                task_state=None if known.task_state == 'migrating' else known.task_state)
+
+    # What is.
+
+    def scores(self, k: int, flights: Sequence[tuple[str, str]] = ()) -> pasts.Floats:
+        """M x H true scores at time k; NaN where history has none.
+
+        :param flights: (instance, destination) of moves under way: they count
+            at both ends.
+        """
+        return self._on(self.past.score[:, k], self._change(k, [
+            (self._index[uuid], self._host_index[host], 1.0) for uuid, host in flights]))
+
+    def measured(self, k: int, now: float) -> pasts.Floats:
+        """M x H, what metrics show of the change: of a move that completed t
+        seconds ago, t / lag."""
+        self._recent = [m for m in self._recent if now - m.at < self._lag]
+        shares = []
+        for m in self._recent:
+            unseen = 1.0 - (now - m.at) / self._lag
+            shares += [(m.instance, m.from_host, unseen), (m.instance, m.to_host, -unseen)]
+        return self._change(k, shares)
+
+    @staticmethod
+    def _on(values: pasts.Floats, change: pasts.Floats) -> pasts.Floats:
+        found: pasts.Floats = np.where(change == 0.0, values, np.maximum(0.0, values + change))
+        return found
+
+    def _change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
+        """M x H: by how much scores differ from history's.
+
+        :param shares: (instance, host, part of it) to add.
+        """
+        usage = self.past.true_usage(k)
+        home, hosts = self.past.home[k], len(self.past.hosts)
+        was, here = home >= 0, self.place >= 0
+        out = np.empty((len(usage), hosts))
+        for m in range(len(usage)):
+            # Of nothing, bincount's sums are whole numbers.
+            then = np.bincount(home[was], usage[m, was], hosts).astype(np.float64)
+            now = np.bincount(self.place[here], usage[m, here], hosts).astype(np.float64)
+            for n, host, share in shares:
+                now[host] += share * usage[m, n]
+            # Where nothing differs the sums are equal to the last bit, and the
+            # capacity need not be known.
+            more = now - then
+            out[m] = np.divide(more, self.past.capacity[m, k], out=more, where=more != 0.0)
+        return out
+
+    def counts(self, k: int) -> pasts.Places:
+        """H: instances on each host, those that the cloud does not have too."""
+        here = self.place >= 0
+        ours = np.bincount(self.place[here], minlength=len(self.past.hosts))
+        found: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
+        return found
+
+    def used(self, host: int) -> Mapping[str, int]:
+        """What is allocated on a host's tree now, by resource class."""
+        return self._holdings.used(self.past.hosts[host])
+
+    # What an engine would see.
+
+    def cluster(self, now: float, flights: tuple[model.Flight, ...]) -> model.Cluster:
+        """The cloud now. Services, groups and sizes are the recorded ones."""
+        cloud = self.past.cluster
+        shown = self._holdings.shown
+        hosts = {name: host if host.provider is None else dataclasses.replace(
+            host, provider=shown(host.provider), nested=tuple(map(shown, host.nested)))
+            for name, host in cloud.hosts.items()}
+        return dataclasses.replace(
+            cloud, hosts=hosts, sharing={u: shown(p) for u, p in cloud.sharing.items()},
+            instances={**self._outside, **self._instances},
+            flights=flights, taken_at=now)
+
+    def samples(self, policy_set: policies.PolicySet, numbers: Mapping[str, int], k: int,
+                now: float) -> dict[str, model.PolicySamples]:
+        """What a source would answer, by host name and instance UUID.
+
+        :param numbers: the measure of each policy.
+        """
+        change = self.measured(k, now)
+        there = self.place >= 0
+        out = {}
+        for policy in policy_set.enabled:
+            m = numbers[policy.name]
+
+            def shown(values: pasts.Floats, m: int = m) -> pasts.Floats:
+                # A query for ratios shows a host as full at most; what was no
+                # ratio in history itself is left to be refused.
+                wrong = (values < 0.0) | (values > 1.0)
+                return np.where(wrong, values, np.minimum(1.0, self._on(values, change[m])))
+
+            filled = recorded.questions(policy).get('capacity_query')
+            profiled = policy.vm_profile_query, policy.vm_profile_fallback
+            out[policy.name] = model.PolicySamples(
+                policy.name,
+                _answer(policy.imbalance_query, self.past.hosts, shown(self.past.score[m, k])),
+                profile=None if profiled == (None, 'skip') else _answer(
+                    policy.vm_profile_query or '', self.past.uuids,
+                    np.where(there, self.past.usage[m, k], np.nan)),
+                capacity=None if filled is None else _answer(
+                    filled[0], self.past.hosts, shown(self.past.fills[filled][k])),
+                host_capacity=None if policy.host_capacity_query is None else _answer(
+                    policy.host_capacity_query, self.past.hosts, self.past.capacity[m, k]),
+                mean=self._over_hours(policy, 'vm_mean_query', m, k),
+                deviation=self._over_hours(policy, 'vm_deviation_query', m, k),
+                age=0.0, taken_at=now)
+        return out
+
+    def _over_hours(self, policy: policies.Policy, field: str, m: int,
+                    k: int) -> model.QueryResult | None:
+        """What the instances that are there used until time k, wherever."""
+        question = recorded.questions(policy).get(field)
+        if question is None:
+            return None
+        values = self.past.long_term[m, question][k]
+        return _answer(question[0], self.past.uuids, np.where(self.place >= 0, values, np.nan))
+
+
+def runnable(policy_set: policies.PolicySet) -> policies.PolicySet:
+    """The same policies for samples that are mapped and in absolute units."""
+    return policy_set.model_copy(update={'policies': tuple(
+        p.model_copy(update={'vm_profile_label_type': 'nova_instance_uuid', 'host_regex': None,
+                             'vm_profile_unit': 'absolute', 'vm_profile_fallback': 'skip'})
+        for p in policy_set.policies)})
+
+
+def _answer(query: str, keys: Sequence[str], values: Any) -> model.QueryResult:
+    known = np.flatnonzero(~np.isnan(values))
+    return model.QueryResult(query, model.Health.HEALTHY, {
+        keys[n]: value for n, value in zip(known.tolist(), values[known].tolist(), strict=True)})

@@ -1,0 +1,390 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Nova and Placement -> Cluster: complete, or an exception; never partial.
+
+Order matters, because nothing stands still meanwhile. Migrations are read
+before servers: one that starts in between shows in its server's task_state,
+one that ends in between is still counted as under way. Services are read
+first and last: the pages of the server list silently leave out a cell that
+does not answer, the service list names it. Where all cells are named, scopes in
+other cells are planned meanwhile. Placement is read after the
+servers; its usages count whatever else has come since: also consumers that
+Nova does not know, which are a load that stays.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer.clients import allocations
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import cells
+from kronos_nova.rebalancer.clients import hypervisors as hypervisors_reading
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import parallel_reads
+from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_trees
+from kronos_nova.rebalancer.clients import server_constraints
+
+LOG = logging.getLogger(__name__)
+
+#: Nova's task_state from the acceptance of a live migration to its end.
+MIGRATING = 'migrating'
+#: As well of a cold migration or resize, to where its host is prepared.
+RESIZE_PREP = 'resize_prep'
+
+
+class Collector:
+    """Reads the whole cloud; of Placement, what has changed since the last time
+    (see :mod:`provider_trees`).
+
+    :param connection: an openstacksdk connection.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
+        self._conf = conf
+        self._nova = nova_api.NovaApi(connection, server_constraints.opt_out(conf))
+        self._placement = placement_api.PlacementApi(connection)
+        self._trees = provider_trees.TreeReader(self._placement, remembers=True)
+        self._hypervisors = hypervisors_reading.HypervisorReader(self._nova)
+        self._reported: frozenset[str] = frozenset()
+        #: By instance, the UUIDs of its server groups, while a cell does not answer.
+        self._groups_of: dict[str, tuple[str, ...]] = {}
+
+    def collect(self, now: float) -> model.Cluster:
+        """Everything, as of about ``now``.
+
+        A host whose resource provider Placement does not have, or whose tree
+        changes all the time, gets ``provider=None``: with
+        enforce_placement_claims it receives nothing.
+
+        :param now: seconds since the epoch.
+        :raises CollectError: any part could not be read, or not in time.
+        """
+        try:
+            with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
+                return self._collect(reads, now)
+        except api.ApiError as exc:
+            raise exception.CollectError(
+                what=exc.what, service=exc.service, problem=exc.problem) from None
+
+    def _collect(self, reads: parallel_reads.Reading, now: float) -> model.Cluster:
+        versions = 'supported API versions'
+        reads.one('Nova', versions, self._nova.negotiate)
+        reads.one('Placement', versions, self._placement.negotiate)
+        # First and alone: of what an unreachable cell breaks, it says why.
+        first = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
+        away = any(s.status == model.UNKNOWN for s in first.values())
+        named = reads.one('Nova', 'aggregates', self._nova.aggregates) if away else {}
+        key = self._conf.engine.cell_metadata_key
+        cells.unreadable((first,), named, key)
+        listed = reads.start(self._hypervisors.read)
+        aggregates = reads.start(self._nova.aggregates)
+        groups = None if away else reads.start(self._nova.server_groups)
+        migrations = reads.one(
+            'Nova', 'migrations', lambda: self._nova.migrations_under_way(now))
+        servers = reads.one('Nova', 'servers', lambda: self._nova.servers(skip_unknown=True))
+        services = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
+        reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
+        hypervisors = reads.result(listed, 'Nova', 'hypervisors')
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        unreadable = cells.unreadable((first, services), named, key)
+        services = without_cells(services, unreadable)
+        nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
+        notes += cells_away(unreadable)
+        forest = parallel_reads.again(lambda: self._forest(reads, nodes, hypervisors))
+        hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
+        frozen = frozenset(changing(nodes, forest))
+        notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
+        notes += cells.unnamed(hosts.values(), key)
+        on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
+        flights = flights_of(migrations, on_hosts, now)
+        instances = with_claims(on_hosts, hosts, forest.allocations(), {
+            f.instance_uuid for f in flights}, migrations, frozen)
+        if unreadable:
+            grouped, instances, missing = self._groups_beside_a_silent_cell(
+                reads, instances, {server.uuid for server in servers})
+            notes += missing
+        else:
+            self._groups_of.clear()
+            grouped = (reads.one('Nova', 'server groups', self._nova.server_groups)
+                       if groups is None else reads.result(groups, 'Nova', 'server groups'))
+        notes += not_shown(servers)
+        self._report(notes)
+        return model.Cluster(
+            hosts=hosts, services=services, flights=flights, taken_at=now,
+            instances=instances,
+            groups=tuple(grouped), aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()},
+            sharing=sharing_of(hosts, forest),
+            planned_zone=engine_conf.planned_zone(self._conf))
+
+    def _forest(self, reads: parallel_reads.Reading, nodes: Mapping[str, nova_api.Hypervisor],
+                hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
+        """What Placement has for these hosts.
+
+        Every provider is read but those of other hypervisors: an instance may
+        have something on any, and what is only on a provider that shares with
+        its host is seen there.
+        """
+        sharing = provider_trees.sharing(reads, self._placement)
+        foreign = {h.uuid for h in hypervisors}.difference(n.uuid for n in nodes.values())
+
+        def wanted(provider: placement_api.Listed) -> bool:
+            return provider.root_uuid not in foreign or provider.uuid in sharing.aggregates
+
+        def listing() -> dict[str, placement_api.Listed]:
+            return {uuid: p for uuid, p in self._placement.providers().items() if wanted(p)}
+
+        return self._trees.read(reads, listing, sharing, wanted)
+
+    def _groups_beside_a_silent_cell(
+            self, reads: parallel_reads.Reading, instances: Mapping[str, model.Instance],
+            listed: Collection[str],
+            ) -> tuple[list[model.ServerGroup], dict[str, model.Instance], list[str]]:
+        """Read the groups that Nova can show; pin the members of all others, and of groups with
+        a member that Nova has not listed.
+
+        Nova does not say which groups it cannot show. Each server that is in no other group
+        is asked for its own; what one has said is remembered, for it keeps its group.
+
+        :param listed: UUIDs of all servers that Nova has listed.
+        """
+        found = reads.one('Nova', 'server groups', self._nova.readable_server_groups)
+        hidden = {uuid for group in found.groups if not group.members <= set(listed)
+                  for uuid in group.members & instances.keys()}
+        known = {uuid for group in found.groups for uuid in group.members}
+        self._groups_of = {u: g for u, g in self._groups_of.items() if u in instances}
+        if found.unreadable:
+            reads.each('Nova', 'servers', self._ask_groups,
+                       [uuid for uuid in sorted(instances)
+                        if uuid not in known and uuid not in self._groups_of])
+            hidden |= {uuid for uuid, groups in self._groups_of.items()
+                       if uuid not in known and not found.uuids.issuperset(groups)}
+        if not hidden:
+            return found.groups, dict(instances), []
+        return found.groups, {
+            uuid: dataclasses.replace(instance, pinned=instance.pinned or (
+                'group-unreadable: its server group has a member in a cell that does not answer '
+                'Nova')) if uuid in hidden else instance
+            for uuid, instance in instances.items()}, [
+                f'Nova does not show all members of some server groups while a cell does not '
+                f'answer: the {len(hidden)} members that it shows do not move.']
+
+    def _ask_groups(self, uuid: str) -> None:
+        try:
+            self._groups_of[uuid] = self._nova.server(uuid).group_uuids
+        except api.ApiError as exc:
+            if exc.status != 404:  # it is gone
+                raise
+
+    def _check_rights(self, uuid: str) -> None:
+        """Nova hides other projects' server groups, without an error, from
+        whom it denies their servers."""
+        try:
+            self._nova.server(uuid)
+        except api.ApiError as exc:
+            if exc.status != 404:
+                raise
+
+    def _report(self, notes: Iterable[str]) -> None:
+        """Log what is left out, when it was not so the last time."""
+        current = frozenset(notes)
+        for note in sorted(current - self._reported):
+            LOG.warning('%s', note)
+        self._reported = current
+
+
+def without_cells(services: Mapping[str, model.Service],
+                  unreadable: Mapping[str, str]) -> dict[str, model.Service]:
+    """Return the services, those of unreadable hosts with the status model.UNKNOWN.
+
+    :param unreadable: cells by host.
+    """
+    hidden = {host: model.Service(host=host, status=model.UNKNOWN, state=model.UNKNOWN)
+              for host in unreadable}
+    return {**services, **hidden}
+
+
+def cells_away(unreadable: Mapping[str, str]) -> list[str]:
+    """What to say of cells that do not answer, and of hosts whose cell is not named."""
+    found = []
+    for cell in sorted(set(unreadable.values())):
+        hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
+        some = ', '.join(hosts[:cells.SHOWN]) + (', ...' if len(hosts) > cells.SHOWN else '')
+        found.append(
+            (f'Cell {api.printable(cell)} does not answer Nova: no scope is planned that has one '
+             f'of its {len(hosts)} hosts ({some}).') if cell else
+            (f'While a cell does not answer, no scope is planned that has one of {len(hosts)} '
+             f'hosts whose cell is not named ({some}).'))
+    return found
+
+
+def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
+            services: Mapping[str, model.Service],
+            ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
+    """The one hypervisor of each host that can be planned, and what to say of
+    the rest. Hosts of other types (ironic) are nothing to speak of."""
+    by_host: dict[str, list[nova_api.Hypervisor]] = {}
+    for hypervisor in hypervisors:
+        by_host.setdefault(hypervisor.host, []).append(hypervisor)
+    nodes, notes = {}, []
+    for host, found in sorted(by_host.items()):
+        if not any(h.type in types for h in found):
+            LOG.debug('Host %s is not planned: hypervisor type %s', host, found[0].type)
+        elif host in services and services[host].status == model.UNKNOWN:
+            LOG.debug('Host %s is not planned: its cell does not answer', host)
+        elif host not in services:
+            notes.append(f'Host {host} has a hypervisor but no nova-compute service and is not '
+                         'planned. Delete the left-over record or start its nova-compute.')
+        elif len(found) > 1:
+            notes.append(f'Host {host} has {len(found)} hypervisors and is not planned: only '
+                         'hosts with exactly one can be.')
+        else:
+            nodes[host] = found[0]
+    notes += [f'Host {host} has no hypervisor record yet and is not planned.'
+              for host in sorted(services.keys() - by_host.keys())
+              if services[host].status != model.UNKNOWN]
+    return nodes, notes
+
+
+def not_shown(servers: Iterable[model.Instance]) -> list[str]:
+    """What rules about flavors cannot be judged by."""
+    if all(s.extra_specs is not None for s in servers):
+        return []
+    return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
+            'which then refuses some moves. Give the user of [nova] a role that policy '
+            'os_compute_api:servers:show:flavor-extra-specs allows.']
+
+
+def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
+    """One server of each of two projects: of these, one is not our own."""
+    by_project = {s.project_id: s.uuid for s in servers}
+    return [uuid for _project, uuid in sorted(by_project.items())[:2]]
+
+
+def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
+             forest: provider_trees.Forest, cells_of: Mapping[str, str]) -> dict[str, model.Host]:
+    """Hosts by name. Their providers are found by the UUID of the compute node,
+    never by a name; those :func:`changing` have none.
+
+    :param cells_of: by host, where a cell is named.
+    """
+    trees = forest.trees()
+    frozen = set(changing(nodes, forest))
+    out = {}
+    for name, node in nodes.items():
+        uuids = () if name in frozen else trees.get(node.uuid, ())
+        tree = tuple(forest.provider(uuid) for uuid in uuids)
+        out[name] = model.Host(
+            name=node.host, hypervisor_hostname=node.hostname, uuid=node.uuid,
+            hypervisor_type=node.type, zone=services[name].zone, cell=cells_of.get(name),
+            provider=tree[0] if tree else None, nested=tree[1:],
+            traits=tree[0].traits if tree else frozenset(),
+            hypervisor_version=node.version,
+            sharing=forest.sharing.with_tree(uuids) & forest.contents.keys())
+    return out
+
+
+def changing(nodes: Mapping[str, nova_api.Hypervisor],
+             forest: provider_trees.Forest) -> list[str]:
+    """Names of the hosts whose providers are not known as of one moment."""
+    trees = forest.trees()
+    return [name for name, node in nodes.items()
+            if forest.changing(node.uuid, trees.get(node.uuid, ()))]
+
+
+def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
+                     enforced: bool = True) -> list[str]:
+    """What to say of hosts that have none.
+
+    :param frozen: names of those :func:`changing`.
+    :param enforced: enforce_placement_claims.
+    """
+    kept = 'no instance leaves it' + (', and it receives none' if enforced else '')
+    closed = ('receives no instance' if enforced else
+              'is planned all the same, as enforce_placement_claims is false; Nova refuses '
+              'what is to go there')
+    return [f'The resource providers of host {h.name} ({h.uuid}) change faster than they can be '
+            f'read. Until they rest it is taken for one without: {kept}. See what writes to '
+            'Placement: the log of its nova-compute.'
+            if h.name in frozen else
+            f'Host {h.name} has no resource provider {h.uuid} in Placement and {closed}. See the '
+            'log of its nova-compute.'
+            for h in hosts.values() if h.provider is None]
+
+
+def sharing_of(hosts: Mapping[str, model.Host],
+               forest: provider_trees.Forest) -> dict[str, model.Provider]:
+    """The providers that share with any of the hosts, by UUID."""
+    return {uuid: forest.provider(uuid)
+            for uuid in sorted({uuid for host in hosts.values() for uuid in host.sharing})}
+
+
+def flights_of(migrations: Iterable[nova_api.Migration],
+               instances: Mapping[str, model.Instance], now: float) -> tuple[model.Flight, ...]:
+    """Who is under way: by record, and by task_state where the record has not
+    been written yet. Records of instances that are gone mean nothing, nor do records of
+    live migrations that Nova left behind."""
+    newest = {m.instance_uuid: m for m in sorted(migrations, key=lambda m: m.id)}
+    flights = [model.Flight(m.instance_uuid, m.from_host or '', m.to_host)
+               for m in newest.values() if m.instance_uuid in instances
+               and not _is_left_behind(m, instances[m.instance_uuid], now)]
+    flights += [model.Flight(i.uuid, i.host, None) for i in instances.values()
+                if i.task_state in (MIGRATING, RESIZE_PREP) and i.uuid not in newest]
+    return tuple(sorted(flights, key=lambda f: f.instance_uuid))
+
+
+def _is_left_behind(migration: nova_api.Migration, instance: model.Instance,
+                    now: float) -> bool:
+    return (migration.type == nova_api.LIVE_MIGRATION and instance.task_state is None
+            and migration.is_unchanged(now))
+
+
+def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, model.Host],
+                by_consumer: Mapping[str, allocations.Allocations], in_flight: Collection[str],
+                migrations: Iterable[nova_api.Migration],
+                frozen: Collection[str] = ()) -> dict[str, model.Instance]:
+    """Instances with what they have allocated (see :mod:`allocations`); those
+    in flight are not judged here.
+
+    :param migrations: those under way, which hold allocations themselves.
+    :param frozen: names of hosts whose providers are not known.
+    """
+    held: dict[str, list[allocations.Allocations]] = {}
+    for migration in migrations:
+        held.setdefault(migration.instance_uuid, []).append(by_consumer.get(migration.uuid, {}))
+    out = {}
+    for uuid, instance in instances.items():
+        own = by_consumer.get(uuid, {})
+        host = hosts.get(instance.host)
+        if host is None:
+            out[uuid] = dataclasses.replace(
+                instance, pinned='host-not-planned: its host is not planned')
+        elif host.name in frozen and uuid not in in_flight:
+            out[uuid] = dataclasses.replace(
+                instance, pinned=instance.pinned or 'providers-changing: the resource providers of '
+                'its host change faster than they can be read')
+        elif uuid in in_flight:
+            out[uuid] = allocations.claimed_in_flight(instance, own, held.get(uuid, ()), host)
+        else:
+            out[uuid] = allocations.claimed(instance, own, host)
+    return out

@@ -1,0 +1,561 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The periodic task: lease -> collect -> score -> plan -> check -> store -> cast.
+
+No logic of its own: what is decided, is decided in the modules it calls. It
+ends every scope's cycle with one line and a report, also when nothing moves.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import hashlib
+import threading
+import time
+from typing import Any, Protocol
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.conf import policy_watch
+from kronos_nova.constraints import metric_lag
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.engine import notifications
+from kronos_nova.rebalancer.engine import placement_check as confirmation
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.planning import cycle_report
+from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.planning import tasks
+from kronos_nova.rebalancer.snapshots import recorder
+from kronos_nova.rebalancer.snapshots import writer
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import database_clock
+from kronos_nova.rebalancer.store import process_identity
+from kronos_nova.rebalancer.strategies import drain_requests
+from kronos_nova.sources import base as sources
+
+LOG = logging.getLogger(__name__)
+
+#: A lease lasts so many seconds after its last renewal: whoever dies or is
+#: frozen holds it no longer.
+LEASE_SECONDS = 30
+#: A cycle that has taken so long (seconds) hangs; its leases are not renewed.
+HUNG_SECONDS = 900.0
+#: So many seconds after an engine's last plan another one goes on at once.
+REMEMBERED_SECONDS = 600.0
+#: Failures of the last so many seconds open the circuit breaker.
+FAILURE_SECONDS = 3600.0
+#: Old plans are looked for so many seconds apart.
+FORGET_EVERY = 3600.0
+#: One purge begins no batch after so many seconds: the next cycle waits for it.
+FORGET_SECONDS = 30.0
+
+Cast = Callable[[model.Task], None]
+
+
+class Collector(Protocol):
+    def collect(self, now: float) -> model.Cluster:
+        """:raises CollectError: nothing partial is ever returned."""
+
+
+class Engine:
+    """Runs cycles. Everything it talks to is handed in.
+
+    :param cast: None when executors poll only.
+    :param publish: None when nova-scheduler is not told.
+    :param confirming: None when Placement is not asked for what was chosen.
+    :param publish_usage: as well, of what is measured; also in a dry run.
+    :param notify: None when nobody is told of plans and drains.
+    :param kept_alive: somebody calls :meth:`keep_leases` all the time.
+    :param tally: told of every cycle.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
+                 store: store_api.Store, cast: Cast | None = None,
+                 publish: notifications.Publish | None = None,
+                 publish_usage: notifications.PublishUsage | None = None,
+                 notify: notifications.Notify | None = None,
+                 confirming: confirmation.Confirming | None = None,
+                 owner: str | None = None, kept_alive: bool = False,
+                 tally: tallies.Tally | None = None,
+                 clock: Callable[[], float] = time.time,
+                 monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf
+        self._collector = collector
+        self._source = source
+        self._store = store
+        self._cast = cast
+        self._log = notifications.Log()
+        self._scheduler = notifications.Scheduler(store, publish, publish_usage, clock)
+        self._listeners = notifications.Listeners(notify)
+        self._confirming = confirming
+        self._owner = owner or process_identity.name()
+        self._clock = clock
+        self._monotonic = monotonic
+        self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
+        self._leases: dict[str, Any] = {}
+        self._taken: frozenset[str] = frozenset()
+        self._cycle_began: float | None = None
+        self._troubles: dict[str, str] = {}
+        self._kept_alive = kept_alive
+        self._tally = tally or tallies.Tally()
+        self._forget_at = 0.0
+        self._stopping = threading.Event()
+        self._tally.expect(planning_settings.scopes(conf, self._watch.current), conf.engine.dry_run)
+
+    def stop(self) -> None:
+        """End the cycle at hand soon: what it has not stored yet is dropped."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Give the leases back and release connections."""
+        for scope in tuple(self._leases):
+            self._give_back(scope)
+        self._source.close()
+        self._store.close()
+
+    def _give_back(self, scope: str) -> None:
+        try:
+            self._store.release(self._leases.pop(scope))
+        except exception.StoreError as e:
+            LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
+
+    def scope_names(self) -> list[str]:
+        return planning_settings.scopes(self._conf, self._watch.current)
+
+    def write_snapshot(self) -> str | None:
+        """Record all that a cycle would see now; what cannot be read is
+        recorded as unknown.
+
+        :returns: the directory, or None when [engine] snapshot_dir is empty
+            or cannot be written; the log says which.
+        """
+        if not self._conf.engine.snapshot_dir:
+            LOG.warning('No snapshot is written: set [engine] snapshot_dir')
+            return None
+        try:
+            path = writer.write(self._conf.engine.snapshot_dir, self._recording(),
+                                prefix=writer.SIGNALLED)
+        except exception.SnapshotError as e:
+            LOG.error('%s', e)
+            return None
+        LOG.info('A snapshot was written to %s', path)
+        return path
+
+    def _recording(self) -> writer.Recording:
+        policy_set = self._watch.refresh()
+        found = recorder.record(self._collector, self._source, self._store, policy_set,
+                                planning_settings.scopes(self._conf, policy_set), self._clock)
+        if isinstance(found.histories, str):
+            return found
+        return dataclasses.replace(found, histories={
+            scope: self._refused(history, found.now)
+            for scope, history in found.histories.items()})
+
+    def keep_leases(self) -> bool:
+        """Renew the leases, also while a cycle runs; for another thread.
+
+        Called at least every third of LEASE_SECONDS, so that leases are short
+        and pass on soon. A cycle that hangs loses them.
+
+        :returns: whether a scope that another engine had can be had now.
+        """
+        began = self._cycle_began
+        if began is not None and self._monotonic() - began > HUNG_SECONDS:
+            return False
+        for scope, lease in self._leases.copy().items():
+            # One that is over is taken anew, or not, by the next cycle; what is
+            # decided under it meanwhile is refused by the store.
+            if self._store.renew(lease, LEASE_SECONDS):
+                continue
+            again = self._store.retake(lease, LEASE_SECONDS)
+            if again is not None:
+                LOG.info('Scope %s: somebody has asked for moves; if a plan was being made, it is '
+                         'dropped', scope)
+                if self._leases.get(scope) is lease:
+                    self._leases[scope] = again
+            else:
+                LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
+                            'the database was held up', scope)
+                if self._leases.get(scope) is lease:
+                    del self._leases[scope]
+                    self._tally.left(scope)
+        return bool(self._taken) and self._store.has_free(self._taken)
+
+    def safe_cycle(self) -> Mapping[str, str]:
+        """A cycle for a daemon: whatever goes wrong, the next one comes.
+
+        :returns: why it failed, by scope; '' for all of them. A scope that
+            another engine plans has not failed.
+        """
+        self._cycle_began = self._monotonic()
+        try:
+            self.run_cycle()
+        except exception.KronosException as e:
+            LOG.error('%s The next cycle tries again.', e)
+            self._troubles[''] = str(e)
+            self._tally.failed(None, e.code)
+        except Exception as e:
+            self._troubles[''] = f'{type(e).__name__}, a defect of ours; see the log'
+            self._tally.failed(None, tallies.DEFECT)
+            LOG.exception('A cycle failed for a reason that is a defect of ours; nothing more '
+                          'moves in it, and the next one tries again.')
+        finally:
+            self._cycle_began = None
+        return dict(self._troubles)
+
+    def run_cycle(self) -> list[dict[str, Any]]:
+        """One pass over every scope that this engine holds a lease on.
+
+        :returns: a report row per scope (see :mod:`report`).
+        """
+        self._troubles.clear()
+        self._tally.begin()
+        policy_set = self._watch.refresh()
+        rows: list[dict[str, Any]] = []
+        ours: list[str] = []
+        taken = []
+        planned = planning_settings.scopes(self._conf, policy_set)
+        self._tally.expect(planned, self._conf.engine.dry_run)
+        for scope in self._leases.keys() - planned:
+            self._give_back(scope)
+        for scope in planned:
+            try:
+                self._lease(scope, policy_set)
+            except exception.KronosException as e:
+                rows.append(self._failed(scope, e))
+                if isinstance(e, exception.ScopeTaken):
+                    taken.append(scope)
+            else:
+                ours.append(scope)
+        self._taken = frozenset(taken)
+        if ours:
+            rows += self._plan(ours, policy_set)
+        self._forget(policy_set.window)
+        return rows
+
+    def _forget(self, window: float) -> None:
+        """Once an hour: what ended long ago leaves the database."""
+        now = self._clock()
+        if self._stopping.is_set() or now < self._forget_at:
+            return
+        self._forget_at = now + FORGET_EVERY
+        try:
+            count = self._store.purge(self._store.now() - self._conf.engine.keep_days * 86400,
+                                      judged=self._conf.engine.breaker_worse_plans,
+                                      remembered=metric_lag.remembered(window),
+                                      seconds=FORGET_SECONDS, audited_before=(
+                                          self._store.now()
+                                          - self._conf.engine.keep_audit_days * 86400))
+        except exception.StoreError as e:
+            LOG.warning('Old plans are not deleted this time: %s', e)
+        else:
+            LOG.debug('%d plans older than %d days are deleted', count,
+                      self._conf.engine.keep_days)
+
+    def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
+        """Ours as long as :meth:`keep_leases` is called; without that, until after
+        the next cycle: between two of them nobody with other policies takes
+        it. A dry run takes none: it is in nobody's way.
+
+        :raises ScopeTaken: another engine plans this scope.
+        """
+        conf = self._conf.engine
+        if conf.dry_run:
+            return None
+        alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
+        lease = self._store.acquire_lease(
+            scope, self._owner, LEASE_SECONDS + alone,
+            _hash(policy_set, engine_conf.planned_zone(self._conf)))
+        if lease is None:
+            self._leases.pop(scope, None)
+            raise exception.ScopeTaken(scope=scope)
+        self._leases[scope] = lease
+        return lease
+
+    def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
+        started = self._monotonic()
+        try:
+            # Before Nova is read: what ends meanwhile still counts at both ends, and for the
+            # budget, until the cycle is over.
+            live = self._store.flights()
+            cluster = self._collector.collect(self._clock())
+            leased = self._store.leased()
+        except (exception.CollectError, exception.StoreError) as e:
+            return [self._failed(scope, e) for scope in ours]
+        planned = {*planning_settings.scopes(self._conf, policy_set), *leased}
+        named = [n for n in self._conf.engine.aggregates if n in planned]
+        self._log.shared(cluster, named)
+        samples = {} if self._stopping.is_set() else self.samples(policy_set)
+        collected = self._monotonic() - started
+        rows = []
+        for scope in ours:
+            if self._stopping.is_set():
+                break
+            try:
+                outcome = self._scope(scope, cluster, named, live, samples, policy_set)
+            except exception.KronosException as e:
+                rows.append(self._failed(scope, e))
+                continue
+            if outcome is None:
+                break
+            row = cycle_report.aggregate(outcome, collected)
+            rows.append(row)
+            self._tally.planned(
+                row, outcome.scores, self._clock(), self._conf.engine.dry_run,
+                len(drain_requests.waiting(outcome.cluster, outcome.request.options)))
+            self._log.scored(scope, outcome.scores)
+            self._log.decided(row)
+        if not self._conf.engine.dry_run:
+            self._scheduler.moves(cluster)
+        if not self._stopping.is_set():
+            self._scheduler.usage(cluster, samples, policy_set)
+        return rows
+
+    def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
+        """Every enabled policy's answers; what failed says so inside."""
+        return {p.name: self._source.fetch(p) for p in policy_set.enabled}
+
+    def _scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
+               live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
+               policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
+        """Plan one scope on what the database says now, under a fresh lease:
+        collecting may have taken longer than the last one. None: it was
+        stopped, and nothing was stored.
+
+        :param named: of [engine] aggregates, those that this engine has policies
+            for or another one plans: else a host could belong to one that
+            nobody plans.
+        """
+        if scope != model.UNASSIGNED and scope not in cluster.aggregates:
+            raise exception.ConfigError(
+                path='kronos.conf', field='[engine] aggregates',
+                problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
+        lease = self._lease(scope, policy_set)
+        now = self._clock()
+        if lease is not None:
+            lapsed = self._store.lapse(lease, self._store.now())
+            for task in lapsed:
+                LOG.warning('Instance %s: task %s of plan %s is cancelled: nobody approved it in '
+                            'time', task.instance_uuid, task.task_id, task.plan_id)
+            self._listeners.decided(lease, self._store, now, lapsed)
+        flights = self._store.flights()
+        under_way = {f.instance_uuid for f in flights}
+        ended = tuple(f for f in live if f.instance_uuid not in under_way)
+        cluster = dataclasses.replace(
+            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
+        busy = planning_pipeline.busy(cluster.flights, cluster)
+
+        def plan(history: model.History) -> planning_pipeline.Outcome:
+            return planning_pipeline.run(
+                cluster, samples, history, planning_settings.settings(self._conf, policy_set), now=now,
+                clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
+
+        outcome, history = self._sustained(
+            scope, lease, plan, self._history(scope, now, policy_set.window), now)
+        if self._confirming is not None and not self._stopping.is_set():
+            outcome = self._confirming.confirmed(
+                outcome, now, lambda: plan(self._refused(history, now)))
+        if self._stopping.is_set():
+            LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
+            return None
+        outcome = self._judged(scope, lease, outcome, now)
+        self._keep(lease, outcome, policy_set, self._clock())
+        return outcome
+
+    def _judged(self, scope: str, lease: Any, outcome: planning_pipeline.Outcome,
+                now: float) -> planning_pipeline.Outcome:
+        """With what came of earlier plans; without moves when that says stop."""
+        conf = self._conf.engine
+        if conf.dry_run:
+            return outcome
+        if outcome.settled and outcome.plan.combined_before is not None:
+            came = self._store.realise(
+                lease, outcome.plan.combined_before, now, load=outcome.plan.load,
+                measured=pack_prediction.measure(outcome.cluster, outcome.scores,
+                                         outcome.request.policies))
+            if came is not None and came.packing is not None:
+                LOG.info('Scope %s: plan %s', scope, came)
+            elif came is not None:
+                LOG.info('Scope %s: plan %s found a combined imbalance of %.4f, foresaw %.4f and '
+                         'left %.4f', scope, came.plan_id, came.before, came.foreseen,
+                         came.realised)
+            if came is not None:
+                self._tally.judged(scope, came.worse)
+        failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
+        why = breakers.tripped(
+            self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
+            worse_plans=conf.breaker_worse_plans, failure_rate=conf.breaker_failure_rate)
+        if why is None:
+            return outcome
+        seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
+        pause = self._store.trip(lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
+        self._tally.tripped(scope)
+        LOG.error('Scope %s: %s', scope, pause)
+        plan = dataclasses.replace(
+            outcome.plan, moves=(), swaps=(), combined_after=outcome.plan.combined_before,
+            packing_before=None, packing_after=None,
+            reason=str(pause))
+        return dataclasses.replace(outcome, plan=plan)
+
+    def _sustained(self, scope: str, lease: Any,
+                   plan: Callable[[model.History], planning_pipeline.Outcome], history: model.History,
+                   now: float) -> tuple[planning_pipeline.Outcome, model.History]:
+        """Imbalance moves that have been wanted for ``sustain_for``, or none: then
+        drains and repairs are planned without them. And what it was planned on."""
+        found = plan(history)
+        needed = self._conf.engine.sustain_for
+        if not needed or self._conf.engine.dry_run or self._stopping.is_set():
+            return found, history
+        if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
+            # Of a scope that may not move it is not known what it wants.
+            if found.settled and history.paused is None and history.scope_cooling <= 0:
+                self._store.content(lease)
+            return found, history
+        left = self._store.wish(lease, now) + needed - now
+        if left <= 0:
+            return found, history
+        history = dataclasses.replace(history, waiting=(
+            f'the imbalance has to last for another {left:.0f} s (sustain_for)'))
+        return plan(history), history
+
+    def _history(self, scope: str, now: float, window: float) -> model.History:
+        """What the database remembers, and why nothing may move at all.
+
+        :param window: over which queries look back at most, seconds.
+        """
+        found = self._store.history(scope, now, metric_lag.remembered(window))
+        paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
+                  or self._unapproved(scope, now) or self._unsure(scope, now))
+        return self._refused(dataclasses.replace(found, paused=paused), now)
+
+    def _refused(self, history: model.History, now: float) -> model.History:
+        """With what Placement has refused by now."""
+        return (history if self._confirming is None
+                else self._confirming.refusals.onto(history, now))
+
+    def _wrong_clock(self) -> str | None:
+        """Cooldowns are epoch times: by a clock that has stepped they would be
+        over too soon, or last too long. The database's clock is the truth."""
+        if self._conf.engine.dry_run:
+            return None
+        ahead = self._clock() - self._store.now()
+        if abs(ahead) <= database_clock.SKEW_SECONDS:
+            return None
+        return (f'the clock of this machine is {abs(ahead):.0f} s '
+                f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
+
+    def _unapproved(self, scope: str, now: float) -> str | None:
+        """A plan that waits for an operator is the last one until it is decided."""
+        if self._conf.engine.dry_run:
+            return None
+        return next((str(plan) for plan in self._store.waiting(now, scope)), None)
+
+    def _unsure(self, scope: str, now: float) -> str | None:
+        """After a start, or long silence, the first cycle only looks: whoever
+        restarts an engine because something is wrong has time to see it."""
+        if not self._kept_alive or self._conf.engine.dry_run:
+            return None
+        limit = max(REMEMBERED_SECONDS, 3 * self._conf.engine.evaluation_interval)
+        planned = self._store.planned_at(scope)
+        if planned is not None and abs(now - planned) <= limit:  # a clock may have been set
+            return None
+        return ('this is the first cycle after a start, and no engine has planned the scope '
+                f'within {limit:.0f} s: the next cycle may move')
+
+    def _keep(self, lease: Any, outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
+              now: float) -> None:
+        """Store the plan with everything that follows, then wake executors."""
+        conf = self._conf
+        dry_run = conf.engine.dry_run
+        plan_id = uuidutils.generate_uuid()
+        waits = engine_conf.needs_approval(conf, outcome.plan.scope)
+        rows = [] if dry_run else tasks.from_plan(
+            outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
+            plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
+            max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
+            cooldown=conf.engine.cooldown, options=engine_conf.options(conf),
+            approval_seconds=conf.engine.approval_seconds if waits else None)
+        draining = self._store.save_plan(
+            lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
+            cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+        self._listeners.stored(
+            outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED,
+            draining)
+        if waits and rows:
+            LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
+                        'approve)', outcome.plan.scope, plan_id, len(rows))
+            return
+        for task in rows:
+            if self._cast is not None:
+                self._cast(task)
+
+    def on_result(self, event: str, result: model.Result) -> None:
+        """An executor's news, for the log. Cooldown and quarantine are set by
+        the executor, in the transaction that ends the task."""
+        if result.success:
+            LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
+                     result.from_host, result.to_host, result.duration_seconds)
+            return
+        allowed = self._max_retries(result)
+        if result.retry_count < allowed:
+            LOG.debug('Instance %s: the move from %s to %s failed (%s): %s; retry %d of %d follows',
+                      result.instance_uuid, result.from_host, result.to_host, result.error_type,
+                      result.error, result.retry_count + 1, allowed)
+        else:
+            LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
+                     result.from_host, result.to_host, result.error_type, result.error)
+
+    def _max_retries(self, result: model.Result) -> int:
+        """Return the retries that the task of a result is allowed."""
+        try:
+            row = self._store.task(result.task_id)
+        except exception.StoreError:
+            row = None
+        return int(self._conf.executor.max_retries) if row is None else row.task.max_retries
+
+    def _failed(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
+        if isinstance(error, exception.ScopeTaken):
+            LOG.info('%s', error)
+            self._tally.left(scope)
+        else:
+            LOG.error('Scope %s: %s', scope, error)
+            self._tally.failed(scope, error.code)
+            self._troubles[scope] = str(error)
+            self._keep_failure(scope, error)
+        return cycle_report.failed(scope, str(error))
+
+    def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
+        """For kronos status. Where the database is what fails, its log has it alone."""
+        lease = self._leases.get(scope)
+        if lease is None or isinstance(error, exception.StoreError):
+            return
+        try:
+            self._store.fail(lease, str(error), self._clock())
+        except exception.StoreError as e:
+            LOG.debug('Scope %s: %s', scope, e)
+
+
+def _hash(policy_set: policies.PolicySet, zone: str | None) -> str:
+    """Digest whatever all engines of a scope must agree on."""
+    text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
+    return hashlib.sha256(text.encode()).hexdigest()

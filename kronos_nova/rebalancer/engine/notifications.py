@@ -1,0 +1,207 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What an engine tells: operators by its log, nova-scheduler by what it publishes, others by
+notifications."""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import re
+from typing import Any
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.feed import flavor_usages
+from kronos_nova.rebalancer.engine import flavor_usage
+from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.planning import cycle_report
+from kronos_nova.rebalancer.planning import move_effects
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import rows as store_rows
+
+LOG = logging.getLogger(__name__)
+
+#: Tasks that are not over.
+LIVE = tuple(state for state in model.TaskState if not state.terminal)
+#: What waits for approval is under way nowhere: it holds no boot.
+DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
+#: What was said of a plan is news for so long, in seconds.
+NEWS = 86400.0
+_SECONDS = re.compile(r'\b\d+ s\b')
+
+Notify = Callable[[str, str, dict[str, Any]], object]
+Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
+PublishUsage = Callable[[policies.Policy, flavor_usages.Usage, float], None]
+
+
+class Log:
+    """What is decided, and once what stays as it was."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, tuple[str, ...]] = {}
+        self._undrained: dict[str, frozenset[str]] = {}
+
+    def shared(self, cluster: model.Cluster, named: Sequence[str]) -> None:
+        """Once, and again when it has changed."""
+        shared = cluster.shared_hosts(named)
+        for host, names in shared.items():
+            if self._shared.get(host) != names:
+                LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
+                            'to scope %s, the first of them in [engine] aggregates', host,
+                            ', '.join(names), names[0])
+        self._shared = shared
+
+    def decided(self, row: Mapping[str, Any]) -> None:
+        """The decisions, one line each, keyed by UUID."""
+        for move in row['moves']:
+            effects = move_effects.describe_effects(move)
+            LOG.info('Instance %s: %s from %s to %s (%swave %d%s%s)',
+                     move['instance_uuid'], move['phase'], move['from_host'], move['to_host'],
+                     'cold, ' if move['method'] == 'cold' else '', move['wave'],
+                     f'; {effects}' if effects else '',
+                     '' if move['from_zone'] == move['to_zone'] else
+                     f', zone {move["from_zone"]} to {move["to_zone"]}')
+        for policy in row['policies']:
+            for text in policy['warnings']:
+                LOG.debug('Scope %s, policy %s: %s', row['name'], policy['name'], text)
+        for text in row['warnings']:
+            LOG.warning('Scope %s: %s', row['name'], text)
+        LOG.info('Scope %s: %s', row['name'], cycle_report.line(row))
+        self._undrained_of(row)
+
+    def scored(self, scope: str, scores: model.Scores) -> None:
+        """Log each host's score, and where it lies between the lowest and the highest."""
+        if not LOG.isEnabledFor(logging.DEBUG):
+            return
+        for name, policy in sorted(scores.policies.items()):
+            low, high = min(policy.hosts.values(), default=0.0), max(
+                policy.hosts.values(), default=0.0)
+            for host, score in sorted(policy.hosts.items()):
+                LOG.debug('Scope %s, policy %s: host %s has score %.4f, min-max %.4f', scope, name,
+                          host, score, (score - low) / (high - low) if high > low else 0.0)
+
+    def _undrained_of(self, row: Mapping[str, Any]) -> None:
+        """Once, and again when the reason is another; seconds run down."""
+        told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
+        for text in row['undrained']:
+            if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
+                LOG.info('Scope %s: %s', row['name'], text)
+        self._undrained[row['name']] = told
+
+
+class Listeners:
+    """Notifications of plans and drains, at most once each: what a crash comes between is
+    not told again.
+
+    :param notify: (event, scope, payload); None: nobody is told.
+    """
+
+    def __init__(self, notify: Notify | None) -> None:
+        self._notify = notify
+        self._draining: dict[str, frozenset[str]] = {}
+
+    def stored(self, outcome: planning_pipeline.Outcome, plan_id: str, now: float,
+               state: model.TaskState, draining: frozenset[str]) -> None:
+        """A plan of a cycle is in the database.
+
+        :param draining: the hosts of the scope that are being emptied by now; drains that
+            wait for approval begin with it.
+        """
+        if self._notify is None:
+            return
+        plan = outcome.plan
+        if plan.moves:
+            self._notify(messages.PLANNED, plan.scope,
+                         messages.plan_payload(plan, plan_id, now, state))
+        before = self._draining.get(
+            plan.scope, outcome.request.history.draining & outcome.cluster.scope_hosts)
+        self._draining[plan.scope] = draining
+        here = Counter(i.host for i in outcome.cluster.instances.values())
+        for host in sorted(before ^ draining):
+            event = (messages.DRAINING if host in draining else
+                     messages.UNDRAINED if here[host] else messages.DRAINED)
+            self._notify(event, plan.scope,
+                         messages.drain_payload(plan.scope, host, now, here[host]))
+
+
+    def decided(self, lease: store_rows.Lease, store: store_api.Store, now: float,
+                lapsed: Sequence[model.Task] = ()) -> None:
+        """What operators have said of the scope's plans, and whose time to say it is over.
+
+        :param lapsed: tasks that nobody approved in time.
+        """
+        scope = lease.scope
+        if self._notify is None:
+            return
+        for plan_id, number in Counter(task.plan_id for task in lapsed).items():
+            self._notify(messages.decided(messages.LAPSED), scope,
+                         messages.decision_payload(scope, plan_id, now, number))
+        try:
+            found = store.tell(lease)
+        except exception.StoreError as e:
+            LOG.warning('%s Listeners are told of what is said of plans in the next cycle.', e)
+            return
+        for d in found:
+            if d.decided_at >= now - NEWS:
+                self._notify(messages.decided(d.verb), scope, messages.decision_payload(
+                    scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
+
+
+class Scheduler:
+    """Publishes to nova-scheduler.
+
+    :param publish: None when it is not told of drains and moves.
+    :param publish_usage: as well, of what is measured.
+    """
+
+    def __init__(self, store: store_api.Store, publish: Publish | None,
+                 publish_usage: PublishUsage | None, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._publish = publish
+        self._publish_usage = publish_usage
+        self._clock = clock
+
+    def moves(self, cluster: model.Cluster) -> None:
+        """Of all scopes, also those that other engines plan or that failed."""
+        if self._publish is None:
+            return
+        now = self._clock()
+        try:
+            draining = self._store.draining()
+            history = self._store.history(model.UNASSIGNED, now)
+            cluster = dataclasses.replace(
+                cluster, flights=cluster.flights + self._store.flights(DECIDED))
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told about drains this time.', e)
+            return
+        self._publish(draining, history, cluster, now)
+
+    def usage(self, cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+              policy_set: policies.PolicySet) -> None:
+        if self._publish_usage is None:
+            return
+        now = self._clock()
+        try:
+            live = [row.task for row in self._store.in_states(LIVE)]
+        except exception.StoreError as e:
+            LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
+            return
+        for policy in policy_set.enabled:
+            self._publish_usage(
+                policy, flavor_usage.usage(policy, samples[policy.name], cluster, live, now), now)

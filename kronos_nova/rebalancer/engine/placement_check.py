@@ -1,0 +1,343 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Asks Placement for the few moves that a plan has chosen, as Nova will.
+
+Rules judge what they know; Placement knows all that a scheduler would ask it.
+Where it has no allocation candidate the pair of instance and host is refused,
+and the scope is planned again without it; how often is bounded. What it still
+refuses then is taken out of the plan. Planning is deterministic: what is not
+remembered is chosen again. So an instance that is refused on several hosts is
+left out itself, for others to have the budget, and a question that twice is not
+answered counts as refused.
+
+A move that the rules allow only when others have been made is not asked for: the
+room that they free is not there yet. Pre-flight and Nova's scheduler judge it, as
+they judge every move.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, TypeVar
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import constraints
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import relevant_cluster
+from kronos_nova.rebalancer.clients import allocation_request
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import candidates_api
+from kronos_nova.rebalancer.clients import parallel_reads
+from kronos_nova.rebalancer.planning import planning_pipeline
+
+LOG = logging.getLogger(__name__)
+
+#: For so many seconds a no of Placement counts: rooms and traits change.
+REFUSED_SECONDS = 900.0
+#: An instance that is refused so often is left out itself.
+STRIKES = 3
+#: Each time for twice as long, at most so many doublings. Else the holds of the
+#: first were over before the last had had their turn.
+DOUBLINGS = 3
+_LONGEST = REFUSED_SECONDS * 2 ** DOUBLINGS
+#: For so many seconds a refusal is a strike.
+_STRIKE_SECONDS = 4 * REFUSED_SECONDS
+
+Pair = tuple[str, str]
+K = TypeVar('K')
+
+
+class Refusals:
+    """What Placement has refused lately: pairs of instance and host, and
+    instances wherever they were tried. Seconds throughout."""
+
+    def __init__(self) -> None:
+        self._until: dict[Pair, float] = {}
+        self._held: dict[str, float] = {}
+        #: By instance, when it was refused since it was last held.
+        self._strikes: dict[str, list[float]] = {}
+        #: By instance, how often it was held in a row, and until when that counts.
+        self._times: dict[str, tuple[int, float]] = {}
+
+    def add(self, pairs: Iterable[Pair], now: float, answered: bool = True) -> dict[str, float]:
+        """Remember these.
+
+        :param answered: it said no; else an instance gets one strike at a time.
+        :returns: the instances that are held from now on, and for how long.
+        """
+        held: dict[str, float] = {}
+        for uuid, host in pairs:
+            self._until[uuid, host] = now + REFUSED_SECONDS
+            strikes = self._strikes.setdefault(uuid, [])
+            strikes[:] = [at for at in strikes if now - _STRIKE_SECONDS < at <= now]
+            if answered or now not in strikes:
+                strikes.append(now)
+            if len(strikes) >= STRIKES:
+                held[uuid] = self._hold(uuid, now)
+        return held
+
+    def _hold(self, uuid: str, now: float) -> float:
+        times, counts_until = self._times.get(uuid, (0, 0.0))
+        if now >= counts_until:
+            times = 0
+        seconds = REFUSED_SECONDS * float(2 ** min(times, DOUBLINGS))
+        until = now + seconds
+        self._held[uuid] = until
+        self._times[uuid] = times + 1, until + _LONGEST
+        del self._strikes[uuid]
+        # Other hosts are tried then.
+        for pair in self._until:
+            if pair[0] == uuid:
+                self._until[pair] = until + REFUSED_SECONDS
+        return seconds
+
+    def forget(self, pairs: Iterable[Pair]) -> None:
+        """The hosts are not to blame. The strikes stay: what alone is never
+        answered gives way in the end."""
+        for pair in pairs:
+            self._until.pop(pair, None)
+
+    def cleared(self, uuids: Iterable[str]) -> None:
+        """Placement has a candidate for these."""
+        for uuid in uuids:
+            self._strikes.pop(uuid, None)
+            self._times.pop(uuid, None)
+
+    def current(self, now: float) -> Mapping[str, frozenset[str]]:
+        """Hosts by instance, as History.refused."""
+        self._until = _lasting(self._until, now, _LONGEST + REFUSED_SECONDS)
+        found: dict[str, set[str]] = {}
+        for uuid, host in self._until:
+            found.setdefault(uuid, set()).add(host)
+        return {uuid: frozenset(hosts) for uuid, hosts in sorted(found.items())}
+
+    def everywhere(self, now: float) -> frozenset[str]:
+        """Instances, as History.refused_everywhere."""
+        self._held = _lasting(self._held, now, _LONGEST)
+        self._times = {uuid: known for uuid, known in self._times.items()
+                       if now < known[1] <= now + 2 * _LONGEST}
+        self._strikes = {uuid: strikes for uuid, strikes in self._strikes.items()
+                         if now - _STRIKE_SECONDS < strikes[-1] <= now}
+        return frozenset(self._held)
+
+    def onto(self, history: model.History, now: float) -> model.History:
+        return dataclasses.replace(history, refused=self.current(now),
+                                   refused_everywhere=self.everywhere(now))
+
+
+def _lasting(until: Mapping[K, float], now: float, longest: float) -> dict[K, float]:
+    """A clock that was set back makes none of them last for ever."""
+    return {key: end for key, end in until.items() if now < end <= now + longest}
+
+
+@dataclasses.dataclass(slots=True)
+class _Round:
+    """What came of asking once; ``refused`` are with why. The rest was confirmed."""
+
+    refused: dict[Pair, str] = dataclasses.field(default_factory=dict)
+    unanswered: dict[Pair, api.ApiError] = dataclasses.field(default_factory=dict)
+
+
+class _Answers:
+    """Of a whole cycle: whether Placement answers at all."""
+
+    def __init__(self) -> None:
+        self._asked: set[str] = set()
+        self._unanswered: dict[str, api.ApiError] = {}
+        self.pairs: list[Pair] = []
+
+    def count(self, asked: Iterable[Pair], found: _Round) -> None:
+        """:raises CollectError: it answers for most instances, of several, not."""
+        for uuid, _ in asked:
+            self._asked.add(uuid)
+            self._unanswered.pop(uuid, None)
+        for (uuid, host), error in found.unanswered.items():
+            self._unanswered[uuid] = error
+            self.pairs.append((uuid, host))
+        if len(self._unanswered) > 1 and 2 * len(self._unanswered) > len(self._asked):
+            self._stop()
+
+    def end(self) -> None:
+        """:raises CollectError: it has answered for none."""
+        if self._asked and len(self._unanswered) == len(self._asked):
+            self._stop()
+
+    def _stop(self) -> None:
+        raise _unread(next(iter(self._unanswered.values())))
+
+
+class Confirming:
+    """Holds plans to what Placement says.
+
+    :param connection: an openstacksdk connection.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
+        self._conf = conf
+        self._candidates = candidates_api.CandidatesApi(connection)
+        self.refusals = Refusals()
+
+    def confirmed(self, outcome: planning_pipeline.Outcome, now: float,
+                  replan: Callable[[], planning_pipeline.Outcome]) -> planning_pipeline.Outcome:
+        """The outcome, or another one, of whose moves Placement refuses none.
+
+        :param replan: plans the scope again on what ``refusals`` are now.
+        :raises CollectError: Placement cannot be asked, or does not answer for
+            most of the moves; nothing is moved.
+        """
+        if not self._conf.engine.confirm_moves:
+            return outcome
+        answers = _Answers()
+        try:
+            outcome = self._rounds(outcome, now, replan, answers)
+            answers.end()
+        except exception.CollectError:
+            self.refusals.forget(answers.pairs)
+            raise
+        return outcome
+
+    def _rounds(self, outcome: planning_pipeline.Outcome, now: float, replan: Callable[[], planning_pipeline.Outcome],
+                answers: _Answers) -> planning_pipeline.Outcome:
+        conf = self._conf.engine
+        asked: set[Pair] = set()
+        warnings: list[str] = []
+        for left in range(conf.confirm_max_replans, -1, -1):
+            queries = _queries(outcome, asked)
+            over = len(asked) + len(queries) - conf.confirm_max_asks
+            if over > 0:
+                queries = dict(list(queries.items())[:len(queries) - over])
+            asked |= queries.keys()
+            found = self._ask(outcome.cluster, queries)
+            dropped = [*found.refused, *found.unanswered]
+            self._remember(found, [uuid for uuid, _ in queries.keys() - set(dropped)], now)
+            answers.count(queries, found)
+            warnings += [f'instance {uuid} is not moved to host {host}: Placement was asked for '
+                         f'allocation candidates twice and did not answer ({error.problem})'
+                         for (uuid, host), error in found.unanswered.items()]
+            if over > 0:
+                outcome = _warned(outcome, [
+                    f'Placement does not confirm {plurals.count_noun(over, "move")}: '
+                    f'{conf.confirm_max_asks} are asked for per cycle ([engine] '
+                    'confirm_max_asks)'])
+            if not dropped:
+                break
+            if left:
+                outcome = replan()
+                continue
+            outcome = planning_pipeline.without(
+                outcome, [uuid for uuid, _ in dropped],
+                f'{plurals.count_noun(len(dropped), "move")} that Placement refuses '
+                f'{plurals.choose(len(dropped), "is", "are")} left out (planned again '
+                f'{conf.confirm_max_replans} times, [engine] confirm_max_replans); the next '
+                'cycle goes on')
+        return _warned(outcome, warnings)
+
+    def _ask(self, cluster: model.Cluster, queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
+        """:raises CollectError: no request would fare better."""
+        result = _Round()
+        if not queries:
+            return result
+        names = {f'{uuid} {host}': (uuid, host) for uuid, host in queries}
+
+        def ask(name: str) -> str | None:
+            pair = names[name]
+            own = allocation_request.own_traits(cluster.instances[pair[0]])
+            try:
+                return self._candidates.refusal(queries[pair], own)
+            except api.ApiError as exc:
+                if _hopeless(exc):
+                    raise
+            return self._candidates.refusal(queries[pair], own)
+
+        with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
+            found = reads.all('Placement', candidates_api.WHAT, ask, names)
+        for name, answer in found.items():
+            if isinstance(answer, api.ApiError):
+                if _hopeless(answer):
+                    raise _unread(answer)
+                result.unanswered[names[name]] = answer
+            elif answer is not None:
+                result.refused[names[name]] = answer
+        return result
+
+    def _remember(self, found: _Round, confirmed: Iterable[str], now: float) -> None:
+        for (uuid, host), why in found.refused.items():
+            LOG.info('Instance %s: Placement does not confirm host %s, which is left out for '
+                     '%.0f s: %s', uuid, host, REFUSED_SECONDS, why)
+        for (uuid, host), error in found.unanswered.items():
+            LOG.warning('Instance %s: Placement was asked for allocation candidates on host %s '
+                        'twice and did not answer; the host is left out for %.0f s, unless most '
+                        'of what is asked is not answered: %s', uuid, host, REFUSED_SECONDS,
+                        error.problem)
+        self.refusals.cleared(confirmed)
+        held = (self.refusals.add(found.refused, now)
+                | self.refusals.add(found.unanswered, now, answered=False))
+        for uuid, seconds in held.items():
+            LOG.warning('Instance %s: Placement has confirmed none of the %d hosts that were '
+                        'tried last. It is left where it is for %.0f s, and others have their '
+                        'turn (rule placement-refuses-everywhere)', uuid, STRIKES, seconds)
+
+
+def _hopeless(error: api.ApiError) -> bool:
+    """No other question would be answered."""
+    return error.unreachable or error.status in (401, 403)
+
+
+def _unread(error: api.ApiError) -> exception.CollectError:
+    return exception.CollectError(service=error.service, what=error.what, problem=error.problem)
+
+
+def _queries(outcome: planning_pipeline.Outcome, asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
+    """What is to be asked, by instance and destination, in the plan's order."""
+    cluster, found = outcome.cluster, {}
+    traits = allocation_request.reported_traits(cluster)
+    later = _later(outcome)
+    for move in outcome.plan.moves:
+        pair = move.instance_uuid, move.to_host
+        provider = cluster.hosts[move.to_host].provider
+        if move.instance_uuid in later or pair in asked or provider is None:
+            continue
+        query = allocation_request.query(
+            cluster.instances[move.instance_uuid], provider.uuid, traits)
+        if query is not None:
+            found[pair] = query
+    return found
+
+
+def _later(outcome: planning_pipeline.Outcome) -> set[str]:
+    """Whose move is not allowed before others; without claims that cannot be told."""
+    waiting = [m for m in outcome.plan.moves if m.requires]
+    request = outcome.request
+    if not (waiting and request.options.enforce_placement_claims
+            and outcome.cluster.placement_known):
+        return {m.instance_uuid for m in waiting}
+    view = cluster_view.ClusterView(
+        relevant_cluster.involved(outcome.cluster, waiting, request.history), request.options,
+        request.history, draining=outcome.plan.draining)
+    return {m.instance_uuid for m in waiting if constraints.check(view, m) is not None}
+
+
+def _warned(outcome: planning_pipeline.Outcome, texts: Sequence[str]) -> planning_pipeline.Outcome:
+    if not texts:
+        return outcome
+    plan = outcome.plan
+    return dataclasses.replace(outcome, plan=dataclasses.replace(
+        plan, warnings=(*plan.warnings, *texts)))

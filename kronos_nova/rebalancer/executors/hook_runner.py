@@ -1,0 +1,434 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Hooks around the attempts of one executor: begun, polled, and owed until they are ended.
+
+What is owed is committed before a hook is called, so whoever comes after a crash
+calls what has to be called. Nothing here waits: the worker's loop polls. What cannot
+be fenced is the same as of the worker: a process that is frozen inside a call itself for
+longer than ``claim_seconds``.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import enum
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plugins
+from kronos_nova.conf import masking
+from kronos_nova.rebalancer.clients import api as clients
+from kronos_nova.rebalancer.hooks import base
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import attempt_phases
+from kronos_nova.rebalancer.store import pending_hooks as owing
+from kronos_nova.rebalancer.store import rows
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between two polls of what is under way.
+POLL = 0.5
+#: Seconds before ``after`` is called again: the first time, and at most.
+BACKOFF, MAX_BACKOFF = 5.0, 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """From [hooks]; see its options."""
+
+    enabled: tuple[str, ...] = ()
+    deadline: float = 60.0
+    abort: bool = True
+    after_tries: int = 10
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    return Settings(enabled=tuple(conf.hooks.enabled), deadline=conf.hooks.deadline,
+                    abort=conf.hooks.on_failure == 'abort', after_tries=conf.hooks.after_tries)
+
+
+class Found(enum.Enum):
+    """What a look at the hooks before a migration has found."""
+
+    GOING_ON = enum.auto()
+    DONE = enum.auto()
+    FAILED = enum.auto()  # with [hooks] on_failure = abort
+    LOST = enum.auto()  # the task is not ours any more
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """With the marks of the row by now; ``error`` says why it failed."""
+
+    found: Found
+    marks: attempt_phases.Marks
+    error: exception.HookFailed | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class _Before:
+    """How far the hooks of an attempt are."""
+
+    waiting: list[model.TaskHook]
+    marks: attempt_phases.Marks
+    number: int = 0
+    call: base.Call | None = None
+    name: str = ''
+    step: base.Step | None = None
+    until: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class _After:
+    owed: owing.Owed
+    call: base.Call
+    step: base.Step
+    until: float
+
+
+class Catalogue:
+    """Hooks by name, made when they are first needed.
+
+    :param make: hook of a name; raises PluginNotFound or ConfigError.
+    :param allowed: those that may begin; None: all.
+    """
+
+    def __init__(self, make: Callable[[str], base.Hook],
+                 allowed: frozenset[str] | None = None) -> None:
+        self._make = make
+        self._allowed = allowed
+        self._made: dict[str, base.Hook] = {}
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'Catalogue':
+        """Of the installed ones those that are enabled or may be brought, made at once: some
+        have to listen for a while before they are of use.
+
+        :raises PluginNotFound: one is not there.
+        :raises ConfigError: one cannot be used.
+        """
+        known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
+
+        def make(name: str) -> base.Hook:
+            found: base.Hook = plugins.load(plugins.HOOKS, name).create(conf, connect)
+            return found
+
+        found = cls(make, frozenset(known))
+        for name in known:
+            found[name]
+        return found
+
+    def __getitem__(self, name: str) -> base.Hook:
+        """:raises Failed: it may not be called before a migration."""
+        if self._allowed is not None and name not in self._allowed:
+            raise base.NotAllowed(problem='is in neither [hooks] enabled nor on_request')
+        return self.installed(name)
+
+    def installed(self, name: str) -> base.Hook:
+        """Also one that may not begin any more: what it has begun is to be ended."""
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def close(self) -> None:
+        for hook in self._made.values():
+            hook.close()
+
+
+def known(found: Mapping[str, base.Hook]) -> Catalogue:
+    """Of hooks that are made already: for tests and simulations."""
+    def make(name: str) -> base.Hook:
+        try:
+            return found[name]
+        except KeyError:
+            raise exception.PluginNotFound(
+                namespace=plugins.HOOKS, name=name, found=', '.join(sorted(found))) from None
+    return Catalogue(make)
+
+
+class Hooks:
+    """Of one worker.
+
+    :param worker: its name in the database.
+    :param scopes: whose hooks it ends when others have gone silent; None: all.
+    """
+
+    def __init__(self, store: api.Store, catalogue: Catalogue, chosen: Settings, worker: str, *,
+                 scopes: frozenset[str] | None, claim_seconds: float,
+                 clock: Callable[[], float]) -> None:
+        self._store, self._catalogue, self._chosen = store, catalogue, chosen
+        self._worker, self._scopes, self._clock = worker, scopes, clock
+        self._claim_seconds = claim_seconds
+        self._held_at = float('-inf')
+        self._before: dict[str, _Before] = {}
+        self._after: dict[str, _After] = {}
+
+    def held(self, at: float) -> None:
+        """The database has said then that tasks and hooks are ours."""
+        self._held_at = at
+
+    def _held_up(self) -> bool:
+        """Since then so long has passed that they may be another's: nothing is called."""
+        return self._clock() - self._held_at > self._claim_seconds / 2
+
+    # Before.
+
+    def wanted(self, task: model.Task) -> list[model.TaskHook]:
+        """What is enabled for all, with the parameters that the task has for it, and then
+        what the task brings."""
+        own = {hook.name: hook for hook in task.hooks}
+        found = [own.get(name) or model.TaskHook(name) for name in self._chosen.enabled]
+        return found + [hook for hook in own.values() if hook.name not in self._chosen.enabled]
+
+    @staticmethod
+    def interrupted(row: rows.TaskRow) -> bool:
+        """Hooks have begun in this claim, and whoever called them is not here any more."""
+        phases = [phase for phase, _at in row.marks]
+        since = len(phases) - phases[::-1].index(attempt_phases.QUEUE) if attempt_phases.QUEUE in phases else 0
+        return attempt_phases.HOOKS in phases[since:]
+
+    def under_way(self, task_id: str) -> bool:
+        return task_id in self._before
+
+    def begin(self, row: rows.TaskRow) -> bool:
+        """False: the task has none."""
+        wanted = self.wanted(row.task)
+        if wanted:
+            self._before[row.task.task_id] = _Before(wanted, row.marks)
+        return bool(wanted)
+
+    def look(self, row: rows.TaskRow) -> Look:
+        """Poll those before a migration; called as long as they are going on.
+
+        :raises StoreError: the database is away; they begin anew.
+        """
+        before = self._before[row.task.task_id]
+        error: exception.HookFailed | None = None
+        found = Found.FAILED
+        try:
+            found = self._go_on(row, before)
+        except exception.HookFailed as e:
+            error = e
+        finally:
+            if found is not Found.GOING_ON:
+                self._drop(row.task.task_id)
+        return Look(found, before.marks, error)
+
+    def _go_on(self, row: rows.TaskRow, before: _Before) -> Found:
+        while True:
+            if before.step is None:
+                if not before.waiting:
+                    return Found.DONE
+                hook = before.waiting.pop(0)
+                try:
+                    if not self._call_before(row, before, hook):
+                        return Found.LOST
+                except exception.StoreError:
+                    raise
+                except Exception as e:
+                    self._failed(row.task, hook.name, e)
+                continue
+            if self._held_up():
+                return Found.GOING_ON
+            try:
+                if not before.step.poll(self._clock()):
+                    if self._clock() < before.until:
+                        return Found.GOING_ON
+                    raise base.Failed(problem=f'took longer than {self._chosen.deadline:g} s')
+            except Exception as e:
+                self._failed(row.task, before.name, e)
+            _close(before.step)
+            before.step = None
+
+    def _call_before(self, row: rows.TaskRow, before: _Before, wanted: model.TaskHook) -> bool:
+        """Committed as owed, and then called; False: the task is another's."""
+        hook = self._catalogue[wanted.name]
+        now = self._clock()
+        call = base.Call(uuidutils.generate_uuid(), row.task, wanted.parameters)
+        call = dataclasses.replace(call, marker=hook.marker(call))
+        before.marks = attempt_phases.begun(before.marks, attempt_phases.HOOKS, now)
+        if not self._store.owe(owing.Owed(
+                call.key, row.task, before.number, wanted, call.marker, now), self._worker, now,
+                before.marks):
+            return False
+        before.number += 1
+        self.held(now)
+        if self._held_up():
+            # Somebody else may have taken it over, and ended the hook already.
+            LOG.warning('Instance %s: task %s: this executor was held up before it could call '
+                        'hook %s; it begins anew', row.task.instance_uuid, row.task.task_id,
+                        wanted.name)
+            return False
+        before.name, before.call = wanted.name, call
+        before.until = now + self._chosen.deadline
+        before.step = hook.before(call)
+        return True
+
+    def _failed(self, task: model.Task, name: str, error: Exception) -> None:
+        """:raises HookFailed: that is what is wanted of it."""
+        kind = (exception.HookNotAllowed if isinstance(error, base.NotAllowed)
+                else exception.HookFailed)
+        found = kind(
+            instance_uuid=task.instance_uuid, hook=name, problem=_said(error))
+        # What was asked for with the task is not left out in silence.
+        if self._chosen.abort or any(hook.name == name for hook in task.hooks):
+            raise found
+        LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id,
+                    exception.sentence(found))
+
+    def forget(self, mine: Iterable[str]) -> None:
+        """Let go of the tasks that are not ours any more."""
+        for task_id in self._before.keys() - set(mine):
+            self._drop(task_id)
+
+    def _drop(self, task_id: str) -> None:
+        before = self._before.pop(task_id)
+        if before.step is not None:
+            _close(before.step)
+
+    # After.
+
+    def settle(self, now: float, any_owed: bool) -> None:
+        """Go on with what is owed of attempts that have ended, the last begun of a task
+        first; one that has failed is waited for by none.
+
+        :param any_owed: there may be any; else the database is not asked.
+        :raises StoreError: the database is away; it is gone on later.
+        """
+        due = {owed.owed_id: owed for owed in self._store.take_owed(
+            self._worker, self._scopes, now, self._claim_seconds)} if any_owed else {}
+        for owed_id in self._after.keys() - due.keys():
+            _close(self._after.pop(owed_id).step)  # another executor's by now
+        self.held(now)
+        waiting = sorted((owed for owed in due.values()
+                          if owed.owed_id not in self._after and owed.not_before <= now),
+                         key=lambda owed: (owed.tries, -owed.number))
+        while True:
+            busy = {after.owed.task.task_id for after in self._after.values()}
+            for owed in list(waiting):
+                if owed.task.task_id not in busy:
+                    busy.add(owed.task.task_id)
+                    waiting.remove(owed)
+                    self._call_after(owed)
+            ended = [self._look_after(after) for after in list(self._after.values())]
+            if not waiting or not any(ended):
+                return
+
+    def _call_after(self, owed: owing.Owed) -> None:
+        call = base.Call(owed.owed_id, owed.task, owed.hook.parameters, owed.marker,
+                         self._ended(owed))
+        if self._held_up():
+            return
+        try:
+            step = self._catalogue.installed(owed.hook.name).after(call)
+        except Exception as e:
+            self._put_off(owed, call, e)
+        else:
+            self._after[owed.owed_id] = _After(
+                owed, call, step, self._clock() + self._chosen.deadline)
+
+    def _ended(self, owed: owing.Owed) -> model.Attempt | None:
+        row = self._store.task(owed.task.task_id)
+        last = row.attempts[-1] if row is not None and row.attempts else None
+        return last if last is not None and last.ended_at >= owed.begun_at else None
+
+    def _look_after(self, after: _After) -> bool:
+        """Whether it is under way no more."""
+        if self._held_up():
+            return False
+        try:
+            if not after.step.poll(self._clock()):
+                if self._clock() < after.until:
+                    return False
+                raise base.Failed(problem=f'took longer than {self._chosen.deadline:g} s')
+        except Exception as e:
+            self._let_go(after)
+            self._put_off(after.owed, after.call, e)
+            return True
+        self._let_go(after)
+        self._store.settle_owed(after.owed.owed_id, self._worker)
+        return True
+
+    def _let_go(self, after: _After) -> None:
+        del self._after[after.owed.owed_id]
+        _close(after.step)
+
+    def _put_off(self, owed: owing.Owed, call: base.Call, error: Exception) -> None:
+        """Later again, or given up, with a word."""
+        tries, said = owed.tries + 1, _said(error)
+        uuid = owed.task.instance_uuid
+        if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
+            if self._store.settle_owed(owed.owed_id, self._worker):
+                LOG.error('Instance %s: task %s: hook %s was called %d times after the '
+                          'migration, and failed: it %s. It is given up. %s', uuid,
+                          owed.task.task_id, owed.hook.name, tries, said,
+                          self._remedy(owed.hook.name, call))
+            return
+        wait = min(BACKOFF * 2.0 ** min(tries - 1, 30), MAX_BACKOFF)
+        if self._store.put_off_owed(dataclasses.replace(
+                owed, tries=tries, not_before=self._clock() + wait, error=said), self._worker):
+            LOG.warning('Instance %s: task %s: hook %s after the migration %s; it is called '
+                        'again in %.0f s (%d of %d)', uuid, owed.task.task_id, owed.hook.name,
+                        said, wait, tries, self._chosen.after_tries)
+            if tries == self._chosen.after_tries:
+                LOG.error('Instance %s: hook %s is not given up, but has failed %d times: it %s. '
+                          '%s', uuid, owed.hook.name, tries, said,
+                          self._remedy(owed.hook.name, call))
+
+    def _gives_up(self, name: str) -> bool:
+        try:
+            return self._catalogue.installed(name).gives_up
+        except Exception:
+            return True
+
+    def _remedy(self, name: str, call: base.Call) -> str:
+        try:
+            return self._catalogue.installed(name).remedy(call)
+        except Exception:
+            return 'Undo by hand what it has done.'
+
+    @property
+    def due(self) -> float | None:
+        """When to poll next, epoch seconds; None: nothing is under way."""
+        return self._clock() + POLL if self._before or self._after else None
+
+    def close(self) -> None:
+        """What is owed stays owed; whoever comes next ends it."""
+        self.forget(())
+        for after in list(self._after.values()):
+            self._let_go(after)
+        self._catalogue.close()
+
+
+def _close(step: base.Step) -> None:
+    try:
+        step.close()
+    except Exception as e:
+        LOG.warning('A step of a hook could not be closed: %s', _said(e))
+
+
+def _said(error: Exception) -> str:
+    """What went wrong, as a clause about the hook."""
+    if isinstance(error, base.Failed):
+        return clients.printable(str(error))
+    if isinstance(error, exception.KronosException):
+        return clients.printable(f'cannot be used: {error}')
+    return clients.printable(
+        f'failed unexpectedly ({type(error).__name__}: {masking.masked(str(error))})')

@@ -1,0 +1,330 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What Nova's answers mean, for live and for cold migrations alike."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import records
+from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.executors import nova_error_classes
+from kronos_nova.rebalancer.store import attempt_phases
+
+ERROR = 'ERROR'
+WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
+
+
+def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
+         kind: str = nova_api.LIVE_MIGRATION,
+         reference: str | None = None) -> nova_api.Migration | None:
+    """Our migration among those of the instance, None when there is none.
+
+    :param reference: its UUID once an earlier look has found it: then another migration
+        between the same hosts is not ours.
+
+    Newer than the marker, of our kind, from our source, and to nowhere else
+    than our destination: that stays empty until it is scheduled, and in a
+    migration that never was. Of several the newest counts, since only the
+    last can be under way.
+    """
+    found = [m for m in migrations if m.id > after and m.type == kind
+             and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
+    if reference is not None:
+        return next((m for m in found if m.uuid == reference), None)
+    return max(found, key=lambda m: m.id, default=None)
+
+
+def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | None:
+    """Return the user who asked for the newest action of this name, if that was not ours.
+    None also where Nova does not let us read actions.
+
+    :raises ApiError: it cannot be known now.
+    """
+    own = nova.user_id()
+    try:
+        actions = nova.actions(uuid)
+    except api.ApiError as exc:
+        if exc.status in (401, 403, 404):
+            return None
+        raise
+    for found in actions:
+        if found.get('action') == action:
+            user = found.get('user_id')
+            return api.printable(user) if own and user and user != own else None
+    return None
+
+
+def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
+    """Return whether an abort was asked for since the newest live migration of the instance.
+    False also where Nova does not let us read actions.
+
+    Nova ends a running migration that was aborted as it ends one that failed: ``error``, the
+    instance in ERROR, and no event that says why.
+    Source: nova.compute.api, live_migrate_abort; nova.compute.manager, _do_live_migration.
+
+    :raises ApiError: it cannot be known now.
+    """
+    try:
+        actions = nova.actions(uuid)
+    except api.ApiError as exc:
+        if exc.status is not None and 400 <= exc.status < 500 and exc.status not in (408, 429):
+            return False
+        raise
+    newest = (found.get('action') for found in actions)
+    return next((action == nova_api.ABORT for action in newest
+                 if action in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), False)
+
+
+def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
+    """The instance, None when it is gone.
+
+    :raises ApiError: it cannot be known.
+    """
+    try:
+        return nova.server(task.instance_uuid).instance
+    except api.ApiError as exc:
+        if exc.status == 404:
+            return None
+        raise
+
+
+def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
+    """The instance, which is on its destination and not in ERROR.
+
+    :raises PreFlightError: it is gone.
+    :raises InstanceInError: it is in ERROR, wherever it is.
+    :raises MigrationFailed: it is elsewhere.
+    :raises NovaClientError: it cannot be known.
+    """
+    uuid = task.instance_uuid
+    try:
+        found = server(nova, task)
+    except api.ApiError as exc:
+        raise unread(task, exc) from None
+    if found is None:
+        raise gone(task)
+    if found.status == ERROR:
+        raise exception.InstanceInError(
+            instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
+                                        f'{found.host or "no host"}')
+    if found.host != task.to_host:
+        raise exception.MigrationFailed(
+            instance_uuid=uuid, problem=f'it is on {found.host or "no host"} and not on '
+                                        f'{task.to_host}')
+    return found
+
+
+def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
+    """What Nova recorded about the newest action of this name, by event; may
+    be empty. None: it is not told yet, or cannot be read now.
+
+    nova-conductor saves that a migration failed before its event says why, and an
+    event whose service died never does: who asks again has to stop some time.
+    Source: nova.conductor.manager, _live_migrate; nova.compute.utils, EventReporter.
+    """
+    try:
+        for found in nova.actions(uuid):
+            if found.get('action') != action:
+                continue
+            events = nova.action_events(uuid, str(found.get('request_id')))
+            details = [text for e in events if (text := _said(e))]
+            if not details and not all(_ended(e) for e in events):
+                return None
+            return details or [str(found['message'])] * bool(found.get('message'))
+    except api.ApiError as exc:
+        refused = exc.status is not None and 400 <= exc.status < 500
+        # A refusal is one the next time, too, but for 408 and 429: not yet.
+        return [] if refused and exc.status not in (408, 429) else None
+    return []
+
+
+def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
+    """Seconds of the phases of our live migration by Nova's own clock, which counts whole
+    seconds: from the action's start to what Nova last wrote of the migration. Empty
+    where Nova has not told them all, or in another order.
+
+    Source: nova.compute.manager, _do_live_migration: ``preparing`` is when the
+    destination prepares (pre_live_migration), ``running`` is what comes after; the events
+    have the names of the methods.
+
+    :raises ApiError: it cannot be known.
+    """
+    migrations = nova.migrations(task.instance_uuid)
+    migration = next((m for m in migrations if m.uuid == reference and m.ended), None)
+    if migration is not None and any(m.id > migration.id for m in migrations):
+        return {}  # the newest action may be another migration's
+    action = next((records.Record('Nova', 'action', found, identity='request_id')
+                   for found in nova.actions(task.instance_uuid)
+                   if found.get('action') == nova_api.LIVE_MIGRATION), None)
+    if migration is None or action is None:
+        return {}
+    events = {str(event.get('event')): records.Record('Nova', 'event', event, identity='event')
+              for event in nova.action_events(task.instance_uuid, action.text('request_id'))}
+
+    def time(event: str, field: str) -> float | None:
+        found = events.get(event)
+        return None if found is None or not found.has(field) else found.optional_time(field)
+    asked = action.optional_time('start_time') if action.has('start_time') else None
+    if asked is None:
+        return {}
+    before = 'compute_pre_live_migration'
+    return attempt_phases.between((
+        (attempt_phases.PRE_CHECK, asked), (attempt_phases.PREPARING, time(before, 'start_time')),
+        (attempt_phases.RUNNING, time(before, 'finish_time')),
+        (attempt_phases.POST_MIGRATING,
+         time('compute_post_live_migration_at_destination', 'start_time')),
+        (attempt_phases.POST_FLIGHT, migration.updated_at)))
+
+
+def find_version(migration: nova_api.Migration) -> str:
+    """Return a text that differs when Nova has changed the record."""
+    return f'{migration.uuid} {migration.status} {migration.updated_at}'
+
+
+def failed(task: model.Task, migration: nova_api.Migration,
+           details: list[str] | None) -> base.Progress:
+    """A migration that is over and has not moved the instance.
+
+    :param details: see :func:`said`.
+    """
+    fault, text = nova_error_classes.judge(details or [], task.from_host)
+    quoted = f': {api.printable(text)}' if text else ''
+    return base.Progress(base.Stage.FAILED, f'Nova: migration {migration.status}{quoted}',
+                         migration.uuid, fault=fault)
+
+
+def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
+    """The failure; before Nova says why, it is not known whose it is.
+
+    :param details: see :func:`said`.
+    """
+    if details is not None:
+        return progress
+    return dataclasses.replace(progress, stage=base.Stage.UNTOLD)
+
+
+def _said(event: Mapping[str, Any]) -> str:
+    """Why an action's event failed: its details, below 2.84 the last line of
+    its traceback; empty when it did not."""
+    if event.get('details'):
+        return str(event['details'])
+    lines = str(event.get('traceback') or '').strip().splitlines()
+    return lines[-1] if lines else ''
+
+
+def _ended(event: Mapping[str, Any]) -> bool:
+    return event.get('finish_time') is not None or event.get('result') is not None
+
+
+def newest_before(task: model.Task, marker: str) -> int:
+    """The newest migration of the instance before ours.
+
+    :raises NovaClientError: the marker does not say.
+    """
+    try:
+        value = json.loads(marker)['migration_id']
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise exception.NovaClientError(
+        instance_uuid=task.instance_uuid,
+        problem=f'the marker of task {task.task_id} is unreadable; look at the migrations of the '
+                'instance and resolve the task by hand')
+
+
+def find_reference(marker: str) -> str | None:
+    """Return the UUID of our migration, where the marker has it."""
+    try:
+        value = json.loads(marker).get('migration_uuid')
+    except (ValueError, AttributeError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
+    """A request for a migration that was not answered."""
+    if isinstance(error, api.TooLate):
+        return exception.HeldUp(
+            instance_uuid=task.instance_uuid,
+            problem=f'the {task.method} migration was not asked for: {error.problem}')
+    if error.sent:
+        return exception.AmbiguousSubmit(
+            instance_uuid=task.instance_uuid, problem=error.problem)
+    return _failed(task, error,
+                   f'the {task.method} migration could not be asked for: {error.problem}')
+
+
+def refused(task: model.Task, text: str) -> exception.MigrationError:
+    """A request that Nova has understood and declined, for this destination or
+    for any."""
+    if nova_error_classes.judge([text], task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
+        return exception.InstanceRefused(instance_uuid=task.instance_uuid, problem=text)
+    return exception.MigrationFailed(
+        instance_uuid=task.instance_uuid,
+        problem=f'Nova refused the {task.method} migration to {task.to_host}: {text}')
+
+
+def elsewhere(nova: nova_api.NovaApi, task: model.Task,
+              text: str) -> exception.MigrationError | None:
+    """What it means that Nova does not find the destination; None: something else
+    was said, or it is not there indeed.
+
+    Nova looks for it in the database of the instance's cell alone, and lists
+    services and hypervisors of all cells.
+    Source: nova.compute.api, live_migrate and _validate_host_for_cold_migrate.
+    """
+    if f'Compute host {task.to_host} could not be found' not in text:
+        return None
+    try:
+        service = nova.services(task.to_host).get(task.to_host)
+        if service is None or not service.up or not nova.hypervisors_of(task.to_host):
+            return None
+    except api.ApiError as exc:
+        return after_refusal(task, exc)
+    return exception.OtherCell(
+        instance_uuid=task.instance_uuid, rule='cell-differs', from_host=task.from_host,
+        to_host=task.to_host, problem=text)
+
+
+def gone(task: model.Task) -> exception.PreFlightError:
+    return exception.PreFlightError(
+        instance_uuid=task.instance_uuid, rule='no-such-instance',
+        problem='it was deleted; there is nothing left to move')
+
+
+def unread(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
+    """Tell why something could not be read, and whether a service does not work."""
+    return _failed(task, error, _unread(error))
+
+
+def after_refusal(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
+    """As :func:`unread`, when Nova has just refused the migration: that uses up a retry."""
+    return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=_unread(error))
+
+
+def _unread(error: api.ApiError) -> str:
+    return f'could not read {error.what} from {error.service}: {error.problem}'
+
+
+def _failed(task: model.Task, error: api.ApiError, problem: str) -> exception.NovaClientError:
+    if error.outage is None:
+        return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=problem)
+    return exception.ServiceUnavailable(instance_uuid=task.instance_uuid, service=error.outage,
+                                        problem=problem)

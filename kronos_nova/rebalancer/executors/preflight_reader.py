@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The part of the cloud that decides about one move, read right now.
+
+As small as can be: the instance, both hosts, the instance's server groups
+with their members, and what is under way among these. The rules judge it as
+they judge a whole Cluster.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any, TypeVar
+
+from oslo_config import cfg
+
+from kronos_nova import model
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import hints
+from kronos_nova.rebalancer.clients import allocations
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import cells
+from kronos_nova.rebalancer.clients import collector
+from kronos_nova.rebalancer.clients import hypervisors
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import parallel_reads
+from kronos_nova.rebalancer.clients import placement_api
+from kronos_nova.rebalancer.clients import provider_trees
+from kronos_nova.rebalancer.clients import server_constraints
+
+T = TypeVar('T')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fresh:
+    """``newest`` is the highest id of the instance's migrations, 0 without."""
+
+    cluster: model.Cluster
+    newest: int
+
+
+class FreshReader:
+    """Reads what a move's rules need; ApiError means that it is not known.
+
+    :param connection: an openstacksdk connection.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
+        self._conf = conf
+        self.nova = nova_api.NovaApi(connection, server_constraints.opt_out(conf))
+        self.placement = placement_api.PlacementApi(connection)
+        self._trees = provider_trees.TreeReader(self.placement, allocations=False)
+        self._hypervisors = hypervisors.HypervisorReader(self.nova)
+
+    def read(self, task: model.Task, now: float) -> Fresh:
+        """:raises ApiError: with status 404 and ``what`` naming the server
+        when the instance is gone."""
+        with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
+            reads.one('Nova', 'supported API versions', self.nova.negotiate)
+            migrations = reads.one('Nova', 'migrations',
+                                   lambda: self.nova.migrations(task.instance_uuid))
+            server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
+            return Fresh(self._cluster(reads, task, server, migrations, now),
+                         max((m.id for m in migrations), default=0))
+
+    def _cluster(self, reads: parallel_reads.Reading, task: model.Task, server: nova_api.Server,
+                 migrations: list[nova_api.Migration], now: float) -> model.Cluster:
+        ends = sorted({task.from_host, task.to_host})
+        aggregates = reads.start(self.nova.aggregates)
+        by_end = reads.each('Nova', 'compute services', self.nova.services, ends)
+        listed = reads.each('Nova', 'hypervisors', self._hypervisors.read_of, ends)
+        services = {name: s for found in by_end.values() for name, s in found.items()}
+        groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
+        found_groups = tuple(g for g in groups.values() if g is not None)
+        hinted = self._hinted(server.instance)
+        uuids = sorted({u for g in found_groups for u in g.members}.union(hinted)
+                       - {task.instance_uuid})
+        members = reads.each('Nova', 'group members', self._member, uuids)
+        others = {u: i for u, i in members.items() if i is not None and i.host}
+        for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
+            migrations = migrations + found
+        nodes, _notes = collector.planned(
+            [h for found in listed.values() for h in found],
+            self._conf.engine.hypervisor_types, services)
+        forest = parallel_reads.again(lambda: self._forest(reads, [n.uuid for n in nodes.values()]))
+        named = reads.result(aggregates, 'Nova', 'aggregates')
+        hosts = collector.hosts_of(nodes, services, forest, cells.of_hosts(
+            named, self._conf.engine.cell_metadata_key, nodes))
+        instance = server.instance
+        if instance.host in hosts:
+            instance = self._with_claims(reads, instance, hosts[instance.host])
+        instances = {instance.uuid: instance, **others}
+        return model.Cluster(
+            hosts=hosts, services=services, instances=instances, groups=found_groups,
+            flights=collector.flights_of([m for m in migrations if not m.ended], instances, now),
+            aggregates={n: a.hosts for n, a in named.items()},
+            aggregate_metadata={n: a.metadata for n, a in named.items()}, taken_at=now,
+            sharing=collector.sharing_of(hosts, forest),
+            planned_zone=engine_conf.planned_zone(self._conf))
+
+    def _forest(self, reads: parallel_reads.Reading, roots: list[str]) -> provider_trees.Forest:
+        """The trees of both hosts, and what is shared with them.
+
+        :raises ApiError: with status 409 when one changes all the time.
+        """
+        sharing = provider_trees.sharing(reads, self.placement)
+
+        def listing() -> dict[str, placement_api.Listed]:
+            found: dict[str, placement_api.Listed] = {}
+            for root in sorted(roots):
+                found |= self.placement.providers(in_tree=root)
+            for uuid in sorted(sharing.with_tree(found) - found.keys()):
+                found |= {u: p for u, p in self.placement.providers(in_tree=uuid).items()
+                          if u == uuid}
+            return found
+
+        def wanted(provider: placement_api.Listed) -> bool:
+            return provider.root_uuid in roots or provider.uuid in sharing.aggregates
+
+        forest = self._trees.read(reads, listing, sharing, wanted)
+        trees = forest.trees()
+        for root in sorted(roots):
+            if forest.changing(root, trees.get(root, ())):
+                raise api.ApiError('Placement', f'resource provider {root}',
+                                   'its tree changes faster than it can be read', 409)
+        return forest
+
+    def _with_claims(self, reads: parallel_reads.Reading, instance: model.Instance,
+                     host: model.Host) -> model.Instance:
+        own = reads.one('Placement', 'allocations',
+                        lambda: self.placement.allocations_of(instance.uuid))
+        return allocations.claimed(instance, own, host)
+
+    def _hinted(self, instance: model.Instance) -> set[str]:
+        """Who else decides by its hints, where any filter looks at them."""
+        if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
+            return set()
+        return {uuid for found in instance.scheduler_hints.values() for uuid in found}
+
+    def _group(self, uuid: str) -> model.ServerGroup | None:
+        """:raises ApiError: no outage of Nova where it fails for a member in a cell that does
+        not answer: tasks in other cells go on."""
+        try:
+            return _unless_gone(lambda: self.nova.server_group(uuid))
+        except api.ApiError as exc:
+            if (exc.status is None or exc.status < 500
+                    or not hypervisors.misses_cell(self.nova)):
+                raise
+            raise api.ApiError('Nova', exc.what, 'a member of it may be in a cell that does not '
+                                                 'answer Nova') from None
+
+    def _member(self, uuid: str) -> model.Instance | None:
+        server = _unless_gone(lambda: self.nova.server(uuid))
+        return None if server is None else server.instance
+
+
+def _unless_gone(read: Callable[[], T]) -> T | None:
+    """What is read, None when it was deleted meanwhile."""
+    try:
+        return read()
+    except api.ApiError as exc:
+        if exc.status == 404:
+            return None
+        raise

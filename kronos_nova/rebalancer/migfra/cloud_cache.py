@@ -1,0 +1,116 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Looks at the cloud that requests which come in one go share.
+
+Reading a large cloud takes half a minute; a scheduler that moves a job asks for each of its
+instances. What Nova, Placement and the source have said is kept for ``[migfra] look_seconds``,
+and until any task ends; the database, with all that is under way, is read each time.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+import time
+from typing import NamedTuple
+
+from oslo_config import cfg
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.clients import collector as collectors
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.sources import base
+
+
+class Glance(NamedTuple):
+    """``old``: an earlier one saw it. It may say that something can be done: executors and
+    Placement judge claims, groups and hosts again, and loads are as old as in a long look. It may
+    not say that something cannot: ask for a new one then."""
+
+    seen: cloud_state.Seen
+    old: bool
+
+
+class Glances:
+    """:param clock: monotonic seconds."""
+
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
+                 collector: collectors.Collector, source: base.Source,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._conf = conf
+        self._store = store
+        self._kept = _Kept(collector, source)
+        self._clock = clock
+        self._until = clock()
+        self._ended: tuple[int, float] | None = None
+
+    def look(self, policy_set: policies.PolicySet, *, new: bool = False) -> Glance:
+        """:param new: the cloud is read, however lately that was done.
+        :raises KronosException: something of it cannot be read.
+        """
+        ended = self._store.ended()
+        if new or ended != self._ended or self._clock() >= self._until:
+            self._kept.forget()
+        old = self._kept.cluster is not None
+        seen = cloud_state.look(self._conf, policy_set, self._store, self._kept, self._kept,
+                            undecided=False)
+        if old and self._store.ended() != ended:
+            # It is under way no more, and has not arrived in what was seen before.
+            return self.look(policy_set, new=True)
+        if not old:
+            self._ended = ended
+            self._until = self._clock() + self._conf.migfra.look_seconds
+        return Glance(seen, old)
+
+    def rest(self) -> None:
+        """Nobody asks just now: let go of what is too old."""
+        if self._clock() >= self._until:
+            self._kept.forget()
+
+
+def answers(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
+    """All that were asked for."""
+    for field in dataclasses.fields(samples):
+        found = getattr(samples, field.name)
+        if isinstance(found, model.QueryResult):
+            yield found
+
+
+class _Kept(base.Source):
+    """A collector and a source, and what they have said."""
+
+    def __init__(self, collector: collectors.Collector, source: base.Source) -> None:
+        self._collector = collector
+        self._source = source
+        self.forget()
+
+    def forget(self) -> None:
+        self.cluster: model.Cluster | None = None
+        self._samples: dict[str, tuple[policies.Policy, model.PolicySamples]] = {}
+
+    def collect(self, now: float) -> model.Cluster:
+        if self.cluster is None:
+            self.cluster = self._collector.collect(now)
+        return self.cluster
+
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        asked, found = self._samples.get(policy.name, (None, None))
+        if found is None or asked != policy:
+            found = self._source.fetch(policy, profile=profile)
+            if all(answer.error is None for answer in answers(found)):
+                self._samples[policy.name] = policy, found
+        return found
+
+    def health(self) -> tuple[model.Health, str]:
+        return self._source.health()

@@ -1,0 +1,67 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Puts kronos-migfra together of its parts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import policy
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import server_constraints as pinned_zones
+from kronos_nova.rebalancer.messaging import mqtt
+from kronos_nova.rebalancer.migfra import cloud_cache
+from kronos_nova.rebalancer.migfra import moves
+from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import power
+from kronos_nova.rebalancer.migfra import repin
+from kronos_nova.rebalancer.migfra import service
+from kronos_nova.rebalancer.migfra import vcpu_pinning
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.store import api as store_api
+
+
+def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
+             store: store_api.Store, looks: cloud_cache.Glances,
+             worker: str, machine: str, health: healths.Health | None = None) -> service.Service:
+    """A service that is not running yet.
+
+    :param policies: the newest that are valid.
+    :param connection: an openstacksdk connection.
+    :param worker: the name of this process, as requests bear it.
+    :param machine: the name of this machine, for the broker.
+    :raises ConfigError: an option cannot be used.
+    """
+    if not conf.mqtt.host:
+        raise exception.ConfigError(
+            path='kronos.conf', field='[mqtt] host', problem='no broker is named',
+            remedy='Name the MQTT broker that tasks come from.')
+    client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
+    kept = service.Kept(store, worker, conf.migfra.claim_seconds)
+    nova = nova_api.NovaApi(connection, pinned_zones.opt_out(conf))
+    hosts = names.Hosts(nova, planning_settings.scopes(conf, policies()),
+                        engine_conf.planned_zone(conf))
+    pinned = vcpu_pinning.Pinning(conf)
+    lanes = [
+        service.Lane(conf, kept, power.PowerHandler(
+            conf, nova, hosts, kept.note, store.owes)),
+        service.Lane(conf, kept, moves.MoveHandler(
+            conf, policies, nova, hosts, store, looks, kept.note_plan, pinned.repin)),
+        service.Lane(conf, kept, repin.PinHandler(conf, nova, hosts, pinned.repin))]
+    return service.Service(
+        conf, kept, hosts, lanes, lambda heard: mqtt.Connection(
+            conf, client_id, heard, f'{conf.mqtt.prefix}/migfra/{client_id}/status'), health)

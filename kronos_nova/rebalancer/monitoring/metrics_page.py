@@ -1,0 +1,116 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The page /metrics: everything that is known, in the words of Prometheus."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import itertools
+from typing import Any
+
+import prometheus_client
+from prometheus_client import core
+from prometheus_client import exposition
+from prometheus_client import registry
+
+from kronos_nova import version
+from kronos_nova.feed import worker_records
+from kronos_nova.rebalancer.monitoring import bounded_query
+from kronos_nova.rebalancer.monitoring import catalogue
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import samples
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.store import store_stats as censuses
+
+
+class Collector(registry.Collector):
+    """Nothing is kept here: each scrape asks what is known now."""
+
+    def __init__(self, sources: Iterable[Callable[[], Iterable[samples.Sample]]]) -> None:
+        self._sources = tuple(sources)
+
+    def collect(self) -> Iterator[core.Metric]:
+        families: dict[str, core.Metric] = {}
+        for name, key, value in itertools.chain.from_iterable(ask() for ask in self._sources):
+            if name not in families:
+                families[name] = _family(catalogue.METRICS[name])
+            _add(families[name], key, value)
+        yield from (families[name] for name in catalogue.METRICS if name in families)
+
+
+def _family(metric: catalogue.Metric) -> core.Metric:
+    kinds = {catalogue.Kind.GAUGE: core.GaugeMetricFamily,
+             catalogue.Kind.COUNTER: core.CounterMetricFamily,
+             catalogue.Kind.HISTOGRAM: core.HistogramMetricFamily}
+    made: core.Metric = kinds[metric.kind](metric.name, metric.text, labels=metric.labels)
+    return made
+
+
+def _add(family: core.Metric, key: tuple[str, ...],
+         value: float | tallies.Distribution) -> None:
+    if isinstance(value, tallies.Distribution):
+        assert isinstance(family, core.HistogramMetricFamily)
+        ends = (*map(str, value.bounds), '+Inf')
+        family.add_metric(key, list(zip(ends, itertools.accumulate(value.counts), strict=True)),
+                          value.total)
+    else:
+        assert isinstance(family, core.GaugeMetricFamily | core.CounterMetricFamily)
+        family.add_metric(key, value)
+
+
+class Page:
+    """Of one daemon, in a registry of its own.
+
+    :param census: asks the database.
+    :param renew: has it asked through other connections than before.
+    :param driver: that tasks are carried out with.
+    :param host_scores: also each host's score under each policy.
+    :param workers: reads the records of nova-scheduler's workers; None without a channel.
+    """
+
+    def __init__(self, health: healths.Health, tally: tallies.Tally,
+                 census: Callable[[], censuses.Census], *, driver: str = '',
+                 interval: float | None = None, host_scores: bool = True,
+                 renew: Callable[[], object] = lambda: None,
+                 workers: worker_records.RecordReader | None = None) -> None:
+        asked = bounded_query.Asking(census, renew=renew)
+        self.registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        questions: list[bounded_query.Asking[Any]] = [asked]
+
+        def begin() -> Iterable[samples.Sample]:
+            # All at once: a scrape waits for the slowest alone.
+            for question in questions:
+                question.begin()
+            return ()
+
+        sources: list[Callable[[], Iterable[samples.Sample]]] = [
+            begin,
+            lambda: samples.of_health(health, version.release()),
+            lambda: samples.of_interval(interval),
+            lambda: samples.of_tally(tally.reading(), driver, host_scores),
+            lambda: samples.of_census(asked.answer())]
+        if workers is not None:
+            read = bounded_query.Asking(workers.read, renew=workers.renew,
+                                 subject='the cache of [kronos_channel]')
+            questions.append(read)
+            sources.append(lambda: samples.of_workers(read.answer()))
+        self.registry.register(Collector(sources))
+
+    def __call__(self, accept: str) -> tuple[str, bytes]:
+        """Content type and text.
+
+        :param accept: the header of the request.
+        """
+        encoder, kind = exposition.choose_encoder(accept)
+        return kind, encoder(self.registry)

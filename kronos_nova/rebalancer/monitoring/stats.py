@@ -1,0 +1,263 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a daemon has done since its start, and what it saw last.
+
+The parts that do the work tell it; whoever asks gets a copy. Nothing in here is
+written by a tenant: scopes, policies and hosts have their names from operators, all
+else is from a closed list of ours. How it is shown is another's business.
+"""
+
+import bisect
+from collections import Counter
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import threading
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.store import attempt_phases
+
+#: Upper ends of buckets, seconds: of a step of a cycle, of a task's wait, of a phase of an
+#: attempt, of a migration.
+STEPS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+WAITS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0)
+PHASES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
+MIGRATIONS = (5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
+
+#: Of a failure that is no exception of ours.
+DEFECT = 'defect'
+#: What a cycle may fail with.
+CODES = (*(kind.code for kind in (
+    exception.CollectError, exception.StoreError, exception.LeaseLost, exception.PlanRefused,
+    exception.ConfigError, exception.PolicyFileError, exception.PluginNotFound)), DEFECT)
+
+#: What a count or a duration is kept by: values of labels.
+Key = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many values were at most each of ``bounds``, and above all of them.
+
+    ``counts`` is one longer than ``bounds``; each value is in one of them.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @classmethod
+    def empty(cls, bounds: tuple[float, ...]) -> 'Distribution':
+        return cls(bounds, (0,) * (len(bounds) + 1), 0.0)
+
+    def plus(self, value: float) -> 'Distribution':
+        at = bisect.bisect_left(self.bounds, value)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1:])
+        return Distribution(self.bounds, counts, self.total + value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """A scope as its last cycle found it.
+
+    ``report`` is a row of :mod:`report`. ``scores``: in [0, 1] by policy and host.
+    ``untrusted``: policies whose answers must not be used. ``undrained``: how many hosts
+    were ordered to be drained and keep instances.
+    """
+
+    report: Mapping[str, Any]
+    scores: Mapping[str, Mapping[str, float]]
+    untrusted: frozenset[str]
+    undrained: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """A copy. ``planned_at`` in epoch seconds, by scope; ``seen`` lacks the scopes
+    whose last cycle failed, and those that another engine has by now."""
+
+    scopes: tuple[str, ...]
+    planned_at: Mapping[str, float]
+    seen: Mapping[str, Seen]
+    counts: Mapping[str, Mapping[Key, int]]
+    durations: Mapping[str, Mapping[Key, Distribution]]
+
+
+class Tally:
+    """Of one daemon. Any thread may write, any may read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scopes: tuple[str, ...] = ()
+        self._told: set[str] = set()
+        self._planned_at: dict[str, float] = {}
+        self._seen: dict[str, Seen] = {}
+        self._counts: dict[str, Counter[Key]] = {}
+        self._durations: dict[str, dict[Key, Distribution]] = {}
+
+    def reading(self) -> Reading:
+        with self._lock:
+            return Reading(
+                self._scopes, dict(self._planned_at), dict(self._seen),
+                {name: dict(found) for name, found in self._counts.items()},
+                {name: dict(found) for name, found in self._durations.items()})
+
+    # An engine.
+
+    def begin(self) -> None:
+        """A cycle begins: nothing of any scope is known yet."""
+        with self._lock:
+            self._told.clear()
+
+    def expect(self, scopes: Collection[str], dry_run: bool = False) -> None:
+        """What this engine is to plan; what it counts of each begins at 0, since a count
+        that begins at 1 is no increase."""
+        dry = str(dry_run).lower()
+        with self._lock:
+            for scope in set(self._scopes).difference(scopes):
+                self._seen.pop(scope, None)
+                self._planned_at.pop(scope, None)
+            self._scopes = tuple(scopes)
+            for scope in scopes:
+                for result in ('moves', 'nothing', 'failed'):
+                    self._count('cycles', scope, result, by=0)
+                for code in CODES:
+                    self._count('cycle_failures', scope, code, by=0)
+                self._count('plans', scope, dry, by=0)
+                for phase in model.Phase:
+                    for method in model.Method:
+                        self._count('planned_moves', scope, phase.value, method.value, dry, by=0)
+                for result in ('better', 'worse'):
+                    self._count('judged_plans', scope, result, by=0)
+                self._count('breaker_trips', scope, by=0)
+                self._count('truncated_plans', scope, by=0)
+
+    def planned(self, report: Mapping[str, Any], scores: model.Scores, at: float,
+                dry_run: bool, undrained: int = 0) -> None:
+        """A cycle of a scope has ended well, and what it decided is stored.
+
+        :param at: epoch seconds.
+        :param undrained: hosts that were ordered to be drained and keep instances.
+        """
+        scope = report['name']
+        dry = str(dry_run).lower()
+        with self._lock:
+            self._told.add(scope)
+            self._seen[scope] = Seen(
+                report, {name: found.hosts for name, found in scores.policies.items()},
+                frozenset(name for name, found in scores.policies.items() if found.untrusted),
+                undrained)
+            self._planned_at[scope] = at
+            self._count('cycles', scope, 'moves' if report['moves'] else 'nothing')
+            self._count('plans', scope, dry, by=int(bool(report['moves'])))
+            self._count('truncated_plans', scope, by=int(report['truncated']))
+            for phase in model.Phase:
+                for method in model.Method:
+                    self._count('planned_moves', scope, phase.value, method.value, dry, by=sum(
+                        (move['phase'], move['method']) == (phase.value, method.value)
+                        for move in report['moves']))
+            for step, seconds in report['timings'].items():
+                self._observe('steps', STEPS, seconds, step)
+
+    def failed(self, scope: str | None, code: str) -> None:
+        """A cycle of a scope has failed; None: of all of which it is not told yet how
+        they fared in this cycle.
+
+        :param code: of the exception, or :data:`DEFECT`.
+        """
+        with self._lock:
+            for name in (set(self._scopes) - self._told) if scope is None else {scope}:
+                self._told.add(name)
+                self._seen.pop(name, None)
+                self._count('cycles', name, 'failed')
+                self._count('cycle_failures', name, code)
+
+    def left(self, scope: str) -> None:
+        """Another engine plans it, or nobody: what was seen of it is old. When it was
+        planned stays true."""
+        with self._lock:
+            self._told.add(scope)
+            self._seen.pop(scope, None)
+
+    def judged(self, scope: str, worse: bool) -> None:
+        """It is known what came of a plan."""
+        with self._lock:
+            self._count('judged_plans', scope, 'worse' if worse else 'better')
+
+    def tripped(self, scope: str) -> None:
+        """The circuit breaker of the scope has opened."""
+        with self._lock:
+            self._count('breaker_trips', scope)
+
+    # An executor.
+
+    def serve(self, error_types: Collection[str]) -> None:
+        """It is an executor; what it counts begins at 0.
+
+        :param error_types: how attempts may fail.
+        """
+        with self._lock:
+            for error_type in error_types:
+                self._count('failed_attempts', error_type, by=0)
+            for phase in model.Phase:
+                self._durations.setdefault('waits', {}).setdefault(
+                    (phase.value,), Distribution.empty(WAITS))
+                for method in model.Method:
+                    for part in attempt_phases.PHASES:
+                        self._durations.setdefault('phases', {}).setdefault(
+                            (method.value, part), Distribution.empty(PHASES))
+                    for state in (state for state in model.TaskState if state.terminal):
+                        self._count('tasks_ended', phase.value, method.value, state.value, by=0)
+                        self._durations.setdefault('migrations', {}).setdefault(
+                            (method.value, state.value), Distribution.empty(MIGRATIONS))
+
+    def submitted(self, task: model.Task, waited: float) -> None:
+        """Nova is asked for a migration, ``waited`` seconds after it was planned."""
+        with self._lock:
+            self._observe('waits', WAITS, waited, task.phase.value)
+
+    def attempt_failed(self, error_type: str) -> None:
+        """A try at one destination; another may follow."""
+        with self._lock:
+            self._count('failed_attempts', error_type)
+
+    def attempted(self, method: model.Method, phases: Mapping[str, float]) -> None:
+        """A try at one destination has ended, well or not.
+
+        :param phases: seconds of each phase that it came to.
+        """
+        with self._lock:
+            for part, seconds in phases.items():
+                self._observe('phases', PHASES, seconds, method.value, part)
+
+    def ended(self, task: model.Task, state: model.TaskState, took: float | None) -> None:
+        """A task is over.
+
+        :param took: seconds since Nova was asked; None: it never was.
+        """
+        with self._lock:
+            self._count('tasks_ended', task.phase.value, task.method.value, state.value)
+            if took is not None:
+                self._observe('migrations', MIGRATIONS, took, task.method.value, state.value)
+
+    # Under the lock.
+
+    def _count(self, name: str, *key: str, by: int = 1) -> None:
+        counter = self._counts.setdefault(name, Counter())
+        counter[key] += by
+
+    def _observe(self, name: str, bounds: tuple[float, ...], value: float, *key: str) -> None:
+        found = self._durations.setdefault(name, {})
+        found[key] = found.get(key, Distribution.empty(bounds)).plus(max(0.0, value))

@@ -1,0 +1,196 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a host can be emptied, how, and what is in the way: asked before it is disabled. Pure."""
+
+from collections import Counter
+import dataclasses
+
+from kronos_nova import constraints
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.operations import shortfall
+from kronos_nova.rebalancer.operations import what_if
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
+from kronos_nova.rebalancer.strategies import drain_requests
+
+#: The rule's name by which a destination lacks capacity for claims.
+NO_ROOM = 'no-room'
+#: The rule by which load fills a destination too far: capacity of another kind.
+CEILING = 'ceiling'
+#: The rule by which an instance that is leaving already is not moved.
+IN_FLIGHT = 'in-flight'
+#: Rules whose reasons end by themselves.
+WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blocked:
+    """An instance that stays, and why: its own reason, or of each host one. ``later``: it
+    leaves when what is planned or under way has ended, in a cycle after this plan's."""
+
+    instance_uuid: str
+    reason: str
+    later: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """``plan`` has the moves off the host, what makes room for them, and those off hosts that
+    are drained already; ``missing``: what hosts are short of, by resource class, for those whom
+    room keeps, and nothing else but load. ``obstacles``: why engines would not do it as they are
+    configured, or do not do it now."""
+
+    plan: model.Plan
+    blocked: tuple[Blocked, ...]
+    missing: dict[str, int]
+    obstacles: tuple[str, ...] = ()
+
+
+def empty(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
+          overbooking: bool = False) -> Check:
+    """The plan that empties the host, as far as the rules allow it.
+
+    :param request: of the host's scope; with the strategy ``evacuate`` among its strategies.
+    :param mode: None: as engines drain.
+    :param overbooking: ceilings of the policies do not hold; claims do.
+    :raises ConfigError: there is no such host.
+    :raises PlanRefused: the checker found a rule broken.
+    """
+    obstacles = _obstacles(request, host)
+    request = _ordered(request, host, mode, overbooking)
+    held = planner.scope_hold(planner.begun(request))
+    if held is not None:
+        return Check(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
+    plan = planner.plan(request)
+    found = checker.check(plan, request.cluster, request.options, request.history,
+                          request.scores, ceilings(request), request.budget)
+    if found:
+        raise exception.PlanRefused(
+            scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in found[:5]))
+    return Check(plan, *_left(request, host, plan), obstacles=obstacles)
+
+
+def coming(cluster: model.Cluster, host: str) -> frozenset[str]:
+    """Instances that are not on the host and may land there: on their way to it, or with a task
+    that may end there instead."""
+    return frozenset(
+        f.instance_uuid for f in cluster.flights if host in (f.to_host, *f.alternates)
+        and ((found := cluster.instances.get(f.instance_uuid)) is None or found.host != host))
+
+
+def idle(cluster: model.Cluster, host: str) -> bool:
+    """Nothing is on the host, and nothing comes: engines have nothing to do there."""
+    return not coming(cluster, host) and not any(
+        i.host == host for i in cluster.instances.values())
+
+
+def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
+             overbooking: bool) -> planner.Request:
+    """The host is disabled and drained beside those that are drained already; nothing else is
+    planned. Cooldowns end while it goes on; so do pauses, which are obstacles."""
+    supposed = what_if.Supposed(request.cluster, request.scores).drained(
+        host, what_if.REASON)
+    options = dataclasses.replace(
+        request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
+        drain_reason_regex=what_if.reasons(request.options), overbooking=overbooking,
+        drain_mode=mode or request.options.drain_mode)
+    drained = drain_requests.drained_hosts(supposed.cluster, options)
+    leaving = sum(i.host in drained for i in request.cluster.instances.values())
+    return dataclasses.replace(
+        request, cluster=supposed.cluster, options=options,
+        strategies=[s for s in request.strategies if type(s).__name__ == 'Evacuate'],
+        budget=max(1, 2 * leaving), history=dataclasses.replace(
+            request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
+
+
+def _obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
+    """Why engines would not empty the host as they are configured, were it disabled; or do
+    not, where it is."""
+    found = []
+    if not request.options.evacuate_disabled_hosts:
+        found.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
+    service = request.cluster.services.get(host)
+    if service is not None and not service.enabled:
+        why = drain_requests.refusal(service, request.options)
+        if why is not None:
+            found.append(f'host {host} is disabled already and not drained: {why}')
+    if request.history.paused is not None and not idle(request.cluster, host):
+        found.append(request.history.paused)
+    supposed = what_if.Supposed(request.cluster, request.scores).drained(
+        host, what_if.REASON)
+    outage = planning_holds.outage(supposed.cluster, request.options)
+    if outage is not None:
+        found.append(f'with this host disabled, {outage}')
+    return tuple(found)
+
+
+def ceilings(request: planner.Request) -> dict[str, float]:
+    return sim.ceilings(request.policies, request.options)
+
+
+def _simulation(request: planner.Request) -> sim.Simulation:
+    return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
+                          request.options, seed=request.seed, now=request.now)
+
+
+def _left(request: planner.Request, host: str,
+          plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
+    """Who stays on the host when all that is planned has moved, and why. Whoever only waits
+    for what ends by itself is placed where the other rules have it, one after the other."""
+    simulation = _simulation(request)
+    for move in sorted(plan.moves, key=lambda m: m.wave):
+        simulation.apply(move)
+    blocked, missing = [], Counter[str]()
+    for n in sorted(map(int, simulation.on_host(host))):
+        probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
+        own = [no for rule in constraints.ALONE if (no := rule(simulation.view, probe)) is not None]
+        lasting = [no for no in own if no.rule not in WAITING]
+        if lasting:
+            blocked.append(Blocked(probe.instance_uuid,
+                                   f'{lasting[0].rule}: {lasting[0].detail}'))
+        elif any(no.rule == IN_FLIGHT for no in own):
+            blocked.append(Blocked(probe.instance_uuid, own[0].detail, later=True))
+        else:
+            found, short = _somewhere(simulation, probe, own)
+            blocked.append(found)
+            missing.update(short)
+    return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
+
+
+def _somewhere(simulation: sim.Simulation, probe: model.Move,
+               own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
+    """Placed on the first host that has it but for rules whose reasons end, or else why there
+    is none, and what the one is short of that is short of least."""
+    uuid = probe.instance_uuid
+    reasons: Counter[str] = Counter()
+    short: list[dict[str, int]] = []
+    for there in simulation.hosts:
+        if there == probe.from_host:
+            continue
+        move = dataclasses.replace(probe, to_host=there)
+        found = [no for no in constraints.check_all(simulation.view, move)
+                 if no.rule not in WAITING]
+        if not found:
+            simulation.apply(move)
+            waits = own[0].detail if own else f'instance {uuid} waits for others to land'
+            return Blocked(uuid, waits, later=True), {}
+        reasons[found[0].rule] += 1
+        rules = {no.rule for no in found}
+        if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
+            short.append(shortfall.short(simulation, uuid, there))
+    return Blocked(uuid, 'no host may take it: ' + ', '.join(
+        f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))), min(
+        short, key=lambda s: sum(s.values()), default={})

@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A whole host that somebody asks to be emptied now, onto hosts that are named: judged, ordered
+and checked as everything that is asked for is (:mod:`wanted`). Pure.
+
+Nobody else makes room, and the host stays enabled: who wants nothing to come back disables it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+from kronos_nova import constraints
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.search import batch
+from kronos_nova.rebalancer.search import bin_packing
+from kronos_nova.rebalancer.strategies import base
+
+
+def plan(request: planner.Request, host: str, destinations: Sequence[str] | None = None,
+         mode: model.DrainMode = model.DrainMode.AUTO, *,
+         overbooking: bool = False) -> requested_moves.Answer:
+    """Moves of all that is on the host, and whom the rules keep there.
+
+    :param request: of the host's scope; its strategies and budget are not looked at.
+    :param destinations: hosts where they may go, alternates too; None: any of the scope.
+    :param overbooking: ceilings of the policies do not hold; claims and rules do.
+    :raises ConfigError: the host or a destination is not in the scope.
+    :raises PlanRefused: the checker found a rule broken; nothing may be done.
+    """
+    known = request.cluster.scope_hosts
+    _in_scope(request.cluster.scope, 'host', [host], known)
+    if destinations is not None:
+        _in_scope(request.cluster.scope, 'destinations', destinations, known)
+    here = sorted(i.uuid for i in request.cluster.instances.values() if i.host == host)
+    request = requested_moves.undelayed(dataclasses.replace(request, options=dataclasses.replace(
+        request.options, overbooking=overbooking)), len(here))
+    held = planner.scope_hold(request)
+    if held is not None:
+        return requested_moves.refused_all(request, held, here)
+    state = requested_moves.State(request)
+    simulation = state.simulation
+    closed = host in simulation.view.draining
+    simulation.drain(host)  # else nobody would be better off anywhere than there
+    hosts = np.array([h for h, name in enumerate(simulation.hosts)
+                      if destinations is None or name in destinations], dtype=np.intp)
+    moves = _placed(simulation, host, hosts, mode)
+    refused = {simulation.uuids[n]: _why(simulation, int(n), hosts)
+               for n in simulation.on_host(host)}
+    if not closed:
+        simulation.reopen(host)
+    return state.answer(moves, refused, max_alternates=request.options.max_alternates,
+                        among=None if destinations is None else frozenset(destinations))
+
+
+def _in_scope(scope: str, field: str, hosts: Sequence[str], known: frozenset[str]) -> None:
+    for host in hosts:
+        if host not in known:
+            raise exception.ConfigError(
+                path='the request', field=field,
+                problem=f'host {host!r} is not in scope {scope}, which moves do not leave',
+                remedy='Name compute hosts of one scope.')
+
+
+def _placed(simulation: sim.Simulation, host: str, hosts: sim.Ints,
+            mode: model.DrainMode) -> list[model.Move]:
+    """As many as find a place: by the mode first, then where there is room, and all together
+    anew where one by one leaves somebody."""
+    numbers = np.array([n for n in sorted(map(int, simulation.on_host(host)),
+                                          key=lambda n: (-simulation.size[n], n))
+                        if simulation.drainable[n]], dtype=np.intp)
+    moves = []
+    if mode != model.DrainMode.AUTO:
+        moves = bin_packing.place(simulation, numbers, mode, model.Phase.REQUESTED, hosts)
+    left = [int(n) for n in numbers if simulation.drainable[n]]
+    while left:
+        found = [move for n in left if (move := _best(simulation, n, hosts)) is not None]
+        moves += found
+        if not found:
+            break
+        left = [n for n in left if simulation.drainable[n]]
+    return _together(simulation, numbers, hosts, moves) if left else moves
+
+
+def _best(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | None:
+    """Applied."""
+    move = base.best_place(simulation, np.array([n]), model.Phase.REQUESTED, hosts)
+    if move is not None:
+        simulation.apply(move)
+    return move
+
+
+def _together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
+              moves: list[model.Move]) -> list[model.Move]:
+    """All for whom there is a host at all, where they fit closest; else ``moves`` again."""
+    for move in reversed(moves):
+        simulation.undo(move)
+    possible = numbers[batch.may_take(simulation, numbers, hosts).any(axis=1)]
+    if len(possible) > len(moves):
+        found, _ = batch.place_on(simulation, possible, hosts, model.Phase.REQUESTED, batch.TRIED)
+        if found is not None:
+            return found
+    for move in moves:
+        simulation.apply(move)
+    return moves
+
+
+def _why(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Rejection:
+    """The instance's own reason, that of the one host, or of each host its first one."""
+    uuid = simulation.uuids[n]
+    moves = [simulation.move(n, int(h), model.Phase.REQUESTED) for h in hosts
+             if h != simulation.place[n]]
+    probe = simulation.move(n, int(simulation.place[n]), model.Phase.REQUESTED)
+    own = constraints.check_alone(simulation.view, probe)
+    if own is not None:
+        return own
+    found = [no for m in moves if (no := constraints.check(simulation.view, m)) is not None]
+    if len(found) < len(moves):
+        return model.Rejection('no-order', f'instance {uuid}: planning was cut off after '
+                                           f'{simulation.steps} steps')
+    if len(found) == 1:
+        return found[0]
+    rules = Counter(no.rule for no in found)
+    told = ', '.join(f'{rule} ({count} hosts)' for rule, count in sorted(rules.items()))
+    return model.Rejection('no-destination', f'instance {uuid}: no host may take it: '
+                                             f'{told or "no other host is named"}')

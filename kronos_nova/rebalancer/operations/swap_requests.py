@@ -1,0 +1,168 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Two instances that somebody wants to change places, both or none. Pure.
+
+Directly where one may come while the other is still there; else one of them waits on a parking
+host until the other has moved. Each state on the way is legal, and so is each way back: ceilings
+are not asked of that, since what goes back was there before.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import constraints
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.planning import planner
+
+#: What holds for a way back.
+BACK = tuple(rule for rule in constraints.RULES
+             if rule not in (metrics.scored, metrics.ceiling))
+
+
+def plan(request: planner.Request, uuids: tuple[str, str],
+         parking: str | None = None) -> requested_moves.Answer:
+    """The swap, or of both why it cannot be had.
+
+    :param request: of the scope of both; its strategies and budget are not looked at.
+    :param parking: the only host where one may wait; None: any of the scope.
+    :raises ConfigError: they cannot change places at all, or there is no such host.
+    :raises PlanRefused: the checker found a rule broken; nothing may be done.
+    """
+    _possible(request.cluster, uuids, parking)
+    request = requested_moves.undelayed(request, len(uuids))
+    held = planner.scope_hold(request)
+    if held is not None:
+        return requested_moves.refused_all(request, held, uuids)
+    state = requested_moves.State(request)
+    found = _found(state.simulation.view, state.simulation.hosts, uuids, parking)
+    if isinstance(found, model.Rejection):
+        return requested_moves.Answer(model.Plan(request.cluster.scope), dict.fromkeys(uuids, found))
+    moves, swap = found
+    return requested_moves.Answer(state.checked(_applied(state, moves, swap), [swap]), {})
+
+
+def _possible(cluster: model.Cluster, uuids: tuple[str, str], parking: str | None) -> None:
+    """:raises ConfigError: they are one, on one host, or not both in the scope."""
+    instances = [cluster.instances.get(uuid) for uuid in uuids]
+    for uuid, instance in zip(uuids, instances, strict=True):
+        if instance is None or instance.host not in cluster.scope_hosts:
+            raise _wrong(uuid, 'there is no such instance' if instance is None else
+                         f'its host {instance.host} is not in scope {cluster.scope}',
+                         'Instances change places inside one scope.')
+    if len({i.host for i in instances if i is not None}) == 1:
+        raise _wrong(' '.join(uuids), 'they are on one host', 'Name instances of two hosts.')
+    if parking is not None and (parking not in cluster.scope_hosts or parking in {
+            i.host for i in instances if i is not None}):
+        raise _wrong(parking, f'it is no third host of scope {cluster.scope}',
+                     'Name another compute host of the scope, or none.')
+
+
+def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path='the swap', field=field, problem=problem, remedy=remedy)
+
+
+def _found(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[str, str],
+           parking: str | None,
+           ) -> tuple[tuple[model.Move, model.Move], model.Swap] | model.Rejection:
+    """Directly, or by the emptiest parking host, the one with less memory waiting there."""
+    why: list[model.Rejection] = []
+    for first, second in (uuids, uuids[::-1]):
+        found = _directly(view, first, second)
+        if not isinstance(found, model.Rejection):
+            return found, model.Swap(first, second)
+        why.append(found)
+    ends = {view.host_of(uuid) for uuid in uuids}
+    third = sorted((h for h in hosts if h not in ends and parking in (None, h)),
+                   key=lambda h: (view.fullness(h), h))
+    lighter = sorted(uuids, key=lambda uuid: view.cluster.instances[uuid].memory_mb)
+    for first, second in (lighter, lighter[::-1]):
+        for host in third:
+            found = _parked(view, first, second, host)
+            if not isinstance(found, model.Rejection):
+                return found, model.Swap(first, second, host)
+            why.append(found)
+    return _refusal(why, third)
+
+
+def _refusal(why: Sequence[model.Rejection], third: Sequence[str]) -> model.Rejection:
+    """Why not directly, and of parking hosts the last word."""
+    direct = why[0]
+    parked = f'; by parking host {third[-1]}: {why[-1].detail}' if third else (
+        '; there is no third host')
+    return model.Rejection(direct.rule, f'directly: {direct.detail}{parked}')
+
+
+Moves = tuple[model.Move, model.Move]
+
+
+def _directly(view: cluster_view.ClusterView, first: str,
+              second: str) -> Moves | model.Rejection:
+    one = _move(view, first, str(view.host_of(second)))
+    other = _after(one, _move(view, second, one.from_host))
+    return _refused(view, [one, other]) or (one, other)
+
+
+def _parked(view: cluster_view.ClusterView, first: str, second: str,
+            host: str) -> Moves | model.Rejection:
+    one = _move(view, first, host)
+    other = _after(one, _move(view, second, one.from_host))
+    onward = dataclasses.replace(one, from_host=host, to_host=other.from_host)
+    return _refused(view, [one, other, onward]) or (one, other)
+
+
+def _move(view: cluster_view.ClusterView, uuid: str, to_host: str) -> model.Move:
+    return model.Move(uuid, str(view.host_of(uuid)), to_host, model.Phase.REQUESTED)
+
+
+def _after(one: model.Move, other: model.Move) -> model.Move:
+    return dataclasses.replace(other, requires=(one.instance_uuid,), wave=one.wave + 1)
+
+
+def _refused(view: cluster_view.ClusterView,
+             moves: Sequence[model.Move]) -> model.Rejection | None:
+    """The first rule that forbids one of the moves in turn, or its way back from there. The
+    last one has none."""
+    landed: list[model.Move] = []
+    found = None
+    for move in moves:
+        found = constraints.check(view, move)
+        if found is None and move is not moves[-1]:
+            view.land(move)
+            landed.append(move)
+            found = constraints.check(view, _back(move), BACK)
+        if found is not None:
+            break
+    for move in reversed(landed):
+        view.undo(move)
+    return found
+
+
+def _back(move: model.Move) -> model.Move:
+    return dataclasses.replace(move, from_host=move.to_host, to_host=move.from_host)
+
+
+def _applied(state: requested_moves.State, moves: Moves, swap: model.Swap) -> list[model.Move]:
+    """With what each brings in the end; the simulation has both where they are to go."""
+    simulation = state.simulation
+    ends = {swap.first: moves[1].from_host, swap.second: moves[0].from_host}
+    found = []
+    for move in moves:
+        before = simulation.combined()
+        simulation.apply(dataclasses.replace(move, to_host=ends[move.instance_uuid]))
+        found.append(dataclasses.replace(move, improvement=before - simulation.combined()
+                                         if simulation.trusted else 0.0))
+    return found

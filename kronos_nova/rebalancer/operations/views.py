@@ -1,0 +1,179 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A host or an instance as a cycle sees it: scores, shares, state, what holds it. Pure."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.constraints import disks
+from kronos_nova.constraints import history_holds
+from kronos_nova.constraints import instance as instances
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import recently_booted
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
+
+#: What is asked of an instance alone, each reason by itself; the last three hold moves for
+#: balance's sake alone.
+OWN: tuple[constraints.Rule, ...] = (
+    *(rule for rule in constraints.ALONE if rule is not instances.history),
+    recently_booted.just_booted, disks.copies_disk, metrics.scored)
+UNTRUSTED = 'policy-untrusted'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """Of a host under a policy: ``score`` and ``fill`` in [0, 1], ``base`` the part of the
+    score that no instance explains, ``coverage`` the share that instances do. None: not
+    known."""
+
+    policy: str
+    score: float | None
+    fill: float | None
+    base: float | None
+    coverage: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostPortrait:
+    """``state`` in words; ``instances`` is how many are there."""
+
+    name: str
+    state: tuple[str, ...]
+    instances: int
+    loads: tuple[Load, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Share:
+    """Of an instance under a policy: ``usage`` in the policy's unit, ``ratio`` of its host.
+    None: not known."""
+
+    policy: str
+    usage: float | None
+    ratio: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstancePortrait:
+    """``held``: by rule, what keeps it wherever it might go; ``wait``: seconds until the last
+    of those is over, None where one does not end, or nobody knows when. ``holds``: why nothing
+    of its scope is moved now, or nothing for balance's sake. ``groups``: by server group its
+    policy, and how many members are on which host."""
+
+    instance: model.Instance
+    shares: tuple[Share, ...]
+    held: tuple[model.Rejection, ...]
+    holds: tuple[str, ...]
+    wait: float | None
+    groups: Mapping[str, tuple[str, Mapping[str, int]]]
+
+
+def hosts(request: planner.Request) -> list[HostPortrait]:
+    """Of the request's scope, by name."""
+    cluster, history = request.cluster, request.history
+    there: dict[str, list[str]] = {}
+    for of in cluster.instances.values():
+        there.setdefault(of.host, []).append(of.uuid)
+    found = []
+    for name in sorted(cluster.scope_hosts):
+        here = there.get(name, [])
+        found.append(HostPortrait(
+            name, _state(cluster, history, name), len(here),
+            tuple(_load(request.scores.policies[p.name], name, here)
+                  for p in request.policies.enabled)))
+    return found
+
+
+def _state(cluster: model.Cluster, history: model.History, name: str) -> tuple[str, ...]:
+    service = cluster.services.get(name)
+    if service is None:
+        return ('no nova-compute',)
+    found = ['up' if service.up else 'forced down' if service.forced_down else 'down']
+    if not service.enabled:
+        reason = f': {service.disabled_reason}' if service.disabled_reason else ''
+        found.append(f'disabled{reason}')
+    if name in history.draining:
+        found.append('draining')
+    if name in history.quarantined_hosts:
+        found.append('quarantined')
+    return tuple(found)
+
+
+def _load(scores: model.PolicyScores, host: str, here: list[str]) -> Load:
+    score, capacity = scores.hosts.get(host), scores.capacity.get(host)
+    base = None
+    if score is not None and capacity:
+        base = max(0.0, score - sum(scores.usages.get(u, 0.0) for u in here) / capacity)
+    return Load(scores.policy, score, scores.fill.get(host), base, scores.coverage.get(host))
+
+
+def instance(request: planner.Request, uuid: str) -> InstancePortrait:
+    """:param uuid: one of the request's scope."""
+    cluster = request.cluster
+    of = cluster.instances[uuid]
+    view = cluster_view.ClusterView(cluster, request.options, request.history, request.scores,
+                                    sim.ceilings(request.policies, request.options),
+                                    draining=request.history.draining)
+    # To where it is: of the destination nothing is asked.
+    probe = model.Move(uuid, of.host, of.host, model.Phase(request.policies.mode))
+    held = tuple(_held(request, view, probe))
+    holds = (planner.scope_hold(request), planning_holds.imbalance_hold(
+        cluster, request.scores, request.history, request.options))
+    return InstancePortrait(
+        of, tuple(_share(request.scores.policies[p.name], uuid, of.host)
+                  for p in request.policies.enabled),
+        held, tuple(text for text in holds if text is not None),
+        _wait(request.history, uuid, held),
+        {g.uuid: (g.policy.value, _places(cluster, g)) for g in cluster.groups
+         if uuid in g.members})
+
+
+def _share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
+    usage, capacity = scores.usages.get(uuid), scores.capacity.get(host)
+    return Share(scores.policy, usage, usage / capacity if usage is not None and capacity
+                 else None)
+
+
+def _held(request: planner.Request, view: cluster_view.ClusterView,
+          probe: model.Move) -> Iterator[model.Rejection]:
+    for rule in OWN:
+        no = rule(view, probe)
+        # Of one that is not trusted the scope's holds tell.
+        if no is not None and no.rule != UNTRUSTED:
+            yield no
+    yield from history_holds.holding(request.history, probe.instance_uuid)
+
+
+def _wait(history: model.History, uuid: str,
+          held: tuple[model.Rejection, ...]) -> float | None:
+    waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid),
+             'just-booted': history.fresh.get(uuid)}
+    left = [waits.get(no.rule) for no in held]
+    if any(seconds is None or seconds < 0 for seconds in left):
+        return None
+    return max((seconds for seconds in left if seconds is not None), default=0.0)
+
+
+def _places(cluster: model.Cluster, group: model.ServerGroup) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for member in group.members:
+        if member in cluster.instances:
+            host = cluster.instances[member].host
+            found[host] = found.get(host, 0) + 1
+    return dict(sorted(found.items()))

@@ -1,0 +1,155 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Why an instance is not moved to a host: every rule with its verdict, what holds the
+scope, and what the move would do to each policy."""
+
+from collections.abc import Mapping
+import dataclasses
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.operations import remedies
+from kronos_nova.rebalancer.operations import shortfall
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of one rule, by its name, or that of what it refuses; where it has nothing against the
+    move, ``detail`` is what there would be of what there may be, if it counts anything."""
+
+    rule: str
+    passed: bool
+    detail: str = ''
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Effect:
+    """Of the move on a policy: imbalance of the scope and fill of the destination before
+    and after; ``ceiling`` is what the latter may be at most. None: not known."""
+
+    policy: str
+    threshold: float
+    before: float
+    after: float
+    fill_before: float | None
+    fill_after: float | None
+    ceiling: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """``holds`` are reasons why nothing of the scope, or nothing for balance's sake, is
+    moved now. ``amounts``: by rule, of what there is too much or too little. Without effects
+    the move was not tried: the host is not of the scope."""
+
+    move: model.Move
+    holds: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    effects: tuple[Effect, ...]
+    combined_before: float | None
+    combined_after: float | None
+    over_threshold: bool
+    amounts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def refused(self) -> tuple[Verdict, ...]:
+        return tuple(v for v in self.verdicts if not v.passed)
+
+    @property
+    def changes(self) -> tuple[tuple[str, str | None], ...]:
+        """The least that would have to change: by each rule that refuses, and all of it. None:
+        nothing would make that rule allow it."""
+        found = []
+        for rule in (v.rule for v in self.refused):
+            remedy, amount = remedies.REMEDIES.get(rule), self.amounts.get(rule)
+            found.append((rule, f'{remedy}: {amount}' if remedy and amount else remedy))
+        return tuple(found)
+
+    @property
+    def conclusion(self) -> str:
+        if self.refused:
+            return f'refused by {", ".join(v.rule for v in self.refused)}'
+        if self.holds:
+            return 'no rule refuses it; it waits, because ' + '; '.join(self.holds)
+        if self.move.phase not in metrics.IMBALANCE:
+            return 'no rule refuses it: it is one of the destinations that are compared'
+        assert self.combined_before is not None and self.combined_after is not None
+        if self.combined_after >= self.combined_before - metrics.ROUNDING:
+            return ('no rule refuses it, but it would not lower the imbalance: '
+                    f'{self.combined_before:.4f} to {self.combined_after:.4f}')
+        if not self.over_threshold:
+            return ('no rule refuses it and it would lower the imbalance, but that of no policy '
+                    'is above its threshold')
+        return ('no rule refuses it and it would lower the imbalance: a cycle makes it, unless '
+                'others that bring more use up its moves')
+
+
+def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) -> Answer:
+    """Judge the move on the cloud as it is, with nothing else planned.
+
+    :param uuid: an instance of ``request.cluster``.
+    :param phase: what it would be moved for; metrics count for spread and pack alone.
+    """
+    request = planner.begun(request)
+    cluster = request.cluster
+    move = model.Move(uuid, cluster.instances[uuid].host, host, phase)
+    simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
+                                request.options, seed=request.seed, now=request.now)
+    held = [planner.scope_hold(request)]
+    if phase in metrics.IMBALANCE:
+        held.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
+                                         request.options))
+    over, before = simulation.over_threshold(), simulation.combined()
+    verdicts = _verdicts(simulation, move)
+    amounts = shortfall.amounts(simulation, move) if len(verdicts) > 1 else {}
+    effects = _effects(simulation, request, move)
+    return Answer(
+        move=move, holds=tuple(text for text in held if text is not None), verdicts=verdicts,
+        effects=effects, over_threshold=over, amounts=amounts,
+        combined_before=before if effects and simulation.trusted else None,
+        combined_after=simulation.combined() if effects and simulation.trusted else None)
+
+
+def _verdicts(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ...]:
+    """Of each rule in order; after the first, what is not there cannot be judged."""
+    found: list[Verdict] = []
+    margins: Mapping[str, str] = {}
+    for rule in constraints.RULES:
+        no, name = rule(simulation.view, move), rule.__name__.replace('_', '-')
+        found.append(Verdict(name, True, margins.get(name, '')) if no is None
+                     else Verdict(no.rule, False, no.detail))
+        if len(found) == 1:
+            if no is not None:
+                break
+            margins = shortfall.margins(simulation, move)
+    return tuple(found)
+
+
+def _effects(simulation: sim.Simulation, request: planner.Request,
+             move: model.Move) -> tuple[Effect, ...]:
+    """The move is done in the simulation, whether it is allowed or not."""
+    if {move.from_host, move.to_host} - simulation.host_index.keys():
+        return ()
+    if move.from_host == move.to_host:
+        return ()
+    before, filled = simulation.imbalances(), dict(simulation.view.fills(move.to_host))
+    simulation.apply(move)
+    after, full = simulation.imbalances(), simulation.view.fills(move.to_host)
+    return tuple(
+        Effect(p.name, p.threshold, float(before[n]), float(after[n]), filled.get(p.name),
+               full.get(p.name), simulation.ceilings.get(p.name))
+        for n, p in enumerate(request.policies.enabled))

@@ -1,0 +1,253 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What follows from spread moves of which one alone does harm.
+
+A search finds moves that lower the imbalance together. Executors may begin them in any order, and
+any of them may fail: what is left then may be worse than what was there. So a move that does harm
+
+* waits for the one after which it does none, where that one alone does none either: when that
+  fails, it is not made;
+* else makes a pair with the one that sets it right: both, or none. One is made after the other,
+  and when the second one fails the first one goes back. Two instances that change places are the
+  common case.
+
+Harm is what no error of the scores can feign: a rise of the combined imbalance, or of one
+policy's above its threshold, which a single move is refused for. Smaller ones are not worth a
+migration. What takes more than two moves to do no harm stays as it is.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import move_dependencies as boards
+from kronos_nova.rebalancer.search import measure
+from kronos_nova.rebalancer.strategies import spread
+
+#: A rise of the combined imbalance that two scores of that error can feign.
+LEAST = 2 * spread.NOISE
+#: So often harm is looked for at most: counted work, so that a replay binds the same.
+MOST = 50_000
+#: A chain of moves that wait for each other grows no longer by what is bound here.
+DEEPEST = 3
+
+Needs = Mapping[str, set[str]]
+
+
+def paired(simulation: sim.Simulation, view: cluster_view.ClusterView,
+           moves: tuple[model.Move, ...],
+           ) -> tuple[tuple[model.Move, ...], tuple[model.Swap, ...]]:
+    """The moves in waves, with what each has to wait for; and the pairs, which have no alternates.
+
+    :param simulation: with all of them applied.
+    :param view: the cluster before the plan; it is left as it was.
+    :param moves: in waves.
+    """
+    if (sum(m.phase is model.Phase.SPREAD for m in moves) < 2 or not simulation.trusted
+            or simulation.options.objective == 'kronos'):
+        return moves, ()
+    pairing = _Pairing(_Harm(simulation, moves), moves)
+    with boards.Board(view, moves).closing() as board:
+        board.adopt(moves)
+        while pairing.bind() or pairing.pair(board.may_return):
+            pass
+    return tuple(sorted(pairing.moves(), key=lambda m: m.wave)), tuple(pairing.swaps)
+
+
+class _Harm:
+    """What spread moves do to imbalances; all other moves of the plan have been made."""
+
+    def __init__(self, simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
+        self._measure = measure.Measure(simulation)
+        #: By instance UUID: host numbers, and what is added to their scores, P each.
+        self._change: dict[str, list[tuple[int, sim.Floats]]] = {}
+        self._start = simulation.score.copy()
+        for move in moves:
+            if move.phase is model.Phase.SPREAD:
+                usage = simulation.usage[:, simulation.index[move.instance_uuid]]
+                self._change[move.instance_uuid] = [
+                    (h, sign * usage / simulation.capacity[:, h]) for h, sign in (
+                        (simulation.host_index[move.from_host], -1.0),
+                        (simulation.host_index[move.to_host], 1.0))]
+        for changes in self._change.values():
+            for h, change in changes:
+                self._start[:, h] -= change
+        self._known: dict[frozenset[str], sim.Floats] = {}
+        self._asked = 0
+
+    @property
+    def spent(self) -> bool:
+        return self._asked >= MOST
+
+    @property
+    def uuids(self) -> list[str]:
+        return list(self._change)
+
+    def of(self, made: set[str], more: set[str]) -> float:
+        """By how much ``more`` makes it worse when these have been made; negative: better."""
+        self._asked += 1
+        before, after = self._imbalances(made), self._imbalances(made | more)
+        weights, limits = self._measure.weights, np.maximum(before, self._measure.thresholds)
+        rise = float(weights @ (after - before))
+        return max(rise, float(weights @ np.maximum(after - limits, 0.0)) or rise)
+
+    def does(self, made: set[str], more: set[str]) -> bool:
+        return self.of(made, more) > LEAST
+
+    def _imbalances(self, made: set[str]) -> sim.Floats:
+        key = frozenset(made & self._change.keys())
+        if key not in self._known:
+            score = self._start.copy()
+            for uuid in sorted(key):
+                for h, change in self._change[uuid]:
+                    score[:, h] += change
+            self._known[key] = self._measure.imbalances(score)
+        return self._known[key]
+
+
+class _Pairing:
+    """What each move has to wait for, as it grows. ``needs``: by instance UUID, to the end of the
+    chain."""
+
+    def __init__(self, harm: _Harm, moves: Sequence[model.Move]) -> None:
+        self._harm = harm
+        self._found = {m.instance_uuid: m for m in moves}
+        self.needs: dict[str, set[str]] = {}
+        for move in moves:
+            self.needs[move.instance_uuid] = {
+                need for u in move.requires for need in (u, *self.needs[u])}
+        #: Drains and repairs depend on these, and come to depend on nothing else.
+        self._fixed = {u for move in moves if move.phase is not model.Phase.SPREAD
+                       for u in self.needs[move.instance_uuid]}
+        self.swaps: list[model.Swap] = []
+
+    def moves(self) -> Iterator[model.Move]:
+        """Each in a wave after all that it requires."""
+        waves: dict[str, int] = {}
+        for uuid, move in sorted(self._found.items(), key=lambda item: len(self.needs[item[0]])):
+            waves[uuid] = max([move.wave, *(waves[u] + 1 for u in self.needs[uuid])])
+        for uuid, move in self._found.items():
+            yield dataclasses.replace(move, wave=waves[uuid],
+                                      requires=tuple(sorted(self.needs[uuid])))
+
+    def bind(self) -> bool:
+        """Have one move wait for another one."""
+        for uuid in self._harmful():
+            found = []
+            for other in self._harm.uuids if uuid not in self._fixed else ():
+                if self._harm.spent:
+                    return False
+                first = self._whole(other)
+                new = first - self.needs[uuid]
+                if (uuid not in first and new and not self._harm.does(self.needs[uuid], new)
+                        and not self._harm.does(self.needs[uuid] | first, {uuid})):
+                    found.append((len(new), self._harm.of(
+                        self.needs[uuid], {*new, uuid}), sorted(new)))
+            for _, _, first_ones in sorted(found):
+                if self._wait({uuid: set(first_ones)}):
+                    return True
+        return False
+
+    def pair(self, may_return: Callable[[str, str, Needs], bool]) -> bool:
+        """Make one pair.
+
+        :param may_return: whether the first one may, when the second one has failed.
+        """
+        for uuid in self._harmful():
+            found = []
+            for other in self._harm.uuids:
+                if self._harm.spent:
+                    return False
+                if other == uuid or self._swapped() & {uuid, other}:
+                    continue
+                first, second = self._in_turn(uuid, other)
+                rest = (self.needs[first] | self.needs[second]) - {first, second}
+                if (not self._fixed & {first, second}
+                        and not self._harm.does(rest, {first, second})
+                        and self._harm.does(rest, {first})
+                        and not self._counted_on(first, second)):
+                    found.append((self._harm.of(rest, {first, second}), first, second, rest))
+            for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
+                # What the second one needs has been made before the first one leaves.
+                before = self.needs
+                if not self._wait({first: rest, second: {first, *rest}}):
+                    continue
+                if not may_return(first, second, self.needs):
+                    self.needs = before
+                else:
+                    for one in (first, second):
+                        self._found[one] = dataclasses.replace(
+                            self._found[one], alternates=(), alternate_improvements=())
+                    self.swaps.append(model.Swap(first, second))
+                    return True
+        return False
+
+    def _harmful(self) -> list[str]:
+        """Those that do harm when all that they wait for has been made."""
+        firsts = {swap.first for swap in self.swaps}
+        return [u for u in self._harm.uuids
+                if u not in firsts and self._harm.does(self.needs[u], {u})]
+
+    def _swapped(self) -> set[str]:
+        return {uuid for swap in self.swaps for uuid in (swap.first, swap.second)}
+
+    def _whole(self, uuid: str) -> set[str]:
+        """It and all that it waits for; of pairs both."""
+        found = {uuid, *self.needs[uuid]}
+        for swap in self.swaps:
+            if swap.first in found:
+                found |= {swap.second, *self.needs[swap.second]}
+        return found
+
+    def _in_turn(self, one: str, other: str) -> tuple[str, str]:
+        """Whoever the other one requires goes first, else whose move alone is the lesser evil."""
+        if one in self.needs[other] or other in self.needs[one]:
+            return (one, other) if one in self.needs[other] else (other, one)
+        evil = {uuid: self._harm.of(self.needs[uuid], {uuid}) for uuid in (one, other)}
+        return (one, other) if (evil[one], one) <= (evil[other], other) else (other, one)
+
+    def _counted_on(self, first: str, second: str) -> bool:
+        """Somebody else begins when the first one has left, whatever the second one does."""
+        return any(first in needs and second != uuid and second not in needs
+                   for uuid, needs in self.needs.items())
+
+    def _wait(self, more: Mapping[str, set[str]]) -> bool:
+        """Have these wait for more, and with them whatever waits for them; False: the chain
+        would be too long, and nothing has changed."""
+        wanted = {}
+        for uuid, needs in self.needs.items():
+            added = {need for one, new in more.items() if one == uuid or one in needs
+                     for need in new}
+            if added - needs:
+                wanted[uuid] = needs | added
+        found = {**self.needs, **wanted}
+        before, after = self._depths(self.needs), self._depths(found)
+        if any(after[uuid] > max(before[uuid], DEEPEST) for uuid in wanted):
+            return False
+        self.needs = found
+        return True
+
+    @staticmethod
+    def _depths(needs: Needs) -> dict[str, int]:
+        """How many wait for each other up to each, itself not counted."""
+        depths: dict[str, int] = {}
+        for uuid in sorted(needs, key=lambda u: len(needs[u])):
+            depths[uuid] = max((depths[u] + 1 for u in needs[uuid]), default=0)
+        return depths

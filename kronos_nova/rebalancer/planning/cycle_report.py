@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A cycle's result as plain data and as one line.
+
+The keys are documented (doc/source/reference/replay.rst) and stable: they are
+what kronos-replay prints and ``kronos-engine --once`` shows.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from kronos_nova import model
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.planning import planning_pipeline
+
+
+def aggregate(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[str, Any]:
+    """One scope.
+
+    :param collect: seconds it took to collect the cluster.
+    """
+    cluster, plan = outcome.cluster, outcome.plan
+    return {
+        'name': cluster.scope,
+        'hosts': len(cluster.scope_hosts),
+        'instances': sum(1 for i in cluster.instances.values() if i.host in cluster.scope_hosts),
+        'policies': [_policy(p, outcome.scores) for p in plan.policies],
+        'combined_measured': plan.measured,
+        'combined_before': plan.combined_before,
+        'combined_after': plan.combined_after,
+        'moves': [move(m, cluster) for m in plan.moves],
+        'waves': _waves(plan),
+        'rejections': dict(plan.rejections),
+        'held': [{'rule': no.rule, 'detail': no.detail} for no in plan.held],
+        'warnings': list(plan.warnings),
+        'draining': sorted(plan.draining),
+        'undrained': [no.detail for no in plan.undrained],
+        'truncated': plan.truncated,
+        'reason': plan.reason,
+        'timings': {'collect': round(collect, 6),
+                    **{step: round(s, 6) for step, s in outcome.timings.items()}},
+    }
+
+
+def _waves(plan: model.Plan) -> list[dict[str, int]]:
+    """Of each wave, how many moves it has and how many share one host:
+    executors begin those one after the other."""
+    rows = []
+    for number in sorted({m.wave for m in plan.moves}):
+        moves = [m for m in plan.moves if m.wave == number]
+        rows.append({'moves': len(moves),
+                     'most_from_one_host': max(Counter(m.from_host for m in moves).values()),
+                     'most_to_one_host': max(Counter(m.to_host for m in moves).values())})
+    return rows
+
+
+def _policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
+    known = scores.policies[report.name]
+    return {
+        'name': report.name,
+        'imbalance_measured': report.measured,
+        'imbalance_before': report.imbalance_before,
+        'imbalance_after': report.imbalance_after,
+        'threshold': report.threshold,
+        'skipped': report.skipped,
+        'reason': report.reason,
+        'age_seconds': known.age,
+        'coverage': dict(known.coverage),
+        'missing_hosts': sorted(known.missing),
+        'warnings': list(known.warnings),
+    }
+
+
+def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
+    """One move; zones are told because moves may cross them."""
+    def zone(host: str) -> str:
+        service = cluster.services.get(host)
+        return service.zone if service else ''
+
+    return {
+        'instance_uuid': m.instance_uuid,
+        'from_host': m.from_host,
+        'to_host': m.to_host,
+        'from_zone': zone(m.from_host),
+        'to_zone': zone(m.to_host),
+        'phase': str(m.phase),
+        'improvement': m.improvement,
+        'wave': m.wave,
+        'requires': list(m.requires),
+        'alternates': list(m.alternates),
+        'alternate_improvements': list(m.alternate_improvements),
+        'gain': m.gain,
+        'changes': [dataclasses.asdict(change) for change in m.changes],
+        'method': str(statuses.method(cluster.instances[m.instance_uuid].status)),
+    }
+
+
+def failed(scope: str, reason: str) -> dict[str, Any]:
+    """A scope that could not be planned: the same keys, no numbers."""
+    return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
+            'combined_measured': None, 'combined_before': None, 'combined_after': None,
+            'moves': [], 'waves': [],
+            'rejections': {}, 'held': [], 'warnings': [], 'draining': [], 'undrained': [],
+            'truncated': False, 'reason': reason, 'timings': {}}
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A cycle's end in one line, for the log."""
+    policies = ', '.join(
+        f'{p["name"]} {p["reason"]}' if p['skipped'] else
+        f'{p["name"]} {p["imbalance_before"]:.3f} -> {p["imbalance_after"]:.3f} '
+        f'(threshold {p["threshold"]:.4f})' for p in row['policies'])
+    phases = Counter(m['phase'] for m in row['moves'])
+    moves = ', '.join(f'{n} {phase}' for phase, n in sorted(phases.items())) or 'no moves'
+    refused = ', '.join(f'{rule} {n}' for rule, n in sorted(row['rejections'].items()))
+    crossing = sum(1 for m in row['moves'] if m['from_zone'] != m['to_zone'])
+    parts = [f'{row["hosts"]} hosts, {row["instances"]} instances', policies, moves,
+             f'{crossing} between zones' if crossing else '',
+             f'refused: {refused}' if refused else '',
+             f'because {row["reason"]}' if row['reason'] else '',
+             'cut off, see the warnings' if row['truncated'] else '']
+    return '; '.join(p for p in parts if p)

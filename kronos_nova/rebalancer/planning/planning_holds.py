@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""When nothing, or only part of it, may move: each no has a sentence."""
+
+from collections.abc import Collection
+from collections.abc import Sequence
+
+from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova.constraints import metric_lag
+
+
+def outage(cluster: model.Cluster, options: model.Options) -> str | None:
+    """Too many hosts down or disabled: an outage, not an imbalance.
+
+    Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more
+    than ``max_drain_fraction``, but one host is always allowed.
+    """
+    hosts = sorted(cluster.scope_hosts)
+    services = [cluster.services.get(h) for h in hosts]
+    down = [h for h, s in zip(hosts, services, strict=True) if s is None or not s.up]
+    disabled = [h for h, s in zip(hosts, services, strict=True)
+                if s is not None and s.up and not s.enabled]
+    if len(down) > options.max_down_fraction * len(hosts):
+        return (f'{len(down)} of {len(hosts)} hosts are down ({_few(down)}), more than '
+                f'max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
+                'outage')
+    if len(disabled) > max(1.0, options.max_drain_fraction * len(hosts)):
+        return (f'{len(disabled)} of {len(hosts)} hosts are disabled ({_few(disabled)}), more '
+                f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some of them '
+                'or raise the option')
+    return None
+
+
+def silent_cell(hosts: Collection[str]) -> str:
+    """Say why a scope waits some of whose hosts are in a cell that does not answer.
+
+    :param hosts: those of the scope.
+    """
+    return (f'the cell of {len(hosts)} of its hosts ({_few(sorted(hosts))}) does not answer Nova, '
+            'or is not named while another one does not: nothing of the scope moves')
+
+
+def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.History,
+                   options: model.Options) -> str | None:
+    """Why imbalance moves must wait while drains and repairs go on."""
+    if scores.untrusted:
+        return 'metrics are not trusted: ' + '; '.join(scores.untrusted)
+    if history.waiting is not None:
+        return history.waiting
+    last = metric_lag.awaited(history, cluster.scope_hosts)
+    if last is not None:
+        left = metric_lag.seconds_left(scores, last[1], options.settle_seconds)
+        if left > 0:
+            return f'the scores do not show the last move yet; they settle in {left:.0f} s'
+    return None
+
+
+def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left: int,
+            hosts: list[str], policies: Sequence[str]) -> str:
+    """What was left out of a plan whose work was bounded.
+
+    :param steps: the count that ended it, or None for ``planning_deadline``.
+    :param left: moves of the budget that were not used.
+    :param hosts: still to be drained.
+    :param policies: still above their thresholds.
+    """
+    how = 'by planning_deadline' if steps is None else f'after {steps} steps'
+    parts = [f'planning was cut off {how}']
+    if unfinished:
+        parts.append(f'{unfinished} was not finished')
+    if unbegun:
+        parts.append(f'{", ".join(unbegun)} was not begun')
+    if hosts:
+        parts.append(f'still to be drained: {_few(hosts)}')
+    if policies:
+        parts.append(f'still above the threshold: {", ".join(policies)}')
+    parts.append(f'{plurals.count_noun(left, "move")} of the budget '
+                 f'{plurals.choose(left, "is", "are")} left; the next cycle goes on')
+    return '; '.join(parts)
+
+
+def _few(hosts: list[str]) -> str:
+    return ', '.join(hosts[:3]) + (', ...' if len(hosts) > 3 else '')

@@ -1,0 +1,173 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One scope, one pass: score, plan, check. The engine and replay both run it.
+
+It reads nothing from outside: a Cluster and samples come in, a plan that the
+checker has passed comes out.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+from typing import Any
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.constraints import recently_booted
+from kronos_nova.rebalancer import checker
+from kronos_nova.rebalancer import simulation
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_holds
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """What a pass needs to know besides the cloud.
+
+    ``staleness``, ``deadline`` and ``instance_cooldown`` in seconds.
+    ``strategies`` in the order in which they run.
+    """
+
+    policies: policies.PolicySet
+    options: model.Options
+    strategies: Sequence[Any]
+    staleness: float = 300.0
+    require_age: bool = False
+    deadline: float = 30.0
+    instance_cooldown: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a pass over one scope found and decided.
+
+    ``timings`` in seconds by step. ``settled``: the scores are trusted and show
+    every move of the scope, none of which is under way. ``request``: what the
+    plan was made from.
+    """
+
+    cluster: model.Cluster
+    scores: model.Scores
+    plan: model.Plan
+    timings: Mapping[str, float]
+    request: planner.Request
+    settled: bool = False
+
+
+def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+        history: model.History, settings: Settings, *, now: float,
+        clock: Callable[[], float], busy: int = 0, seed: int = 0,
+        stopping: Callable[[], bool] = lambda: False) -> Outcome:
+    """Score, plan and check one scope.
+
+    :param cluster: with its scope set.
+    :param samples: by name of every enabled policy.
+    :param now: seconds since the epoch, the clock of the samples.
+    :param clock: monotonic seconds, for timings and the planning deadline.
+    :param stopping: true ends planning early, as the deadline does.
+    :param busy: moves under way that use up the budget (see :func:`busy`).
+    :param seed: decides what planning leaves to chance; the same again gives
+        the same plan.
+    :raises PlanRefused: the checker found a rule broken; nothing may be done.
+    """
+    started = clock()
+    scores = score(cluster, samples, settings, now)
+    scored = clock()
+    request = asked(cluster, scores, history, settings, now=now, busy=busy, seed=seed)
+    history = request.history
+    end = started + settings.deadline
+    plan = planner.plan(request, expired=lambda: stopping() or clock() > end)
+    planned = clock()
+    plan = dataclasses.replace(plan, load=load(scores, settings.policies))
+    check(plan, request)
+    timings = {'score': scored - started, 'plan': planned - scored, 'check': clock() - planned}
+    hosts = cluster.scope_hosts
+    settled = (not cluster.unreadable_hosts
+               and planning_holds.imbalance_hold(cluster, scores, history, settings.options) is None
+               and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
+    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
+                   request=request)
+
+
+def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
+          settings: Settings, *, now: float, busy: int = 0, seed: int = 0) -> planner.Request:
+    """What a plan is made from (see :func:`run`)."""
+    return planner.Request(
+        cluster=cluster, scores=scores, policies=settings.policies,
+        strategies=settings.strategies, options=settings.options,
+        history=dataclasses.replace(history, fresh=just_booted(
+            cluster, now, settings.instance_cooldown)),
+        budget=max(0, settings.policies.budget - busy), seed=seed, now=now)
+
+
+def busy(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
+    """How many of these use up the budget of the cluster's scope: tasks of its plans, also
+    when their hosts have gone to another scope since, and those off a host that it has now.
+    """
+    return sum(1 for f in flights if f.source == 'task' and not f.slotless and (
+        f.scope == cluster.scope or f.from_host in cluster.scope_hosts))
+
+
+def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
+    """The outcome less the moves of these instances (see planner.without).
+
+    :raises PlanRefused: as :func:`run`.
+    """
+    plan = planner.without(outcome.request, outcome.plan, dropped, why)
+    check(plan, outcome.request)
+    return dataclasses.replace(outcome, plan=plan)
+
+
+def check(plan: model.Plan, request: planner.Request) -> None:
+    """:raises PlanRefused: a rule is broken; nothing of it may be done."""
+    wrong = checker.check(plan, request.cluster, request.options, request.history,
+                          request.scores,
+                          simulation.ceilings(request.policies, request.options),
+                          request.budget)
+    if wrong:
+        raise exception.PlanRefused(
+            scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
+
+
+def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
+    """Weighted mean of the hosts' scores; None: some are not trusted."""
+    if scores.untrusted:
+        return None
+    return scoring.combine(
+        {name: math.fsum(found.hosts.values()) / max(1, len(found.hosts))
+         for name, found in scores.policies.items()},
+        {p.name: p.weight for p in policy_set.enabled})
+
+
+def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
+    """Instances of the scope that are fresh, and for how many seconds."""
+    return {i.uuid: left for i in cluster.instances.values() if i.host in cluster.scope_hosts
+            and (left := recently_booted.left(i.launched_at, now, cooldown)) > 0}
+
+
+def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], settings: Settings,
+          now: float) -> model.Scores:
+    """Every enabled policy's scores over the cluster's scope."""
+    values = {
+        p.name: scoring.score(p, samples[p.name], cluster, now=now,
+                              staleness=settings.staleness, require_age=settings.require_age,
+                              max_missing_hosts=settings.options.max_missing_hosts)
+        for p in settings.policies.enabled}
+    taken_at = min((s.taken_at for s in samples.values()), default=now)
+    return model.Scores(values, taken_at)

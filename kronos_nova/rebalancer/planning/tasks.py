@@ -1,0 +1,106 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""From a plan's moves to the rows that executors act on."""
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Container
+from collections.abc import Mapping
+
+from kronos_nova import model
+from kronos_nova.constraints import disks
+from kronos_nova.constraints import metrics
+from kronos_nova.constraints import statuses
+from kronos_nova.rebalancer.planning import provider_tree_digest
+
+#: Lower is sooner: people wait for a drain, nobody for a percent of balance.
+PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
+            model.Phase.PACK: 5, model.Phase.REQUESTED: 2}
+
+#: Phases that follow scores, and the seconds they may wait at least.
+STALE = (model.Phase.SPREAD, model.Phase.PACK)
+MIN_WAIT = 1200.0
+
+
+def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str, ...], *,
+              plan_id: str, now: float, stagger_seconds: float, max_retries: int,
+              new_id: Callable[[], str], cooldown: float = 600.0,
+              options: model.Options | None = None,
+              approval_seconds: float | None = None) -> list[model.Task]:
+    """One task per move, staggered by ``stagger_seconds`` inside each wave.
+
+    :param new_id: gives a fresh UUID.
+    :param options: say which disks are copied; without them it is the flavor's.
+    :param approval_seconds: for how long they wait for approval; None: for none.
+    """
+    in_wave: Counter[int] = Counter()
+    tasks = []
+    limits = begin_within(cooldown)
+    following = {swap.second for swap in plan.swaps}
+    for move in plan.moves:
+        instance = cluster.instances[move.instance_uuid]
+        within = approval_seconds
+        if within is None and move.instance_uuid not in following:
+            within = limits.get(move.phase)
+        tasks.append(model.Task(
+            task_id=new_id(), plan_id=plan_id, aggregate=plan.scope,
+            instance_uuid=move.instance_uuid, instance_name=instance.name,
+            from_host=move.from_host, to_host=move.to_host, phase=move.phase,
+            policy_names=policy_names, improvement=move.improvement,
+            priority=PRIORITY[move.phase], wave=move.wave, requires=move.requires,
+            alternates=move.alternates, alternate_improvements=move.alternate_improvements,
+            max_retries=max_retries,
+            not_before=now + in_wave[move.wave] * stagger_seconds, created_at=now,
+            deadline=None if within is None else now + within,
+            state=(model.TaskState.QUEUED if approval_seconds is None
+                   else model.TaskState.PENDING),
+            memory_mb=instance.memory_mb, method=statuses.method(instance.status),
+            disk_gb=(instance.disk_gb if options is None
+                     else copied_gb(move, instance, options, cluster.sharing)),
+            trees=trees(move, cluster, options)))
+        in_wave[move.wave] += 1
+    return tasks
+
+
+def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
+    """Seconds within which a task has to begin, by its phase.
+
+    A spread or pack that has not begun within twice the scope's cooldown (at
+    least 20 minutes) is dropped: its scores are old and the next plan knows
+    better. Drains and repairs stay wanted: they have no limit here. Nor has the second half of
+    a swap: when the first one has moved it is a migration more either way.
+    """
+    return dict.fromkeys(STALE, max(MIN_WAIT, 2 * cooldown))
+
+
+def trees(move: model.Move, cluster: model.Cluster,
+          options: model.Options | None) -> tuple[model.TreeMark, ...]:
+    """What is known of the provider trees of all hosts that the move may touch;
+    nothing where claims are not judged."""
+    if options is not None and not options.enforce_placement_claims:
+        return ()
+    hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
+    found = (provider_tree_digest.mark(cluster.hosts[name]) for name in hosts if name in cluster.hosts)
+    return tuple(mark for mark in found if mark is not None)
+
+
+def copied_gb(move: model.Move, instance: model.Instance, options: model.Options,
+              sharing: Container[str] = ()) -> int:
+    """GiB of disks that the move copies, as far as is known: at most.
+
+    :param sharing: UUIDs of sharing providers.
+    """
+    shared = options.instance_storage == 'shared'
+    if shared or (move.phase in metrics.IMBALANCE and not options.allow_disk_copy):
+        return 0
+    return disks.own_gb(instance, sharing)

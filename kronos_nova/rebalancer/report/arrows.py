@@ -1,0 +1,133 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves as arrows, from the hosts that give on the left to those that take on the right."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova.rebalancer.report import values
+from kronos_nova.rebalancer.report import words
+
+#: Between two hosts, from the top, and for a name; width of the drawing.
+STEP, TOP, NAMES, WIDTH = 26, 30, 250, 920
+#: Widest arrow, and the longest name in characters.
+WIDEST, LONGEST = 9.0, 30
+#: With more arrows than these no eye follows one: a table of hosts stands in their place.
+MOST_DRAWN = 24
+#: Arrows beyond these are in the table only.
+MOST = 400
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Giver:
+    """A host that gives; ``takers`` with the number of moves to each, most first."""
+
+    name: str
+    moves: int
+    takers: tuple[tuple[str, int], ...]
+
+
+def group_by_source(moves: Sequence[values.MoveLine],
+                    lines: Sequence[values.HostLine] = ()) -> tuple[Giver, ...]:
+    """Return the hosts that give, hottest first where scores are known, else by moves."""
+    loads = {line.name: line.load.before or 0.0 for line in lines}
+    takers: dict[str, Counter[str]] = {}
+    for move in moves:
+        takers.setdefault(move.from_host, Counter())[move.to_host] += 1
+    found = [Giver(name, count.total(), tuple(sorted(
+        count.items(), key=lambda one: (-one[1], one[0])))) for name, count in takers.items()]
+    return tuple(sorted(found, key=lambda one: (-loads.get(one.name, 0.0), -one.moves, one.name)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class End:
+    """A host at one side: where its name stands, how many moves it has there."""
+
+    name: str
+    y: float
+    moves: int
+    load: values.Level | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrow:
+    """All moves of a phase between two hosts."""
+
+    path: str
+    width: float
+    phase: str
+    numbers: tuple[int, ...]
+    from_host: str
+    to_host: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drawing:
+    width: int
+    names: int
+    height: int
+    left: tuple[End, ...]
+    right: tuple[End, ...]
+    arrows: tuple[Arrow, ...]
+    phases: tuple[str, ...]
+    left_out: int = 0
+
+
+def draw(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()) -> Drawing:
+    """Both sides hottest first where scores are known, else in the order of the moves."""
+    loads = {line.name: line.load for line in lines}
+    grouped: dict[tuple[str, str, str], list[int]] = {}
+    for move in moves:
+        grouped.setdefault((move.from_host, move.to_host, move.phase), []).append(move.number)
+    kept = sorted(grouped, key=lambda key: -len(grouped[key]))[:MOST]
+    kept = [key for key in grouped if key in set(kept)]
+    left = _side([(key[0], len(grouped[key])) for key in kept], loads)
+    right = _side([(key[1], len(grouped[key])) for key in kept], loads)
+    ys = [{end.name: end.y for end in side} for side in (left, right)]
+    arrows = tuple(
+        Arrow(_path(ys[0][key[0]], ys[1][key[1]]), _width(len(grouped[key])), key[2],
+              tuple(grouped[key]), key[0], key[1]) for key in kept)
+    return Drawing(
+        WIDTH, NAMES, TOP + max(len(left), len(right), 1) * STEP + 6, left, right, arrows,
+        tuple(dict.fromkeys(key[2] for key in kept)),
+        sum(len(numbers) for key, numbers in grouped.items() if key not in set(kept)))
+
+
+def _side(ends: Sequence[tuple[str, int]],
+          loads: Mapping[str, values.Level]) -> tuple[End, ...]:
+    moves: dict[str, int] = {}
+    for name, number in ends:
+        moves[name] = moves.get(name, 0) + number
+
+    def heat(name: str) -> float:
+        level = loads.get(name)
+        return -level.before if level is not None and level.before is not None else 0.0
+
+    return tuple(End(name, TOP + row * STEP + STEP / 2, moves[name], loads.get(name))
+                 for row, name in enumerate(sorted(moves, key=heat)))
+
+
+def _width(moves: int) -> float:
+    return min(WIDEST, 1.5 + 0.75 * (moves - 1))
+
+
+def _path(start: float, end: float) -> str:
+    begin, stop = NAMES + 8, WIDTH - NAMES - 18
+    bend = (begin + stop) / 2
+    return f'M{begin} {start:g}C{bend:g} {start:g} {bend:g} {end:g} {stop} {end:g}'
+
+
+def label(name: str) -> str:
+    return words.clipped(name, LONGEST)

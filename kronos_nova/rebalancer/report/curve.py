@@ -1,0 +1,111 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Imbalance over time: what the scope's plans found, foresaw and brought about."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova.rebalancer.report import scale as scales
+from kronos_nova.rebalancer.report import values
+from kronos_nova.rebalancer.report import words
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 920, 190, 44, 26, 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dot:
+    """``kind`` is foreseen, realised or shown (the plan that the report is about)."""
+
+    x: float
+    y: float
+    kind: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Curve:
+    """``lines`` are points of polylines: broken where an imbalance is not known."""
+
+    title: str
+    lines: tuple[str, ...]
+    dots: tuple[Dot, ...]
+    xs: tuple[tuple[float, str], ...]
+    ys: tuple[tuple[float, str], ...]
+    threshold: float | None
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def draw(section: values.Section) -> tuple[Curve, ...]:
+    """The combined imbalance, then that of each policy; none with fewer than two plans."""
+    points = sorted(section.points, key=lambda p: p.at)
+    if len(points) < 2:
+        return ()
+    found = [_combined(points)]
+    for policy in section.policies:
+        curve = _of_policy(points, policy)
+        if curve is not None:
+            found.append(curve)
+    return tuple(found)
+
+
+def _combined(points: Sequence[values.Point]) -> Curve:
+    known = [v for p in points for v in (p.before, p.after, p.realised) if v is not None]
+    x, y = _scales(points, known)
+    dots = []
+    for p in points:
+        if p.after is not None and p.moves:
+            dots.append(Dot(x.at(p.at), y.at(p.after), 'foreseen',
+                            f'{words.moment(p.at)}: foreseen {words.fine(p.after)}'))
+        if p.realised is not None:
+            dots.append(Dot(x.at(p.at), y.at(p.realised), 'realised',
+                            f'{words.moment(p.at)}: realised {words.fine(p.realised)}'))
+        if p.shown and p.before is not None:
+            dots.append(Dot(x.at(p.at), y.at(p.before), 'shown',
+                            f'{words.moment(p.at)}: this plan found {words.fine(p.before)}'))
+    return _curve('Combined', [(p.at, p.before) for p in points], x, y, dots, None)
+
+
+def _of_policy(points: Sequence[values.Point], policy: values.PolicyLine) -> Curve | None:
+    """None: no plan knew it."""
+    series = [(p.at, dict(p.policies).get(policy.name)) for p in points]
+    known = [v for _, v in series if v is not None]
+    if not known:
+        return None
+    x, y = _scales(points, [*known, policy.threshold])
+    dots = [Dot(x.at(p.at), y.at(v), 'shown', f'{words.moment(p.at)}: this plan found '
+                                              f'{words.fine(v)}')
+            for p, (_, v) in zip(points, series, strict=True) if p.shown and v is not None]
+    return _curve(policy.name, series, x, y, dots, y.at(policy.threshold))
+
+
+def _scales(points: Sequence[values.Point],
+            known: Sequence[float]) -> tuple[scales.Scale, scales.Scale]:
+    return (scales.Scale(points[0].at, points[-1].at, LEFT + 8, WIDTH - 16),
+            scales.Scale(0.0, scales.ceiling(max(known, default=0.0)), HEIGHT - BOTTOM, TOP))
+
+
+def _curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.Scale,
+           y: scales.Scale, dots: Sequence[Dot], threshold: float | None) -> Curve:
+    lines: list[list[str]] = [[]]
+    for at, value in series:
+        if value is None:
+            lines.append([])
+        else:
+            lines[-1].append(f'{x.at(at):g},{y.at(value):g}')
+    # A point alone is a line of no length, which round ends make a dot.
+    texts = tuple(' '.join(line * 2 if len(line) == 1 else line) for line in lines if line)
+    days = x.high - x.low > 86400
+    return Curve(title, texts, tuple(dots),
+                 tuple((m.place, words.clock(m.value, days)) for m in scales.times(x, 6)),
+                 tuple((m.place, f'{m.value:g}') for m in scales.numbers(y, 4)), threshold)

@@ -1,0 +1,96 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The heat map: which hosts are shown first, and every host as a square."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova.rebalancer.report import palette
+from kronos_nova.rebalancer.report import values
+
+BANDS = len(palette.HEAT['light'])
+#: So many hosts are shown at once, and so many in each part that can be opened.
+FIRST = 30
+PART = 200
+#: A scope with more hosts is shown as squares, too; side and gap of one, a row of them.
+FEW = 60
+SIDE, GAP, ROW = 9, 1, 50
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """Hosts that are folded away together: the first of them is the hottest."""
+
+    first: int
+    lines: tuple[values.HostLine, ...]
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Map:
+    """``hottest`` are shown, as are ``moving`` ones that are not among them."""
+
+    hottest: tuple[values.HostLine, ...]
+    moving: tuple[values.HostLine, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Squares:
+    """Of a policy, before or after: a path of squares for each band, by its number."""
+
+    paths: tuple[tuple[int, str], ...]
+    counts: tuple[int, ...]
+    unknown: int
+
+
+def band(score: float) -> int:
+    return min(BANDS - 1, max(0, int(score * BANDS + 1e-9)))
+
+
+def ranked(lines: Sequence[values.HostLine]) -> tuple[values.HostLine, ...]:
+    """Hottest first; hosts whose load is not known last, then by name."""
+    return tuple(sorted(lines, key=lambda line: (
+        line.load.before is None, -(line.load.before or 0.0), line.name)))
+
+
+def arranged(ranking: Sequence[values.HostLine]) -> Map:
+    """All at once where they are few."""
+    if len(ranking) <= FEW:
+        return Map(tuple(ranking), (), ())
+    rest = ranking[FIRST:]
+    return Map(
+        tuple(ranking[:FIRST]), tuple(line for line in rest if line.gives or line.takes),
+        tuple(Part(FIRST + start + 1, tuple(rest[start:start + PART]))
+              for start in range(0, len(rest), PART)))
+
+
+def squares(scores: Sequence[float | None]) -> Squares:
+    """A square for each host, in rows of :data:`ROW`; unknown ones are left out."""
+    paths: list[list[str]] = [[] for _ in range(BANDS)]
+    for place, score in enumerate(scores):
+        if score is not None:
+            y, x = divmod(place, ROW)
+            paths[band(score)].append(f'M{x * (SIDE + GAP)} {y * (SIDE + GAP)}h{SIDE}v{SIDE}'
+                                      f'h-{SIDE}z')
+    counts = tuple(len(path) for path in paths)
+    return Squares(tuple((n, ''.join(path)) for n, path in enumerate(paths) if path), counts,
+                   len(scores) - sum(counts))
+
+
+def size(hosts: int) -> tuple[int, int]:
+    """Width and height of so many squares."""
+    return (min(hosts, ROW) * (SIDE + GAP), (hosts + ROW - 1) // ROW * (SIDE + GAP))

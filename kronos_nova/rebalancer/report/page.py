@@ -1,0 +1,120 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A report as one HTML file: no script, nothing from elsewhere, its own style alone."""
+
+import base64
+from collections.abc import Sequence
+import dataclasses
+import functools
+import hashlib
+import pathlib
+from typing import Any
+
+import jinja2
+
+from kronos_nova import plurals
+from kronos_nova.rebalancer.report import arrows
+from kronos_nova.rebalancer.report import curve
+from kronos_nova.rebalancer.report import heat
+from kronos_nova.rebalancer.report import meanings
+from kronos_nova.rebalancer.report import palette
+from kronos_nova.rebalancer.report import scale
+from kronos_nova.rebalancer.report import summary
+from kronos_nova.rebalancer.report import timeline
+from kronos_nova.rebalancer.report import values
+from kronos_nova.rebalancer.report import words
+
+#: Of each list of names so many are written, and then how many more there are.
+NAMED = 50
+#: Of a meta element, by which a report of ours is known.
+GENERATOR = 'kronos report'
+_HERE = pathlib.Path(__file__).parent / 'templates'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Strip:
+    """A policy's hosts as squares."""
+
+    name: str
+    before: heat.Squares
+    after: heat.Squares
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """A section with all that is drawn of it."""
+
+    section: values.Section
+    sentences: tuple[str, ...]
+    heat: heat.Map
+    strips: tuple[Strip, ...]
+    squares: tuple[int, int]
+    givers: tuple[arrows.Giver, ...]
+    arrows: arrows.Drawing
+    timeline: timeline.Drawing
+    curves: tuple[curve.Curve, ...]
+    bars: scale.Scale
+
+
+def render(report: values.Report) -> str:
+    """The whole file; the same report gives the same text."""
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return str(_environment().get_template('page.html').render(
+        report=report, views=[_view(section) for section in report.sections],
+        style=style, generator=GENERATOR,
+        csp=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
+            "form-action 'none'"))
+
+
+def _view(section: values.Section) -> View:
+    ranking = heat.ranked(section.lines)
+    strips: Sequence[Strip] = ()
+    if len(ranking) > heat.FEW:
+        strips = [Strip(policy.name, heat.squares([line.levels[n].before for line in ranking]),
+                        heat.squares([line.levels[n].after for line in ranking]))
+                  for n, policy in enumerate(section.policies)]
+    known = [v for p in section.policies for v in (p.before, p.after, p.threshold)
+             if v is not None]
+    return View(
+        section, summary.sentences(section), heat.arranged(ranking), tuple(strips),
+        heat.size(len(ranking)), arrows.group_by_source(section.moves, section.lines),
+        arrows.draw(section.moves, section.lines),
+        timeline.draw(section), curve.draw(section),
+        scale.Scale(0.0, scale.ceiling(max(known, default=0.0)), 6.0, 174.0))
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
+        finalize=words.shown, trim_blocks=True, lstrip_blocks=True)
+    helpers: dict[str, Any] = {
+        'band': heat.band, 'bands': heat.BANDS, 'clipped': words.clipped,
+        'count': plurals.count_noun,
+        'fine': words.fine, 'label': arrows.label, 'meaning': meanings.of, 'moment': words.moment,
+        'most_arrows': arrows.MOST_DRAWN,
+        'named': NAMED, 'number': words.number, 'offset': words.offset, 'stamp': words.stamp}
+    found.globals.update(helpers)
+    return found
+
+
+@functools.cache
+def _style() -> str:
+    """Colours first; paper is light whatever the screen is."""
+    light, dark = (''.join(f'--{name}:{value};' for name, value in palette.variables(theme).items())
+                   for theme in ('light', 'dark'))
+    bands = ''.join(f'.h{n}{{background:var(--h{n});color:var(--t{n})}}.q{n}{{fill:var(--h{n})}}'
+                    for n in range(heat.BANDS))
+    return (f':root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n'
+            f'{(_HERE / "style.css").read_text(encoding="utf-8")}{bands}')

@@ -1,0 +1,166 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A section of what a pass has found and decided: every host with its scores."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+
+from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.report import coverage_gaps
+from kronos_nova.rebalancer.report import values
+
+
+def section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, *, stagger: float,
+            planned: Mapping[str, str], warnings: Sequence[str] = (),
+            past: Sequence[values.Point] = (), no_points: str = '',
+            waiting: Mapping[str, str] | None = None) -> values.Section:
+    """One scope.
+
+    :param stagger: seconds between the begins of two moves of a wave.
+    :param planned: the scope of each host that is planned anywhere.
+    :param warnings: of what was read, before those of the plan.
+    :param past: the scope's stored plans, in any order.
+    :param waiting: the plan of each instance whose move waits for approval.
+    """
+    cluster, plan, waiting = outcome.cluster, outcome.plan, waiting or {}
+    lines = _lines(outcome)
+    here = values.Point(outcome.request.now, plan.measured, plan.combined_after,
+                        moves=len(plan.moves), shown=True, policies=imbalances(plan))
+    return values.Section(
+        scope=cluster.scope, at=outcome.request.now, seen=outcome.request.now,
+        hosts=len(cluster.scope_hosts), instances=sum(line.instances for line in lines),
+        policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled}),
+        before=plan.measured, after=plan.combined_after, lines=lines,
+        moves=moves(plan, {u: cluster.instances[u].name for u in
+                           (m.instance_uuid for m in plan.moves)}, stagger),
+        points=(*past, here), no_points=no_points, reason=plan.reason,
+        refusals=refusals(plan), held=tuple(no.detail for no in plan.held),
+        gaps=coverage_gaps.of_outcome(outcome, policy_set, planned, warnings, waiting),
+        waiting=len(waiting), no_moves=_describe_no_moves(outcome, waiting))
+
+
+def _describe_no_moves(outcome: planning_pipeline.Outcome, waiting: Mapping[str, str]) -> str:
+    """Say why no move is new while others wait or are under way."""
+    if waiting:
+        number = plurals.count_noun(len(waiting), 'move')
+        return (f'None is new: {number} of plan {", ".join(sorted(set(waiting.values())))} '
+                f'{plurals.choose(len(waiting), "waits", "wait")} for approval, see below.')
+    under_way = len(outcome.cluster.flights)
+    return 'None.' if not under_way else (
+        f'None is new: {plurals.count_noun(under_way, "migration")} under way in the cloud.')
+
+
+def moves(plan: model.Plan, names: Mapping[str, str],
+          stagger: float) -> tuple[values.MoveLine, ...]:
+    """As they are planned: seconds after a wave begins, as tasks are staggered."""
+    numbers = {move.instance_uuid: n for n, move in enumerate(plan.moves, 1)}
+    in_wave: Counter[int] = Counter()
+    found = []
+    for move in plan.moves:
+        found.append(values.MoveLine(
+            number=numbers[move.instance_uuid], uuid=move.instance_uuid,
+            name=names.get(move.instance_uuid, ''), from_host=move.from_host,
+            to_host=move.to_host, phase=str(move.phase), wave=move.wave,
+            improvement=move.improvement, begins=in_wave[move.wave] * stagger,
+            requires=tuple(sorted(numbers[u] for u in move.requires if u in numbers)),
+            alternates=move.alternates, gain=move.gain, changes=tuple(
+                values.Change(c.policy, values.Level(c.from_before, c.from_after),
+                              values.Level(c.to_before, c.to_after)) for c in move.changes)))
+        in_wave[move.wave] += 1
+    return tuple(found)
+
+
+def policy_lines(plan: model.Plan,
+                 weights: Mapping[str, float]) -> tuple[values.PolicyLine, ...]:
+    return tuple(values.PolicyLine(
+        p.name, p.threshold, p.measured, p.imbalance_after,
+        left_out=(p.reason or 'left out') if p.skipped else None,
+        weight=weights.get(p.name)) for p in plan.policies)
+
+
+def imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
+    return tuple((p.name, p.measured) for p in plan.policies)
+
+
+def refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
+    """Most first."""
+    return tuple(values.Refusal(rule, count) for rule, count in sorted(
+        plan.rejections.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLine, ...]:
+    """Scores as measured, and as planning expects them with the plan and all moves under way
+    done."""
+    request = planner.begun(outcome.request)
+    simulation = sim.Simulation(request.cluster, request.scores, request.policies,
+                                request.history, request.options, seed=request.seed,
+                                now=request.now)
+    instances = Counter(simulation.place.tolist())
+    known = {(p, h): simulation.view.level(policy.name, host) is not None
+             for p, policy in enumerate(simulation.policies)
+             for h, host in enumerate(simulation.hosts)}
+    for move in outcome.plan.moves:
+        simulation.apply(move)
+    after = simulation.score
+    gives = Counter(m.from_host for m in outcome.plan.moves)
+    takes = Counter(m.to_host for m in outcome.plan.moves)
+    chosen = request.policies.enabled
+    found = []
+    for h, host in enumerate(simulation.hosts):
+        levels = []
+        for p, policy in enumerate(chosen):
+            levels.append(values.Level(
+                request.scores.policies[policy.name].hosts.get(host),
+                float(after[p, h]) if known[p, h] else None))
+        weights = [p.weight for p in chosen]
+        found.append(values.HostLine(
+            host, tuple(levels), values.Level(
+                _weighted(weights, [level.before for level in levels]),
+                _weighted(weights, [level.after for level in levels])),
+            zone=_zone(request.cluster, host), instances=instances[h], gives=gives[host],
+            takes=takes[host], notes=_notes(outcome, host)))
+    return tuple(found)
+
+
+def _weighted(weights: Sequence[float], scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    if len(known) < len(scores):
+        return None
+    return math.fsum(w * score for w, score in zip(weights, known, strict=True))
+
+
+def _zone(cluster: model.Cluster, host: str) -> str:
+    service = cluster.services.get(host)
+    return service.zone if service is not None else ''
+
+
+def _notes(outcome: planning_pipeline.Outcome, host: str) -> tuple[str, ...]:
+    frozen = any(known.untrusted is None and host in known.missing
+                 for known in outcome.scores.policies.values())
+    service = outcome.cluster.services.get(host)
+    history = outcome.request.history
+    found = [
+        (service is None, 'no nova-compute service'),
+        (service is not None and not service.up, 'down'),
+        (service is not None and not service.enabled, 'disabled'),
+        (host in outcome.plan.draining or host in history.draining, 'being emptied'),
+        (host in history.quarantined_hosts, 'in quarantine'),
+        (frozen, 'frozen')]
+    return tuple(text for true, text in found if true)

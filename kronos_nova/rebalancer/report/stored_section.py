@@ -1,0 +1,135 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A section of a stored plan: what the database has of it and of its tasks."""
+
+from collections import Counter
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import model
+from kronos_nova.rebalancer.report import coverage_gaps
+from kronos_nova.rebalancer.report import planned_section
+from kronos_nova.rebalancer.report import values
+from kronos_nova.rebalancer.store import rows
+
+NO_SCORES = ('Of hosts a plan stores the scores of those that give or take, as planning expected '
+             'them. A snapshot has all: kronos-record writes one, and kronos report --snapshot '
+             'shows it.')
+#: Of a plan of an earlier release, or of one without trusted scores.
+UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it, it has no moves, '
+                  'or scores were not trusted. A snapshot has them: kronos-record writes one, and '
+                  'kronos report --snapshot shows it.')
+
+
+def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
+            past: Sequence[values.Point], now: float, stagger: float,
+            decisions: Sequence[str] = ()) -> values.Section:
+    """A plan with what became of its moves.
+
+    :param past: the scope's plans, this one among them.
+    :param stagger: as configured now; said of a plan without tasks.
+    :param decisions: what operators said of it, a sentence each.
+    """
+    plan = row.plan
+    names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
+    of = {t.task.instance_uuid: t for t in tasks}
+    moves = planned_section.moves(plan, names, stagger)
+    lines = _host_lines(plan)
+    no_lines = NO_SCORES if lines else UNKNOWN_SCORES
+    return values.Section(
+        scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
+        policies=planned_section.policy_lines(plan, {}), before=plan.measured,
+        after=plan.combined_after, realised=realised, lines=lines, no_lines=no_lines,
+        decisions=tuple(decisions),
+        moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
+                    for move in moves),
+        started=row.created_at if tasks else None, seen=now, points=tuple(past),
+        refusals=planned_section.refusals(plan), held=tuple(no.detail for no in plan.held),
+        gaps=(values.Gap(no_lines), *coverage_gaps.of_plan(plan)), reason=plan.reason)
+
+
+def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
+    """The hosts that give or take, with their scores before the first move and after the last.
+
+    A plan stores no weights, so the sum of the scores is not known.
+    """
+    scores: dict[str, dict[str, values.Level]] = {}
+    for move in plan.moves:
+        for change in move.changes:
+            for host, before, after in (
+                    (move.from_host, change.from_before, change.from_after),
+                    (move.to_host, change.to_before, change.to_after)):
+                of = scores.setdefault(host, {})
+                first = of.get(change.policy)
+                of[change.policy] = values.Level(before if first is None else first.before, after)
+    unknown = values.Level(None, None)
+    gives = Counter(m.from_host for m in plan.moves)
+    takes = Counter(m.to_host for m in plan.moves)
+    return tuple(values.HostLine(
+        host, tuple(of.get(p.name, unknown) for p in plan.policies), unknown,
+        gives=gives[host], takes=takes[host]) for host, of in sorted(scores.items()))
+
+
+def point(row: rows.PlanRow, realised: float | None, shown: bool = False,
+          dropped: bool = False) -> values.Point:
+    """:param dropped: no move of the plan began, so the imbalance it foresaw never came."""
+    return values.Point(row.created_at, row.plan.measured,
+                        None if dropped else row.plan.combined_after,
+                        realised, len(row.plan.moves), row.dry_run, shown,
+                        planned_section.imbalances(row.plan))
+
+
+def points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
+           shown: str | None = None,
+           dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
+    """:param shown: the plan that the report is about.
+    :param dropped: plans of which all tasks were cancelled.
+    """
+    return tuple(point(row, realised.get(row.plan_id), row.plan_id == shown,
+                       row.plan_id in dropped) for row in plans)
+
+
+def dropped(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
+    """Return the plans of which every task was cancelled, as by a rejection."""
+    states: dict[str, set[model.TaskState]] = {}
+    for row in tasks:
+        states.setdefault(row.task.plan_id, set()).add(row.task.state)
+    return frozenset(plan_id for plan_id, found in states.items()
+                     if found == {model.TaskState.CANCELLED})
+
+
+def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
+    task = row.task
+    state = str(task.state)
+    if task.state is model.TaskState.COMPLETED and task.to_host != move.to_host:
+        state += f' on {task.to_host}'
+    return dataclasses.replace(
+        move, begins=task.not_before, task_id=task.task_id, state=state, spans=_spans(row),
+        error=row.error)
+
+
+def _spans(row: rows.TaskRow) -> tuple[values.Span, ...]:
+    """What has ended, and what is under way; of an earlier release's task only its end is
+    known."""
+    spans = [values.Span(a.to_host, a.started_at, a.ended_at,
+                         f'{a.error_type}: {a.error}' if a.error_type else None)
+             for a in row.attempts]
+    if row.task.state in rows.IN_FLIGHT:
+        begun = row.submitted_at or row.updated_at
+        spans.append(values.Span(row.task.to_host, begun, None))
+    elif not spans and row.completed_at is not None and row.submitted_at is not None:
+        spans.append(values.Span(row.task.to_host, row.submitted_at, row.completed_at,
+                                 row.error_type))
+    return tuple(spans)

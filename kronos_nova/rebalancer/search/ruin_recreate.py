@@ -1,0 +1,315 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Local search over the moves of one budget: take some back, choose anew.
+
+A start is built greedily on the smooth measure, at several scales. Then, again
+and again, a few of its moves are taken back (a *ruin*) and as many are added,
+each the best by the smooth measure. Several such changes of a plan are tried at
+once, and the best of those that change anything is kept when it is better, or a
+little worse: how much worse falls to nothing with the work that is left. When
+a plan brings every policy to its threshold, the search goes on with one move
+less.
+
+Where room is scarce, two instances can often only change places, and the first
+of the two finds none. So now and then two are added at once that do, and a plan
+may lack room while it is worked on, for a price that rises and falls until half
+of the plans do; only a plan whose moves can be made in some order is kept.
+There, changes are tried one by one.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import random
+
+import numpy as np
+
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.search import board as boards
+from kronos_nova.rebalancer.search import exchanges
+from kronos_nova.rebalancer.search import soft_extremes
+from kronos_nova.rebalancer.search import variants
+
+#: Scales of greedy starts, as parts of the imbalance at each step.
+STARTS = (0.5, 0.2, 0.1, 0.05)
+#: Scale while plans are worked on, as a part of the best one's imbalance.
+SCALE = 0.15
+#: At the beginning plans worse by this part are kept, on average; and where the
+#: best of several variants is asked, which is seldom worse.
+HEAT, HOTTER = 0.1, 0.15
+#: Most moves that are taken back at once: a part of the budget, and some more.
+DEPTH, DEEPER = 0.3, 2
+#: Candidates that one addition looks at.
+WINDOW = 7_000
+#: The scale of one change is up to so many times larger or smaller.
+WIDE = 2.0
+#: Where room is scarce: what one usual instance without room costs at first, as
+#: a part of the imbalance; how much more after each change that ends without
+#: room, or less after one that does not; between which it stays.
+PRICE, RISE = 0.1, 1.03
+CHEAPEST, DEAREST = 1e-4, 10.0
+#: So many changes may lack room on their way; the others never do.
+SOFT = 0.8
+#: After so many changes that bring nothing the search goes on from the best plan.
+BACK = 20
+#: Where room is scarce: how often two instances are added that change places,
+#: and how many additions take as long as looking for them.
+EXCHANGES, EXCHANGE = 0.2, 4.0
+#: Variants of a plan that are worked on at once, and how many of their
+#: additions take as long as one that looks at the whole board; fewer with more
+#: policies than these.
+VARIANTS, CHEAPER, POLICIES = 16, 4.0, 2
+
+#: See :meth:`Search._worth`.
+Worth = tuple[int, int, float]
+Ruin = Callable[[boards.Board, random.Random, int], list[int]]
+
+
+def anywhere(board: boards.Board, rng: random.Random, count: int) -> list[int]:
+    """Any of the moves."""
+    return rng.sample(list(board.plan), min(count, len(board.plan)))
+
+
+def at_an_extreme(board: boards.Board, rng: random.Random, count: int) -> list[int]:
+    """One that touches a host that holds an extreme, and any others."""
+    p = rng.randrange(len(board.score))
+    score = board.score[p]
+    host = int(np.where(board.givers, score, -np.inf).argmax() if rng.random() < 0.5
+               else np.where(board.takers, score, np.inf).argmin())
+    touching = [row for row, column in board.plan.items()
+                if host in (board.source[row], board.columns[column])]
+    first = [rng.choice(touching)] if touching else []
+    others = [row for row in board.plan if row not in first]
+    return first + rng.sample(others, min(count - len(first), len(others)))
+
+
+#: Each is drawn as often as any other.
+RUINS: tuple[Ruin, ...] = (anywhere, at_an_extreme)
+
+
+class Search:
+    """One board, one budget, a number of additions to spend."""
+
+    def __init__(self, board: boards.Board, budget: int, seed: int, additions: int,
+                 stop: Callable[[], bool]) -> None:
+        self._board, self._budget = board, budget
+        self._smooth = soft_extremes.Smooth(board, board.shape[0] * board.shape[1] > WINDOW)
+        self._rng = random.Random(seed)
+        self._total = self._left = float(additions)
+        self._stop = stop
+        self.best: dict[int, int] = {}
+        self._best = self._worth()
+        self._combined = board.measure.combined(board.score)
+        self._price = PRICE * self._combined if board.scarce else None
+        self._exchanges = (exchanges.Exchanges(board, self._rng) if board.scarce else None)
+        self._soft = False
+
+    @property
+    def spent(self) -> float:
+        """Additions made, or their like in additions to variants."""
+        return self._total - self._left
+
+    def run(self) -> dict[int, int]:
+        """The best plan found: row -> column."""
+        self._starts(STARTS)
+        self._board.become(self.best)
+        if self._price is None:
+            self._vary()
+        else:
+            self._walk()
+        return self._pruned()
+
+    def _vary(self) -> None:
+        """Several variants of a plan at once; the best one, if it will do."""
+        board, rng = self._board, self._rng
+        several = variants.Variants(board)
+        each = max(1.0, len(board.score) / POLICIES) / CHEAPER
+        size = self._shrunk(len(self.best))
+        value = self._worth()
+        while self._left > 0 and size > 0 and not self._stop():
+            count = rng.randint(1, DEEPER + int(DEPTH * size))
+            ruins = [rng.choice(RUINS)(board, rng, count) for _ in range(VARIANTS)]
+            added = max(1, size - len(board.plan) + len(ruins[0]))
+            if each * VARIANTS * added > self._left:
+                return
+            self._left -= each * VARIANTS * added
+            scales = SCALE * self._combined * WIDE ** np.array(
+                [rng.uniform(-1.0, 1.0) for _ in ruins])
+            heat = HOTTER * abs(value[2]) * self._left / self._total
+            best: tuple[Worth, dict[int, int]] | None = None
+            for found in several.tried(ruins, size, scales):
+                new = int(not found.reached), len(found.plan) * found.reached, found.value
+                most = value[2] + heat * rng.expovariate(1.0)
+                if (found.plan != board.plan and new <= (*value[:2], most)
+                        and (best is None or new < best[0])):
+                    best = new, found.plan
+            if best is None:
+                continue
+            value = best[0]
+            board.become(best[1])
+            if self._keep() and self._reached():
+                size = self._shrunk(len(self.best))
+                value = self._worth()
+
+    def _walk(self) -> None:
+        """One plan after the other, which may lack room on its way."""
+        size = self._shrunk(len(self.best))
+        value, idle = self._worth(), 0
+        while self._left > 0 and size > 0 and not self._stop():
+            before, score = dict(self._board.plan), self._board.score.copy()
+            self._soft = self._price is not None and self._rng.random() < SOFT
+            if self._soft:
+                value = self._worth()
+            self._change(size)
+            new = self._worth()
+            if self._price is not None:
+                price = self._price * (RISE if self._board.crowded() else 1.0 / RISE)
+                self._price = min(max(price, CHEAPEST), DEAREST)
+            heat = HEAT * abs(value[2]) * self._left / self._total
+            if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
+                value = new
+                if self._keep():
+                    idle = -1
+                    if self._reached():
+                        size = self._shrunk(len(self.best))
+                        value = self._worth()
+            else:
+                self._board.become(before)
+                self._board.score[:] = score
+            idle += 1
+            if idle == BACK:
+                self._board.become(self.best)
+                value, idle = self._worth(), 0
+
+    def start(self, parts: Sequence[float]) -> dict[int, int]:
+        """The best of greedy plans, one for each scale."""
+        self._starts(parts)
+        return self._pruned()
+
+    def _starts(self, parts: Sequence[float]) -> None:
+        for part in parts:
+            self._board.become({})
+            self._grow(part)
+            self._keep()
+
+    def _worth(self) -> Worth:
+        """Lower is better: plans that reach every threshold first, of these
+        the one with fewest moves; then by value."""
+        if self._board.crowded():
+            if self._price is None:
+                return 1, 0, np.inf
+            return 1, 0, self._board.value() + self._price * self._board.overflow()
+        reached = self._reached()
+        return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
+
+    def _reached(self) -> bool:
+        measure, score = self._board.measure, self._board.score
+        return not measure.excess(score) and not measure.refused(score)
+
+    def _keep(self) -> bool:
+        """Remember the plan if it is the best."""
+        worth = self._worth()
+        if worth < self._best and not self._board.crowded() and self._board.order() is not None:
+            self._best, self.best = worth, dict(self._board.plan)
+            self._combined = self._board.measure.combined(self._board.score)
+            return True
+        return False
+
+    def _grow(self, part: float) -> None:
+        """Add moves until every threshold is reached or the budget is used."""
+        while len(self._board.plan) < self._budget and not self._reached():
+            imbalance = self._board.measure.imbalances(self._board.score)
+            if not self._add(part * float(imbalance.max())):
+                return
+
+    def _shrunk(self, size: int) -> int:
+        """Moves of the next plans: one less than one that has reached all."""
+        if self._best[0]:
+            return self._budget
+        self._board.become(self.best)
+        values = []
+        for row in list(self._board.plan):
+            column = self._board.take(row)
+            values.append((self._worth()[2], row))
+            self._board.put(row, column)
+        if values:
+            self._board.take(min(values)[1])
+        return size - 1
+
+    def _change(self, size: int) -> None:
+        board, rng = self._board, self._rng
+        for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
+            board.take(row)
+        scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
+        while len(board.plan) < size and self._left > 0:
+            if not self._exchange(size, scale) and not self._add(scale):
+                return
+
+    def _exchange(self, size: int, scale: float) -> bool:
+        """Now and then two additions that are the best exchange; False: there is none,
+        or no room for two in a plan of that size."""
+        if (self._exchanges is None or not self._exchanges.possible  # costs nothing then
+                or len(self._board.plan) + 2 > size or self._rng.random() >= EXCHANGES):
+            return False
+        self._left -= EXCHANGE
+        found = self._exchanges.best(scale)
+        if found is None:
+            return False
+        self._board.put(*found[:2])
+        self._board.put(*found[2:])
+        return True
+
+    def _add(self, scale: float) -> bool:
+        """The best addition by the smooth measure; False: there is none."""
+        self._left -= 1
+        found = self._smooth.best(scale, self._window(scale), self._price if self._soft else None)
+        if found is None:
+            return False
+        self._board.put(*found)
+        return True
+
+    def _window(self, scale: float) -> sim.Ints | slice:
+        """Rows to look at: all, or those on the hosts that count most."""
+        board = self._board
+        rows, columns = board.shape
+        if rows * columns <= WINDOW:
+            return slice(None)
+        score = board.score
+        high = board.measure.highest(score)[:, None]
+        share = np.exp(np.maximum((score - high) / max(scale, 1e-9), -500.0))
+        count = board.measure.weights @ (share / share.sum(axis=1, keepdims=True))
+        order = np.argsort(-count[board.source], kind='stable')
+        return np.asarray(order[:max(1, WINDOW // columns)])
+
+    def _pruned(self) -> dict[int, int]:
+        """The best plan without moves that do not earn their price, those of
+        least loss first."""
+        board = self._board
+        board.become(self.best)
+        dropped = True
+        while dropped and not self._stop():
+            dropped, worth, losses = False, self._worth(), []
+            for row in list(board.plan):
+                column = board.take(row)
+                losses.append((self._worth(), row))
+                board.put(row, column)
+            for loss, row in sorted(losses):
+                if loss > worth:
+                    break
+                column = board.take(row)
+                if (board.crowded() or self._worth() > worth
+                        or (board.scarce and board.order() is None)):
+                    board.put(row, column)
+                    continue
+                dropped, worth = True, self._worth()
+        return dict(board.plan)

@@ -1,0 +1,80 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The newest attempts at live migrations, which costs are learned from."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import json
+import math
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import attempt_phases
+from kronos_nova.rebalancer.store import tables
+
+#: Of so many tasks.
+TASKS = 200
+
+_task = tables.task
+_NEWEST = (
+    sa.select(_task.c.instance_uuid, _task.c.memory_mb, _task.c.disk_gb, _task.c.state,
+              _task.c.submitted_at, _task.c.completed_at, _task.c.attempts, _task.c.hooks)
+    .where(_task.c.completed_at.is_not(None), _task.c.method == model.Method.LIVE.value)
+    # Both descending: MariaDB reads an index in one direction only.
+    .order_by(_task.c.completed_at.desc(), _task.c.task_id.desc()).limit(sa.bindparam('tasks')))
+#: Where nobody has seen it copy, it did so somewhere in these.
+_BEFORE = (attempt_phases.PRE_CHECK, attempt_phases.PREPARING)
+_AFTER = (attempt_phases.POST_MIGRATING, attempt_phases.POST_FLIGHT)
+#: A paused instance writes nothing, and says nothing about itself or others that run.
+_PAUSES = 'pause'
+
+
+def newest(connection: sa.Connection) -> tuple[model.Measured, ...]:
+    """Newest first; attempts that Nova has not begun to carry out are none."""
+    return tuple(found for row in connection.execute(
+        _NEWEST, {'tasks': TASKS}) for found in _of_task(row))
+
+
+def _of_task(row: Any) -> Iterator[model.Measured]:
+    if row.hooks and any(hook[0] == _PAUSES for hook in json.loads(row.hooks)):
+        return
+    completed = row.state == TaskState.COMPLETED.value
+    attempts = json.loads(row.attempts or '[]')
+    if completed and not (attempts and attempts[-1].get('phases')):
+        # An attempt with empty phases ended by no look at Nova: its length says nothing.
+        if row.submitted_at is not None and not (attempts and 'phases' in attempts[-1]):
+            # Of an earlier release: from its request until an executor saw its end.
+            yield model.Measured(row.instance_uuid, row.memory_mb, row.disk_gb,
+                                 running=max(0.0, row.completed_at - row.submitted_at))
+        attempts = attempts[:-1]
+    for attempt in reversed(attempts):
+        phases = attempt.get('phases') or {}
+        arrived = completed and attempt['error_type'] is None
+        running = _sum(phases, (attempt_phases.RUNNING,))
+        before = _sum(phases, _BEFORE)
+        if arrived and not running:
+            running, before = before, 0.0
+        if running > 0 or arrived:
+            yield model.Measured(
+                row.instance_uuid, row.memory_mb, row.disk_gb, running=running,
+                other=before + _sum(phases, _AFTER), arrived=arrived,
+                late=attempt['error_type'] == exception.MigrationTimeout.wire_type)
+
+
+def _sum(phases: Mapping[str, float], names: Iterable[str]) -> float:
+    return math.fsum(phases.get(name, 0.0) for name in names)

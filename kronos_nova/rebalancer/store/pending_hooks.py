@@ -1,0 +1,144 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Hooks that are owed: they have begun for an attempt, and nobody has ended them yet."""
+
+from collections.abc import Collection
+import dataclasses
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
+
+from kronos_nova import model
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import attempt_phases
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
+
+_owed, _task = tables.owed_hook, tables.task
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Owed:
+    """``task`` has what is known of it without its row, which may be gone, and the
+    destination of this attempt. ``number`` counts the hooks of an attempt from 0."""
+
+    owed_id: str
+    task: model.Task
+    number: int
+    hook: model.TaskHook
+    marker: str
+    begun_at: float
+    tries: int = 0
+    not_before: float = 0.0
+    error: str | None = None
+
+
+def owe(connection: sa.Connection, owed: Owed, worker: str, now: float,
+        marks: attempt_phases.Marks) -> bool:
+    """False: the task is not claimed by the worker any more; nothing was written."""
+    held = connection.execute(
+        sa.update(_task)
+        .where(_task.c.task_id == owed.task.task_id, _task.c.worker == worker,
+               _task.c.state == TaskState.CLAIMED.value)
+        .values(heartbeat_at=now, timings=attempt_phases.document(marks)))
+    if held.rowcount != 1:
+        return False
+    task = owed.task
+    connection.execute(sa.insert(_owed).values(
+        owed_id=owed.owed_id, task_id=task.task_id, plan_id=task.plan_id, number=owed.number,
+        scope=task.aggregate, instance_uuid=task.instance_uuid, from_host=task.from_host,
+        to_host=task.to_host, phase=task.phase.value, method=task.method.value,
+        hook=owed.hook.name, parameters=json.dumps(dict(owed.hook.parameters)),
+        marker=owed.marker, begun_at=owed.begun_at, worker=worker, heartbeat_at=now,
+        tries=owed.tries, not_before=owed.not_before, error=owed.error))
+    return True
+
+
+def _due() -> ColumnElement[bool]:
+    """The attempt has ended: its task is in flight no more, or gone."""
+    return ~sa.exists().where(
+        _task.c.task_id == _owed.c.task_id,
+        _task.c.state.in_([sa.literal(state.value) for state in rows.IN_FLIGHT]))
+
+
+def takable(worker: str, scopes: Collection[str] | None,
+            silent_since: float) -> ColumnElement[bool]:
+    """It is due, and the worker's or nobody's any more."""
+    served = sa.true() if scopes is None else _owed.c.scope.in_(sorted(scopes))
+    return sa.and_(
+        _due(), sa.or_(_owed.c.worker == worker, sa.and_(served, sa.or_(
+            _owed.c.worker.is_(None), _owed.c.heartbeat_at.is_(None),
+            _owed.c.heartbeat_at <= silent_since))))
+
+
+def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
+         claim_seconds: float) -> list[Owed]:
+    """What is due and ours, or nobody's any more, ours now; the last begun first."""
+    still = takable(worker, scopes, now - claim_seconds)
+    found = []
+    for row in connection.execute(
+            sa.select(_owed).where(still)
+            .order_by(_owed.c.task_id, _owed.c.number.desc(), _owed.c.owed_id)).mappings().all():
+        taken = connection.execute(
+            sa.update(_owed).where(_owed.c.owed_id == row['owed_id'], still)
+            .values(worker=worker, heartbeat_at=now))
+        if taken.rowcount == 1:
+            found.append(_read(row))
+    return found
+
+
+def release(connection: sa.Connection, worker: str) -> None:
+    connection.execute(
+        sa.update(_owed).where(_owed.c.worker == worker).values(heartbeat_at=None))
+
+
+def of(connection: sa.Connection, task_id: str) -> list[Owed]:
+    return [_read(row) for row in connection.execute(
+        sa.select(_owed).where(_owed.c.task_id == task_id)
+        .order_by(_owed.c.begun_at, _owed.c.number)).mappings()]
+
+
+def is_owed(connection: sa.Connection, instance_uuid: str) -> bool:
+    return connection.execute(sa.select(_owed.c.owed_id).where(
+        _owed.c.instance_uuid == instance_uuid).limit(1)).first() is not None
+
+
+def put_off(connection: sa.Connection, owed: Owed, worker: str) -> bool:
+    return connection.execute(
+        sa.update(_owed).where(_owed.c.owed_id == owed.owed_id, _owed.c.worker == worker)
+        .values(tries=owed.tries, not_before=owed.not_before, error=owed.error)).rowcount == 1
+
+
+def settle(connection: sa.Connection, owed_id: str, worker: str) -> bool:
+    return connection.execute(sa.delete(_owed).where(
+        _owed.c.owed_id == owed_id, _owed.c.worker == worker)).rowcount == 1
+
+
+def free() -> ColumnElement[bool]:
+    """Of a task: no hook is owed for its instance."""
+    return ~sa.exists().where(_owed.c.instance_uuid == _task.c.instance_uuid)
+
+
+def _read(row: Any) -> Owed:
+    task = model.Task(
+        task_id=row['task_id'], plan_id=row['plan_id'], aggregate=row['scope'],
+        instance_uuid=row['instance_uuid'], from_host=row['from_host'], to_host=row['to_host'],
+        phase=model.Phase(row['phase']), method=model.Method(row['method']))
+    return Owed(
+        owed_id=row['owed_id'], task=task, number=row['number'],
+        hook=model.TaskHook(row['hook'], json.loads(row['parameters'])), marker=row['marker'],
+        begun_at=row['begun_at'], tries=row['tries'], not_before=row['not_before'],
+        error=row['error'])

@@ -1,0 +1,270 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What operators say of plans: approve, reject, cancel; and which wait for it."""
+
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import datetime
+import json
+from typing import Any
+import uuid
+
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova.constraints import metric_lag
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import leases
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import swaps
+from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import tasks
+
+_task = tables.task
+_decision = tables.decision
+APPROVED, REJECTED, CANCELLED = 'approved', 'rejected', 'cancelled'
+RESOLVED = 'resolved'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
+    """By whom, and why. ``instances`` are those whose moves are meant; None: all."""
+
+    by: str
+    reason: str = ''
+    instances: Collection[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """One that was made; ``tasks`` is how many it was about."""
+
+    verb: str
+    decided_at: float
+    decided_by: str
+    tasks: int
+    reason: str
+    plan_id: str = dataclasses.field(default='', compare=False)
+    decision_id: str = dataclasses.field(default='', compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """A plan of which ``moves`` tasks wait for approval, the first of them until ``until``."""
+
+    plan_id: str
+    scope: str
+    since: float
+    until: float
+    moves: int
+
+    def __str__(self) -> str:
+        lapses = datetime.datetime.fromtimestamp(self.until, datetime.UTC)
+        return (f'plan {self.plan_id} waits for approval of '
+                f'{plurals.count_noun(self.moves, "move")} (kronos plan approve, or '
+                f'reject); it lapses at {lapses.isoformat(timespec="minutes")}')
+
+
+def waiting(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:
+    """Plans that may still be approved, oldest first.
+
+    :param scope: of this one alone; None: of all.
+    """
+    return [Waiting(row.plan_id, row.scope, row.since, row.until, int(row.moves))
+            for row in connection.execute(*_waiting(now, scope))]
+
+
+@statements.once
+def _waiting(now: float, scope: str | None) -> sa.Select[Any]:
+    of = sa.true() if scope is None else _task.c.scope == scope
+    return (sa.select(_task.c.plan_id, _task.c.scope,
+                      sa.func.min(_task.c.created_at).label('since'),
+                      sa.func.min(_task.c.expires_at).label('until'),
+                      sa.func.count().label('moves'))
+            .where(_task.c.state == TaskState.PENDING.value, _task.c.expires_at > now, of)
+            .group_by(_task.c.plan_id, _task.c.scope)
+            .order_by(sa.func.min(_task.c.created_at), _task.c.plan_id))
+
+
+def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]:
+    """Cancel what nobody approved in time, and what requires it."""
+    late = sa.and_(_task.c.state == TaskState.PENDING.value, _task.c.scope == scope,
+                   _task.c.expires_at <= now)
+    return tasks.cancel_where(connection, late, now, tasks.EXPIRED_TYPE, tasks.LAPSED)
+
+
+def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
+            begin_within: Mapping[model.Phase, float], cooldown: float,
+            instance_cooldown: float) -> list[model.Task]:
+    """Pending tasks are queued: staggered as they were planned, from now on. Cooldowns
+    begin anew, and the drains that the plan begins are drains from now on.
+
+    :param begin_within: seconds, by phase; others, and second halves of swaps, have
+        rows.BEGIN_WITHIN.
+    :returns: those approved.
+    :raises StoreError: a move that is meant requires one that waits on; nothing was written.
+    """
+    found = _meant(connection, plan_id, {TaskState.PENDING}, said, now)
+    meant = {row.task.instance_uuid for row in found}
+    others = {row.task.instance_uuid for row in tasks.find(
+        connection, _task.c.plan_id == plan_id, _task.c.state == TaskState.PENDING.value)} - meant
+    for row in found:
+        if missing := others.intersection(row.task.requires):
+            raise exception.StoreError(
+                problem=f'says that the move of instance {row.task.instance_uuid} requires those '
+                        f'of {", ".join(sorted(missing))} first',
+                remedy='Nothing was approved; approve these, too.')
+    swapped = {row.swap_id for row in found if row.swap_id is not None}
+    if apart := sorted(row.task.instance_uuid for row in tasks.find(
+            connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
+            _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
+        raise exception.StoreError(
+            problem=f'says that instances {", ".join(apart)} move with some of these, or none does',
+            remedy='Nothing was approved; approve these, too.')
+    following = {swap.members[-1].instance_uuid
+                 for swap in swaps.find(connection, tables.swap.c.plan_id == plan_id)}
+    approved = []
+    for row in found:
+        task = row.task
+        within = (rows.BEGIN_WITHIN if task.instance_uuid in following
+                  else begin_within.get(task.phase, rows.BEGIN_WITHIN))
+        done = connection.execute(
+            sa.update(_task)
+            .where(_task.c.task_id == task.task_id, _task.c.state == TaskState.PENDING.value)
+            .values(state=TaskState.QUEUED.value, updated_at=now,
+                    not_before=now + max(0.0, task.not_before - task.created_at),
+                    expires_at=now + within))
+        if done.rowcount == 1:
+            approved.append(task)
+            plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
+    if approved:
+        # What an engine has in mind knows nothing of it, and would write other drains.
+        leases.overtake(connection, approved[0].aggregate)
+        _begin(connection, approved, now, cooldown)
+    note(connection, plan_id, now, APPROVED, said, len(approved))
+    return approved
+
+
+def _begin(connection: sa.Connection, approved: list[model.Task], now: float,
+           cooldown: float) -> None:
+    scope = approved[0].aggregate
+    if any(task.phase in metric_lag.FOLLOWING for task in approved):
+        plans.cool(connection, plans.SCOPE, scope, now + cooldown)
+    hosts = _drains(connection, approved[0].plan_id) & {task.from_host for task in approved}
+    plans.set_draining(connection, scope, hosts | plans.draining(connection, scope), now)
+
+
+def _drains(connection: sa.Connection, plan_id: str) -> set[str]:
+    """Hosts that the plan empties."""
+    document = connection.scalar(
+        sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id))
+    return set(json.loads(document or '{}').get('draining', ()))
+
+
+def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
+        instance_cooldown: float) -> list[model.Task]:
+    """Tasks that wait for approval (``rejected``), or all that Nova has not been asked for
+    (``cancelled``), end with what required them.
+
+    :returns: those that ended.
+    """
+    states = {TaskState.PENDING} if verb == REJECTED else set(rows.NOT_IN_NOVA)
+    ended: list[model.Task] = []
+    # What requires others first: each cools, also those that would go with another.
+    for row in sorted(_meant(connection, plan_id, states, said, None),
+                      key=lambda row: -row.task.wave):
+        ended += tasks.cancel(
+            connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
+            error=f'{verb.capitalize()} by {said.by}: {said.reason}',
+            instance_cooldown=instance_cooldown) or []
+    if ended and verb == CANCELLED and said.instances is None:
+        # What it began to empty goes on by no later plan; a disabled host's drain is ordered
+        # anew with each. Others' drains go on.
+        scope = ended[0].aggregate
+        leases.overtake(connection, scope)
+        left = {task.from_host for task in ended} - set(connection.scalars(
+            sa.select(_task.c.from_host).where(rows.is_live())))
+        plans.set_draining(connection, scope, plans.draining(connection, scope)
+                           - (left & _drains(connection, plan_id)), now)
+    note(connection, plan_id, now, verb, said, len(ended))
+    return ended
+
+
+def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
+           now: float | None) -> list[rows.TaskRow]:
+    """:param now: those that have not lapsed by then; None: these, too.
+    :raises StoreError: of single moves that are meant some are not there.
+    """
+    of = (sa.true() if said.instances is None
+          else _task.c.instance_uuid.in_(sorted(said.instances)))
+    lasting = sa.true() if now is None else _task.c.expires_at > now
+    found = tasks.find(connection, _task.c.plan_id == plan_id, of, lasting,
+                       _task.c.state.in_([state.value for state in states]))
+    others = set(said.instances or ()) - {row.task.instance_uuid for row in found}
+    if others and found:
+        raise exception.StoreError(
+            problem=f'has nothing to decide of the moves of {", ".join(sorted(others))}',
+            remedy='Nothing was written; leave them out. kronos plan show has their states.')
+    return found
+
+
+def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
+          number: int) -> None:
+    if number:
+        connection.execute(sa.insert(_decision).values(
+            decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
+            decided_by=said.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
+            reason=said.reason))
+        audits.add(connection, audits.Entry(now, said.by, verb, f'plan {plan_id}', said.reason))
+
+
+def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
+    """All that was said of a plan, oldest first."""
+    return _found(connection, _decision.c.plan_id == plan_id)
+
+
+def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, str]:
+    """Who has asked for each of these plans; those of engines are nobody's."""
+    return {d.plan_id: d.decided_by for d in _found(connection, sa.and_(
+        _decision.c.plan_id.in_(sorted(plan_ids)),
+        _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED, RESOLVED])))}
+
+
+def untold(connection: sa.Connection, scope: str) -> list[Decision]:
+    """What was said of the scope's plans and nobody has been told of, oldest first."""
+    return _found(connection, sa.and_(
+        _decision.c.told.is_(None), _decision.c.plan_id.in_(
+            sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
+
+
+def tell(connection: sa.Connection, scope: str) -> list[Decision]:
+    """The same, and from now on they are told."""
+    found = untold(connection, scope)
+    if found:
+        connection.execute(sa.update(_decision).values(told=True).where(
+            _decision.c.decision_id.in_([d.decision_id for d in found])))
+    return found
+
+
+def _found(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Decision]:
+    return [Decision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason,
+                     row.plan_id, row.decision_id)
+            for row in connection.execute(
+                sa.select(_decision).where(which)
+                .order_by(_decision.c.decided_at, _decision.c.decision_id))]

@@ -1,0 +1,62 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What an executor finds to do: asked at once, for most of its passes find nothing."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from kronos_nova.rebalancer.store import pending_hooks
+from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import swaps
+from kronos_nova.rebalancer.store import tasks
+
+
+class Agenda(NamedTuple):
+    """Whether there was any of each at that moment; who takes it looks again.
+
+    ``late``: tasks that were not begun in time. ``swaps``: pairs to settle, or to tell of.
+    ``abandoned``: what executors that are silent may have asked Nova for. ``mine``: tasks in
+    flight that the worker holds. ``owed``: hooks of attempts that have ended, of the worker or
+    of nobody. ``claimable``: tasks that may begin, if their turn has come.
+    """
+
+    late: bool
+    swaps: bool
+    abandoned: bool
+    mine: bool
+    owed: bool
+    claimable: bool
+
+
+def read(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
+         claim_seconds: float) -> Agenda:
+    served = None if scopes is None else tuple(sorted(scopes))
+    found = connection.execute(*_all(worker, served, now, now - claim_seconds)).one()
+    return Agenda(**{name: bool(any_) for name, any_ in found._mapping.items()})
+
+
+@statements.once
+def _all(worker: str, scopes: tuple[str, ...] | None, now: float,
+         silent_since: float) -> sa.Select[Any]:
+    asked = {
+        'late': tasks.late(scopes, now, silent_since),
+        'swaps': swaps.waits(),
+        'abandoned': tasks.abandoned(scopes, silent_since),
+        'mine': tasks.held_by(worker),
+        'owed': pending_hooks.takable(worker, scopes, silent_since),
+        'claimable': tasks.claimable(scopes, now, silent_since)}
+    return sa.Select(*(sa.exists().where(condition).label(name)
+                       for name, condition in asked.items()))

@@ -1,0 +1,406 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Load that metrics cannot show yet: what has been allocated since.
+
+A sample over a range of W seconds shows the mean of that range: of an
+instance that booted t seconds before the sample it shows t / W, as the
+rebalancer counts a move that has completed. So what a sample shows of a
+host's allocation is its mean over the W seconds before the sample; what the
+host has allocated now less that mean is what the sample does not show, and
+it counts with the measured use of its flavor, else of an allocated vCPU or
+MiB. Instances that left count negatively, by the same formula. An instance
+that the rebalancer is moving to a host counts there until Nova counts it.
+
+Times are seconds on one monotonic clock; allocations are vCPUs and MiB.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import datetime
+import itertools
+import math
+from typing import Any, NamedTuple
+
+from kronos_nova import labels
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.feed import flavor_usages
+from kronos_nova.scheduler import incoming_moves
+
+#: Changes of a host that are closer than this (seconds) are kept as one, once
+#: there are half as many as are kept at all; beyond that the older half gets
+#: coarser. Each on its own, a change tells its flavor.
+GRAIN = 1.0
+MAX_STEPS = 32
+#: What an allocated unit is taken to use while nothing is allocated at all:
+#: the limit of the measured use, which is load / allocated and at most 1.
+UNMEASURED = 1.0
+#: A host is forgotten when it is unseen for so long (seconds) and no score is
+#: its own; sooner when a host of the same short name has taken its place.
+FORGET_AFTER = 86400.0
+REPLACED_AFTER = 3600.0
+
+
+#: Nothing is published.
+NO_USAGE = flavor_usages.Usage()
+
+
+class Step(NamedTuple):
+    """What a host had allocated from ``since`` on."""
+
+    since: float
+    vcpus: float
+    ram_mb: float
+
+
+class Load(NamedTuple):
+    """A host's load as a function of its HostState now, 0 to 1 when in bounds.
+
+    load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb;
+    ``score`` is what the samples alone say.
+    """
+
+    score: float
+    base: float
+    per_vcpu: float = 0.0
+    per_mib: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Track:
+    """A host as the requests of this process have seen it.
+
+    ``vcpus_used`` and ``free_ram_mb`` are the HostState's, as they were last.
+    ``steps`` is empty when the HostState did not tell all that is needed.
+    ``aggregates`` are the names of those it was in when it changed last.
+    """
+
+    node: str = ''
+    vcpus_used: Any = None
+    free_ram_mb: Any = None
+    vcpus_total: float = 0.0
+    ram_total: float = 0.0
+    steps: tuple[Step, ...] = ()
+    aggregates: tuple[str, ...] = ()
+
+
+class Ledger:
+    """What each host had allocated, and when. Bounded by hosts x MAX_STEPS.
+
+    Many threads call :meth:`note`, one calls :meth:`forget`. There is no
+    lock: tracks are replaced, not changed, and a change that is lost in a
+    race is seen again by the next request.
+
+    :param changed: told of each host whose allocation has changed.
+    """
+
+    def __init__(self, changed: Callable[[str, Track, Track], None] | None = None) -> None:
+        self._tracks: dict[str, Track] = {}
+        self._seen: set[str] = set()
+        self._last: dict[str, float] = {}
+        self._changed = changed or (lambda host, before, after: None)
+        self._arrivals = incoming_moves.Arrivals()
+
+    def note(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
+        """Remember what HostState objects show; whether a host is new.
+
+        :param wall: the epoch time of ``now``, to place ``HostState.updated``.
+        """
+        tracks = self._tracks
+        self._seen.update([h.host for h in hosts])
+        try:
+            changed = [h for h in hosts
+                       if (track := tracks.get(h.host)) is None
+                       or track.vcpus_used != h.vcpus_used
+                       or track.free_ram_mb != h.free_ram_mb]
+        except AttributeError:
+            changed = list(hosts)
+        new = False
+        for host in changed:
+            before = tracks.get(host.host)
+            track = _next(before, host, now, wall)
+            tracks[host.host] = track
+            if before is not None and before.steps and track.steps:
+                self._changed(host.host, before, track)
+            new = new or before is None or (track.node != before.node and not before.node)
+        if self._arrivals and self._arrivals.watch(
+                hosts, lambda host: told[2:] if (told := _told(host)) else None, now):
+            return True
+        return new
+
+    def expect(self, moves: Iterable[flavor_usages.Incoming]) -> None:
+        """Look out for these moves' claims; forget about all others."""
+        self._arrivals.expect(moves)
+
+    @property
+    def landed(self) -> frozenset[tuple[str, str, float]]:
+        """Keys of the moves that Nova counts at their destination."""
+        return self._arrivals.landed
+
+    def tracks(self) -> Mapping[str, Track]:
+        """By host; a copy."""
+        return dict(self._tracks)
+
+    def forget(self, now: float, scored: Collection[str]) -> bool:
+        """Drop hosts that have left; whether there were any.
+
+        :param scored: hosts that have a score of their own.
+        """
+        seen, self._seen = self._seen, set()
+        self._last.update(dict.fromkeys(seen, now))
+        last = {host: self._last.get(host, now) for host in self._tracks.copy()}
+        gone = {host for host, at in last.items()
+                if now - at > FORGET_AFTER and host not in scored}
+        newest: dict[str, float] = {}
+        for host, at in last.items():
+            for name in self._names(host):
+                newest[name] = max(newest.get(name, at), at)
+        gone |= {host for host, at in last.items() if now - at > REPLACED_AFTER
+                 and any(now - newest[name] <= REPLACED_AFTER for name in self._names(host))}
+        for host in gone:
+            self._tracks.pop(host, None)
+        self._last = {host: at for host, at in last.items() if host not in gone}
+        return bool(gone)
+
+    def _names(self, host: str) -> set[str]:
+        track = self._tracks.get(host)
+        return {labels.fold(name) for name in (host, track.node if track else '') if name}
+
+
+def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
+    """The track of a host that is new or has changed."""
+    node = getattr(host, 'hypervisor_hostname', None) or ''
+    vcpus_used = getattr(host, 'vcpus_used', None)
+    free_ram_mb = getattr(host, 'free_ram_mb', None)
+    aggregates = tuple(a.name for a in getattr(host, 'aggregates', None) or ())
+    told = _told(host)
+    if told is None:
+        return Track(node, vcpus_used, free_ram_mb, aggregates=aggregates)
+    vcpus_total, ram_total, vcpus, ram_mb = told
+    if before is None or not before.steps:
+        # What was there before us is taken to be in the samples.
+        steps: tuple[Step, ...] = (Step(now, vcpus, ram_mb),)
+    else:
+        since = max(before.steps[-1].since, now - _age(host, wall))
+        steps = _stepped(before.steps, Step(since, vcpus, ram_mb))
+    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps, aggregates)
+
+
+def _told(host: Any) -> tuple[float, float, float, float] | None:
+    """vCPUs and MiB in all, vCPUs and MiB allocated; None unless all are known.
+
+    Fields that no compute has reported yet are None or 0.
+    """
+    try:
+        vcpus_total, ram_total = float(host.vcpus_total), float(host.total_usable_ram_mb)
+        told = (vcpus_total, ram_total, float(host.vcpus_used),
+                ram_total - float(host.free_ram_mb))
+    except (AttributeError, TypeError, ValueError):
+        return None
+    if not all(map(math.isfinite, told)) or vcpus_total <= 0 or ram_total <= 0:
+        return None
+    return told
+
+
+def _age(host: Any, wall: float) -> float:
+    """Seconds since the compute node's record changed, as far as it is known."""
+    updated = getattr(host, 'updated', None)
+    if not isinstance(updated, datetime.datetime) or updated.tzinfo is None:
+        return 0.0
+    return max(0.0, wall - updated.timestamp())
+
+
+def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
+    # The first one stays: it is what everything later is compared with.
+    if len(steps) > MAX_STEPS // 2 and step.since - steps[-1].since < GRAIN:
+        return (*steps[:-1], step._replace(since=steps[-1].since))
+    steps = (*steps, step)
+    if len(steps) <= MAX_STEPS:
+        return steps
+    half = MAX_STEPS // 2
+    return steps[:half:2] + steps[half:]
+
+
+def shown(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
+    """(vCPUs, MiB) that a sample shows: the mean over the window before it.
+
+    The first step is taken to have held ever since. Without a window it is
+    what was allocated at the time of the sample.
+    """
+    if window <= 0:
+        at = next((s for s in reversed(steps) if s.since <= sampled_at), steps[0])
+        return at.vcpus, at.ram_mb
+    begin, until = sampled_at - window, sampled_at
+    vcpus = ram_mb = 0.0
+    for step in reversed(steps):
+        since = begin if step is steps[0] else max(begin, step.since)
+        if since < until:
+            vcpus += step.vcpus * (until - since)
+            ram_mb += step.ram_mb * (until - since)
+            until = since
+    return vcpus / window, ram_mb / window
+
+
+class Outlook(NamedTuple):
+    """Each host's load under one policy, and what it was computed with.
+
+    ``use``: of an allocated unit, a vCPU or (``memory``) a MiB. ``shapes``:
+    of an instance of a flavor, in the same unit.
+    """
+
+    loads: dict[str, Load]
+    use: float
+    memory: bool
+    shapes: Mapping[flavor_usages.Shape, float]
+
+    def extras(self) -> flavor_usages.Extras:
+        """What a change counts beyond that, by its flavor."""
+        return flavor_usages.extras([(1.0, self.use, self.memory, self.shapes)])
+
+
+def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+            window: float, memory: bool, unmeasured: float,
+            usage: flavor_usages.Usage = NO_USAGE,
+            landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
+    """Each host's load under one policy, with what the samples do not show.
+
+    :param scores: score by host, in [0, 1].
+    :param memory: load goes with allocated memory, not with vCPUs.
+    :param unmeasured: what a unit uses when no host has any allocated and no
+        flavor is known.
+    :param usage: what the engine has measured.
+    :param landed: keys of its moves that Nova counts by now.
+    """
+    rows = {}
+    for host, score in scores.items():
+        track = tracks.get(host)
+        if track is not None and track.steps:
+            allocated = shown(track.steps, sampled_at, window)[memory]
+            rows[host] = (score, track.ram_total if memory else track.vcpus_total, allocated)
+    typical = flavor_usages.typical(usage.shapes, memory)
+    use = _use(rows.values(), typical if usage.shapes else unmeasured) or typical
+    told = flavor_usages.extras([(1.0, use, memory, usage.shapes)])
+    found = {}
+    for host, score in scores.items():
+        if host not in rows:
+            found[host] = Load(score, score)
+            continue
+        total, allocated = rows[host][1:]
+        steps = tracks[host].steps
+        if told and len(steps) > 1:
+            allocated = _at_mean_use(steps, told, sampled_at, window)[memory]
+        unit = use / total
+        if memory:
+            found[host] = Load(score, score + unit * (total - allocated), 0.0, unit)
+        else:
+            found[host] = Load(score, score - unit * allocated, unit, 0.0)
+    for move in usage.moves:
+        if move.to_host in rows and move.key not in landed:
+            expected = move.use if move.use is not None else usage.shapes.get(
+                move.shape, use * move.shape[memory])
+            load = found[move.to_host]
+            found[move.to_host] = load._replace(
+                base=load.base + expected / rows[move.to_host][1])
+    return Outlook(found, use, memory, usage.shapes)
+
+
+def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+          window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
+    """Each host's load by the mean use alone; see :func:`outlook`."""
+    return outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
+                   unmeasured=unmeasured).loads
+
+
+def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: float,
+                 window: float) -> tuple[float, float]:
+    """(vCPUs, MiB) of the mean use such that what is allocated now, less them,
+    counts as the flavors count that came and left since."""
+    vcpus = ram_mb = 0.0
+    counted = [steps[0]]
+    for before, after in itertools.pairwise(steps):
+        more = told.of(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
+        vcpus, ram_mb = vcpus + more[0], ram_mb + more[1]
+        counted.append(Step(after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
+    seen = shown(counted, sampled_at, window)
+    return seen[0] - vcpus, seen[1] - ram_mb
+
+
+def corrected(load: Load, before: Track, after: Track, told: flavor_usages.Extras) -> Load:
+    """A host's load after its allocation has changed: by its flavor's use."""
+    was, now = before.steps[-1], after.steps[-1]
+    vcpus, ram_mb = told.of(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
+    return load._replace(base=load.base + load.per_vcpu * vcpus + load.per_mib * ram_mb)
+
+
+def _use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> float:
+    if not any(allocated > 0 for _, _, allocated in rows):
+        return unmeasured
+    return scoring.usage_per_unit(rows)
+
+
+def usual_changes(tracks: Mapping[str, Track],
+                  shapes: Collection[flavor_usages.Shape]) -> list[tuple[float, float]]:
+    """vCPUs and MiB of usual instances: of each flavor, else the median of what
+    has come to hosts, else one vCPU with its share of memory."""
+    if shapes:
+        return [(float(shape.vcpus), float(shape.memory_mb)) for shape in shapes]
+    grown = [(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
+             for track in tracks.values()
+             for before, after in itertools.pairwise(track.steps) if after.vcpus > before.vcpus]
+    if grown:
+        return [sorted(grown)[len(grown) // 2]]
+    per_vcpu = [track.ram_total / track.vcpus_total for track in tracks.values() if track.steps]
+    return [(1.0, sum(per_vcpu) / len(per_vcpu) if per_vcpu else 0.0)]
+
+
+def goes_by_memory(policy: policies.Policy) -> bool:
+    """Whether an instance's share goes by its memory; else by its vCPUs.
+
+    That is so if ``host_capacity`` says so, or if it is not set and the query
+    reads a metric with ``memory`` in its name, as node_exporter's have.
+    """
+    if policy.host_capacity is not None:
+        return policy.host_capacity == 'MEMORY_MB'
+    return 'memory' in policy.imbalance_query.lower()
+
+
+def combined(parts: Iterable[tuple[float, Load]]) -> Load:
+    """The weighted sum of a host's loads under several policies."""
+    found = list(parts)
+    return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
+
+
+def projected(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
+              ram_mb: float = 0.0) -> list[float | None]:
+    """Each host's load now, and with ``vcpus`` and ``ram_mb`` more; None without.
+
+    :param hosts: HostState objects; one that does not tell what it has
+        allocated has its score.
+    """
+    found: list[float | None] = []
+    for host in hosts:
+        load = loads.get(host.host)
+        if load is None:
+            found.append(None)
+            continue
+        score, base, per_vcpu, per_mib = load
+        try:
+            found.append(base + per_vcpu * (host.vcpus_used + vcpus)
+                         - per_mib * (host.free_ram_mb - ram_mb))
+        except (AttributeError, TypeError):
+            found.append(score)
+    return found

@@ -1,0 +1,118 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Moves of the rebalancer, until Nova counts them at their destination."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+from kronos_nova.feed import flavor_usages
+
+#: A compute's periodic task counts what has come to it within so long (s).
+CLAIM_GRACE = 120.0
+
+
+class Arrivals:
+    """The moves that are published, by destination.
+
+    One thread calls :meth:`expect`, many call :meth:`watch`; there is no lock,
+    because a look that is lost in a race is repeated by the next request.
+    """
+
+    def __init__(self) -> None:
+        self._by_host: dict[str, tuple[_Arrival, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_host)
+
+    def expect(self, moves: Iterable[flavor_usages.Incoming]) -> None:
+        """Look out for these; forget about all others."""
+        known = {a.move.key: a for some in self._by_host.values() for a in some}
+        wanted: dict[str, tuple[_Arrival, ...]] = {}
+        for move in {m.key: m for m in moves}.values():
+            arrival = known.get(move.key) or _Arrival(move)
+            wanted[move.to_host] = (*wanted.get(move.to_host, ()), arrival)
+        self._by_host = wanted
+
+    @property
+    def landed(self) -> frozenset[tuple[str, str, float]]:
+        """Keys of those that Nova counts."""
+        return frozenset(a.move.key for some in self._by_host.values() for a in some
+                         if a.landed)
+
+    def watch(self, hosts: Sequence[Any],
+              allocated: Callable[[Any], tuple[float, float] | None], now: float) -> bool:
+        """Whether a move has landed that had not before.
+
+        :param hosts: HostState objects of a request.
+        :param allocated: vCPUs and MiB of one of them, or None.
+        """
+        by_host, found = self._by_host, False
+        for host in [h for h in hosts if h.host in by_host]:
+            told = allocated(host)
+            if told is None:
+                continue
+            room = None
+            for arrival in by_host[host.host]:
+                if not arrival.landed:
+                    room = arrival.look(host, told, now, room)
+                    found = found or arrival.landed
+        return found
+
+
+class _Arrival:
+    """A move, and whether Nova counts it at its destination by now.
+
+    It does when the host has grown by the instance without having got one
+    more (a compute claims for a migration so), or has grown by it since we
+    look and holds it. One that the host holds, and that was counted before we
+    looked, is taken to be after ``CLAIM_GRACE``. A race of two requests costs
+    a look, which the next one makes again.
+    """
+
+    def __init__(self, move: flavor_usages.Incoming) -> None:
+        self.move = move
+        self.landed = False
+        self._first: tuple[float, float] | None = None
+        self._last: tuple[float, float, int] | None = None
+        self._held_since: float | None = None
+
+    def look(self, host: Any, told: tuple[float, float], now: float,
+             room: tuple[float, float] | None) -> tuple[float, float]:
+        """See whether it has landed.
+
+        :param told: vCPUs and MiB that the host has allocated.
+        :param room: growth that no other move has explained; None: all of it.
+        :returns: what is left of it.
+        """
+        vcpus, ram_mb = told
+        instances = int(getattr(host, 'num_instances', 0) or 0)
+        shape = self.move.shape
+        first, last = self._first, self._last
+        self._last = (vcpus, ram_mb, instances)
+        if first is None or last is None:
+            self._first = first = told
+            last = self._last
+        if room is None:
+            room = (vcpus - last[0], ram_mb - last[1]) if instances <= last[2] else (0.0, 0.0)
+        claimed = room[0] >= shape.vcpus and room[1] >= shape.memory_mb
+        if claimed:
+            room = (room[0] - shape.vcpus, room[1] - shape.memory_mb)
+        if self.move.instance_uuid in host.instances:
+            since = self._held_since = now if self._held_since is None else self._held_since
+            claimed = claimed or now - since > CLAIM_GRACE or (
+                vcpus - first[0] >= shape.vcpus and ram_mb - first[1] >= shape.memory_mb)
+        # Another request may have seen it meanwhile.
+        self.landed = self.landed or claimed
+        return room

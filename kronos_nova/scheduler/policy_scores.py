@@ -1,0 +1,342 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The newest scores of one policy file, for whoever schedules.
+
+Everything here runs on the scoreboard's background thread; requests read the
+snapshot, which does not change. What cannot be believed is not shown: then
+there are no scores, and schedulers do as if we were not there.
+"""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+import dataclasses
+import math
+import statistics
+import time
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import labels
+from kronos_nova import lookback
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova import scoring
+from kronos_nova.conf import policy_watch
+from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import flavor_usages
+from kronos_nova.feed import worker_records
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import tie_breaking
+from kronos_nova.scheduler import weight_cache
+from kronos_nova.sources import base
+
+LOG = logging.getLogger(__name__)
+
+
+#: No flavor's use is known.
+NO_EXTRAS = flavor_usages.Extras({})
+#: Nothing is published.
+NO_USAGES: Mapping[str, flavor_usages.Usage] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ceiling:
+    """A policy's ``boot_ceiling`` in [0, 1], and each host's fill."""
+
+    policy: str
+    limit: float
+    loads: dict[str, depletion.Load]
+    extras: flavor_usages.Extras = NO_EXTRAS
+
+    def expected(self, vcpus: float, ram_mb: float) -> tuple[float, float]:
+        """vCPUs and MiB of the mean use, as much as an instance of this flavor uses."""
+        more = self.extras.of(vcpus, ram_mb)
+        return vcpus + more[0], ram_mb + more[1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Scores by Nova host at one time.
+
+    ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
+    under every enabled policy; ``loads``: the weighted score, with what the
+    samples do not show; ``scores``: by policy, what the samples say.
+    ``expires_at`` is on the monotonic clock. ``reason``
+    says why there are no scores. ``weights``: the raw weights computed so far.
+    ``rankings``: loads and weights for requests that may not see each other.
+
+    Loads of a host are replaced in place when it has changed and its change
+    is a flavor's: ``extras`` is what that counts, ``tracks`` the host's when
+    its loads were computed.
+    """
+
+    headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    loads: dict[str, depletion.Load] = dataclasses.field(default_factory=dict)
+    ceilings: tuple[Ceiling, ...] = ()
+    expires_at: float = -math.inf
+    reason: str | None = None
+    scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    weights: weight_cache.Memo = dataclasses.field(default_factory=weight_cache.Memo, compare=False, repr=False)
+    rankings: tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...] = ()
+    extras: flavor_usages.Extras = NO_EXTRAS
+    tracks: dict[str, depletion.Track] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False)
+
+    def ranking(self, number: int | None) -> tuple[dict[str, depletion.Load], weight_cache.Memo]:
+        """Loads and raw weights for a request; see :mod:`kronos_nova.scheduler.tie_breaking`.
+        None: as they are."""
+        return (self.rankings[number] if self.rankings and number is not None
+                else (self.loads, self.weights))
+
+    def correct(self, host: str, after: depletion.Track) -> None:
+        """Count what came to a host, or left it, as its flavor."""
+        before = self.tracks.get(host)
+        if before is None or before is after or not before.steps or not after.steps:
+            return
+        self.tracks[host] = after
+        tables = [(self.loads, self.extras), *((loads, self.extras) for loads, _ in self.rankings),
+                  *((ceiling.loads, ceiling.extras) for ceiling in self.ceilings)]
+        for loads, extras in tables:
+            if extras and host in loads:
+                loads[host] = depletion.corrected(loads[host], before, after, extras)
+
+    def fresh(self) -> bool:
+        return self.reason is None and time.monotonic() < self.expires_at
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Held:
+    """A policy's newest usable samples; ``since`` is on the monotonic clock."""
+
+    policy: policies.Policy
+    samples: model.PolicySamples
+    since: float
+
+    @property
+    def key(self) -> str:
+        return feed_channel.usage_key(self.policy)
+
+    @property
+    def sampled_at(self) -> float:
+        return self.since - (self.samples.age or 0.0)
+
+
+class Scorecard:
+    """Keeps the snapshot of one policy file.
+
+    :param conf: with the groups [kronos] and [prometheus].
+    :param path: the policy file; its last good version holds.
+    :param clock: the monotonic clock; a simulation has its own.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, path: str,
+                 clock: Callable[[], float] | None = None) -> None:
+        self.path = path
+        # Looked up at each call, as by Snapshot.fresh: one clock for both.
+        self._clock = clock or (lambda: time.monotonic())
+        self.snapshot = Snapshot(reason='nothing was asked yet')
+        self.policy_set: policies.PolicySet | None = None
+        #: How long before the last refresh its oldest answer was asked for.
+        self.asked_ago = 0.0
+        self._conf = conf
+        self._watch: policy_watch.PolicyWatch | None = None
+        self._refused: str | None = None
+        self._held: dict[str, _Held] = {}
+        self._said: object = None
+
+    @property
+    def reason(self) -> str:
+        """Why there are no scores, for a message."""
+        return self.snapshot.reason or 'the scores are too old'
+
+    def describe_state(self) -> worker_records.FileState:
+        """Return how many hosts have scores that requests use now, their age or the reason."""
+        snapshot, held = self.snapshot, self._held
+        known = len(snapshot.headroom) if snapshot.fresh() else 0
+        sampled_at = min((policy.sampled_at for policy in held.values()), default=None)
+        return worker_records.FileState(
+            self.path, known, None if sampled_at is None else max(
+                0.0, self._clock() - sampled_at),
+            '' if known else snapshot.reason or (
+                'no host has a score under every policy' if snapshot.fresh() else self.reason))
+
+    def refresh(self, source: Callable[[], base.Source]) -> None:
+        """Read the file again if it changed, and ask about its policies."""
+        if self._watch is None:
+            try:
+                self._watch = policy_watch.PolicyWatch(self.path)
+            except exception.PolicyFileError as e:
+                if e.message != self._refused:
+                    LOG.error('%s Until then it scores no host.', e)
+                self._refused = e.message
+                return
+        self.policy_set = self._watch.refresh()
+        self._ask(self.policy_set, source())
+
+    def _ask(self, wanted: policies.PolicySet, source: base.Source) -> None:
+        held = {}
+        self.asked_ago = 0.0
+        for policy in wanted.enabled:
+            since = self._clock()
+            samples = source.fetch(policy, profile=False)
+            before = self._held.get(policy.name)
+            unreachable = any(
+                result is not None and result.health is model.Health.UNREACHABLE
+                for result in (samples.imbalance, samples.capacity))
+            if (unreachable and before is not None and before.policy == policy
+                    and before.samples.imbalance.error is None):
+                # What was heard last holds until it is too old.
+                held[policy.name] = before
+            else:
+                held[policy.name] = _Held(policy, samples, since - samples.asked_ago)
+            self.asked_ago = max(self.asked_ago, samples.asked_ago)
+        self._held = held
+
+    def show(self, tracks: Mapping[str, depletion.Track],
+             usages: Mapping[str, flavor_usages.Usage] = NO_USAGES,
+             landed: Collection[tuple[str, str, float]] = ()) -> None:
+        """Map and judge what is held, and swap the snapshot.
+
+        :param usages: what the engine has measured, by :func:`published.usage_key`.
+        :param landed: keys of its moves that Nova counts by now.
+        """
+        snapshot, problems = self._judge(tracks, lambda held: usages.get(
+            held.key, depletion.NO_USAGE), landed)
+        self.snapshot = snapshot
+        self._say(snapshot, problems)
+
+    @property
+    def keys(self) -> list[str]:
+        """Under which the engine publishes what it measures of these policies."""
+        return [held.key for held in self._held.values()]
+
+    def _judge(self, tracks: Mapping[str, depletion.Track],
+               usage_of: Callable[['_Held'], flavor_usages.Usage],
+               landed: Collection[tuple[str, str, float]]) -> tuple[Snapshot, frozenset[str]]:
+        if self.policy_set is None:
+            return Snapshot(reason=f'there is no valid {self.path}'), frozenset({'policies_file'})
+        if not self._held:
+            return Snapshot(reason='nothing was heard yet'), frozenset()
+        if not tracks:
+            return Snapshot(reason='no host was seen yet'), frozenset()
+        known = {host: track.node for host, track in tracks.items()}
+        scores: dict[str, Mapping[str, float]] = {}
+        problems: dict[str, str] = {}
+        ceilings = []
+        expires_at = math.inf
+        staleness = float(self._conf.prometheus.staleness_threshold)
+        for held in self._held.values():
+            policy, samples = held.policy, held.samples
+            names = labels.HostNames(known, policy.host_regex)
+            hosts, problem, _ = scoring.host_scores(policy, samples.imbalance, names)
+            age = (samples.age or 0.0) + self._clock() - held.since
+            problem = problem or scoring.too_old(
+                None if samples.age is None else age, age, staleness,
+                self._conf.kronos.require_age)
+            if policy.boot_ceiling is not None and problem is None:
+                fill = hosts
+                if samples.capacity is not None:
+                    fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
+                # In a cloud without any instance there is nothing to go by.
+                outlook = self._outlook(held, fill, tracks, usage_of(held), landed,
+                                        policy.fill_look, unmeasured=0.0)
+                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
+                                        outlook.extras()))
+            if problem is not None:
+                problems[policy.name] = problem
+            scores[policy.name] = hosts
+            expires_at = min(expires_at, held.sampled_at + staleness)
+        if problems:
+            reason = '; '.join(f'{name}: {why}' for name, why in sorted(problems.items()))
+            return Snapshot(reason=reason), frozenset(problems)
+        weights = {held.policy.name: held.policy.weight for held in self._held.values()}
+        whole = set.intersection(*(set(hosts) for hosts in scores.values()))
+        headroom = {host: scoring.headroom({name: s[host] for name, s in scores.items()},
+                                           weights) for host in whole}
+        parts = [(held.policy.weight, self._outlook(
+            held, scores[held.policy.name], tracks, usage_of(held), landed,
+            held.policy.score_look, unmeasured=depletion.UNMEASURED))
+            for held in self._held.values()]
+        loads = {host: depletion.combined((weight, found.loads[host]) for weight, found in parts)
+                 for host in whole}
+        extras = flavor_usages.extras((weight, found.use, found.memory, found.shapes)
+                                for weight, found in parts)
+        # Here rather than in the next request.
+        seen = [weight_cache.Seen(host, track.vcpus_used, track.free_ram_mb)
+                for host, track in tracks.items()]
+        shapes = {shape for _, found in parts for shape in found.shapes}
+        rankings = self._rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
+        snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
+                            extras=extras, tracks=dict(tracks), scores=scores)
+        snapshot.weights.learn(seen, loads)
+        return snapshot, frozenset()
+
+    def _rankings(self, loads: Mapping[str, depletion.Load], extras: flavor_usages.Extras,
+                  changes: list[tuple[float, float]], seen: list[weight_cache.Seen],
+                  ) -> tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...]:
+        """For requests that may not see each other; none when packing, which
+        fills one host at a time."""
+        concurrent = scheduler_conf.concurrent_boots(self._conf)
+        if concurrent <= 1 or not loads or (self.policy_set and self.policy_set.mode == 'pack'):
+            return ()
+        per_vcpu = statistics.median(load.per_vcpu for load in loads.values())
+        per_mib = statistics.median(load.per_mib for load in loads.values())
+        boots = []
+        for vcpus, ram_mb in changes:
+            more = extras.of(vcpus, ram_mb)
+            boots.append(per_vcpu * (vcpus + more[0]) + per_mib * (ram_mb + more[1]))
+        boot = statistics.mean(boots)
+        by = tie_breaking.width(boot, concurrent)
+        if not by:
+            return ()
+        found = []
+        for number in range(tie_breaking.RANKINGS):
+            ranked, weights = tie_breaking.ranked(loads, by, number), weight_cache.Memo()
+            weights.learn(seen, ranked)
+            found.append((ranked, weights))
+        return tuple(found)
+
+    def _outlook(self, held: _Held, scores: Mapping[str, float],
+                 tracks: Mapping[str, depletion.Track], usage: flavor_usages.Usage,
+                 landed: Collection[tuple[str, str, float]], look: lookback.Look,
+                 unmeasured: float) -> depletion.Outlook:
+        """
+        :param look: how the query looks back, whose mean may be of a longer time
+            than ``settle_seconds``.
+        """
+        settle = float(self._conf.kronos.settle_seconds)
+        return depletion.outlook(
+            scores, tracks, sampled_at=held.sampled_at - (look.delay if settle else 0.0),
+            window=max(settle, look.ramp) if settle else 0.0,
+            memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
+            landed=landed)
+
+    def _say(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
+        """One line when scores are lost, and one when they are back."""
+        if not snapshot.reason:
+            state: object = 'scores'
+            if self._said != state:
+                LOG.info('kronos: scores of %d hosts by %s are in use',
+                         len(snapshot.headroom), self.path)
+        elif problems:
+            state = problems
+            if self._said != state:
+                LOG.warning('kronos: no scores by %s are in use, Nova decides alone: %s',
+                            self.path, snapshot.reason)
+        else:
+            return
+        self._said = state

@@ -1,0 +1,248 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The one scoreboard of this nova-scheduler process, and what goes with it.
+
+Filters and weighers ask here. Their objects are made before nova-scheduler
+forks its workers and are used by many threads afterwards: whatever runs in
+the background starts at the first request of a process.
+"""
+
+import threading
+import time
+from typing import Any, Protocol, TypeVar
+
+import nova.conf
+from oslo_config import cfg
+
+from kronos_nova import exception
+from kronos_nova import plugins
+from kronos_nova.conf import scheduler as scheduler_conf
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import flavor_usages
+from kronos_nova.feed import periodic
+from kronos_nova.feed import raw_cache
+from kronos_nova.feed import worker_records
+from kronos_nova.scheduler import guard
+from kronos_nova.scheduler import score_cache
+
+CONF = nova.conf.CONF
+scheduler_conf.register(CONF)
+
+#: Seconds after which a runtime that could not be built is tried again.
+RETRY_SECONDS = 60.0
+#: Seconds between two looks at what the engine publishes; a cache read.
+NOTICE_INTERVAL = 5.0
+#: Seconds between two records of this worker for kronos-engine.
+RECORD_INTERVAL = 15.0
+
+
+class NoticeBoard:
+    """Holds what the engine published last, and publishes this worker's record.
+
+    Both happen in the background.
+
+    :param scores: told what is measured of its policies.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults,
+                 scores: score_cache.Scoreboard) -> None:
+        self._conf = conf
+        self._faults = faults
+        self._scores = scores
+        self._channel: tuple[threading.Thread, feed_channel.Channel] | None = None
+        self._identity = worker_records.WorkerIdentity()
+        self._slot: worker_records.RecordSlot | None = None
+        self._record_due = 0.0
+        self._newest: feed_channel.Published | None = None
+        self._usage: dict[str, tuple[flavor_usages.Usage, float]] = {}
+        self._refresher = periodic.Refresher(
+            'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
+
+    def ensure(self) -> None:
+        """Have it refreshed from now on."""
+        self._refresher.ensure()
+
+    def look(self) -> feed_channel.Published | None:
+        """What holds now, or None."""
+        self._refresher.ensure()
+        newest = self._newest
+        return newest if newest is not None and time.time() < newest.expires_at else None
+
+    def refresh(self) -> None:
+        me = threading.current_thread()
+        if self._channel is None or self._channel[0] is not me:
+            # Of this thread: connections do not survive a fork.
+            channel = feed_channel.Channel(self._conf)
+            self._channel, self._record_due = (me, channel), 0.0
+            self._slot = worker_records.RecordSlot(channel.cache) if channel.cache else None
+        try:
+            self._newest = self._channel[1].read()
+        finally:
+            try:
+                self._scores.learn(self._usages(self._channel[1]))
+            finally:
+                self._publish_record(time.monotonic())
+
+    def _publish_record(self, now: float) -> None:
+        """Publish this worker's record when it is due; a failure costs the record alone."""
+        if self._slot is None or now < self._record_due:
+            return
+        self._record_due = now + RECORD_INTERVAL
+        try:
+            self._slot.write(self._identity.sign(
+                files=self._scores.describe_files(), plugins=guard.ACTIVITY.describe(),
+                faults=self._faults.describe()))
+        except Exception as e:  # a cache backend raises what it likes
+            self._faults.swallow('the record for kronos-engine', e)
+
+    def _usages(self, channel: feed_channel.Channel) -> dict[str, flavor_usages.Usage]:
+        """By policy; one that cannot be read costs that policy alone, and what was
+        read before holds until its time: a cache may be away for a moment."""
+        held, now = self._usage, time.time()
+        for key in self._scores.keys:
+            try:
+                usage = channel.read_usage(key)
+            except Exception as e:  # a cache backend raises what it likes
+                self._faults.swallow('what the engine has measured', e)
+            else:
+                if usage is not None:
+                    held[key] = usage
+        self._usage = {key: (usage, until) for key, (usage, until) in held.items()
+                       if now < until and key in self._scores.keys}
+        return {key: usage for key, (usage, _) in self._usage.items()}
+
+    def stop(self) -> None:
+        self._refresher.stop()
+
+
+class Kept(Protocol):
+    """What a plug-in keeps from request to request, with a thread of its own."""
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+K = TypeVar('K', bound=Kept)
+
+
+class Door:
+    """All that our filters and weighers share in a process."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self.conf = conf
+        self.faults = guard.FAULTS
+        self.scores = score_cache.Scoreboard(conf, self.faults)
+        self.notices = NoticeBoard(conf, self.faults, self.scores)
+        raw_cache.register(conf)
+        self._told = raw_cache.is_configured(conf)
+        self._kept: dict[type, Any] = {}
+
+    def keep(self, kind: type[K]) -> K:
+        """This process's object of a class; made when it is first asked for.
+
+        :param kind: called with the configuration and :attr:`faults`; nothing
+            may run before a request uses the object.
+        """
+        kept = self._kept.get(kind)
+        if kept is None:
+            # Of two threads that come first, both get the same.
+            kept = self._kept.setdefault(kind, kind(self.conf, self.faults))
+        found: K = kept
+        return found
+
+    def look(self, hosts: list[Any]) -> list[score_cache.Group]:
+        """The request's HostState objects by policy file, with fresh scores or none."""
+        if self._told:
+            self.notices.ensure()
+        return self.scores.look(hosts)
+
+    def stop(self) -> None:
+        self.scores.stop()
+        self.notices.stop()
+        for kept in tuple(self._kept.values()):
+            kept.stop()
+
+
+class RuntimeUnavailable(Exception):
+    """This process could not build its runtime lately; our plug-ins have no opinion."""
+
+
+_door: Door | None = None
+#: The runtime that filters and weighers agreed on; at most one.
+_made: dict[str, Door] = {}
+#: Why the runtime could not be built, and until when no request tries again.
+_failure: tuple[str, float] | None = None
+
+
+def check_options() -> None:
+    """Read every option that our plug-ins use in nova-scheduler.
+
+    Filters and weighers call it when Nova creates them, before the first request.
+
+    :raises ConfigError: an option cannot be used; the text names it and the remedy.
+    """
+    raw_cache.register(CONF)
+    scheduler_conf.check_options(CONF, raw_cache.OPTIONS)
+    raw_cache.RawCache(CONF)
+    raw_cache.warn_of_unread_backend(CONF)
+    known = plugins.names(plugins.SOURCES)
+    if CONF.kronos.source not in known:
+        raise exception.ConfigError(
+            path=', '.join(CONF.config_file or ()) or 'nova.conf', field='[kronos] source',
+            problem=f'there is no score source named {CONF.kronos.source!r}',
+            remedy=f'Use one of: {", ".join(known)}.')
+
+
+def door() -> Door:
+    """Return this process's runtime; a forked worker inherits it without its threads.
+
+    :raises RuntimeUnavailable: it cannot be built; a request tries again after RETRY_SECONDS.
+    """
+    found = _door
+    return found if found is not None else _opened()
+
+
+def _opened() -> Door:
+    """Build the runtime without a lock, which a request could wait for.
+
+    Of requests that come first at the same time each may build one. All use the one that was
+    published first; another has started nothing yet and is dropped.
+    """
+    global _door, _failure
+    if _failure is not None and time.monotonic() < _failure[1]:
+        raise RuntimeUnavailable(_failure[0])
+    try:
+        _door = _made.setdefault('runtime', Door(CONF))
+    except Exception as e:
+        _failure = f'{type(e).__name__}: {e}', time.monotonic() + RETRY_SECONDS
+        raise RuntimeUnavailable(_failure[0]) from e
+    return _door
+
+
+def use(other: Door) -> None:
+    """Have filters and weighers ask another one from now on: a replay's."""
+    global _door
+    _door = other
+
+
+def close() -> None:
+    """Stop the threads and forget everything; the next request begins anew."""
+    global _door, _failure
+    if _door is not None:
+        _door.stop()
+    _door = _failure = None
+    _made.clear()
+    guard.FAULTS.clear()
+    guard.ACTIVITY.clear()

@@ -1,0 +1,267 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""The newest scores of this process, for whoever schedules.
+
+A request reads immutable snapshots, one for each policy file, and waits for
+nothing; asking, mapping and judging happen on a thread of their own.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import threading
+import time
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import plugins
+from kronos_nova import policy as policies
+from kronos_nova.conf import bindings
+from kronos_nova.feed import flavor_usages
+from kronos_nova.feed import periodic
+from kronos_nova.feed import worker_records
+from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import policy_scores
+from kronos_nova.scheduler import shared_source
+from kronos_nova.sources import base
+
+LOG = logging.getLogger(__name__)
+
+#: Half used: the headroom that weighs nothing.
+NEUTRAL = 0.5
+#: Sets of aggregates whose multipliers are remembered; deleted ones are, too.
+MAX_HEARD = 4096
+MIN_PAUSE = 1.0
+#: Hosts that a message names.
+MAX_NAMED = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """Hosts of a request that one policy file scores.
+
+    ``snapshot`` is None when there are no fresh scores; ``reason`` says why,
+    and is empty when no file is for these hosts.
+    """
+
+    hosts: list[Any]
+    snapshot: policy_scores.Snapshot | None
+    reason: str = ''
+
+
+class Scoreboard:
+    """Keeps a scorecard for each policy file; one per process.
+
+    :param conf: with the groups [kronos], [prometheus] and [filter_scheduler].
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
+        self._conf = conf
+        self._cards = [policy_scores.Scorecard(conf, path)
+                       for path in dict.fromkeys(conf.kronos.policies_file)]
+        self._bindings = bindings.Bindings({card.path: None for card in self._cards})
+        self._bound: Mapping[str, policies.PolicySet | None] = {}
+        self._ledger = depletion.Ledger(self._changed)
+        self._usages: Mapping[str, flavor_usages.Usage] = {}
+        self._answered = False
+        self._source: tuple[threading.Thread, base.Source] | None = None
+        self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
+        self._said: frozenset[object] = frozenset()
+        self._unknown: frozenset[str] = frozenset()
+        self._refresher = periodic.Refresher(
+            'kronos-scoreboard', self._pause, self.refresh, faults, on_wake=self._show)
+
+    # On the caller's thread: dict look-ups only.
+
+    def look(self, hosts: list[Any]) -> list[Group]:
+        """The hosts by policy file, each with its snapshot.
+
+        :param hosts: HostState objects of the request; labels are mapped to
+            the hosts seen here, and what they have allocated is remembered.
+        """
+        if self._ledger.note(hosts, time.monotonic(), time.time()):
+            self._refresher.wake()
+        self._refresher.ensure()
+        found = []
+        for index, some in self._bindings.split(hosts):
+            if index is None:
+                # A file that was never valid may be the one for them.
+                found.append(Group(some, None, '; '.join(
+                    card.reason for card in self._cards if card.policy_set is None)))
+                continue
+            card = self._cards[index]
+            snapshot = card.snapshot
+            if snapshot.fresh():
+                found.append(Group(some, snapshot))
+            else:
+                found.append(Group(some, None, card.reason))
+        return found
+
+    def _changed(self, host: str, before: depletion.Track, after: depletion.Track) -> None:
+        for card in self._cards:
+            card.snapshot.correct(host, after)
+
+    def hear(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
+        """A host's multiplier, and the aggregates that set it; none: the option."""
+        if len(self._heard) >= MAX_HEARD:
+            self._heard.clear()
+        index = self._bindings.split([host])[0][0]
+        self._heard[index, aggregates] = multiplier
+
+    @property
+    def answered(self) -> bool:
+        """Whether the first look at the source of this process has ended."""
+        return self._answered
+
+    @property
+    def reason(self) -> str:
+        """Why there are no scores, for a message; of every file that has none."""
+        return '; '.join(card.reason for card in self._cards if not card.snapshot.fresh())
+
+    def describe_files(self) -> tuple[worker_records.FileState, ...]:
+        """Return the state of each policy file; nothing before the source has answered."""
+        return tuple(card.describe_state() for card in self._cards) if self._answered else ()
+
+    @property
+    def keys(self) -> list[str]:
+        """Under which the engine publishes what it measures of our policies."""
+        return sorted({key for card in self._cards for key in card.keys})
+
+    def learn(self, usages: Mapping[str, flavor_usages.Usage]) -> None:
+        """What the engine has published, by these keys; replaces what was."""
+        if usages != self._usages:
+            self._usages = usages
+            self._refresher.wake()
+
+    def stop(self) -> None:
+        self._refresher.stop()
+
+    # On the background thread.
+
+    def refresh(self) -> None:
+        """Ask the source about every enabled policy, and show the answers."""
+        problem: Exception | None = None
+        try:
+            for card in self._cards:
+                try:
+                    card.refresh(self._own_source)
+                except Exception as e:  # one file's does not cost the others'
+                    problem = e
+            self._forget()
+            self._show()
+        finally:
+            self._answered = True
+        if problem is not None:
+            raise problem
+
+    def _pause(self) -> float:
+        """Seconds to the next refresh: answers are asked for anew when they are
+        an interval old, whoever has asked."""
+        interval = float(self._conf.kronos.refresh_interval)
+        return max(MIN_PAUSE, interval - max(card.asked_ago for card in self._cards))
+
+    def _own_source(self) -> base.Source:
+        """A source of this thread: connections do not survive a fork."""
+        me = threading.current_thread()
+        if self._source is None or self._source[0] is not me:
+            source = plugins.load(plugins.SOURCES, self._conf.kronos.source)(self._conf)
+            if self._conf.kronos.share_scores:
+                source = shared_source.SharedSource(self._conf, source)
+            self._source = (me, source)
+        return self._source[1]
+
+    def _forget(self) -> None:
+        scored = {host for card in self._cards for host in card.snapshot.headroom}
+        self._ledger.forget(time.monotonic(), scored)
+
+    def _show(self) -> None:
+        usages = self._usages
+        self._ledger.expect(move for usage in usages.values() for move in usage.moves)
+        landed, tracks = self._ledger.landed, self._ledger.tracks()
+        problem: Exception | None = None
+        for card in self._cards:
+            try:
+                card.show(tracks, usages, landed)
+            except Exception as e:  # one file's does not cost the others'
+                problem = e
+        for host, track in self._ledger.tracks().items():
+            if track is not tracks.get(host):  # changed meanwhile
+                self._changed(host, track, track)
+        loaded = {card.path: card.policy_set for card in self._cards}
+        if loaded != self._bound:
+            self._bindings = bindings.Bindings(loaded)
+            self._bound = loaded
+            self._heard = {}
+        self._report()
+        self._tell_unknown(tracks)
+        if problem is not None:
+            raise problem
+
+    def _tell_unknown(self, tracks: Mapping[str, depletion.Track]) -> None:
+        """One line for all hosts that lost their scores, or never had any, while
+        others of their file have some; and one for those that got them."""
+        known: set[str] = set()
+        unknown: set[str] = set()
+        for host, track in tracks.items():
+            index = self._bindings.of_names(track.aggregates)
+            if index is None:
+                known.add(host)
+            elif (snapshot := self._cards[index].snapshot).fresh():
+                (known if host in snapshot.loads else unknown).add(host)
+            elif host in self._unknown:
+                unknown.add(host)  # the file has no scores, which is said of it
+        before = self._unknown
+        if lost := sorted(unknown - before):
+            LOG.warning('kronos: %d hosts have no score and are treated as unknown_hosts = %s '
+                        'says: %s. See to their exporters, or to host_label and host_regex.',
+                        len(lost), self._conf.kronos.unknown_hosts, _some(lost))
+        if found := sorted(before & known):
+            LOG.info('kronos: %d hosts have a score now: %s', len(found), _some(found))
+        self._unknown = frozenset(unknown)
+
+    def _report(self) -> None:
+        """What contradicts itself in the configuration, once while it does."""
+        bound = self._bindings
+        option = float(self._conf.filter_scheduler.kronos_weight_multiplier)
+        found: dict[object, str] = {
+            pair: bindings.overlap(bound, pair, why)
+            for pair, why in bound.overlaps.copy().items()}
+        for index, card in enumerate(self._cards):
+            if bound.is_default(index):
+                self._compare(found, card, (), option)
+        for (heard_of, aggregates), multiplier in self._heard.copy().items():
+            if heard_of is not None:
+                self._compare(found, self._cards[heard_of], aggregates,
+                              multiplier if aggregates else option)
+        for what in found.keys() - self._said:
+            LOG.warning('kronos: %s', found[what])
+        self._said = frozenset(found)
+
+    @staticmethod
+    def _compare(found: dict[object, str], card: policy_scores.Scorecard,
+                 aggregates: tuple[str, ...], multiplier: float) -> None:
+        if card.policy_set is None:
+            return
+        where = 'kronos_weight_multiplier'
+        if aggregates:
+            where += f' of aggregate {", ".join(aggregates)}'
+        if done := bindings.disagreement(card.policy_set, multiplier):
+            found[card.path, where, multiplier > 0] = bindings.mismatch(
+                card.path, card.policy_set.mode, where, multiplier, done)
+
+
+def _some(hosts: list[str]) -> str:
+    more = len(hosts) - MAX_NAMED
+    return ', '.join(hosts[:MAX_NAMED]) + (f' and {more} more' if more > 0 else '')

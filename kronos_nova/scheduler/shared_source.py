@@ -1,0 +1,288 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""One question for all workers of a host: the answers go through the cache.
+
+Every worker of nova-scheduler has this source before its own. Who finds no
+answer of this interval takes the lease, asks, and leaves the answer in the
+cache; the others wait for it. A lease that is not ended runs out, so that
+another one asks when the holder has died. Whatever the cache does, a worker
+asks by itself in the end.
+
+Times in the cache are those of the monotonic clock, which is one for all
+processes of a host since it booted; keys hold the boot's id, so that hosts
+which share a memcached do not read each other's. Steps of the wall clock
+do not matter.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import pathlib
+import time
+from typing import Any
+import uuid
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.feed import raw_cache
+from kronos_nova.sources import answer
+from kronos_nova.sources import base
+
+LOG = logging.getLogger(__name__)
+
+PREFIX = 'kronos_nova.samples'
+VERSION = 1
+BOOT_ID = pathlib.Path('/proc/sys/kernel/random/boot_id')
+#: Seconds: between two looks for the answer of another worker; within which
+#: workers that take the lease at the same time see who has got it.
+POLL = 0.2
+SETTLE = 0.25
+#: Of a text in an answer; it gets into the log.
+MAX_TEXT = 1000
+RESULTS = ('imbalance', 'capacity', 'host_capacity')
+
+
+class SharedSource(base.Source):
+    """Answers of another worker of this host, else of the source behind.
+
+    :param conf: with the groups [kronos], [prometheus], [cache] and [kronos_channel].
+    :param source: this worker's own.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, source: base.Source) -> None:
+        self._source = source
+        self._interval = float(conf.kronos.refresh_interval)
+        self._patience = float(conf.prometheus.timeout)
+        self._max_series = int(conf.prometheus.max_series)
+        # Two Prometheus are two answers.
+        self._of = f'{conf.kronos.source} {conf.prometheus.url}'
+        self._boot = _boot()
+        self._conf = conf
+        self._said = False
+
+    @functools.cached_property
+    def _cache(self) -> raw_cache.RawCache:
+        """Opened when it is used: a server may be away."""
+        return raw_cache.RawCache(self._conf)
+
+    def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
+        """See the base class. With ``profile`` it is never a shared answer."""
+        if profile or not self._boot:
+            return self._source.fetch(policy, profile=profile)
+        since, key = time.monotonic(), self._key(policy)
+        try:
+            if (found := self._wait(key, policy, since)) is not None:
+                return found
+        except Exception as e:
+            # What the cache does is no reason to have no scores.
+            self._say(e)
+        asked_at, text = time.monotonic(), None
+        try:
+            samples = self._source.fetch(policy, profile=False)
+            text = dump(samples, asked_at)
+            return samples
+        finally:
+            self._leave(key, text)
+
+    def health(self) -> tuple[model.Health, str]:
+        return self._source.health()
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _wait(self, key: str, policy: policies.Policy,
+              since: float) -> model.PolicySamples | None:
+        """The answer of another worker, or None: it is for us to ask."""
+        while time.monotonic() < since + self._patience:
+            if (samples := self._read(key, policy, since)) is not None:
+                return samples
+            holder = self._holder(key)
+            if holder is None:
+                holder, token = self._take(key)
+                if holder is None:
+                    raise LookupError('it keeps nothing; set [kronos_channel] servers')
+                if holder == token:
+                    # Who was slow to take it may find the answer there.
+                    return self._read(key, policy, since)
+            time.sleep(POLL)
+        return None
+
+    def _leave(self, key: str, text: str | None) -> None:
+        """Put the answer into the cache, if there is one, and end the lease."""
+        try:
+            if text is not None:
+                self._keep(key, text)
+        except Exception as e:
+            self._say(e)
+        try:
+            # Whatever became of the answer: the others wait for this.
+            self._cache.delete(_lease(key))
+        except Exception as e:
+            self._say(e)
+
+    def _keep(self, key: str, text: str) -> None:
+        self._cache.set(key, text)
+        if self._cache.get(key) != text:
+            # Some clients of memcached drop what is too large for it, and tell nobody.
+            raise LookupError(f'it does not keep an answer of {len(text)} bytes; let it keep '
+                              'larger items (memcached -I 8m)')
+
+    def _read(self, key: str, policy: policies.Policy,
+              since: float) -> model.PolicySamples | None:
+        try:
+            value = self._cache.get(key)
+        except raw_cache.RecordRefused as e:
+            LOG.debug('kronos: %s', e)
+            return None
+        if value is None:
+            return None
+        try:
+            return load(value, policy, since, time.monotonic(), self._interval,
+                        self._max_series)
+        except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
+            return None  # not ours: it will be overwritten
+
+    def _holder(self, key: str) -> str | None:
+        """Who asks at present, or None."""
+        try:
+            value = self._cache.get(_lease(key))
+        except raw_cache.RecordRefused as e:
+            LOG.debug('kronos: %s', e)
+            return None
+        if value is None:
+            return None
+        token, _, until = value.partition(' ')
+        try:
+            left = float(until) - time.monotonic()
+        except ValueError:
+            return None
+        return token if 0.0 < left <= self._patience else None
+
+    def _take(self, key: str) -> tuple[str | None, str]:
+        """Try to be the one who asks; who has become it, and our own name."""
+        token = uuid.uuid4().hex
+        until = time.monotonic() + min(self._patience, self._interval)
+        self._cache.set(_lease(key), f'{token} {until:.3f}')
+        time.sleep(SETTLE)
+        return self._holder(key), token
+
+    def _key(self, policy: policies.Policy) -> str:
+        text = f'{VERSION} {self._boot} {self._of} {policy.model_dump_json()}'
+        return f'{PREFIX}.{hashlib.sha256(text.encode()).hexdigest()}'
+
+    def _say(self, why: Exception) -> None:
+        if not self._said:
+            LOG.warning('kronos: share_scores is set, but the cache cannot be used, and each '
+                        'worker asks by itself: %s: %s', type(why).__name__, why)
+        self._said = True
+
+
+def dump(samples: model.PolicySamples, asked_at: float) -> str:
+    """An answer for the cache.
+
+    :param asked_at: when it was asked for, on the monotonic clock.
+    """
+    return json.dumps({
+        'version': VERSION, 'asked_at': asked_at, 'policy': samples.policy,
+        'age': samples.age, 'taken_at': samples.taken_at,
+        **{name: _plain(getattr(samples, name)) for name in RESULTS}})
+
+
+def load(value: Any, policy: policies.Policy, since: float, now: float,
+         interval: float, max_series: int) -> model.PolicySamples | None:
+    """The answer in the cache; None if it is not of this interval.
+
+    :param since: from when on the answer is wanted: ``asked_ago`` counts
+        from there.
+    :param max_series: of one answer, as of one of Prometheus.
+    :raises ValueError, KeyError, TypeError, AttributeError, OverflowError: it
+        is not one of ours.
+    """
+    document = json.loads(value, parse_constant=_refuse)
+    if document['version'] != VERSION or document['policy'] != policy.name:
+        raise ValueError('written by another version, or for another policy')
+    asked_at = _number(document['asked_at'])
+    if not 0.0 <= now - asked_at < interval:
+        return None
+    results = {name: _result(document[name], max_series) for name in RESULTS}
+    imbalance = results['imbalance']
+    if imbalance is None or imbalance.query != policy.imbalance_query:
+        raise ValueError('it answers another query')
+    age = None if document['age'] is None else _number(document['age'])
+    if age is not None and age < 0:
+        # It would make the scores last for ever.
+        raise ValueError('samples are not from the future')
+    return model.PolicySamples(
+        policy.name, imbalance, capacity=results['capacity'],
+        host_capacity=results['host_capacity'], age=age,
+        taken_at=_number(document['taken_at']), asked_ago=max(0.0, since - asked_at))
+
+
+def _plain(result: model.QueryResult | None) -> dict[str, Any] | None:
+    return None if result is None else {
+        field.name: value if isinstance(value := getattr(result, field.name), (str, tuple))
+        or value is None else dict(value) for field in dataclasses.fields(result)}
+
+
+def _result(found: Any, max_series: int) -> model.QueryResult | None:
+    if found is None:
+        return None
+    query, error = found['query'], found['error']
+    if not isinstance(query, str) or not (error is None or isinstance(error, str)):
+        raise ValueError('a result is malformed')
+    if len(found['series']) > max_series or (error is not None and found['series']):
+        raise ValueError('a result has more series than it may have')
+    return model.QueryResult(
+        query, model.Health(found['health']),
+        series={name: _number(value) for name, value in found['series'].items()},
+        error=None if error is None else answer.clean(error, MAX_TEXT),
+        warnings=_clean(found['warnings']), missing_labels=_clean(found['missing_labels']),
+        duplicates=_texts(found['duplicates']))
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError('a list of texts is malformed')
+    return tuple(found)
+
+
+def _clean(found: Any) -> tuple[str, ...]:
+    return tuple(answer.clean(text, MAX_TEXT) for text in _texts(found))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) \
+            or not math.isfinite(value):
+        raise ValueError('it is not a finite number')
+    return float(value)
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(name)
+
+
+def _lease(key: str) -> str:
+    return f'{key}.lease'
+
+
+def _boot() -> str:
+    """This boot of the host, or '' where the system does not tell."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ''

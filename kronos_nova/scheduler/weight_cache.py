@@ -1,0 +1,99 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Raw weights that need no computing: those of hosts that did not change.
+
+Between two snapshots a host's weight depends on nothing but what its
+HostState has allocated, and few hosts change between two requests.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kronos_nova.scheduler import depletion
+
+#: Raw weights are rounded to 1 / PLACES: nearer hosts are as good, and Nova
+#: formats each weight in every request, for which a float of 17 digits takes
+#: longer than all of this.
+PLACES = 100000
+
+
+class Seen(NamedTuple):
+    """What a load depends on, of a HostState or a Track."""
+
+    host: str
+    vcpus_used: Any
+    free_ram_mb: Any
+
+
+class Memo:
+    """The raw weights of one snapshot, by host and what it has allocated.
+
+    Many threads use it. There is no lock: rows are replaced, not changed, and
+    each holds what it was computed from.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[Any, Any, float | None]] = {}
+
+    def of(self, hosts: Sequence[Any],
+           loads: Mapping[str, depletion.Load]) -> list[float | None]:
+        """The raw weight of each host, in [-0.5, 0.5]; None without a load.
+
+        :param hosts: HostState objects.
+        :param loads: the snapshot's; the same at each call.
+        """
+        get = self._rows.get
+        found: list[float | None] = []
+        missed: list[int] = []
+        try:
+            for host in hosts:
+                row = get(host.host)
+                if (row is not None and row[0] == host.vcpus_used
+                        and row[1] == host.free_ram_mb):
+                    found.append(row[2])
+                else:
+                    missed.append(len(found))
+                    found.append(None)
+        except AttributeError:
+            # Not all of them tell what they have allocated.
+            return raw(depletion.projected(hosts, loads))
+        if missed:
+            some = [hosts[index] for index in missed]
+            for index, weight in zip(missed, self.learn(some, loads), strict=True):
+                found[index] = weight
+        return found
+
+    def learn(self, hosts: Sequence[Any],
+              loads: Mapping[str, depletion.Load]) -> list[float | None]:
+        """Compute the weights of these, and remember them.
+
+        :param hosts: HostState objects, or :class:`Seen`.
+        """
+        weights = raw(depletion.projected(hosts, loads))
+        for host, weight in zip(hosts, weights, strict=True):
+            try:
+                self._rows[host.host] = (host.vcpus_used, host.free_ram_mb, weight)
+            except AttributeError:
+                continue  # it does not tell all
+        return weights
+
+
+def raw(loads: Iterable[float | None]) -> list[float | None]:
+    """headroom - 0.5 of each load, in [-0.5, 0.5], to five places."""
+    return [None if load is None
+            # int() cuts off towards 0, so that it gets a positive number.
+            else (int(PLACES * 1.5 - load * PLACES + 0.5) - PLACES) / PLACES
+            if 0.0 <= load <= 1.0 else 0.5 if load < 0.0 else -0.5
+            for load in loads]

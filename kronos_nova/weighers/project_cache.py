@@ -1,0 +1,129 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""Whose an instance is: projects by instance, as far as this process knows.
+
+HostState.instances tells UUIDs; whether it tells more depends on how Nova
+came to know them. What it does not tell is looked up on a thread of its own,
+in the instance mappings of the API database, once for each instance: an
+instance never changes its project.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Set
+import time
+from typing import Any
+
+from nova import context
+from nova import objects
+from oslo_config import cfg
+
+from kronos_nova.feed import periodic
+
+#: Seconds between two looks at the hosts of the newest request.
+INTERVAL = 10.0
+#: Instances asked about in one query, and in one pass.
+BATCH = 500
+MAX_PER_PASS = 20000
+#: Seconds after which an instance that no host has had is forgotten, at the
+#: latest after twice this; also how long one without a mapping is not asked about.
+GENERATION = 3600.0
+
+
+class Book:
+    """Projects by instance UUID; refreshed in the background.
+
+    Requests call :meth:`note` and :meth:`look`, which look into dicts and
+    wait for nothing; the sets that they read are replaced, not changed.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
+        self._projects: dict[str, str | None] = {}
+        self._by_project: dict[str, frozenset[str]] = {}
+        self._noted: dict[str, str] = {}
+        self._hosts: list[Any] = []
+        self._seen: set[str] = set()
+        self._turned = time.monotonic()
+        self._refresher = periodic.Refresher(
+            'kronos-owners', lambda: INTERVAL, self.refresh, faults)
+
+    # On the caller's thread.
+
+    def note(self, instance_uuid: str, project: str) -> None:
+        """A request tells its own instance's project."""
+        self._noted[instance_uuid] = project
+
+    def look(self, hosts: list[Any], project: str) -> Set[str]:
+        """Instances known to be the project's.
+
+        :param hosts: HostState objects of the request; the thread looks at
+            their instances next.
+        """
+        self._hosts = hosts
+        self._refresher.ensure()
+        noted = {u for u, p in tuple(self._noted.items()) if p == project}
+        return self._by_project.get(project, frozenset()) | noted
+
+    # On the background thread.
+
+    def refresh(self) -> None:
+        """Learn the projects of the newest request's instances."""
+        hosts, self._hosts = self._hosts, []
+        noted = dict(tuple(self._noted.items()))
+        known: dict[str, str | None] = {**self._projects, **noted}
+        here: set[str] = set(noted)
+        for host in hosts:
+            # The dict is shared with the thread that updates it.
+            for uuid, instance in tuple(host.instances.items()):
+                here.add(uuid)
+                if known.get(uuid) is None and 'project_id' in instance:
+                    known[uuid] = instance.project_id
+        self._seen |= here
+        unknown = [uuid for uuid in here if uuid not in known][:MAX_PER_PASS]
+        try:
+            known.update(_mapped(unknown))
+        finally:
+            self._show(self._aged(known))
+            for uuid in noted:
+                self._noted.pop(uuid, None)
+
+    def _aged(self, known: dict[str, str | None]) -> dict[str, str | None]:
+        """Without what no host has had for a generation."""
+        if time.monotonic() - self._turned < GENERATION:
+            return known
+        self._turned, seen, self._seen = time.monotonic(), self._seen, set()
+        return {uuid: project for uuid, project in known.items()
+                if uuid in seen and project is not None}
+
+    def _show(self, known: dict[str, str | None]) -> None:
+        sets: dict[str, set[str]] = {}
+        for uuid, project in known.items():
+            if project is not None:
+                sets.setdefault(project, set()).add(uuid)
+        self._projects = known
+        self._by_project = {project: frozenset(uuids) for project, uuids in sets.items()}
+
+    def stop(self) -> None:
+        self._refresher.stop()
+
+
+def _mapped(uuids: Iterable[str]) -> dict[str, str | None]:
+    """Projects in the API database; None where there is no mapping."""
+    wanted = list(uuids)
+    found: dict[str, str | None] = dict.fromkeys(wanted)
+    admin = context.get_admin_context()
+    for start in range(0, len(wanted), BATCH):
+        for mapping in objects.InstanceMappingList.get_by_instance_uuids(
+                admin, wanted[start:start + BATCH]):
+            found[mapping.instance_uuid] = mapping.project_id
+    return found

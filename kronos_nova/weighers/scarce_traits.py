@@ -1,0 +1,181 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+
+"""What is scarce, by compute node: traits and resource classes in Placement.
+
+Learned on a thread of its own, with the credentials of nova.conf's
+[placement], reading only. Placement is asked by trait and by class, not by
+host: the number of its answers does not grow with the cloud.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Set
+import dataclasses
+import fnmatch
+import math
+import time
+from typing import Any
+
+from nova.scheduler.client import report
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova.feed import periodic
+
+LOG = logging.getLogger(__name__)
+
+#: Nova puts it on the root provider of every compute node.
+COMPUTE_NODE = 'COMPUTE_NODE'
+#: Every instance asks for these (but a volume-backed one, whose disk says nothing).
+COMMON_CLASSES = frozenset({'VCPU', 'MEMORY_MB', 'DISK_GB'})
+#: Traits and classes that are asked about, at most.
+MAX_NAMES = 200
+#: What was learned holds for this many intervals without a new answer.
+KEPT_INTERVALS = 12
+#: GET /resource_providers with ``required`` and root_provider_uuid.
+VERSION = '1.20'
+
+
+class PlacementSilent(Exception):
+    """Placement did not say what we asked."""
+
+
+def scarcity(having: int, nodes: int) -> float:
+    """How scarce it is that ``having`` of ``nodes`` have something, in [0, 1].
+
+    log(nodes / having) / log(nodes): the information (Shannon's surprisal) in
+    a node having it, relative to the most there can be. 0 if all have it or
+    there is one node; 1 if a single one of several has it.
+    """
+    if having <= 0 or nodes <= 1 or having >= nodes:
+        return 0.0
+    return math.log(nodes / having) / math.log(nodes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Specials:
+    """Names by compute node (its UUID), and each one's scarcity in [0, 1]."""
+
+    by_provider: Mapping[str, Set[str]] = dataclasses.field(default_factory=dict)
+    scarcity: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def cost(self, names: Iterable[str]) -> float:
+        """1 - product of (1 - scarcity) ** weight, in [0, 1]."""
+        kept = 1.0
+        for name in names:
+            kept *= (1.0 - self.scarcity[name]) ** self.weights.get(name, 1.0)
+        return 1.0 - kept
+
+
+def tally(holders: Mapping[str, Set[str]], nodes: Set[str],
+          weights: Mapping[str, float]) -> Specials:
+    """Specials of the compute nodes.
+
+    :param holders: root providers by trait or class.
+    """
+    by_provider: dict[str, set[str]] = {}
+    scarce = {}
+    for name, having in holders.items():
+        found = having & nodes
+        value = scarcity(len(found), len(nodes))
+        if value > 0.0 and weights.get(name, 1.0) > 0.0:
+            scarce[name] = value
+            for uuid in found:
+                by_provider.setdefault(uuid, set()).add(name)
+    # Equal sets are one object, so that costs are computed once for each.
+    pool: dict[frozenset[str], frozenset[str]] = {}
+    return Specials({uuid: pool.setdefault(frozenset(names), frozenset(names))
+                     for uuid, names in by_provider.items()}, scarce, dict(weights))
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether the last pattern that fits does not begin with ``!``."""
+    found = False
+    for pattern in patterns:
+        if fnmatch.fnmatchcase(name, pattern.removeprefix('!')):
+            found = not pattern.startswith('!')
+    return found
+
+
+class Board:
+    """Holds the newest Specials; refreshed in the background."""
+
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
+        self._conf = conf
+        self._newest: Specials | None = None
+        self._until = -math.inf
+        self._said: str | None = None
+        self._refresher = periodic.Refresher(
+            'kronos-specials', self._interval, self.refresh, faults)
+
+    def look(self) -> Specials | None:
+        """What holds now, or None."""
+        self._refresher.ensure()
+        return self._newest if time.monotonic() < self._until else None
+
+    def refresh(self) -> None:
+        """Ask Placement; without an answer the last one holds for a while."""
+        try:
+            found = self._learn()
+        except Exception as e:
+            self._say(f'what hosts have cannot be learned from Placement: {type(e).__name__}: {e}. '
+                      f'Check [placement] and the scarcity_ options in nova.conf; scarcity is '
+                      f'weighed as it was known last, for {KEPT_INTERVALS} intervals at most')
+            return
+        self._newest, self._until = found, time.monotonic() + KEPT_INTERVALS * self._interval()
+        self._say(None)
+
+    def stop(self) -> None:
+        self._refresher.stop()
+
+    def _interval(self) -> float:
+        return float(self._conf.kronos.scarcity_refresh_interval)
+
+    def _learn(self) -> Specials:
+        kronos = self._conf.kronos
+        nodes = {p['uuid'] for p in self._providers(f'required={COMPUTE_NODE}')}
+        asks = [(name, f'required={name}')
+                for name in sorted(self._get('/traits?associated=true')['traits'])
+                if name != COMPUTE_NODE and matches(name, kronos.scarcity_traits)]
+        # Providers on which at least one is left.
+        asks += [(name, f'resources={name}:1') for name in sorted(
+            c['name'] for c in self._get('/resource_classes')['resource_classes'])
+            if name not in COMMON_CLASSES and matches(name, kronos.scarcity_resource_classes)]
+        if len(asks) > MAX_NAMES:
+            raise PlacementSilent(
+                f'scarcity_traits and scarcity_resource_classes match {len(asks)} names, more '
+                f'than the {MAX_NAMES} that are asked about; narrow them')
+        holders = {name: {p['root_provider_uuid'] for p in self._providers(query)}
+                   for name, query in asks}
+        return tally(holders, nodes, kronos.scarcity_weights)
+
+    def _providers(self, query: str) -> list[dict[str, Any]]:
+        return list(self._get(f'/resource_providers?{query}')['resource_providers'])
+
+    def _get(self, url: str) -> dict[str, Any]:
+        response = report.report_client_singleton().get(url, version=VERSION)
+        if response is None or response.status_code != 200:
+            raise PlacementSilent(f'GET {url} was answered with '
+                                  f'{getattr(response, "status_code", "nothing")}')
+        return dict(response.json())
+
+    def _say(self, problem: str | None) -> None:
+        """One line when it is lost, and one when it is back."""
+        if problem and problem != self._said:
+            LOG.warning('kronos: %s', problem)
+        elif self._said and not problem:
+            LOG.info('kronos: Placement says again what hosts have')
+        self._said = problem
+

@@ -1,0 +1,314 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""All wiring in one place: configuration in, working parts out.
+
+Only ``cmd`` touches ``cfg.CONF`` (oslo.messaging insists on it); everything
+below takes what it needs as arguments.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import sys
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plugins
+from kronos_nova import policy as policies
+from kronos_nova import version
+from kronos_nova.conf import masking
+from kronos_nova.conf import option_names
+from kronos_nova.conf import opts
+from kronos_nova.feed import feed_channel
+from kronos_nova.feed import flavor_usages
+from kronos_nova.feed import raw_cache
+from kronos_nova.feed import worker_records
+from kronos_nova.wiring import tools
+
+LOG = logging.getLogger(__name__)
+
+#: What the scheduler is told holds for this many cycles.
+PUBLISHED_CYCLES = 5
+
+
+def configure(prog: str, argv: Sequence[str] | None = None,
+              cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
+    """Read the configuration and set up logging, once per process. Without a
+    log file the log goes to standard error.
+
+    :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
+    """
+    conf = cfg.CONF
+    logging.register_options(conf)
+    opts.register(conf)
+    raw_cache.register(conf)
+    if cli_opts:
+        conf.register_cli_opts(list(cli_opts))
+    try:
+        conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
+             version=version.release())
+    except cfg.Error as e:
+        tools.fail(prog, f'{opts.sentence(e)} Correct the configuration file or the command line.')
+    if wrong := opts.wrong_values(conf):
+        tools.fail(prog, str(wrong[0]))
+    conf.set_default('use_stderr', True)
+    # Of a database that went away the pool logs a traceback; the store says it.
+    logging.set_defaults(default_log_levels=[
+        *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
+    logging.setup(conf, 'kronos')
+    masking.guard(conf)
+    option_names.warn_of_misspelt(conf)
+    return conf
+
+
+def collector(conf: cfg.ConfigOpts) -> Any:
+    """The reader of Nova and Placement."""
+    from kronos_nova.rebalancer.clients import collector as collecting
+
+    return collecting.Collector(conf, _connection(conf))
+
+
+def confirming(conf: cfg.ConfigOpts) -> Any:
+    """Asks Placement for what was chosen; None without confirm_moves."""
+    from kronos_nova.rebalancer.engine import placement_check as confirmation
+
+    if not conf.engine.confirm_moves:
+        return None
+    return confirmation.Confirming(conf, _connection(conf))
+
+
+def _connection(conf: cfg.ConfigOpts) -> Any:
+    from kronos_nova.rebalancer.clients import connection
+
+    return connection.connect(conf)
+
+
+def source(conf: cfg.ConfigOpts) -> Any:
+    """The configured score source."""
+    return plugins.load(plugins.SOURCES, conf.engine.source)(conf)
+
+
+def store(conf: cfg.ConfigOpts) -> Any:
+    """The database, at this release's schema.
+
+    :raises StoreError: also when it is SQLite, used from two machines.
+    """
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+
+    found = api.Store(conf, seconds=database.ANSWER_SECONDS)
+    found.refuse_other_machines(conf.executor.hosts)
+    found.upgrade()
+    return found
+
+
+def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
+            option: str) -> Callable[[str], tuple[str, bytes]] | None:
+    """What /metrics shows; None where the option's port is 0.
+
+    It asks the database through a connection of its own, which gives up soon: no cycle
+    and no task waits because somebody scrapes.
+    """
+    if not conf.monitoring[option]:
+        return None
+    from kronos_nova.rebalancer.monitoring import metrics_page
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+
+    found = api.Store(engine=database.connect(conf, patient=False))
+    planning = option == 'engine_port'
+    raw_cache.register(conf)
+    return metrics_page.Page(
+        health, tally, found.census, renew=found.engine.dispose,
+        driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
+        interval=conf.engine.evaluation_interval if planning else None,
+        workers=worker_records.RecordReader(conf)
+        if planning and raw_cache.is_configured(conf) else None)
+
+
+def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
+    """Return what tells nova-scheduler of drains and moves; None without a channel."""
+    raw_cache.warn_of_unread_backend(conf)
+    if not raw_cache.is_configured(conf):
+        return None
+    channel = feed_channel.Channel(conf)
+
+    def publish(draining: frozenset[str], history: model.History,
+                cluster: model.Cluster, now: float) -> None:
+        try:
+            channel.write(feed_channel.Published(
+                draining=draining, quarantined=history.quarantined_hosts,
+                flights=feed_channel.choose_flights(cluster, history.completed, now),
+                written_at=now,
+                expires_at=now + PUBLISHED_CYCLES * conf.engine.evaluation_interval))
+        except Exception as e:  # a client of memcached raises many kinds
+            LOG.warning('nova-scheduler could not be told about drains and moves under way: '
+                        '%s. Boots go on without it; see [kronos_channel].', e)
+
+    return publish
+
+
+def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
+    """Return what tells nova-scheduler what instances use; None without a channel."""
+    if not raw_cache.is_configured(conf):
+        return None
+    channel = feed_channel.Channel(conf)
+
+    def publish(policy: policies.Policy, usage: flavor_usages.Usage, now: float) -> None:
+        try:
+            channel.write_usage(feed_channel.usage_key(policy), usage, now,
+                                now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
+        except Exception as e:  # a client of memcached raises many kinds
+            LOG.warning('nova-scheduler could not be told what instances use under policy %s: '
+                        '%s. Boots go on without it; see [kronos_channel].', policy.name, e)
+
+    return publish
+
+
+def caster(conf: cfg.ConfigOpts) -> Any:
+    """Wakes executors; None in a dry run or without a broker."""
+    from kronos_nova.rebalancer.messaging import transport
+
+    if conf.engine.dry_run:
+        return None
+    found = transport.get(conf)
+    if found is None:
+        LOG.info('No transport_url is set: executors find their tasks by polling alone')
+        return None
+    return transport.Caster(found, retry=transport.retries(conf))
+
+
+def plan_notifier(conf: cfg.ConfigOpts) -> Any:
+    """Tells of plans and drains; None where that is switched off, in a dry run, or without
+    a broker."""
+    from kronos_nova.rebalancer.messaging import transport
+
+    if conf.engine.dry_run or not conf.messaging.plan_notifications:
+        return None
+    found = transport.get(conf)
+    return None if found is None else transport.PlanNotifier(
+        found, retry=transport.retries(conf))
+
+
+def plan_webhook(conf: cfg.ConfigOpts) -> Any:
+    """Posts events of plans and drains; None without [plan_webhook] url and in a dry run.
+
+    :raises ConfigError: an option cannot be used.
+    """
+    from kronos_nova.rebalancer.engine import plan_webhook as webhooks
+
+    if conf.engine.dry_run or not conf.plan_webhook.url:
+        return None
+    return webhooks.PlanWebhook(conf)
+
+
+def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None] | None:
+    """Return a function that tells each listener of an event; None without any."""
+    known = [listener for listener in listeners if listener is not None]
+
+    def notify(event: str, scope: str, payload: dict[str, Any]) -> None:
+        for listener in known:
+            listener(event, scope, payload)
+
+    return notify if known else None
+
+
+def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
+    """Hears of results, of all of them: each engine has a pool of its own. None in
+    a dry run or without a broker."""
+    from kronos_nova.rebalancer.messaging import transport
+
+    found = None if conf.engine.dry_run else transport.get(conf)
+    if found is None:
+        return None
+    return transport.Results(found, scopes, heard, pool=transport.results_pool(conf))
+
+
+def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
+    """An executor on the configured driver, serving ``scopes`` (none: all),
+    and what wakes it (None in a dry run or without a broker).
+
+    In a dry run it begins nothing; migrations that were begun before are
+    watched to their end.
+    """
+    from kronos_nova.rebalancer.executors import hook_runner
+    from kronos_nova.rebalancer.executors import retry
+    from kronos_nova.rebalancer.executors import worker as workers
+    from kronos_nova.rebalancer.messaging import transport
+    from kronos_nova.rebalancer.store import process_identity
+
+    driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
+    chosen = retry.settings(conf)
+    if scopes:
+        chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
+    found = None if conf.engine.dry_run else transport.get(conf)
+    opened = store(conf)
+    if opened.engine.dialect.name == 'sqlite' and opened.unused():
+        LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
+                    'serves one host, and the tasks of an engine elsewhere are not seen here.',
+                    opened.engine.url.database)
+    name = process_identity.name()
+
+    def present(there: bool) -> None:
+        if there:
+            opened.present(name, chosen.scopes)
+        else:
+            opened.leave(name)
+
+    notifier = (None if found is None
+                else transport.Notifier(found, retry=transport.retries(conf)))
+    built = workers.Worker(
+        opened, driver.create(conf, lambda: _connection(conf)), chosen, notifier,
+        announce=None if notifier is None else notifier.announce, tally=tally, name=name,
+        present=None if conf.engine.dry_run else present,
+        hooks=(hook_runner.Catalogue.of(conf, lambda: _connection(conf)), hook_runner.settings(conf)))
+    if found is None:
+        return built, None
+    heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
+
+    def doubt(task: model.Task) -> str | None:
+        try:
+            found: str | None = opened.doubt(task)
+        except exception.StoreError:
+            return None  # the worker looks for itself when the database is back
+        return found
+
+    return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, doubt)
+
+
+def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
+    """The service that is asked over MQTT, and what is called when it has ended.
+
+    :raises ConfigError: an option cannot be used.
+    :raises StoreError: the database cannot.
+    """
+    from kronos_nova.conf import policy_watch
+    from kronos_nova.rebalancer.messaging import transport
+    from kronos_nova.rebalancer.migfra import cloud_cache
+    from kronos_nova.rebalancer.migfra import wiring
+    from kronos_nova.rebalancer.store import process_identity
+
+    watch = policy_watch.PolicyWatch(conf.engine.policies_file)
+    opened, asked = store(conf), source(conf)
+    looks = cloud_cache.Glances(conf, opened, collector(conf), asked)
+
+    def close() -> None:
+        asked.close()
+        opened.close()
+
+    return wiring.assemble(conf, watch.refresh, _connection(conf), opened, looks, process_identity.name(),
+                             transport.this_host(), health), close

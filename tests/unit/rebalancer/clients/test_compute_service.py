@@ -1,0 +1,142 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""A nova-compute is disabled once, and what became of it is never guessed."""
+
+from typing import Any
+
+import pytest
+
+from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import compute_service
+from tests.unit.rebalancer.clients import served
+from tests.unit.rebalancer.clients.served import service
+
+PUT, LIST, SERVERS = 'PUT /os-services/id-h1', 'GET /os-services', 'GET /servers/detail'
+
+
+def listed(*found: dict[str, Any]) -> dict[str, Any]:
+    return {'services': list(found)}
+
+
+def disable(*answers: Any, then: Any = None) -> tuple[api.ApiError | None, served.Served]:
+    """What a PUT that is answered so comes to, when the service is listed like that after it."""
+    with served.serving({PUT: list(answers), LIST: [then]}) as nova:
+        try:
+            compute_service.disable(nova.connection, 'id-h1', 'h1', 'change 7')
+        except api.ApiError as e:
+            return e, nova
+        return None, nova
+
+
+def test_a_service_is_disabled_by_one_request_with_its_reason() -> None:
+    error, nova = disable({'service': {}})
+    assert error is None
+    ((method, path, _query, body, version),) = nova.asked
+    assert (method, path) == ('PUT', '/os-services/id-h1')
+    assert body == {'status': 'disabled', 'disabled_reason': 'change 7'}
+    assert version == 'compute 2.72'
+
+
+@pytest.mark.parametrize(('answer', 'said'), [
+    ((403, {'forbidden': {'message': 'No.'}}), 'HTTP 403: No.; the user of [nova] needs a role '
+                                               f'that policy {compute_service.POLICY} allows'),
+    ((404, {'itemNotFound': {'message': 'Gone.'}}), 'HTTP 404: Gone.'),
+    ((400, b'<html>'), 'HTTP 400')])
+def test_a_refusal_changes_nothing_and_says_why(answer: Any, said: str) -> None:
+    error, nova = disable(answer)
+    assert error is not None
+    assert (error.problem, error.sent, error.status) == (said, False, answer[0])
+    assert str(error).startswith('Nova: disable the service nova-compute on h1: ')
+    assert len(nova.asked) == 1
+
+
+@pytest.mark.parametrize('lost', [None, (502, b'<html>'), (500, {}), (504, b'')])
+def test_after_a_lost_answer_a_host_that_is_disabled_now_is_done(lost: Any) -> None:
+    error, nova = disable(lost, then=listed(service('h1', 'disabled', 'change 7')))
+    assert error is None
+    assert [asked[0] for asked in nova.asked] == ['PUT', 'GET'], 'sent once'
+
+
+@pytest.mark.parametrize(('now', 'said'), [
+    (service('h1'), 'the host is still enabled'),
+    (service('h1', 'disabled', 'disk broken'), 'the host is still disabled for another reason')])
+@pytest.mark.parametrize('lost', [None, (503, b'')])
+def test_after_a_lost_answer_a_host_that_is_not_is_told(lost: Any, now: Any, said: str) -> None:
+    error, nova = disable(lost, then=listed(now))
+    assert error is not None and error.sent and error.problem.endswith(said)
+    assert ('the connection broke' if lost is None else 'HTTP 503') in error.problem
+    assert nova.number('PUT') == 1
+
+
+@pytest.mark.parametrize('then', [None, (503, b''), b'no JSON', listed()])
+def test_after_a_lost_answer_nobody_claims_what_cannot_be_looked_up(then: Any) -> None:
+    error, _nova = disable(None, then=then)
+    assert error is not None and error.sent
+    assert 'whether the host is disabled now cannot be looked up' in error.problem
+
+
+def test_a_request_that_never_left_is_not_looked_up() -> None:
+    with served.serving({}) as nova:
+        pass
+    with pytest.raises(api.ApiError) as caught:
+        compute_service.disable(nova.connection, 'id-h1', 'h1', 'change 7')
+    assert not caught.value.sent and 'looked up' not in caught.value.problem
+
+
+def test_a_look_is_at_the_one_host() -> None:
+    with served.serving({LIST: [listed(service('h10'), service('h1', 'disabled', 'x'))]}) as nova:
+        uuid, found = compute_service.look(nova.connection, 'h1')
+    assert (uuid, found.enabled, found.disabled_reason) == ('id-h1', False, 'x')
+    assert nova.asked[0][2] == {'binary': 'nova-compute', 'host': 'h1'}
+
+
+@pytest.mark.parametrize(('answer', 'said'), [
+    (listed(service('h10')), 'it is not listed'),
+    (listed({'binary': 'nova-compute', 'host': 'h1', 'status': 'UNKNOWN'}),
+     'its cell does not answer Nova'),
+    (listed({**service('h1'), 'id': None}), "field 'id'"),
+    (b'<html>', 'the answer is not a JSON object'),
+    ({'services': {}}, "the answer has no list 'services'"),
+    ((403, {}), f'policy {compute_service.LISTED} allows')])
+def test_a_look_that_shows_no_such_service_says_so(answer: Any, said: str) -> None:
+    with served.serving({LIST: [answer]}) as nova, pytest.raises(api.ApiError) as caught:
+        compute_service.look(nova.connection, 'h1')
+    assert said in str(caught.value)
+
+
+def page(*uuids: str, then: str | None = None) -> dict[str, Any]:
+    links = [{'rel': 'next', 'href': f'http://elsewhere/servers/detail?{then}'}] if then else []
+    return {'servers': [{'id': uuid} for uuid in uuids], 'servers_links': links}
+
+
+def test_servers_left_on_a_host_are_those_of_all_pages_by_the_rights_of_a_cycle() -> None:
+    query = 'all_tenants=1&host=h1&marker='
+    with served.serving({SERVERS: [page('c', 'a', then=query + 'a'), page('a', 'b', then=query),
+                                   page()]}) as nova:
+        assert compute_service.left_on(nova.connection, 'h1') == ['a', 'b', 'c']
+    assert [asked[2].get('host') for asked in nova.asked] == ['h1'] * 3
+    assert {asked[2]['all_tenants'] for asked in nova.asked} == {'1'}
+    assert {asked[4] for asked in nova.asked} == {'compute 2.72'}
+
+
+@pytest.mark.parametrize('second', [(500, b''), None, b'[]', {'servers': [{}]}])
+def test_a_page_that_cannot_be_read_is_no_empty_host(second: Any) -> None:
+    with served.serving({SERVERS: [page('a', then='marker=a'), second]}) as nova:
+        with pytest.raises(api.ApiError, match='servers on h1'):
+            compute_service.left_on(nova.connection, 'h1')
+
+
+def test_servers_that_may_not_be_listed_name_the_right_that_a_cycle_needs_too() -> None:
+    with served.serving({SERVERS: [(403, {})]}) as nova:
+        with pytest.raises(api.ApiError, match='os_compute_api:servers:detail:get_all_tenants'):
+            compute_service.left_on(nova.connection, 'h1')

@@ -1,0 +1,1411 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The engine with fakes of what it talks to, on a real store."""
+
+import dataclasses
+import json
+
+from oslo_config import cfg
+import pytest
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.cli import _plans
+from kronos_nova.conf import opts
+from kronos_nova.conf import scope_mode
+from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.engine import placement_check
+from kronos_nova.rebalancer.monitoring import samples
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.report import stored_section
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import replay
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.sources import base
+from tests.fixtures import stores
+from tests.scenarios import loader
+from tests.unit.rebalancer.store import cases
+
+A0, B0 = loader.uuid_of('a0'), loader.uuid_of('b0')
+
+
+class FakeCollector:
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.calls = 0
+        self.meanwhile = lambda: None
+
+    def collect(self, now):
+        self.calls += 1
+        if isinstance(self.cluster, Exception):
+            raise self.cluster
+        self.meanwhile()
+        return dataclasses.replace(self.cluster, taken_at=now, scope_hosts=frozenset())
+
+
+class FakeSource(base.Source):
+    def __init__(self, clock, hosts, usages):
+        self._clock, self._hosts, self._usages = clock, hosts, usages
+
+    def fetch(self, policy, *, profile=True):
+        healthy = model.Health.HEALTHY
+        return model.PolicySamples(
+            policy.name, model.QueryResult('cpu', healthy, self._hosts),
+            profile=model.QueryResult('vm', healthy, self._usages), taken_at=self._clock())
+
+    def health(self):
+        return model.Health.HEALTHY, ''
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A host with load and an idle one, and all that an engine needs."""
+    return World(tmp_path)
+
+
+class World:
+    def __init__(self, tmp_path):
+        self.clock = Clock()
+        self.path = tmp_path / 'policies.yaml'
+        self.path.write_text(yaml.safe_dump({'policies': [{
+            'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm',
+            'vm_profile_label_type': 'nova_instance_uuid', 'max_migrations_per_cycle': 1}]}))
+        self.conf = cfg.ConfigOpts()
+        opts.register(self.conf)
+        self.conf([], default_config_files=[])
+        self.conf.set_override('policies_file', str(self.path), 'engine')
+        self.conf.set_override('dry_run', False, 'engine')
+        self.database = tmp_path / 'kronos.sqlite'
+        self.store = stores.in_file(self.database, self.clock)
+        path = loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml'
+        cluster = loader.load(path).request.cluster
+        self.collector = FakeCollector(cluster)
+        self.source = FakeSource(self.clock, {'a': 0.9, 'b': 0.1}, {A0: 0.4, B0: 0.05})
+        self.casts = []
+
+    def went_on(self):
+        """Somebody has planned the scope a moment ago."""
+        self.store.planned_at = lambda scope: self.clock()
+
+    def engine(self, owner='one', **kwargs):
+        return engine.Engine(self.conf, collector=self.collector, source=self.source,
+                             store=self.store, cast=self.casts.append, owner=owner,
+                             clock=self.clock, **kwargs)
+
+
+def test_a_plan_becomes_tasks_and_casts(world):
+    row, = world.engine().run_cycle()
+    assert [m['instance_uuid'] for m in row['moves']] == [A0]
+    assert [t.instance_uuid for t in world.casts] == [A0]
+    assert [f.instance_uuid for f in world.store.flights()] == [A0]
+    assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
+
+
+def approving(world, **options):
+    world.conf.set_override('mode', 'approve', 'engine')
+    world.conf.set_override('approval_seconds', 600, 'engine')
+    for name, value in options.items():
+        world.conf.set_override(name, value, 'engine')
+
+
+def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_decided(
+        world, caplog):
+    approving(world)
+    engine = world.engine()
+    row, = engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    assert [m['instance_uuid'] for m in row['moves']] == [A0] and world.casts == []
+    assert f'plan {waiting.plan_id} waits for approval of its 1 moves' in caplog.text
+    assert waiting.until == world.clock() + 600
+    world.clock.now += 599
+    assert engine.run_cycle()[0]['reason'] == str(waiting)
+    (task,) = world.store.approve(waiting.plan_id, world.clock(), plan_approvals.Said('me'),
+                        begin_within={}, cooldown=600, instance_cooldown=900)
+    assert task.instance_uuid == A0
+    assert 'approval' not in engine.run_cycle()[0]['reason']
+    assert world.store.claim('w', None, world.clock(), per_scope=9, total=9,
+                             claim_seconds=60).task.task_id == task.task_id
+
+
+def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
+    approving(world)
+    tally = tallies.Tally()
+    engine = world.engine(tally=tally)
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+
+    def shown():
+        world.clock.now += 60
+        engine.run_cycle()
+        metrics = {name: value for name, key, value in samples.of_tally(
+            tally.reading(), 'nova', host_scores=False) if key in (
+                (model.UNASSIGNED,), (model.UNASSIGNED, 'cpu'))}
+        (report,) = world.store.census().scopes[model.UNASSIGNED].cycle.policies
+        return metrics, report
+
+    metrics, report = shown()
+    assert metrics['kronos_imbalance_ratio'] == pytest.approx(0.8)
+    assert metrics['kronos_combined_imbalance'] == pytest.approx(0.8)
+    assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.0)
+    assert metrics['kronos_planned_combined_imbalance'] == pytest.approx(0.0)
+    assert report.measured == pytest.approx(0.8)
+    assert _plans.measured([report], nested=False) == (
+        'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
+    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
+    metrics, report = shown()
+    assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
+    assert _plans.measured([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.1500)'
+    plans = world.store.plans(9, model.UNASSIGNED)
+    gone = stored_section.dropped(world.store.tasks_of([row.plan_id for row in plans]))
+    assert gone == {waiting.plan_id}
+    points = stored_section.points(plans, {}, dropped=gone)
+    assert len(points) > 1 and all(p.before == pytest.approx(0.8) for p in points)
+    assert all(p.after is None for p, row in zip(points, plans, strict=True)
+               if row.plan_id == waiting.plan_id)
+
+
+def test_imbalance_beside_an_untrusted_policy_is_not_computed(world):
+    cpu, = yaml.safe_load(world.path.read_text())['policies']
+    world.path.write_text(yaml.safe_dump({'policies': [
+        {**cpu, 'weight': 0.5}, {**cpu, 'name': 'memory', 'weight': 0.5}]}))
+    lost = model.QueryResult('cpu', model.Health.UNREACHABLE, error='no route to host')
+    fetch = world.source.fetch
+    world.source.fetch = lambda policy, **kw: fetch(policy, **kw) if policy.name == 'memory' else (
+        model.PolicySamples('cpu', lost, profile=lost, taken_at=world.clock()))
+    row, = world.engine().run_cycle()
+    cpu, other = row['policies']
+    assert other['imbalance_measured'] is None and other['imbalance_before'] is None
+    assert other['skipped'] and other['reason'] == (
+        'not computed: cpu is not trusted, and a host counts only where every policy has a score '
+        'of it')
+    assert cpu['reason'] != other['reason']
+
+
+def test_a_plan_that_nobody_approved_lapses_and_the_scope_is_planned_anew(world, caplog):
+    approving(world, instance_cooldown=0, cooldown=0)
+    engine = world.engine()
+    engine.run_cycle()
+    (first,) = world.store.waiting(world.clock())
+    world.clock.now += 600
+    engine.run_cycle()  # what ended in a cycle still counts at both ends in that one
+    row, = engine.run_cycle()
+    (second,) = world.store.waiting(world.clock())
+    assert [m['instance_uuid'] for m in row['moves']] == [A0]
+    assert first.plan_id != second.plan_id and 'nobody approved it in time' in caplog.text
+    (task,) = world.store.tasks(first.plan_id)
+    assert str(task.task.state) == 'cancelled'
+
+
+def test_a_plan_that_waits_is_waited_for_when_the_mode_is_changed_meanwhile(world):
+    approving(world)
+    engine = world.engine()
+    engine.run_cycle()
+    world.conf.set_override('mode', 'auto', 'engine')
+    assert 'waits for approval' in engine.run_cycle()[0]['reason'] and world.casts == []
+
+
+def test_what_waits_for_approval_holds_no_boot(world):
+    approving(world)
+    told = []
+    engine = world.engine(publish=lambda *args: told.append(args[2].flights))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.Said('me'),
+                        begin_within={}, cooldown=600, instance_cooldown=900)
+    engine.run_cycle()
+    assert [len(flights) for flights in told] == [0, 1]
+
+
+def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
+    caplog.set_level('INFO')
+    engine = world.engine()
+    engine._kept_alive = True
+    world.went_on()
+    engine.run_cycle()
+    (task,) = world.casts
+    world.store.cancel(task.task_id, world.clock(), cancelled_by='me', reason='x',
+                       instance_cooldown=0)
+    scope = model.UNASSIGNED
+    asked = dataclasses.replace(task, task_id=cases.new_id(), plan_id=cases.new_id())
+    world.store.save_wanted(
+        world.store.seen(), model.Plan(scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
+        plan_id=asked.plan_id, now=world.clock(), instance_cooldown=0,
+        said=plan_approvals.Said('me'), verb='retried')
+    for _ in range(4):
+        world.clock.now += 10
+        engine.keep_leases()
+    assert world.store.leased() == {scope}
+    assert 'somebody has asked for moves' in caplog.text
+    assert 'held up' not in caplog.text
+    assert engine.run_cycle()[0]['hosts'] is not None
+
+
+@pytest.mark.parametrize('waits', [False, True])
+def test_listeners_are_told_of_plans_that_have_moves_and_no_others(world, waits):
+    if waits:
+        approving(world)
+    told = []
+    engine = world.engine(notify=lambda *args: told.append(args))
+    engine.run_cycle()
+    (plan,) = world.store.plans()
+    ((event, scope, payload),) = told
+    assert (event, scope) == ('plan.created', model.UNASSIGNED)
+    assert (payload['plan_id'], payload['state'], payload['version']) == (
+        plan.plan_id, 'pending' if waits else 'queued', '1.0')
+    assert [(m['instance_uuid'], m['from_host'], m['to_host'], m['phase'])
+            for m in payload['moves']] == [(A0, 'a', 'b', 'spread')]
+    assert payload['combined_after'] < payload['combined_before']
+    assert '"a0"' not in json.dumps(payload), 'what tenants have named is not told'
+    engine.run_cycle()
+    assert len(told) == 1
+
+
+def test_listeners_are_told_when_a_drain_begins_ends_or_is_stopped(world):
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    told = []
+    engine = world.engine(notify=lambda *args: told.append(args))
+
+    def cycle(**service):
+        cluster = world.collector.cluster
+        world.collector.cluster = dataclasses.replace(cluster, services={
+            **cluster.services, 'a': dataclasses.replace(cluster.services['a'], **service)})
+        told.clear()
+        engine.run_cycle()
+        return [(event, p['host'], p['instances']) for event, _scope, p in told
+                if event.startswith('drain')]
+
+    here = sum(i.host == 'a' for i in world.collector.cluster.instances.values())
+    assert cycle(status='disabled', disabled_reason='a change') == [('drain.started', 'a', here)]
+    assert cycle() == [], 'it goes on'
+    assert cycle(status='enabled') == [('drain.stopped', 'a', here)]
+    assert cycle(status='disabled') == [('drain.started', 'a', here)]
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, instances={
+        u: dataclasses.replace(i, host='b')
+        for u, i in world.collector.cluster.instances.items()})
+    assert cycle() == [('drain.completed', 'a', 0)]
+    assert cycle() == []
+
+
+def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
+    approving(world, evacuate_disabled_hosts=True)
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, services={
+        **cluster.services, 'a': dataclasses.replace(
+            cluster.services['a'], status='disabled', disabled_reason='a change')})
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine.run_cycle()
+    engine.run_cycle()  # it waits: nothing else is planned, and nothing is drained yet
+    assert told == ['plan.created'] and world.store.draining() == frozenset()
+    (waiting,) = world.store.waiting(world.clock())
+    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.Said('me'),
+                        begin_within={}, cooldown=600, instance_cooldown=900)
+    assert world.store.draining() == {'a'}
+    engine.run_cycle()
+    engine.run_cycle()
+    assert told == ['plan.created', 'plan.approved', 'drain.started']
+
+
+def test_listeners_are_told_what_is_said_of_plans_once_and_by_whom(world):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    said = plan_approvals.Said('me@here', 'after a look')
+    world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
+                        instance_cooldown=900)
+    engine.run_cycle()
+    engine.run_cycle()
+    assert [event for event, _ in told] == ['plan.created', 'plan.approved']
+    payload = told[1][1]
+    assert (payload['plan_id'], payload['tasks'], payload['decided_by'], payload['reason'],
+            payload['aggregate'], payload['version']) == (
+        waiting.plan_id, 1, 'me@here', 'after a look', model.UNASSIGNED, '1.0')
+
+
+def test_listeners_are_told_by_whichever_engine_comes_next(world):
+    """Said while none planned, or one did in between: once, and by somebody."""
+    approving(world)
+    told = []
+
+    def another(name):
+        return world.engine(name, notify=lambda event, scope, payload: told.append((name, event)))
+
+    def give_way(engine):
+        for scope in tuple(engine._leases):
+            engine._give_back(scope)
+        world.clock.now += 30
+
+    one, two = another('one'), another('two')
+    one.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    give_way(one)
+    said = plan_approvals.Said('me@here')
+    world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
+                        instance_cooldown=900)
+    two.run_cycle()
+    give_way(two)
+    one.run_cycle()
+    give_way(one)
+    world.store.cancel_plan(waiting.plan_id, world.clock(), said, 900)
+    another('three').run_cycle()
+    assert told == [('one', 'plan.created'), ('two', 'plan.approved'),
+                    ('three', 'plan.cancelled')]
+
+
+def test_why_cycles_fail_is_kept_until_one_comes_to_a_plan(world):
+    engine = world.engine()
+    engine.run_cycle()
+    cluster, world.collector.cluster = world.collector.cluster, exception.CollectError(
+        what='servers', service='Nova', problem='HTTP 503')
+    world.clock.now += 60
+    engine.run_cycle()
+    kept = world.store.census().scopes[model.UNASSIGNED].cycle
+    assert 'HTTP 503' in kept.error and kept.failed_at == world.clock()
+    assert kept.at == world.clock() - 60 and kept.policies
+    world.collector.cluster = cluster
+    world.clock.now += 60
+    engine.run_cycle()
+    assert world.store.census().scopes[model.UNASSIGNED].cycle.error is None
+
+
+def test_what_was_said_long_ago_is_no_news(world):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
+    world.clock.now += 90000
+    engine.run_cycle()
+    assert 'plan.rejected' not in told
+
+
+def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, caplog):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append(event))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.clock.now = waiting.until + 1
+
+    def broken(lease):
+        raise exception.StoreError(problem='is gone', remedy='Start it.')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, 'tell', broken)
+        assert engine.run_cycle()[0]['hosts'] is not None
+    assert 'nobody approved it in time' in caplog.text and 'in the next cycle' in caplog.text
+
+
+def test_listeners_are_told_that_nobody_approved_a_plan_in_time(world):
+    approving(world)
+    told = []
+    engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
+    engine.run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    world.clock.now = waiting.until + 1
+    engine.run_cycle()
+    lapsed = [payload for event, payload in told if event == 'plan.lapsed']
+    assert [(p['plan_id'], p['tasks'], p['decided_by']) for p in lapsed] == [
+        (waiting.plan_id, 1, '')]
+
+
+@pytest.mark.parametrize(('mode', 'scopes', 'waits'), [
+    ('auto', [], False), ('approve', [], True),
+    ('auto', [f'{model.UNASSIGNED}:approve'], True),
+    ('approve', [f'{model.UNASSIGNED}:auto'], False),
+    ('auto', [f'{model.UNASSIGNED}:auto', f'{model.UNASSIGNED}:approve'], True)])
+def test_each_scope_may_have_a_mode_of_its_own(world, mode, scopes, waits):
+    types = scope_mode.ScopeModeType()
+    approving(world, mode=mode, scope_mode=[types(text) for text in scopes])
+    world.engine().run_cycle()
+    assert bool(world.store.waiting(world.clock())) is waits is not bool(world.casts)
+
+
+def test_a_dry_run_waits_for_no_approval(world):
+    approving(world)
+    world.engine().run_cycle()
+    world.conf.set_override('dry_run', True, 'engine')
+    assert 'approval' not in (world.engine('other').run_cycle()[0]['reason'] or '')
+
+
+@pytest.mark.parametrize(('step', 'said'), [(3600.0, '3600 s ahead of'), (-40.0, '40 s behind')])
+def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
+    """By such a clock cooldowns would be over too soon, or never."""
+    world.engine().run_cycle()
+    assert len(world.casts) == 1
+    engine = world.engine()
+    engine._clock = lambda: world.clock() + step
+    row, = engine.run_cycle()
+    assert row['moves'] == [] and said in row['reason']
+    assert len(world.casts) == 1
+    engine._clock = lambda: world.clock() + 20.0
+    assert 'the clock' not in str(engine.run_cycle()[0]['reason'])
+
+
+def test_an_engine_whose_clock_is_ahead_ends_no_plan_that_waits_for_approval(world):
+    approving(world)
+    world.engine().run_cycle()
+    (waiting,) = world.store.waiting(world.clock())
+    other = world.engine()
+    other._clock = lambda: world.clock() + 86400 * 365
+    other.run_cycle()
+    assert [w.plan_id for w in world.store.waiting(world.clock())] == [waiting.plan_id]
+    assert world.store.plan(waiting.plan_id) is not None
+
+
+def test_plans_that_ended_long_ago_are_forgotten(world):
+    world.conf.set_override('keep_days', 2, 'engine')
+    world.conf.set_override('breaker_worse_plans', 0, 'engine')
+    engine = world.engine()
+    engine.run_cycle()
+    task, = world.casts
+    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=True)
+    world.store.finish(row.task, result, model.TaskState.COMPLETED, world.clock(), worker='w',
+                       instance_cooldown=0.0)
+    for days, known in ((1.9, True), (0.2, False)):
+        world.clock.now += days * 86400
+        engine.run_cycle()
+        assert (world.store.plan(task.plan_id) is not None) == known
+
+
+def test_plans_that_cannot_be_forgotten_stop_no_cycle(world, monkeypatch):
+    def away(older_than, **kwargs):
+        raise exception.StoreError(problem='is away', remedy='Wait.')
+    monkeypatch.setattr(world.store, 'purge', away)
+    row, = world.engine().run_cycle()
+    assert row['moves']
+
+
+def test_collecting_longer_than_the_lease_loses_no_plan(world):
+    def slow():
+        world.clock.now += 119
+
+    world.collector.meanwhile = slow
+    row, = world.engine().run_cycle()
+    assert row['moves'], row
+    assert world.store.flights()
+
+
+def test_defect_18_only_one_of_two_engines_plans_and_the_other_takes_over(world):
+    assert world.engine('one').run_cycle()[0]['moves']
+    row, = world.engine('two').run_cycle()
+    assert 'Another engine plans scope' in row['reason'] and world.collector.calls == 1
+    world.clock.now += 121
+    row, = world.engine('two').run_cycle()
+    assert row['hosts'] == 2
+
+
+def test_a_lease_that_is_kept_alive_passes_on_30_s_after_its_owner_s_death(world):
+    one, two = (world.engine(name, kept_alive=True) for name in ('one', 'two'))
+    world.went_on()
+    assert one.run_cycle()[0]['moves']
+    for _ in range(20):
+        world.clock.now += 25
+        one.keep_leases()
+    assert not two.run_cycle()[0]['hosts'] and not two.keep_leases()
+    world.clock.now += engine.LEASE_SECONDS - 1
+    assert not two.keep_leases()
+    world.clock.now += 2
+    assert two.keep_leases(), 'the scope is free, and the engine that waits is told'
+    assert two.run_cycle()[0]['hosts'] == 2
+    assert not two.keep_leases(), 'there is nothing left to wait for'
+
+
+def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog):
+    """Nobody has taken the scope meanwhile: what it saw is old all the same."""
+    world.went_on()
+    one = world.engine(kept_alive=True)
+
+    def freeze():
+        world.clock.now += engine.LEASE_SECONDS + 1
+        one.keep_leases()
+
+    run = engine.cycle.run
+
+    def frozen(*args, **kwargs):
+        found = run(*args, **kwargs)
+        freeze()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle, 'run', frozen)
+        row, = one.run_cycle()
+    assert 'Nothing was written' in row['reason'] and not world.casts
+    assert 'held up' in caplog.text
+    assert one.run_cycle()[0]['moves'], 'it leases the scope anew'
+
+
+def test_a_cycle_that_hangs_loses_its_leases(world):
+    """Its process lives and its other thread still runs."""
+    world.went_on()
+    hands = Clock()
+    one = world.engine(kept_alive=True, monotonic=hands)
+
+    def hang():
+        for _ in range(int(engine.HUNG_SECONDS / 10) + 5):
+            world.clock.now += 10
+            hands.now += 10
+            one.keep_leases()
+    two = world.engine('two', kept_alive=True)
+    world.collector.meanwhile = lambda: (hang(), setattr(
+        world.collector, 'meanwhile', lambda: None), two.run_cycle())
+    one.safe_cycle()
+    assert [f.instance_uuid for f in world.store.flights()] == [A0]
+    assert world.store.plans()[0].epoch == 2
+
+
+def test_a_paused_scope_is_looked_at_and_says_why_nothing_moves(world):
+    world.store.pause(None, world.clock(), seconds=None, paused_by='me', reason='a storm')
+    one = world.engine()
+    row, = one.run_cycle()
+    assert not row['moves'] and not world.casts and row['hosts'] == 2
+    assert row['reason'] == 'everything was paused by me: a storm (kronos resume ends it)'
+    world.store.resume(None, world.clock())
+    assert one.run_cycle()[0]['moves']
+
+
+def test_the_first_cycle_after_a_start_only_looks(world):
+    one = world.engine(kept_alive=True)
+    row, = one.run_cycle()
+    assert not row['moves'] and row['hosts'] == 2 and 'first cycle after a start' in row['reason']
+    world.clock.now += 60
+    assert one.run_cycle()[0]['moves'] and world.casts
+
+
+@pytest.mark.parametrize(('silence', 'moves'), [
+    (590, True), (610, False), (-590, True), (-610, False)])
+def test_an_engine_goes_on_at_once_where_another_one_has_just_planned(world, silence, moves):
+    """After a failover nothing waits; after an outage of all engines a cycle does."""
+    one = world.engine('one', kept_alive=True)
+    world.source._hosts = {'a': 0.5, 'b': 0.5}
+    one.run_cycle()
+    one.close()
+    world.source._hosts = {'a': 0.9, 'b': 0.1}
+    world.clock.now += silence
+    two = world.engine('two', kept_alive=True)
+    two._store = one._store
+    assert bool(two.run_cycle()[0]['moves']) == moves
+
+
+def test_once_and_dry_run_do_not_wait_for_a_second_cycle(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    assert world.engine(kept_alive=True).run_cycle()[0]['moves']
+    world.conf.set_override('dry_run', False, 'engine')
+    assert world.engine().run_cycle()[0]['moves']
+
+
+def test_in_a_freeze_window_nothing_is_planned(world):
+    """The world's clock says Mon 12 Jan 1970, 13:46:40 UTC."""
+    world.conf.set_override('freeze_windows', ['0 8 * * mon-fri 6h'], 'engine')
+    one = world.engine()
+    row, = one.run_cycle()
+    assert not row['moves'] and row['hosts'] == 2
+    assert row['reason'] == ('freeze window "0 8 * * mon-fri 6h" lasts until '
+                             '1970-01-12T14:00+00:00')
+    world.clock.now += 800
+    assert one.run_cycle()[0]['moves']
+
+
+def carried_out(world, state=model.TaskState.COMPLETED, error_type=None):
+    """The one task of the last plan ends; its metrics settle."""
+    task = world.casts[-1]
+    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=error_type is None,
+                          error_type=error_type)
+    world.store.finish(row.task, result, state, world.clock(), worker='w',
+                       instance_cooldown=0.0)
+    world.clock.now += 3600
+
+
+@pytest.mark.parametrize(('retries', 'level', 'said'), [
+    (0, 'DEBUG', '; retry 1 of 3 follows'), (2, 'DEBUG', '; retry 3 of 3 follows'),
+    (3, 'INFO', ': no room')])
+def test_a_failure_that_is_tried_again_is_for_debugging_alone(world, caplog, retries, level, said):
+    one = world.engine()
+    one.run_cycle()
+    task = world.casts[-1]
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=False, retry_count=retries,
+                          error_type='MigrationFailed', error='no room')
+    with caplog.at_level('DEBUG'):
+        caplog.clear()
+        one.on_result('migration.failed', result)
+    record, = [r for r in caplog.records if 'the move from a to b failed' in r.message]
+    assert record.levelname == level and record.message.endswith(said)
+
+
+def test_how_often_a_task_is_tried_again_is_the_tasks_own_affair(world):
+    one = world.engine()
+    one.run_cycle()
+    task = world.casts[-1]
+    world.conf.set_override('max_retries', 7, 'executor')
+    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                          task.from_host, task.to_host, success=False)
+    assert one._max_retries(result) == task.max_retries == 3
+    assert one._max_retries(dataclasses.replace(result, task_id='gone')) == 7
+
+
+def quick(world):
+    for name in ('cooldown', 'instance_cooldown', 'settle_seconds'):
+        world.conf.set_override(name, 0, 'engine')
+
+
+def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
+    """Each promises less; each time the hot host is hotter than before."""
+    quick(world)
+    one = world.engine()
+    for load in (0.80, 0.84, 0.88, 0.92):
+        world.source._hosts = {'a': load, 'b': 1.0 - load}
+        row, = one.run_cycle()
+        if load < 0.92:
+            assert row['moves'], row
+            carried_out(world)
+    assert not row['moves'] and len(world.casts) == 3
+    assert 'paused by the circuit breaker: 3 plans in a row' in row['reason']
+    assert [r.levelname for r in caplog.records if 'was paused by the circuit breaker' in r.message
+            and r.levelname != 'INFO'] == ['ERROR']
+    assert not one.run_cycle()[0]['moves']
+    world.store.resume(model.UNASSIGNED, world.clock())
+    assert one.run_cycle()[0]['moves'], 'what came before is not held against it again'
+
+
+def pack_up_to(world, ceiling):
+    policy, = yaml.safe_load(world.path.read_text())['policies']
+    world.path.write_text(yaml.safe_dump({'policies': [{
+        **policy, 'mode': 'pack', 'capacity_query': 'fill', 'capacity_threshold': ceiling}]}))
+    fetch = world.source.fetch
+    world.source.fetch = lambda policy, **kw: dataclasses.replace(
+        found := fetch(policy, **kw), capacity=found.imbalance)
+
+
+def test_three_pack_plans_that_overfilled_hosts_pause_the_scope(world, caplog):
+    """Each predicts less overload; each time the full host is fuller than before."""
+    quick(world)
+    pack_up_to(world, 0.3)
+    world.source._usages = {A0: 0.04, B0: 0.01}
+    tally = tallies.Tally()
+    one = world.engine(tally=tally)
+    with caplog.at_level('INFO'):
+        for full, other in ((0.5, 0.25), (0.6, 0.15), (0.7, 0.05), (0.75, 0.0)):
+            world.source._hosts = {'a': full, 'b': other}
+            row, = one.run_cycle()
+            if full < 0.75:
+                assert [m['phase'] for m in row['moves']] == ['pack'], row
+                carried_out(world)
+    assert not row['moves'] and len(world.casts) == 3
+    assert ('paused by the circuit breaker: 3 plans in a row left more hosts in use or more '
+            'overload than they found and foresaw') in row['reason']
+    newest = world.store.outcomes(model.UNASSIGNED, 9)
+    assert newest == [], 'what came before is not held against it again'
+    assert '2 -> 2 hosts in use (foreseen 1), overload 0.667 -> 1.000 (foreseen ' in caplog.text
+    counted = {key: value for name, key, value in samples.of_tally(
+        tally.reading(), 'nova', host_scores=False) if name == 'kronos_judged_plans_total'}
+    assert counted[model.UNASSIGNED, 'worse'] == 3
+
+
+def test_pack_plans_are_not_judged_by_the_imbalance_that_they_raise(world):
+    """Load that an emptied host gives to another one is what packing is for."""
+    quick(world)
+    pack_up_to(world, 0.9)
+    world.source._usages = {A0: 0.2, B0: 0.1}
+    one = world.engine()
+    for full, other in ((0.3, 0.1), (0.35, 0.05), (0.38, 0.02), (0.4, 0.0), (0.4, 0.0)):
+        world.source._hosts = {'a': full, 'b': other}
+        row, = one.run_cycle()
+        assert [m['phase'] for m in row['moves']] == ['pack'], row
+        carried_out(world)
+    assert not world.store.pauses(world.clock())
+
+
+@pytest.mark.parametrize('why', [None, 'enough'])
+def test_a_breaker_stops_pairs_too(world, monkeypatch, why):
+    """Of a policy where no single move helps."""
+    monkeypatch.setattr(engine.breakers, 'tripped', lambda *args, **kw: why)
+    world.path.write_text(world.path.read_text().replace('cycle: 1', 'cycle: 2'))
+    world.source._hosts, world.source._usages = {'a': 0.8, 'b': 0.4}, {A0: 0.5, B0: 0.3}
+    world.engine().run_cycle()
+    row, = world.store.plans()
+    assert len(row.plan.moves) == 2 * (why is None)
+    assert [{s.first, s.second} for s in row.plan.swaps] == [{A0, B0}] * (why is None)
+    assert [s.state for s in world.store.swaps_of(row.plan_id)] == ['going'] * (why is None)
+
+
+def test_load_that_rises_everywhere_opens_no_breaker(world):
+    """A morning: each imbalance is larger than the last, by what all hosts gained."""
+    quick(world)
+    one = world.engine()
+    for factor in (1.0, 1.15, 1.3, 1.45, 1.6):
+        world.source._hosts = {'a': 0.55 * factor, 'b': 0.05 * factor}
+        assert one.run_cycle()[0]['moves']
+        carried_out(world)
+    assert not world.store.pauses(world.clock())
+
+
+def test_plans_are_not_judged_by_metrics_that_are_not_trusted(world, caplog):
+    """The first trusted ones after them count, and are told."""
+    quick(world)
+    world.conf.set_override('max_missing_hosts', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+    carried_out(world)
+    world.source._hosts = {'a': 0.95}
+    assert not one.run_cycle()[0]['moves']
+    assert world.store.outcomes(model.UNASSIGNED, 9) == []
+    world.source._hosts = {'a': 0.4, 'b': 0.3}
+    with caplog.at_level('INFO'):
+        one.run_cycle()
+    came, = world.store.outcomes(model.UNASSIGNED, 9)
+    assert came.realised == pytest.approx(0.1)
+    assert f'plan {came.plan_id} found a combined imbalance of 0.8' in caplog.text
+
+
+def test_one_plan_that_helped_is_no_row_of_bad_ones(world):
+    quick(world)
+    one = world.engine()
+    for load in (0.80, 0.84, 0.70, 0.75, 0.80, 0.60):
+        world.source._hosts = {'a': load, 'b': 0.1}
+        assert one.run_cycle()[0]['moves']
+        carried_out(world)
+    assert not world.store.pauses(world.clock())
+
+
+@pytest.mark.parametrize(('rate', 'pause'), [(0.5, True), (1.0, False)])
+def test_failures_pause_the_scope(world, rate, pause):
+    quick(world)
+    world.conf.set_override('breaker_failure_rate', rate, 'engine')
+    world.conf.set_override('breaker_pause', 7200, 'engine')
+    one = world.engine()
+    for _ in range(3):
+        assert one.run_cycle()[0]['moves']
+        carried_out(world, model.TaskState.FAILED, 'MigrationFailed')
+        world.clock.now -= 3600 - 60
+    row, = one.run_cycle()
+    assert bool(row['moves']) != pause
+    if pause:
+        assert '3 of the last 3 migrations failed' in row['reason']
+        world.clock.now += 7201
+        assert one.run_cycle()[0]['moves'], 'breaker_pause is over'
+
+
+def test_an_imbalance_that_does_not_last_moves_nothing(world):
+    """Two minutes, a minute of calm, and from the beginning again; a restart is no break."""
+    world.conf.set_override('sustain_for', 180, 'engine')
+    for load, moves in ((0.9, 0), (0.9, 0), (0.1, 0), (0.9, 0), (0.9, 0), (0.9, 0), (0.9, 1)):
+        world.source._hosts = {'a': load, 'b': 0.1}
+        row, = world.engine().run_cycle()
+        assert len(row['moves']) == moves, row
+        if load == 0.9 and not moves:
+            assert 's (sustain_for)' in row['reason']
+        world.clock.now += 60
+
+
+def test_drains_do_not_wait_for_an_imbalance_to_last(world):
+    world.conf.set_override('sustain_for', 180, 'engine')
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    services = dict(world.collector.cluster.services)
+    services['a'] = dataclasses.replace(services['a'], status='disabled',
+                                        disabled_reason='repair')
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    row, = world.engine().run_cycle()
+    assert {m['phase'] for m in row['moves']} == {'evacuate'}
+
+
+def test_while_the_scope_cools_an_imbalance_goes_on(world):
+    world.conf.set_override('sustain_for', 60, 'engine')
+    world.conf.set_override('cooldown', 120, 'engine')
+    world.conf.set_override('instance_cooldown', 0, 'engine')
+    world.conf.set_override('settle_seconds', 0, 'engine')
+    one = world.engine()
+    assert not one.run_cycle()[0]['moves']
+    world.clock.now += 60
+    assert one.run_cycle()[0]['moves']
+    carried_out(world)
+    world.clock.now -= 3600 - 60
+    assert not one.run_cycle()[0]['moves']
+    world.clock.now += 61
+    assert one.run_cycle()[0]['moves'], 'it has lasted all the time'
+
+
+def test_an_engine_that_ends_gives_its_scopes_back(world):
+    one = world.engine('one')
+    one.run_cycle()
+    one.close()
+    assert world.engine('two').run_cycle()[0]['hosts'] == 2
+
+
+def test_an_engine_that_lost_its_scope_while_collecting_writes_nothing(world):
+    def overtaken():
+        world.collector.meanwhile = lambda: None
+        world.clock.now += 121
+        assert world.engine('two').run_cycle()[0]['moves']
+
+    world.collector.meanwhile = overtaken
+    row, = world.engine('one').run_cycle()
+    assert 'Another engine' in row['reason'] and not row['moves']
+    assert len(world.store.flights()) == 1 and len(world.casts) == 1
+
+
+def test_engines_with_different_policies_for_one_scope_are_refused(world):
+    world.engine('one').run_cycle()
+    world.clock.now += world.conf.engine.evaluation_interval + 1
+    text = world.path.read_text()
+    world.path.write_text(text.replace('max_migrations_per_cycle: 1',
+                                       'max_migrations_per_cycle: 2'))
+    row, = world.engine('two').run_cycle()
+    assert 'polic' in row['reason'] and not row['moves']
+
+
+def test_engines_of_two_zones_do_not_share_a_scope(world):
+    """State of a scope, such as its breaker and drains, is that of one set of hosts."""
+    world.conf.set_override('availability_zone', 'east', 'engine')
+    world.engine('one').run_cycle()
+    world.clock.now += world.conf.engine.evaluation_interval + 1
+    world.conf.set_override('availability_zone', 'west', 'engine')
+    row, = world.engine('two').run_cycle()
+    assert 'another [engine] availability_zone' in row['reason'] and not row['moves']
+
+
+def test_scores_of_hosts_are_in_the_log_of_a_debugging_engine(world, caplog):
+    with caplog.at_level('DEBUG'):
+        world.engine().run_cycle()
+    lines = [r.getMessage() for r in caplog.records if ' has score ' in r.getMessage()]
+    assert [line.partition(', policy ')[2] for line in lines] == [
+        'cpu: host a has score 0.9000, min-max 1.0000',
+        'cpu: host b has score 0.1000, min-max 0.0000']
+    caplog.clear()
+    with caplog.at_level('INFO'):
+        world.engine('one').run_cycle()
+    assert not [r for r in caplog.records if ' has score ' in r.getMessage()]
+
+
+def test_dry_run_stores_the_plan_and_nothing_else(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    row, = world.engine().run_cycle()
+    assert row['moves'] and not world.casts and world.store.flights() == ()
+    history = world.store.history(model.UNASSIGNED, world.clock())
+    assert not history.cooling and history.scope_cooling == 0
+    assert [p.dry_run for p in world.store.plans()] == [True]
+
+
+def test_what_cannot_be_collected_stops_every_scope_with_a_reason(world):
+    world.collector.cluster = exception.CollectError(
+        what='server groups', service='Nova', problem='HTTP 500')
+    row, = world.engine().run_cycle()
+    assert row['hosts'] is None and 'server groups' in row['reason']
+    assert world.store.flights() == ()
+
+
+def test_defect_04_server_groups_that_cannot_be_read_stop_drains_too(world):
+    """Unknown is not empty: not even what an operator asked for moves."""
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled')
+                for h, s in world.collector.cluster.services.items()}
+    known = dataclasses.replace(world.collector.cluster, services=services)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    one = world.engine()
+    world.collector.cluster = exception.CollectError(
+        what='server groups', service='Nova', problem='HTTP 500')
+    row, = one.run_cycle()
+    assert row['hosts'] is None and 'server groups' in row['reason'] and not row['moves']
+    assert world.store.flights() == () and not world.casts
+    world.collector.cluster = known
+    assert [m['phase'] for m in one.run_cycle()[0]['moves']] == ['evacuate']
+
+
+def test_defect_18_queue_cooldowns_and_quarantine_survive_a_restart(world):
+    """Everything of the first pair is gone but the file of the database."""
+    first = world.engine('one')
+    assert [m['instance_uuid'] for m in first.run_cycle()[0]['moves']] == [A0]
+    queued = world.store.flights()
+    row = world.store.claim('me', None, world.clock(), per_scope=1, total=1, claim_seconds=60)
+    first.close()
+
+    again = api.Store.from_url(f'sqlite:///{world.database}', clock=world.clock)
+    again.upgrade()
+    assert again.flights() == queued
+    assert again.task(row.task.task_id).task == row.task
+    history = again.history(model.UNASSIGNED, world.clock())
+    assert history.cooling == {A0: 900.0} and history.scope_cooling == 600.0
+    again.finish(row.task, result_of(row.task), model.TaskState.FAILED, world.clock(),
+                 worker='me', instance_cooldown=0, quarantine_seconds=3600.0)
+    again.close()
+
+    world.store = api.Store.from_url(f'sqlite:///{world.database}', clock=world.clock)
+    world.clock.now += 1000
+    history = world.store.history(model.UNASSIGNED, world.clock())
+    assert history.quarantined == {A0: 2600.0}
+    second = world.engine('two')
+    assert not second.run_cycle()[0]['moves']
+    world.clock.now += 2601
+    assert [m['instance_uuid'] for m in second.run_cycle()[0]['moves']] == [A0]
+
+
+def test_the_budget_is_used_up_by_moves_under_way(world):
+    world.conf.set_override('cooldown', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+    row, = one.run_cycle()
+    assert not row['moves'] and 'budget is used up' in row['reason']
+
+
+def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_another_one(world):
+    """Found by the simulation: while an aggregate changed, a scope planned beyond it."""
+    world.conf.set_override('cooldown', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+    cluster = world.collector.cluster
+    world.collector.cluster = dataclasses.replace(cluster, aggregates={'rack': ('a',)})
+    world.conf.set_override('aggregates', ['rack'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', True, 'engine')
+    seen = {}
+    real = engine.cycle.run
+
+    def run(cluster, *args, **kwargs):
+        seen[cluster.scope] = kwargs['busy']
+        return real(cluster, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle, 'run', run)
+        one.run_cycle()
+    assert seen == {'rack': 1, model.UNASSIGNED: 1}
+
+
+@pytest.mark.parametrize(('flight', 'counts'), [
+    (model.Flight(A0, 'a', 'b', 'task', (), 'rack'), True),
+    (model.Flight(A0, 'a', 'b', 'task', (), 'rack', slotless=True), False),
+    (model.Flight(A0, 'a', 'b', 'task', (), 'other'), True),
+    (model.Flight(A0, 'a', 'b', 'task'), True),
+    (model.Flight(A0, 'z', 'b', 'task', (), 'rack'), True),
+    (model.Flight(A0, 'z', 'a', 'task', (), 'other'), False),
+    (model.Flight(A0, 'z', 'a', 'task'), False),
+    (model.Flight(A0, 'a', 'b'), False)])
+def test_moves_that_use_up_the_budget_are_tasks_of_the_scope_or_off_its_hosts(flight, counts):
+    cluster = model.Cluster(hosts={}, instances={}, services={}, scope='rack',
+                            scope_hosts=frozenset({'a'}))
+    assert engine.cycle.busy((flight,), cluster) == counts
+
+
+def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_budget(world):
+    """As it does for a replay of that cycle, which knows no more of it."""
+    world.conf.set_override('cooldown', 0, 'engine')
+    one = world.engine()
+    assert one.run_cycle()[0]['moves']
+
+    def end():
+        row = world.store.claim('me', None, world.clock(), per_scope=1, total=1,
+                                claim_seconds=60)
+        world.store.finish(row.task, result_of(row.task), model.TaskState.COMPLETED,
+                           world.clock(), instance_cooldown=0, quarantine_seconds=None,
+                           worker='me')
+
+    world.collector.meanwhile = end
+    nova = model.Flight(A0, 'b', 'a')
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, flights=(nova,))
+    seen = []
+    real = engine.cycle.run
+
+    def run(cluster, *args, **kwargs):
+        seen.append((cluster.flights, kwargs['busy']))
+        return real(cluster, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle, 'run', run)
+        one.run_cycle()
+    (flights, busy), = seen
+    assert flights[0] == nova
+    assert [(f.instance_uuid, f.from_host, f.to_host) for f in flights[1:]] == [(A0, 'a', 'b')]
+    assert busy == 1
+
+
+def result_of(task):
+    return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                        task.from_host, task.to_host, True)
+
+
+def test_an_aggregate_that_nova_does_not_have_is_named(world):
+    world.conf.set_override('aggregates', ['nowhere'], 'engine')
+    rows = {r['name']: r for r in world.engine().run_cycle()}
+    assert 'no aggregate nowhere' in rows['nowhere']['reason']
+    assert rows[model.UNASSIGNED]['moves']
+
+
+@pytest.mark.parametrize('aggregates, unassigned, text', [
+    ([], False, 'nothing to plan'), ([model.UNASSIGNED], True, 'hosts in no aggregate')])
+def test_an_engine_without_a_usable_scope_does_not_start(world, aggregates, unassigned, text):
+    world.conf.set_override('aggregates', aggregates, 'engine')
+    world.conf.set_override('include_unassigned_hosts', unassigned, 'engine')
+    with pytest.raises(exception.ConfigError, match=text):
+        world.engine()
+
+
+def test_a_broken_policy_file_keeps_the_last_good_policies(world):
+    one = world.engine()
+    world.path.write_text('policies: []')
+    assert one.run_cycle()[0]['moves']
+    with pytest.raises(exception.PolicyFileError):
+        world.engine()
+
+
+def test_the_scheduler_is_told_where_all_are_that_are_under_way(world):
+    told = []
+    world.engine(publish=lambda *args: told.append(args[2])).run_cycle()
+    assert [(f.instance_uuid, f.to_host) for f in told[0].flights] == [(A0, 'b')]
+
+
+@pytest.mark.parametrize('name, still', [
+    ('draining', ['usage']), ('flights', ['usage']), ('in_states', ['moves'])])
+def test_a_database_that_goes_away_at_the_end_keeps_the_plan(
+        world, name, still, monkeypatch, caplog):
+    asked = getattr(world.store, name)
+
+    def away(*args):
+        if world.casts:
+            raise exception.StoreError(problem='is away', remedy='Wait.')
+        return asked(*args)
+
+    monkeypatch.setattr(world.store, name, away)
+    told = []
+    row, = world.engine(publish=lambda *args: told.append('moves'),
+                        publish_usage=lambda *args: told.append('usage')).run_cycle()
+    assert row['moves'] and told == still
+    assert 'nova-scheduler is not told' in caplog.text and 'is away' in caplog.text
+
+
+def test_an_engine_that_is_stopped_tells_no_usage_that_it_has_not_read(world):
+    told = []
+    one = world.engine(publish_usage=lambda *args: told.append(args))
+    world.collector.meanwhile = one.stop
+    assert one.run_cycle() == [] and told == []
+
+
+@pytest.mark.parametrize('dry_run', [False, True])
+def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world, dry_run):
+    """Another engine drains c in a scope of its own; a dry run tells nobody to avoid it."""
+    world.conf.set_override('dry_run', dry_run, 'engine')
+    lease = world.store.acquire_lease('blue', 'two', 600, 'hash')
+    world.store.save_plan(lease, model.Plan(scope='blue', draining=frozenset({'c'})), [],
+                          plan_id='p', now=world.clock(), dry_run=False, cooldown=0,
+                          instance_cooldown=0)
+    world.conf.set_override('aggregates', ['nowhere'], 'engine')
+    told = []
+    rows = world.engine(publish=lambda *args: told.append(args[0])).run_cycle()
+    assert 'no aggregate nowhere' in rows[0]['reason']
+    assert told == ([] if dry_run else [frozenset({'c'})])
+
+
+@pytest.mark.parametrize('dry_run', [False, True])
+def test_what_instances_use_is_told_and_moves_as_soon_as_they_are_stored(world, dry_run):
+    world.conf.set_override('dry_run', dry_run, 'engine')
+    told = []
+    world.engine(publish_usage=lambda *args: told.append(args)).run_cycle()
+    (policy, usage, now), = told
+    assert (policy.name, now) == ('cpu', world.clock())
+    assert [(m.instance_uuid, m.to_host) for m in usage.moves] == (
+        [] if dry_run else [(A0, 'b')])
+
+
+def test_the_end_of_a_cycle_tells_the_zones(world, caplog):
+    services = {h: dataclasses.replace(s, zone=f'az-{h}')
+                for h, s in world.collector.cluster.services.items()}
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    with caplog.at_level('INFO'):
+        row, = world.engine().run_cycle()
+    assert [(m['from_zone'], m['to_zone']) for m in row['moves']] == [('az-a', 'az-b')]
+    decision, = [r.message for r in caplog.records if r.message.startswith(f'Instance {A0}')]
+    assert 'zone az-a to az-b' in decision
+    assert '1 between zones' in caplog.messages[-1]
+
+
+def test_within_a_zone_nothing_is_said_of_it(world, caplog):
+    with caplog.at_level('INFO'):
+        row, = world.engine().run_cycle()
+    (move,) = row['moves']
+    assert move['from_zone'] == move['to_zone'] != ''
+    assert not any('zone' in message for message in caplog.messages)
+
+
+def test_a_dry_run_takes_no_scope_from_a_live_engine_and_may_try_other_policies(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    rehearsal = world.engine('rehearsal')
+    assert rehearsal.run_cycle()[0]['moves']
+    world.conf.set_override('dry_run', False, 'engine')
+    live = world.engine('live')
+    assert live.run_cycle()[0]['moves']
+    world.conf.set_override('dry_run', True, 'engine')
+    world.path.write_text(world.path.read_text().replace(
+        'max_migrations_per_cycle: 1', 'max_migrations_per_cycle: 2'))
+    row, = rehearsal.run_cycle()
+    assert row['hosts'] == 2, row
+    rehearsal.close()
+    assert len(world.store.flights()) == 1
+
+
+def test_plans_without_news_are_not_stored_again_by_two_engines_in_turn(world):
+    """One plans for real, the other in a dry run: neither is news to the other."""
+    world.source = FakeSource(world.clock, {'a': 0.5, 'b': 0.5}, {A0: 0.4, B0: 0.05})
+    engines = world.engine('live'), world.engine('rehearsal')
+    for _ in range(3):
+        for dry_run, one in zip((False, True), engines, strict=True):
+            world.conf.set_override('dry_run', dry_run, 'engine')
+            assert not one.run_cycle()[0]['moves']
+        world.clock.now += 60
+    assert sorted(p.dry_run for p in world.store.plans()) == [False, True]
+
+
+def test_stopped_while_it_collects_an_engine_asks_and_plans_nothing_more(world):
+    one = world.engine()
+    world.collector.meanwhile = one.stop
+    world.source.fetch = None  # would fail
+    assert one.run_cycle() == []
+    assert world.store.plans() == [] and not world.casts
+
+
+def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world):
+    one = world.engine()
+    seen = []
+    real = engine.cycle.planner.plan
+
+    def plan(request, **kwargs):
+        assert not kwargs['expired']()
+        one.stop()
+        assert kwargs['expired']()
+        seen.append(real(request, **kwargs))
+        return seen[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.cycle.planner, 'plan', plan)
+        assert one.run_cycle() == []
+    assert seen[0].truncated
+    assert world.store.plans() == [] and world.store.flights() == ()
+
+
+class FakeConfirming:
+    """Placement refuses what is given, at the first asking."""
+
+    def __init__(self, refuses):
+        self.refusals = placement_check.Refusals()
+        self._refuses = refuses
+
+    def confirmed(self, outcome, now, replan):
+        if not self.refusals.current(now):
+            self.refusals.add(self._refuses, now)
+            return replan()
+        return outcome
+
+
+def test_what_placement_refuses_is_not_stored_and_stands_in_the_snapshot(world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
+    row, = engine.run_cycle()
+    assert row['moves'] == [] and world.casts == []
+    assert row['rejections']['placement-refused'] > 0
+    found = reader.read(engine.write_snapshot())
+    history = found.history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    assert history.refused == {A0: frozenset({'b'})}
+    world.clock.now += placement_check.REFUSED_SECONDS + 1
+    row, = engine.run_cycle()
+    assert row['moves'] == [], 'it is asked for again, and refused again'
+
+
+def test_an_instance_that_placement_refuses_everywhere_is_named_and_in_the_snapshot(
+        world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming(
+        [(A0, f'elsewhere{n}') for n in range(placement_check.STRIKES)]))
+    row, = engine.run_cycle()
+    assert row['moves'] == []
+    assert [no['rule'] for no in row['held']] == ['placement-refuses-everywhere']
+    path = engine.write_snapshot()
+    history = reader.read(path).history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
+    assert history.refused_everywhere == {A0}
+    replayed, = replay.replay(world.conf, path, lambda: 0.0)
+    assert (replayed['moves'], replayed['held']) == ([], row['held'])
+
+
+def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(world, tmp_path):
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
+    live, = engine.run_cycle()
+    replayed, = replay.replay(world.conf, engine.write_snapshot(), lambda: 0.0)
+    assert (replayed['moves'], replayed['rejections']) == (live['moves'], live['rejections'])
+
+
+def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(world, caplog):
+    """Else two plans would give away the same room."""
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, aggregates={'blue': ('a', 'b'), 'green': ('b',)})
+    world.conf.set_override('aggregates', ['green', 'blue'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', False, 'engine')
+    one = world.engine()
+    with caplog.at_level('WARNING'):
+        rows = one.run_cycle()
+        one.run_cycle()
+    assert {r['name']: r['hosts'] for r in rows} == {'green': 1, 'blue': 1}
+    assert not any(r['moves'] for r in rows), 'a and b are in different scopes'
+    said = [m for m in caplog.messages if 'several aggregates' in m]
+    assert said == ['Host b is in several aggregates that are planned, green, blue: it belongs to '
+                    'scope green, the first of them in [engine] aggregates']
+
+
+def shared(world, aggregates):
+    """Host b is in two aggregates, of which the policy file is for the second."""
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, aggregates={'blue': ('a', 'b'), 'green': ('b',)})
+    world.conf.set_override('aggregates', ['green', 'blue'], 'engine')
+    world.conf.set_override('include_unassigned_hosts', False, 'engine')
+    write_aggregates(world, aggregates)
+
+
+def write_aggregates(world, aggregates):
+    written = yaml.safe_load(world.path.read_text())
+    world.path.write_text(yaml.safe_dump(written | {'aggregates': aggregates}))
+
+
+def test_a_host_belongs_to_no_scope_that_nobody_plans(world, tmp_path, caplog):
+    shared(world, ['blue'])
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    one = world.engine()
+    path = one.write_snapshot()
+    row, = one.run_cycle()
+    assert (row['name'], row['hosts']) == ('blue', 2)
+    assert [m['to_host'] for m in row['moves']] == ['b']
+    assert not any('several aggregates' in m for m in caplog.messages)
+    replayed, = replay.replay(world.conf, path, lambda: 0.0)
+    assert (replayed['hosts'], replayed['moves']) == (row['hosts'], row['moves'])
+
+
+def test_a_host_belongs_to_the_scope_that_another_engine_has_policies_for(world):
+    shared(world, ['blue'])
+    assert world.store.acquire_lease('green', 'other', 60, 'hash') is not None
+    one = world.engine()
+    row, = one.run_cycle()
+    assert (row['name'], row['hosts'], row['moves']) == ('blue', 1, [])
+    world.clock.now += 61
+    row, = one.run_cycle()
+    assert row['hosts'] == 2, 'the other engine is gone'
+
+
+def test_a_scope_that_policies_are_for_no_longer_is_given_back(world):
+    shared(world, ['green', 'blue'])
+    one = world.engine()
+    assert {r['name']: r['hosts'] for r in one.run_cycle()} == {'green': 1, 'blue': 1}
+    assert world.store.leased() == {'green', 'blue'}
+    write_aggregates(world, ['blue'])
+    row, = one.run_cycle()
+    assert (row['name'], row['hosts']) == ('blue', 2)
+    assert world.store.leased() == {'blue'}
+
+
+def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reported(world, caplog):
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
+                                       disabled_reason='AUTO: libvirt' if h == 'a' else None)
+                for h, s in world.collector.cluster.services.items()}
+    world.collector.cluster = dataclasses.replace(world.collector.cluster, services=services)
+    world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
+    one = world.engine()
+    with caplog.at_level('INFO'):
+        first, = one.run_cycle()
+        again, = one.run_cycle()
+    text, = first['undrained']
+    assert text.startswith('host a is disabled, not drained, because nobody ordered it')
+    assert again['undrained'] == [text]
+    assert caplog.messages.count(f'Scope {model.UNASSIGNED}: {text}') == 1
+    stored = world.store.plans()[0].plan
+    assert [no.detail for no in stored.undrained] == [text]
+
+
+def test_the_tally_is_told_of_every_cycle_whatever_comes_of_it(world):
+    tally = tallies.Tally()
+    built = world.engine(tally=tally)
+    built.safe_cycle()
+    found = tally.reading()
+    scope, = found.scopes
+    assert found.counts['cycles'][scope, 'moves'] == 1
+    assert found.counts['planned_moves'][scope, 'spread', 'live', 'false'] == 1
+    assert found.planned_at == {scope: world.clock.now}
+    assert found.seen[scope].scores == {'cpu': {'a': 0.9, 'b': 0.1}}
+    world.collector.cluster = exception.CollectError('Nova is away')
+    built.safe_cycle()
+    world.collector.cluster = ZeroDivisionError()
+    built.safe_cycle()
+    found = tally.reading()
+    assert not found.seen and found.counts['cycles'][scope, 'failed'] == 2
+    failures = found.counts['cycle_failures']
+    assert {key: n for key, n in failures.items() if n} == {
+        (scope, 'kronos.collect'): 1, (scope, 'defect'): 1}
+
+
+def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
+    tally = tallies.Tally()
+    built = world.engine(tally=tally)
+    built.safe_cycle()
+    scope, = tally.reading().planned_at
+    world.clock.now += 1000
+    world.engine('two').run_cycle()
+    built.safe_cycle()
+    found = tally.reading()
+    assert not found.seen and found.counts['cycles'][scope, 'failed'] == 0
+    assert scope in found.planned_at, 'when this one has planned it stays true'
+
+
+def test_a_lease_that_a_cycle_took_anew_meanwhile_is_not_lost(world, monkeypatch):
+    tally = tallies.Tally()
+    built = world.engine(kept_alive=True, tally=tally)
+    built.safe_cycle()
+
+    def late(lease, seconds):
+        built.safe_cycle()
+        return False
+
+    monkeypatch.setattr(world.store, 'renew', late)
+    built.keep_leases()
+    assert tally.reading().seen
+
+
+@pytest.mark.parametrize('evacuates, reason, undrained', [
+    (True, 'maintenance', 1), (True, 'AUTO: libvirt', 0), (False, 'maintenance', 0)])
+def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, reason, undrained):
+    services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
+                                       disabled_reason=reason if h == 'a' else None)
+                for h, s in world.collector.cluster.services.items()}
+    instances = {uuid: dataclasses.replace(i, locked=True)
+                 for uuid, i in world.collector.cluster.instances.items()}
+    world.collector.cluster = dataclasses.replace(
+        world.collector.cluster, services=services, instances=instances)
+    world.conf.set_override('evacuate_disabled_hosts', evacuates, 'engine')
+    tally = tallies.Tally()
+    row, = world.engine(tally=tally).run_cycle()
+    seen, = tally.reading().seen.values()
+    assert (row['moves'], seen.undrained) == ([], undrained)
+
+
+def test_in_a_dry_run_planned_moves_are_told_as_such(world):
+    world.conf.set_override('dry_run', True, 'engine')
+    tally = tallies.Tally()
+    world.engine(tally=tally).run_cycle()
+    counts = tally.reading().counts['planned_moves']
+    assert sum(counts.values()) == 1 and {key[3] for key in counts} == {'true'}

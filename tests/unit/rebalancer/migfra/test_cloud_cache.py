@@ -1,0 +1,202 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Which looks at the cloud requests share."""
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.migfra import cloud_cache
+from kronos_nova.rebalancer.migfra import moves
+from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.operations import requested_moves
+from kronos_nova.rebalancer.store import api
+from kronos_nova.sources import base
+from tests.unit.rebalancer.hooks import servers
+from tests.unit.rebalancer.store import cases
+
+POLICIES = policy.parse({'policies': [
+    {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'load'}]})
+
+
+class Cloud(base.Source):
+    """A collector and a source; how often each was asked."""
+
+    def __init__(self):
+        self.collected = self.fetched = 0
+        self.fails, self.error = False, None
+
+    def collect(self, now):
+        self.collected += 1
+        if self.fails:
+            raise exception.CollectError(what='servers', service='Nova', problem='500')
+        return model.Cluster({}, {}, {}, taken_at=now)
+
+    def fetch(self, policy, *, profile=True):
+        self.fetched += 1
+        return model.PolicySamples(policy.name, model.QueryResult(
+            'q', model.Health.HEALTHY, error=self.error))
+
+    def health(self):
+        return model.Health.HEALTHY, ''
+
+
+@pytest.fixture
+def bench(tmp_path):
+    store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    store.upgrade()
+    conf, cloud, now = servers.conf(), Cloud(), [0.0]
+    conf.set_override('look_seconds', 10.0, 'migfra')
+    looks = cloud_cache.Glances(conf, store, cloud, cloud, clock=lambda: now[0])
+    yield looks, cloud, store, now
+    store.close()
+
+
+def test_for_so_long_what_was_seen_is_shared(bench):
+    looks, cloud, _store, now = bench
+    assert [looks.look(POLICIES).old for _ in range(3)] == [False, True, True]
+    assert (cloud.collected, cloud.fetched) == (1, 1)
+    now[0] = 9.9
+    assert looks.look(POLICIES).old
+    now[0] = 10.0
+    assert not looks.look(POLICIES).old and cloud.collected == 2
+
+
+def test_who_asks_for_a_new_look_gets_one_and_others_share_that(bench):
+    looks, cloud, _store, _now = bench
+    looks.look(POLICIES)
+    assert not looks.look(POLICIES, new=True).old
+    assert looks.look(POLICIES).old and cloud.collected == 2
+
+
+def test_what_is_under_way_is_read_each_time(bench):
+    looks, _cloud, store, _now = bench
+    assert looks.look(POLICIES).seen.cluster.flights == ()
+    _, (task,), _ = cases.save(store)
+    found = looks.look(POLICIES)
+    assert found.old and [f.instance_uuid for f in found.seen.cluster.flights] == [
+        task.instance_uuid]
+
+
+@pytest.mark.parametrize('state', [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED])
+def test_when_any_task_has_ended_nothing_is_shared(bench, state):
+    looks, _cloud, store, _now = bench
+    cases.save(store, [cases.make_task, cases.make_task])
+    looks.look(POLICIES)
+    row = cases.claim(store)
+    assert looks.look(POLICIES).old
+    cases.end(store, row, state)
+    assert not looks.look(POLICIES).old and looks.look(POLICIES).old
+    cases.end(store, cases.claim(store), state)
+    assert not looks.look(POLICIES).old, 'also when it ended at the same second'
+
+
+def test_other_policies_are_asked_anew(bench):
+    looks, cloud, _store, _now = bench
+    looks.look(POLICIES)
+    other = policy.parse({'policies': [
+        {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'other'}]})
+    assert looks.look(other).old and cloud.fetched == 2
+
+
+def test_a_task_that_ends_while_an_old_look_is_taken_makes_it_a_new_one(bench, monkeypatch):
+    looks, cloud, store, _now = bench
+    cases.save(store)
+    looks.look(POLICIES)
+    row, flights = cases.claim(store), store.flights
+
+    def ends():
+        if not store.task(row.task.task_id).task.state.terminal:
+            cases.end(store, row)
+        return flights()
+
+    monkeypatch.setattr(store, 'flights', ends)
+    found = looks.look(POLICIES)
+    assert not found.old and cloud.collected == 2, 'it is neither there nor under way'
+
+
+def test_an_answer_that_failed_is_shared_by_nobody(bench):
+    looks, cloud, _store, _now = bench
+    cloud.error = 'timed out'
+    looks.look(POLICIES)
+    cloud.error = None
+    assert looks.look(POLICIES).seen.samples['cpu'].imbalance.error is None
+    looks.look(POLICIES)
+    assert (cloud.collected, cloud.fetched) == (1, 2)
+
+
+def test_what_is_too_old_is_let_go_of_when_nobody_asks(bench):
+    looks, _cloud, _store, now = bench
+    looks.look(POLICIES)
+    looks.rest()
+    assert looks._kept.cluster is not None
+    now[0] = 10.0
+    looks.rest()
+    assert looks._kept.cluster is None
+
+
+class Handler(moves.MoveHandler):
+    """What is made of a look is told by a table: of an old one, and of a new one."""
+
+    def __init__(self, old, new):
+        self.table, self.asked = {True: old, False: new}, []
+        self._looks = self
+
+    def look(self, policy_set, *, new=False):
+        self.asked.append(new)
+        return cloud_cache.Glance(new, not new)
+
+    def _judged(self, request, task, policies, projects, seen):
+        found = self.table[not seen]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def wanted_of(*refused):
+    answer = requested_moves.Answer(model.Plan('blue'), dict.fromkeys(refused))
+    return moves.Wanted(answer, None, {})
+
+
+MOVE = protocol.MigrateVm.model_construct()
+
+
+@pytest.mark.parametrize(('old', 'again'), [
+    (wanted_of(), False), (wanted_of('u1'), True), (request_handler.Refusal('no'), True),
+    (exception.PlanRefused(scope='blue', problem='x'), True)])
+def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
+    found = Handler(old, None)._glanced(None, MOVE, None, None)
+    assert (found is None) == again
+
+
+def test_what_no_look_changes_is_refused_at_once():
+    with pytest.raises(request_handler.Refusal):
+        Handler(moves._Certain('no such server'), None)._glanced(None, MOVE, None, None)
+
+
+def test_whole_hosts_are_looked_at_anew():
+    handler = Handler(wanted_of(), wanted_of())
+    task = protocol.EvacuateNode.model_construct()
+    assert handler._glanced(None, task, None, None) is None and handler.asked == []
+
+
+def test_a_look_that_failed_is_shared_by_nobody(bench):
+    looks, cloud, _store, _now = bench
+    cloud.fails = True
+    with pytest.raises(exception.KronosException):
+        looks.look(POLICIES)
+    cloud.fails = False
+    assert not looks.look(POLICIES).old

@@ -1,0 +1,117 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""What a daemon counts, and what it forgets."""
+
+from kronos_nova import model
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.planning import cycle_report
+from kronos_nova.rebalancer.store import attempt_phases
+
+
+def row(name='blue', **fields):
+    return {**cycle_report.failed(name, ''), 'timings': {'plan': 0.2}, **fields}
+
+
+def move(phase='spread', method='live'):
+    return {'phase': phase, 'method': method}
+
+
+def scores(untrusted=None):
+    return model.Scores({'cpu': model.PolicyScores('cpu', {'a': 0.5}, untrusted=untrusted)})
+
+
+def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
+    tally = tallies.Tally()
+    tally.expect(['blue'])
+    tally.serve(['MigrationFailed'])
+    counts = tally.reading().counts
+    assert counts['cycles'] == {('blue', result): 0 for result in ('moves', 'nothing', 'failed')}
+    assert counts['plans'] == {('blue', 'false'): 0}
+    assert len(counts['planned_moves']) == len(model.Phase) * len(model.Method)
+    assert set(counts['planned_moves'].values()) == {0}
+    assert {('blue', 'kronos.collect'), ('blue', 'defect')} <= set(counts['cycle_failures'])
+    assert set(counts['cycle_failures'].values()) == {0}
+    assert counts['failed_attempts'] == {('MigrationFailed',): 0}
+    assert len(counts['tasks_ended']) == len(model.Phase) * len(model.Method) * 3
+    assert set(counts['tasks_ended'].values()) == {0}
+    assert counts['breaker_trips'] == counts['truncated_plans'] == {('blue',): 0}
+    assert counts['judged_plans'] == {('blue', 'better'): 0, ('blue', 'worse'): 0}
+    durations = tally.reading().durations
+    assert {name: len(found) for name, found in durations.items()} == {
+        'waits': len(model.Phase), 'migrations': len(model.Method) * 3,
+        'phases': len(model.Method) * len(attempt_phases.PHASES)}
+
+
+def test_a_cycle_is_counted_with_its_moves():
+    tally = tallies.Tally()
+    tally.planned(row(moves=[move(), move(), move('evacuate', 'cold')]), scores(), 7.0, False)
+    tally.planned(row(), scores(), 8.0, True)
+    found = tally.reading()
+    assert found.counts['cycles'] == {('blue', 'moves'): 1, ('blue', 'nothing'): 1}
+    assert found.counts['plans'] == {('blue', 'false'): 1, ('blue', 'true'): 0}
+    assert {key: n for key, n in found.counts['planned_moves'].items() if n} == {
+        ('blue', 'spread', 'live', 'false'): 2, ('blue', 'evacuate', 'cold', 'false'): 1}
+    assert found.planned_at == {'blue': 8.0}
+    assert found.durations['steps']['plan',].counts[3] == 2
+
+
+def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
+    tally = tallies.Tally()
+    tally.expect(['blue', 'red'])
+    for name in ('blue', 'red'):
+        tally.planned(row(name), scores('too old'), 7.0, False)
+    assert tally.reading().seen['blue'].untrusted == {'cpu'}
+    tally.failed('blue', 'kronos.collect')
+    found = tally.reading()
+    assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
+    failures = found.counts['cycle_failures']
+    assert {key: n for key, n in failures.items() if n} == {('blue', 'kronos.collect'): 1}
+    tally.begin()
+    tally.failed(None, 'defect')
+    found = tally.reading()
+    assert not found.seen and found.counts['cycles']['red', 'failed'] == 1
+
+
+def test_a_cycle_that_breaks_off_has_failed_for_those_alone_that_it_had_not_come_to():
+    tally = tallies.Tally()
+    tally.expect(['blue', 'red', 'green', 'grey'])
+    for _ in range(2):
+        tally.begin()
+        tally.planned(row('blue'), scores(), 7.0, False)
+        tally.left('red')
+        tally.failed('green', 'kronos.collect')
+        tally.failed(None, 'defect')
+    found = tally.reading()
+    assert set(found.seen) == {'blue'}
+    assert {key: n for key, n in found.counts['cycles'].items() if n} == {
+        ('blue', 'nothing'): 2, ('green', 'failed'): 2, ('grey', 'failed'): 2}
+
+
+def test_a_scope_that_another_engine_plans_is_not_shown_and_one_of_nobody_is_forgotten():
+    tally = tallies.Tally()
+    tally.expect(['blue', 'red'])
+    for name in ('blue', 'red'):
+        tally.planned(row(name), scores(), 7.0, False)
+    tally.left('blue')
+    found = tally.reading()
+    assert set(found.seen) == {'red'} and set(found.planned_at) == {'blue', 'red'}
+    tally.expect(['blue'])
+    found = tally.reading()
+    assert found.scopes == ('blue',) and not found.seen and set(found.planned_at) == {'blue'}
+
+
+def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed():
+    found = tallies.Distribution.empty((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 9.0):
+        found = found.plus(value)
+    assert (found.counts, found.total) == ((2, 2, 1), 14.0)

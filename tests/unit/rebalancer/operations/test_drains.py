@@ -1,0 +1,260 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Whether a host can be emptied: what is planned is legal, and whoever stays has a reason."""
+
+from collections import Counter
+import dataclasses
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.strategies import evacuate
+from tests.unit import clouds
+
+
+def asked(knobs):
+    request = clouds.request(knobs)
+    return dataclasses.replace(request, strategies=[evacuate.Evacuate()], history=(
+        dataclasses.replace(request.history, paused=None)))
+
+
+def occupied(request):
+    return sorted(host for host, n in Counter(
+        i.host for i in request.cluster.instances.values()).items()
+        if n and host in request.cluster.scope_hosts and request.cluster.services[host].up)
+
+
+@clouds.examples(200)
+@hypothesis.given(clouds.knobs(), st.sampled_from(model.DrainMode), st.booleans(),
+                  st.randoms(use_true_random=False))
+def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, overbooking, rng):
+    """draining.empty checks its own plan, so that an illegal one raises."""
+    request = asked(knobs)
+    hosts = occupied(request)
+    hypothesis.assume(hosts)
+    host = rng.choice(hosts)
+    check = drains.empty(request, host, mode, overbooking=overbooking)
+    hypothesis.assume(check.plan.reason is None or check.plan.moves or check.blocked)
+    here = {i.uuid for i in request.cluster.instances.values() if i.host == host}
+    leaving = {m.instance_uuid for m in check.plan.moves if m.from_host == host}
+    staying = {b.instance_uuid: b for b in check.blocked}
+    assert leaving.isdisjoint(staying) and leaving | staying.keys() == here
+    ordered = drains._ordered(request, host, mode, overbooking)
+    simulation = sim.Simulation(ordered.cluster, ordered.scores, ordered.policies,
+                                ordered.history, ordered.options)
+    for move in sorted(check.plan.moves, key=lambda m: m.wave):
+        simulation.apply(move)
+    for uuid, blocked in staying.items():
+        no = [[r for r in constraints.check_all(simulation.view, model.Move(
+            uuid, host, there, model.Phase.EVACUATE)) if r.rule not in PASSING]
+            for there in simulation.hosts]
+        if blocked.later and not simulation.view.in_flight(uuid):
+            there = next(h for h, found in zip(simulation.hosts, no, strict=True) if not found)
+            simulation.apply(model.Move(uuid, host, there, model.Phase.EVACUATE))
+        elif not blocked.later:
+            assert all(no), 'a host would have it'
+
+
+#: What ends by itself, whatever the code says of it.
+PASSING = {'in-flight', 'group-in-flight', 'hint-in-flight', 'task-state'}
+
+
+def cloud(*sizes, host_memory=8192):
+    """A host with instances of so many MiB, and two with room for ``host_memory`` each."""
+    def provider(name, used):
+        return model.Provider(name, inventories={'MEMORY_MB': model.Inventory(host_memory)},
+                              used={'MEMORY_MB': used})
+
+    instances = {f'i{n}': model.Instance(f'i{n}', 'a', memory_mb=size,
+                                         claims={'MEMORY_MB': size})
+                 for n, size in enumerate(sizes)}
+    hosts = {name: model.Host(name, uuid=name, provider=provider(
+        name, sum(sizes) if name == 'a' else 0)) for name in 'abc'}
+    request = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2, groups=0, policies=1,
+                                          budget=2))
+    cluster = model.Cluster(
+        hosts, instances, {name: model.Service(name) for name in hosts},
+        scope_hosts=frozenset(hosts))
+    scores = model.Scores({p.name: model.PolicyScores(
+        p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 8.0),
+        dict.fromkeys(instances, 1.0)) for p in request.policies.enabled})
+    return dataclasses.replace(request, cluster=cluster, scores=scores, options=model.Options(),
+                               history=model.History(), strategies=[evacuate.Evacuate()])
+
+
+def places(check):
+    return sorted((m.instance_uuid, m.to_host) for m in check.plan.moves)
+
+
+def test_compact_fills_one_host_after_the_other_and_scatter_both():
+    request = cloud(2048, 2048)
+    assert places(drains.empty(request, 'a', model.DrainMode.COMPACT)) == [
+        ('i0', 'b'), ('i1', 'b')]
+    assert places(drains.empty(request, 'a', model.DrainMode.SCATTER)) == [
+        ('i0', 'b'), ('i1', 'c')]
+
+
+@pytest.mark.parametrize('mode', model.DrainMode)
+def test_for_whom_there_is_no_room_it_is_told_how_much_would_be_needed(mode):
+    check = drains.empty(cloud(8192, 8192, 3000, 1000), 'a', mode)
+    assert len(check.plan.moves) == 2
+    assert check.missing == {'MEMORY_MB': 4000}, 'neither host has any left'
+    assert all('no-room (2 hosts)' in b.reason for b in check.blocked)
+
+
+def test_of_what_there_is_enough_nothing_is_missing():
+    request = cloud(8000, 8000, 3000)
+    check = drains.empty(request, 'a')
+    assert check.missing == {'MEMORY_MB': 3000 - 192}
+
+
+def test_who_cools_down_is_told_whether_there_is_room_for_it():
+    request = cloud(8192, 8192, 3000)
+    request = dataclasses.replace(request, history=model.History(
+        cooling=dict.fromkeys(request.cluster.instances, 600.0), scope_cooling=300.0))
+    check = drains.empty(request, 'a')
+    assert len(check.plan.moves) == 2 and not check.blocked[0].later
+
+
+def test_a_flight_of_its_group_hides_no_lack_of_room():
+    request = cloud(9000, 100)
+    group = model.ServerGroup('g', model.GroupPolicy.SOFT_ANTI_AFFINITY, frozenset({'i0', 'x'}))
+    cluster = dataclasses.replace(
+        request.cluster, groups=(group,), flights=(model.Flight('x', 'b', 'c'),),
+        instances={**request.cluster.instances, 'x': model.Instance('x', 'b')})
+    check = drains.empty(dataclasses.replace(request, cluster=cluster), 'a')
+    blocked = {b.instance_uuid: b for b in check.blocked}
+    assert not blocked['i0'].later and check.missing == {'MEMORY_MB': 9000 - 8192}
+    small = cloud(900, 100)
+    check = drains.empty(dataclasses.replace(small, cluster=dataclasses.replace(
+        small.cluster, groups=(group,), flights=(model.Flight('x', 'b', 'c'),),
+        instances={**small.cluster.instances, 'x': model.Instance('x', 'b')})), 'a')
+    assert [b.later for b in check.blocked] == [True]
+
+
+@pytest.mark.parametrize(('options', 'disabled', 'said'), [
+    ({'evacuate_disabled_hosts': False}, (), 'evacuate_disabled_hosts is not set'),
+    ({'evacuate_disabled_hosts': True}, ('b',), 'more than max_drain_fraction'),
+    ({'evacuate_disabled_hosts': True}, (), None)])
+def test_what_engines_would_not_do_as_they_are_configured_is_said(options, disabled, said):
+    request = cloud(1024)
+    request = dataclasses.replace(
+        request, options=model.Options(**options), cluster=dataclasses.replace(
+            request.cluster, services={
+                name: dataclasses.replace(found, status='disabled') if name in disabled else found
+                for name, found in request.cluster.services.items()}))
+    check = drains.empty(request, 'a')
+    assert check.plan.moves, 'it could be emptied'
+    assert (said is None and not check.obstacles) or said in check.obstacles[0]
+
+
+def test_hosts_that_are_drained_already_need_their_room_too():
+    request = cloud(4000, 4000, host_memory=8192)
+    instances = {**request.cluster.instances, 'o': model.Instance(
+        'o', 'b', memory_mb=5000, claims={'MEMORY_MB': 5000})}
+    hosts = {**request.cluster.hosts, 'b': dataclasses.replace(
+        request.cluster.hosts['b'], provider=dataclasses.replace(
+            request.cluster.hosts['b'].provider, used={'MEMORY_MB': 5000}))}
+    request = dataclasses.replace(
+        request, options=model.Options(evacuate_disabled_hosts=True),
+        cluster=dataclasses.replace(
+            request.cluster, hosts=hosts, instances=instances, services={
+                **request.cluster.services, 'b': model.Service(
+                    'b', status='disabled', disabled_reason='a change')}))
+    check = drains.empty(request, 'a')
+    assert ('o', 'c') in places(check) and len(check.blocked) == 2, 'it took the room'
+    alone = dataclasses.replace(request, options=model.Options())
+    assert len(drains.empty(alone, 'a').blocked) == 0, 'nobody else is drained then'
+
+
+def test_ceilings_hold_unless_overbooking_is_asked_for():
+    request = cloud(1024)
+    full = dict.fromkeys('abc', 0.95)
+    request = dataclasses.replace(request, scores=model.Scores({
+        name: dataclasses.replace(found, hosts=full, fill=full)
+        for name, found in request.scores.policies.items()}))
+    (blocked,) = drains.empty(request, 'a').blocked
+    assert 'ceiling (2 hosts)' in blocked.reason
+    assert drains.empty(request, 'a', overbooking=True).blocked == ()
+
+
+def test_an_instance_that_may_not_move_says_so_itself():
+    request = cloud(1024)
+    locked = {'i0': dataclasses.replace(request.cluster.instances['i0'], locked=True)}
+    request = dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances=locked))
+    (blocked,) = drains.empty(request, 'a').blocked
+    assert blocked.reason == 'locked: instance i0 is locked by its owner' and not blocked.later
+
+
+def test_a_scope_that_is_paused_says_so_and_the_plan_is_there_all_the_same():
+    request = dataclasses.replace(cloud(1024), history=model.History(paused='a change'),
+                                  options=model.Options(evacuate_disabled_hosts=True))
+    check = drains.empty(request, 'a')
+    assert check.obstacles == ('a change',) and check.plan.moves
+
+
+@pytest.mark.parametrize(('status', 'reason', 'state', 'said'), [
+    ('disabled', 'AUTO: libvirt', 'up', "its disabled_reason is 'AUTO: libvirt'"),
+    ('disabled', 'disk broken', 'up', "'disk broken' does not match drain_reason_regex '^change'"),
+    ('disabled', None, 'up', "'' does not match drain_reason_regex"),
+    ('disabled', 'change 7', 'down', 'its nova-compute is down'),
+    ('disabled', 'change 7', 'up', None),
+    ('enabled', 'AUTO: of old', 'up', None)])
+def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
+        status, reason, state, said):
+    request = cloud(1024)
+    request = dataclasses.replace(
+        request, options=model.Options(evacuate_disabled_hosts=True,
+                                       drain_reason_regex='^change'),
+        cluster=dataclasses.replace(request.cluster, services={
+            **request.cluster.services, 'a': model.Service(
+                'a', status=status, disabled_reason=reason, state=state)}))
+    check = drains.empty(request, 'a')
+    told = [text for text in check.obstacles if 'is disabled already and not drained' in text]
+    assert len(told) == (said is not None)
+    assert said is None or said in told[0]
+
+
+def test_a_host_that_is_empty_and_stays_so_is_not_held_by_a_pause():
+    """Engines have nothing to do there."""
+    request = dataclasses.replace(cloud(1024), history=model.History(paused='a storm'),
+                                  options=model.Options(evacuate_disabled_hosts=True))
+    assert drains.empty(request, 'b').obstacles == ()
+    assert drains.empty(request, 'a').obstacles == ('a storm',)
+
+
+@pytest.mark.parametrize(('flight', 'coming'), [
+    (model.Flight('i0', 'a', 'b'), {'i0'}),
+    (model.Flight('i0', 'a', 'c', 'task', ('b',)), {'i0'}),
+    (model.Flight('gone', 'z', 'b'), {'gone'}),
+    (model.Flight('i0', 'a', 'c'), set()),
+    (model.Flight('i0', 'a', None), set())])
+def test_a_host_that_something_is_on_its_way_to_is_held_by_a_pause(flight, coming):
+    request = cloud(1024)
+    request = dataclasses.replace(
+        request, history=model.History(paused='a storm'),
+        options=model.Options(evacuate_disabled_hosts=True),
+        cluster=dataclasses.replace(request.cluster, flights=(flight,)))
+    assert drains.coming(request.cluster, 'b') == coming
+    assert drains.empty(request, 'b').obstacles == (('a storm',) if coming else ())
+
+
+def test_what_has_landed_is_no_longer_on_its_way():
+    cluster = dataclasses.replace(cloud(1024).cluster, flights=(model.Flight('i0', 'c', 'a'),))
+    assert drains.coming(cluster, 'a') == set() and not drains.idle(cluster, 'a')

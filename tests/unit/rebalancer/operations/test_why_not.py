@@ -1,0 +1,205 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Why a move was not made: the rules' own verdicts, and what it would have done."""
+
+import dataclasses
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from kronos_nova import constraints
+from kronos_nova import model
+from kronos_nova.constraints import cluster_view
+from kronos_nova.rebalancer.operations import remedies
+from kronos_nova.rebalancer.operations import why_not
+from kronos_nova.rebalancer.planning import planner
+from tests.scenarios import loader
+from tests.unit import clouds
+from tests.unit import rule_names
+
+PHASES = tuple(model.Phase)
+
+
+@clouds.examples(200)
+@hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
+def test_each_rule_that_refuses_is_told_and_no_other(knobs, rng):
+    request = planner.begun(clouds.request(knobs))
+    uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
+    hypothesis.assume(uuids)
+    uuid, host, phase = rng.choice(uuids), rng.choice(hosts), rng.choice(PHASES)
+    answer = why_not.why_not(request, uuid, host, phase)
+    ceilings = {p.name: p.capacity_threshold if request.policies.mode == 'pack' else 1.0
+                for p in request.policies.enabled}
+    view = cluster_view.ClusterView(
+        request.cluster, request.options, request.history, request.scores, ceilings,
+        draining=request.history.draining)
+    wrong = constraints.check_all(view, answer.move)
+    assert [(v.rule, v.detail) for v in answer.refused] == [(no.rule, no.detail) for no in wrong]
+    assert len(answer.verdicts) == len(constraints.RULES) or answer.verdicts[0].passed is False
+    assert answer.conclusion.startswith('refused by ' if wrong else 'no rule refuses it')
+
+
+def test_each_rule_that_can_refuse_has_a_remedy_and_no_other_has():
+    assert remedies.REMEDIES.keys() == rule_names.produced('constraints')
+
+
+def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
+    request = loader.load(
+        loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml').request
+    uuid = loader.uuid_of('a0')
+    locked = dataclasses.replace(request.cluster.instances[uuid], locked=True)
+    request = dataclasses.replace(
+        request, history=model.History(quarantined={uuid: -1.0}), cluster=dataclasses.replace(
+            request.cluster, instances={**request.cluster.instances, uuid: locked}))
+    answer = why_not.why_not(request, uuid, 'b', model.Phase.SPREAD)
+    assert [rule for rule, _ in answer.changes] == ['locked', 'quarantined']
+    assert 'unlock' in answer.changes[0][1] and 'lift' in answer.changes[1][1]
+    answer = why_not.why_not(request, uuid, 'a', model.Phase.SPREAD)
+    assert ('same-host', None) in answer.changes
+
+
+@clouds.examples(300)
+@hypothesis.given(clouds.knobs(tight=True, trees=False), st.randoms(use_true_random=False))
+def test_what_is_told_to_be_short_is_just_enough(knobs, rng):
+    """With so much more room, or room below the ceiling, that rule refuses no more; with one
+    less it does."""
+    request = planner.begun(clouds.request(knobs))
+    uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
+    hypothesis.assume(uuids)
+    uuid, host = rng.choice(uuids), rng.choice(hosts)
+    answer = why_not.why_not(request, uuid, host, model.Phase.EVACUATE)
+    refused = {v.rule for v in answer.refused}
+    assert answer.amounts.keys() <= refused | {'no-room'}
+    assert ('ceiling' in refused) == ('ceiling' in answer.amounts)
+    if 'no-room' not in refused or not request.cluster.hosts[host].provider:
+        return
+    missing = {name: int(amount) for amount, name in (
+        part.split() for part in answer.amounts['no-room'].split(', '))}
+    of = request.cluster.hosts[host]
+
+    def again(less):
+        inventories = {name: dataclasses.replace(
+            inventory, allocation_ratio=1.0, reserved=0, max_unit=2**31 - 1,
+            total=int(inventory.capacity) + (missing[name] - less if name in missing else 0))
+            for name, inventory in of.provider.inventories.items()}
+        cluster = dataclasses.replace(request.cluster, hosts={
+            **request.cluster.hosts, host: dataclasses.replace(
+                of, provider=dataclasses.replace(of.provider, inventories=inventories))})
+        return {v.rule for v in why_not.why_not(
+            dataclasses.replace(request, cluster=cluster), uuid, host,
+            model.Phase.EVACUATE).refused}
+
+    assert 'no-room' not in again(0)
+    assert 'no-room' in again(1)
+
+
+@clouds.examples(200)
+@hypothesis.given(clouds.knobs(trees=False), st.randoms(use_true_random=False))
+def test_a_rule_that_counts_tells_what_there_would_be_of_what_there_may_be(knobs, rng):
+    request = planner.begun(clouds.request(knobs))
+    uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
+    hypothesis.assume(uuids)
+    uuid, host = rng.choice(uuids), rng.choice(hosts)
+    answer = why_not.why_not(request, uuid, host, model.Phase.EVACUATE)
+    told = {v.rule: v.detail for v in answer.verdicts if v.passed}
+    of = request.cluster.instances[uuid]
+    if 'claims' in told and request.cluster.placement_known:
+        for part in filter(None, told['claims'].split(', ')):
+            there, _, may, name = part.split()
+            assert of.claims[name] <= int(there)
+            assert int(there) <= int(may) or name == 'DISK_GB'
+    groups = [g for g in request.cluster.groups if uuid in g.members]
+    if 'anti-affinity' in told:
+        apart = [g for g in groups if g.policy is model.GroupPolicy.ANTI_AFFINITY]
+        parts = [part for part in told['anti-affinity'].split('; ') if part]
+        assert len(parts) == len(apart)
+        for part in parts:
+            there, _, may, *_ = part.split()
+            assert 1 <= int(there) <= int(may)
+
+
+def test_the_change_that_is_told_has_its_amount():
+    found = why_not.Answer(
+        model.Move('i', 'a', 'b', model.Phase.SPREAD), (), (
+            why_not.Verdict('no-room', False), why_not.Verdict('locked', False),
+            why_not.Verdict('cell-differs', False)), (), None, None, False,
+        {'no-room': '2 VCPU', 'cell-differs': 'nothing'})
+    assert found.changes == (
+        ('no-room', 'as much as is short is freed on the host, or its allocation ratio is '
+                    'raised: 2 VCPU'),
+        ('locked', remedies.REMEDIES['locked']), ('cell-differs', None))
+
+
+@clouds.examples(200)
+@hypothesis.given(clouds.knobs(mode='spread', drains=False))
+def test_what_a_plan_of_one_move_does_is_what_was_foreseen_of_it(knobs):
+    """Where no host is emptied: such a one gives and takes no more."""
+    request = dataclasses.replace(clouds.request(knobs), budget=1)
+    plan = planner.plan(request)
+    hypothesis.assume(len(plan.moves) == 1 and plan.combined_after is not None)
+    (move,) = plan.moves
+    answer = why_not.why_not(request, move.instance_uuid, move.to_host, move.phase)
+    assert answer.refused == ()
+    assert answer.combined_before == pytest.approx(plan.combined_before)
+    assert answer.combined_after == pytest.approx(plan.combined_after)
+    assert [(e.policy, e.before, e.after) for e in answer.effects] == [
+        (p.name, pytest.approx(p.imbalance_before), pytest.approx(p.imbalance_after))
+        for p in plan.policies]
+
+
+@pytest.fixture
+def request_(tmp_path):
+    path = tmp_path / 'two.yaml'
+    path.write_text('''
+title: A host with load, and an idle one
+policies:
+  - {name: cpu, weight: 1.0, threshold: 0.15, imbalance_query: cpu, vm_profile_query: vm}
+hosts: {a: , b: }
+scores: {cpu: {a: 0.5, b: 0.2}}
+instances: {a0: {at: a, usage: {cpu: 0.2}}, b0: {at: b, usage: {cpu: 0.1}}}
+expect: {count: 1}
+''')
+    return loader.load(path).request
+
+
+def asked(request, host='b', uuid=None, phase=model.Phase.SPREAD):
+    loaded = uuid or next(u for u, i in request.cluster.instances.items() if i.host == 'a')
+    return why_not.why_not(request, loaded, host, phase)
+
+
+def test_a_scope_that_is_held_says_so(request_):
+    history = dataclasses.replace(request_.history, paused='paused by me')
+    answer = asked(dataclasses.replace(request_, history=history))
+    assert answer.holds == ('paused by me',)
+    assert answer.conclusion == 'no rule refuses it; it waits, because paused by me'
+
+
+def test_what_is_allowed_and_of_no_use_is_told_as_that(request_):
+    idle = next(u for u, i in request_.cluster.instances.items() if i.host == 'b')
+    answer = asked(request_, 'a', idle)
+    assert 'it would not lower the imbalance' in answer.conclusion
+    assert answer.effects[0].after > answer.effects[0].before
+
+
+def test_below_every_threshold_that_is_the_reason(request_):
+    policies = request_.policies.model_copy(update={'policies': tuple(
+        p.model_copy(update={'threshold': 1.0}) for p in request_.policies.policies)})
+    answer = asked(dataclasses.replace(request_, policies=policies))
+    assert 'of no policy is above its threshold' in answer.conclusion
+    assert 'unless others that bring more' in asked(request_).conclusion
+
+
+def test_where_metrics_do_not_count_a_destination_is_one_of_several(request_):
+    answer = asked(request_, phase=model.Phase.EVACUATE)
+    assert answer.conclusion.endswith('one of the destinations that are compared')

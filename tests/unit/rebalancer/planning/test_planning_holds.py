@@ -1,0 +1,137 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""When nothing may move, and why."""
+
+import dataclasses
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.planning import planning_holds
+
+
+def cluster(*services):
+    hosts = {s.host: model.Host(s.host) for s in services}
+    return model.Cluster(hosts, {}, {s.host: s for s in services},
+                         scope_hosts=frozenset(hosts))
+
+
+def up(*names):
+    return [model.Service(n) for n in names]
+
+
+DOWN = model.Service('d', state='down')
+OFF = [model.Service(n, status='disabled') for n in ('o1', 'o2', 'o3')]
+
+
+def test_a_healthy_scope_is_no_outage():
+    assert planning_holds.outage(cluster(*up('a', 'b')), model.Options()) is None
+
+
+def test_too_many_hosts_down_are_an_outage():
+    assert planning_holds.outage(cluster(DOWN, *up('a', 'b', 'c')), model.Options()) is None
+    assert planning_holds.outage(cluster(DOWN, *up('a', 'b')), model.Options()) == (
+        '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
+        'outage')
+    assert planning_holds.outage(cluster(DOWN, *up('a')), model.Options(max_down_fraction=0.5)) is None
+
+
+@pytest.mark.parametrize('service', [
+    model.Service('x', forced_down=True), model.Service('x', state='down', status='disabled')])
+def test_forced_down_and_disabled_hosts_that_are_down_count_as_down(service):
+    assert 'down (x)' in planning_holds.outage(cluster(service, *up('a')), model.Options())
+
+
+def test_a_host_without_a_service_counts_as_down():
+    bare = cluster(*up('a', 'b'))
+    bare = dataclasses.replace(bare, services={'a': bare.services['a']})
+    assert 'down (b)' in planning_holds.outage(bare, model.Options())
+
+
+def test_one_disabled_host_is_always_allowed():
+    assert planning_holds.outage(cluster(OFF[0], *up('a')), model.Options(max_drain_fraction=0.0)) is None
+
+
+def test_too_many_disabled_hosts_stop_everything():
+    options = model.Options(max_drain_fraction=0.3)
+    assert planning_holds.outage(cluster(*OFF, *up(*'abcdefg')), options) is None
+    reason = planning_holds.outage(cluster(*OFF, *up(*'abcdef')), options)
+    assert reason == (
+        '3 of 9 hosts are disabled (o1, o2, o3), more than max_drain_fraction (0.3): enable some '
+        'of them or raise the option')
+
+
+def test_a_long_list_of_hosts_is_cut():
+    services = [model.Service(f'd{n}', state='down') for n in range(5)]
+    assert '(d0, d1, d2, ...)' in planning_holds.outage(cluster(*services), model.Options())
+    assert '(d0, d1, d2)' in planning_holds.outage(cluster(*services[:3]), model.Options())
+
+
+def scores(untrusted=None, taken_at=1000.0):
+    return model.Scores({'cpu': model.PolicyScores('cpu', untrusted=untrusted)}, taken_at)
+
+
+def test_one_untrusted_policy_holds_every_imbalance_move():
+    held = planning_holds.imbalance_hold(cluster(*up('a')), scores('samples are old'), model.History(),
+                                model.Options())
+    assert held == 'metrics are not trusted: cpu: samples are old'
+    two = model.Scores({n: model.PolicyScores(n, untrusted='no samples') for n in ('cpu', 'net')})
+    held = planning_holds.imbalance_hold(cluster(*up('a')), two, model.History(), model.Options())
+    assert held == 'metrics are not trusted: cpu: no samples; net: no samples'
+
+
+@pytest.mark.parametrize('completed_at, held', [(1000.0, True), (701.0, True), (700.0, False)])
+def test_imbalance_moves_wait_until_the_scores_show_the_last_move(completed_at, held):
+    history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD),
+                                        completed_at),))
+    reason = planning_holds.imbalance_hold(cluster(*up('a', 'b')), scores(), history,
+                                  model.Options(settle_seconds=300.0))
+    assert (reason is not None) == held
+
+
+def test_moves_of_other_scopes_hold_nothing():
+    history = model.History(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
+    assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history, model.Options()) is None
+
+
+@pytest.mark.parametrize('ends', [('a', 'x'), ('x', 'a')])
+def test_a_move_across_the_border_of_the_scope_holds_it(ends):
+    history = model.History(completed=((model.Move('u', *ends, model.Phase.SPREAD), 999.0),))
+    assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history, model.Options())
+
+
+def test_the_hold_is_as_long_as_samples_are_old():
+    history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD), 400.0),))
+    old = model.Scores({'cpu': model.PolicyScores('cpu', age=400.0)}, 1000.0)
+    reason = planning_holds.imbalance_hold(cluster(*up('a', 'b')), old, history,
+                                  model.Options(settle_seconds=300.0))
+    assert 'settle in 100 s' in reason
+
+
+def test_a_plan_that_was_cut_off_names_what_it_lacks():
+    text = planning_holds.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'], left=3,
+                         hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])
+    assert text == (
+        'planning was cut off after 50 steps; evacuate was not finished; repair, spread was not '
+        'begun; still to be drained: d1, d2, d3, ...; still above the threshold: cpu, net; '
+        '3 moves of the budget are left; the next cycle goes on')
+    text = planning_holds.cut_off(steps=None, unfinished='', unbegun=[], left=0, hosts=[], policies=[])
+    assert text == ('planning was cut off by planning_deadline; 0 moves of the budget are left; '
+                    'the next cycle goes on')
+
+
+def test_the_newest_of_several_moves_decides():
+    one = model.Move('u', 'a', 'b', model.Phase.SPREAD)
+    history = model.History(completed=((one, 100.0), (one, 950.0)))
+    assert 'settle in 250 s' in planning_holds.imbalance_hold(
+        cluster(*up('a', 'b')), scores(), history, model.Options(settle_seconds=300.0))

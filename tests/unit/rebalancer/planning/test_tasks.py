@@ -1,0 +1,95 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Tasks of a plan."""
+
+import pytest
+
+from kronos_nova import model
+from kronos_nova.rebalancer.planning import tasks
+
+
+def made(phase, cooldown=600.0, **kwargs):
+    plan = model.Plan('s', moves=tuple(model.Move(u, 'a', 'b', phase) for u in 'xy'))
+    cluster = model.Cluster({}, {u: model.Instance(u, 'a', memory_mb=7) for u in 'xy'}, {})
+    return tasks.from_plan(plan, cluster, ('cpu',), plan_id='p', now=1000.0, stagger_seconds=30,
+                           max_retries=2, new_id=lambda: 'id', cooldown=cooldown, **kwargs)
+
+
+def test_moves_of_a_wave_are_staggered():
+    assert [t.not_before for t in made(model.Phase.SPREAD)] == [1000.0, 1030.0]
+
+
+@pytest.mark.parametrize(('phase', 'cooldown', 'deadline'), [
+    (model.Phase.SPREAD, 900.0, 2800.0), (model.Phase.PACK, 0.0, 2200.0),
+    (model.Phase.EVACUATE, 900.0, None), (model.Phase.AFFINITY, 900.0, None)])
+def test_what_follows_scores_is_dropped_when_they_are_old(phase, cooldown, deadline):
+    assert {t.deadline for t in made(phase, cooldown)} == {deadline}
+
+
+@pytest.mark.parametrize('phase', [model.Phase.SPREAD, model.Phase.EVACUATE])
+def test_what_needs_approval_waits_for_it_as_long_as_it_may(phase):
+    assert {(t.state, t.deadline) for t in made(phase, approval_seconds=60.0)} == {
+        (model.TaskState.PENDING, 1060.0)}
+    assert {t.state for t in made(phase)} == {model.TaskState.QUEUED}
+
+
+@pytest.mark.parametrize(('phase', 'local', 'options', 'disk_gb'), [
+    ('spread', 5, {}, 0), ('spread', 5, {'allow_disk_copy': True}, 5), ('evacuate', 5, {}, 5),
+    ('evacuate', 0, {}, 0), ('evacuate', None, {}, 20),
+    ('evacuate', 5, {'instance_storage': 'shared'}, 0)])
+def test_a_task_says_what_disks_it_copies(phase, local, options, disk_gb):
+    move = model.Move('x', 'a', 'b', model.Phase(phase))
+    instance = model.Instance('x', 'a', disk_gb=20, local_disk_gb=local)
+    assert tasks.copied_gb(move, instance, model.Options(**options)) == disk_gb
+
+
+def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
+    hosts = {n: model.Host(n, uuid=n, provider=model.Provider(n, 3)) for n in 'abcd'}
+    hosts['c'] = model.Host('c')
+    cluster = model.Cluster(hosts, {}, {})
+    move = model.Move('x', 'a', 'b', model.Phase.SPREAD, alternates=('c', 'd'))
+    assert [(t.host, t.generation) for t in tasks.trees(move, cluster, model.Options())] == [
+        ('a', 3), ('b', 3), ('d', 3)]
+    assert tasks.trees(move, cluster, model.Options(enforce_placement_claims=False)) == ()
+
+
+def test_the_second_half_of_a_swap_may_begin_later_than_scores_last():
+    """The first one has moved by then: it would have to go back. Unapproved neither begins."""
+    moves = (model.Move('x', 'a', 'b', model.Phase.SPREAD),
+             model.Move('y', 'b', 'a', model.Phase.SPREAD, requires=('x',), wave=1))
+    plan = model.Plan('s', moves, swaps=(model.Swap('x', 'y'),))
+    cluster = model.Cluster({}, {u: model.Instance(u, h) for u, h in ('xa', 'yb')}, {})
+
+    def deadlines(**kw):
+        return [t.deadline for t in tasks.from_plan(
+            plan, cluster, (), plan_id='p', now=0.0, stagger_seconds=0, max_retries=0,
+            new_id=lambda: 'id', **kw)]
+
+    assert deadlines() == [tasks.MIN_WAIT, None]
+    assert deadlines(approval_seconds=60.0) == [60.0, 60.0]
+
+
+@pytest.mark.parametrize(('status', 'method'), [
+    ('ACTIVE', 'live'), ('PAUSED', 'live'), ('SHUTOFF', 'cold')])
+def test_a_stopped_instance_is_moved_cold(status, method):
+    plan = model.Plan('s', moves=(model.Move('x', 'a', 'b', model.Phase.EVACUATE),))
+    cluster = model.Cluster({}, {'x': model.Instance('x', 'a', status=status)}, {})
+    task, = tasks.from_plan(plan, cluster, (), plan_id='p', now=0.0, stagger_seconds=0,
+                            max_retries=0, new_id=lambda: 'id')
+    assert task.method == method
+
+
+def test_what_somebody_asks_for_waits_for_drains_alone():
+    order = sorted(tasks.PRIORITY, key=lambda phase: tasks.PRIORITY[phase])
+    assert order[:3] == [model.Phase.EVACUATE, model.Phase.REQUESTED, model.Phase.AFFINITY]
+    assert set(order) == set(model.Phase)
