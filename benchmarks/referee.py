@@ -235,8 +235,9 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
             cooling={u: t - now for u, t in mem['cooling'].items()},
             scope_cooling=max(0.0, mem.get('scope_cooling', 0.0) - now),
             draining=mem.get('draining', frozenset()), completed=tuple(mem['completed']))
-        plan = planning_pipeline.run(cluster, cloud.samples(settings.policies.enabled), history, settings,
-                         now=now, clock=time.monotonic, seed=state.k).plan
+        plan = planning_pipeline.run(cluster, cloud.samples(settings.policies.enabled), history,
+                                     settings,
+                                     now=now, clock=time.monotonic, seed=state.k).plan
         mem['draining'] = plan.draining
         moves = []
         for move in plan.moves:

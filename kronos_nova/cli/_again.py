@@ -73,7 +73,7 @@ def once_more(row: Any) -> requested_moves.Wish | None:
     tried = [attempt.to_host for attempt in row.attempts]
     hosts = dict.fromkeys((task.to_host, *task.alternates, *tried))
     return requested_moves.Wish(task.instance_uuid, task.from_host,
-                       tuple(sorted(hosts, key=lambda host: host in tried)))
+                                tuple(sorted(hosts, key=lambda host: host in tried)))
 
 
 def ask(prog: str, files: Sequence[str], asked: Asked,
@@ -150,7 +150,8 @@ def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cl
         store.close()
 
 
-def _found(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish], cluster: model.Cluster,
+def _found(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish],
+           cluster: model.Cluster,
            tasks_: Sequence[model.Task]) -> Found:
     moves = {m.instance_uuid: m for m in answer.plan.moves}
     of = {t.instance_uuid: t for t in tasks_}

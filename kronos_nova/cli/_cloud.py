@@ -166,7 +166,7 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     try:
         before(store)
         return cloud_state.look(conf, policy_set, store, collector, source, undecided=undecided,
-                            also=also)
+                                also=also)
     finally:
         notice.cancel()
         source.close()

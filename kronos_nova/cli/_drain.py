@@ -86,7 +86,7 @@ def answer(args: argparse.Namespace) -> Answer:
             remedy='Name an aggregate of it, or set include_unassigned_hosts.')
     request = _cloud.request(conf, policy_set, seen, cluster)
     check = drains.empty(request, args.host, model.DrainMode(args.mode) if args.mode else None,
-                           overbooking=args.overbooking)
+                         overbooking=args.overbooking)
     check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
     coming = len(drains.coming(cluster, args.host))

@@ -103,7 +103,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
         for scope in scopes:
             plans = store.plans(PLANS, scope)
             past[scope] = stored_section.points(plans, _realised(store, plans),
-                                        dropped=_dropped(store, plans))
+                                                dropped=_dropped(store, plans))
             waiting[scope], waiting_sections[scope] = _read_waiting(conf, store, scope)
 
     if args.snapshot:
@@ -153,14 +153,16 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
         found.update({t.task.instance_uuid: waits.plan_id for t in tasks
                       if t.task.state is model.TaskState.PENDING})
         sections.append(stored_section.section(row, tasks, realised=None, past=(), now=time.time(),
-                                       stagger=conf.executor.stagger_seconds))
+                                               stagger=conf.executor.stagger_seconds))
     return found, sections
 
 
-def _pass(cluster: model.Cluster, seen: _cloud.Seen, settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
+def _pass(cluster: model.Cluster, seen: _cloud.Seen,
+          settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
     def run(history: model.History) -> planning_pipeline.Outcome:
         return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
-                         clock=time.monotonic, busy=planning_pipeline.busy(cluster.flights, cluster))
+                                     clock=time.monotonic,
+                                     busy=planning_pipeline.busy(cluster.flights, cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)

@@ -137,7 +137,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
         cluster, scopes, told = _cloud(args, conf, sets)
         bar.show('reading the load', 0.0)
         found = record_trace.gather(source, sets, window, cluster, scopes,
-                              lambda part: bar.show('reading the load', part))
+                                    lambda part: bar.show('reading the load', part))
     finally:
         source.close()
     found = dataclasses.replace(found, warnings=(*told, *found.warnings))
@@ -180,7 +180,8 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
                 problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
         # An engine plans the hosts there are; an empty pool is no news.
         scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
-        settings = dataclasses.replace(planning_settings.settings(conf, policy_set), deadline=math.inf)
+        settings = dataclasses.replace(planning_settings.settings(conf, policy_set),
+                                       deadline=math.inf)
         out.append(backtest_run.Candidate(name, settings, tuple(scopes)))
     return out
 
@@ -188,7 +189,8 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
 # Running and writing.
 
 def _journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
-              assumptions: backtest_run.Assumptions, bar: bars.Progress) -> list[backtest_run.Journey]:
+              assumptions: backtest_run.Assumptions,
+              bar: bars.Progress) -> list[backtest_run.Journey]:
     def shown(name: str) -> Callable[[int], None]:
         return lambda k: bar.show(name, (k + 1) / past.window.count)
 

@@ -56,7 +56,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
     instances = [_instance(seen, uuid) for uuid in asked.uuids]
     cluster = _cloud.of_instance(seen, instances[0])
     answer = swap_requests.plan(_cloud.request(conf, policy_set, seen, cluster), asked.uuids,
-                           asked.parking)
+                                asked.parking)
     plan = answer.plan
     if plan.reason is not None:
         raise exception.ConfigError(

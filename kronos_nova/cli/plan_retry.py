@@ -45,7 +45,8 @@ class Again(_command.Table):
         from kronos_nova.rebalancer.store import plan_approvals
 
         found = _again.ask(self.prog, args.config_file, _again.Asked(
-            args.plan, args.move, plan_approvals.Said(_database.who(), _database.plain(args.reason)),
+            args.plan, args.move,
+            plan_approvals.Said(_database.who(), _database.plain(args.reason)),
             carry_out=not args.dry_run, partly=args.partly), self.wish(_again), self.past)
         self._say(found, args.dry_run)
         return [_command.shown((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))

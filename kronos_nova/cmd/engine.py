@@ -86,7 +86,7 @@ def _serve(conf: Any, built: Any, tally: Any) -> int:
     log = logging.getLogger(__name__)
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     monitor = http_server.serve(conf, health, 'engine_port',
-                               daemons.metrics(conf, health, tally, 'engine_port'))
+                                daemons.metrics(conf, health, tally, 'engine_port'))
     heard = daemons.results(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()

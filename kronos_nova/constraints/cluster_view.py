@@ -392,7 +392,7 @@ class ClusterView:
                         self._fill[name][share.host] += usage * share.most
                         self._doubt[name][share.host] += usage * (share.most - share.least)
                 for share in metric_lag.shares(moves, policy, policy.score_look, sampled_at,
-                                             settle):
+                                               settle):
                     usage = self.ratio(name, uuid, share.host)
                     self._add_unseen(name, share.host, usage * share.least, usage * share.most)
 

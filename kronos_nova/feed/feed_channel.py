@@ -213,7 +213,7 @@ def _parse_usage(value: Any) -> tuple[flavor_usages.Usage, float, float]:
         if not (isinstance(uuid, str) and isinstance(to_host, str)):
             raise ValueError(f'{USAGE_KEY} in the cache: a move is malformed')
         moves.append(flavor_usages.Incoming(uuid, to_host, _shape(vcpus, memory_mb), _number(since),
-                                      None if use is None else _number(use)))
+                                            None if use is None else _number(use)))
     return (flavor_usages.Usage(shapes, tuple(moves)), _number(document.get('written_at')),
             _number(document.get('expires_at')))
 

@@ -90,7 +90,8 @@ class Snapshot:
     expires_at: float = -math.inf
     reason: str | None = None
     scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    weights: weight_cache.Memo = dataclasses.field(default_factory=weight_cache.Memo, compare=False, repr=False)
+    weights: weight_cache.Memo = dataclasses.field(default_factory=weight_cache.Memo, compare=False,
+                                                   repr=False)
     rankings: tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...] = ()
     extras: flavor_usages.Extras = NO_EXTRAS
     tracks: dict[str, depletion.Track] = dataclasses.field(
@@ -274,7 +275,7 @@ class Scorecard:
         loads = {host: depletion.combined((weight, found.loads[host]) for weight, found in parts)
                  for host in whole}
         extras = flavor_usages.extras((weight, found.use, found.memory, found.shapes)
-                                for weight, found in parts)
+                                      for weight, found in parts)
         # Here rather than in the next request.
         seen = [weight_cache.Seen(host, track.vcpus_used, track.free_ram_mb)
                 for host, track in tracks.items()]

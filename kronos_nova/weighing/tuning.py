@@ -109,7 +109,8 @@ class Tuner:
 
     def __init__(self, past: pasts.Past, policy_sets: Sequence[policies.PolicySet],
                  conf: cfg.ConfigOpts, candidate: backtest_run.Candidate | None,
-                 assumptions: backtest_run.Assumptions, question: review.Question, progress: Progress,
+                 assumptions: backtest_run.Assumptions, question: review.Question,
+                 progress: Progress,
                  of_aggregates: Mapping[str, float] | None = None) -> None:
         unknown = sorted((of_aggregates or {}).keys() - past.cluster.aggregates.keys())
         if unknown:

@@ -275,7 +275,8 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
         opened, driver.create(conf, lambda: _connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce, tally=tally, name=name,
         present=None if conf.engine.dry_run else present,
-        hooks=(hook_runner.Catalogue.of(conf, lambda: _connection(conf)), hook_runner.settings(conf)))
+        hooks=(hook_runner.Catalogue.of(conf, lambda: _connection(conf)),
+               hook_runner.settings(conf)))
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
@@ -310,5 +311,6 @@ def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
         asked.close()
         opened.close()
 
-    return wiring.assemble(conf, watch.refresh, _connection(conf), opened, looks, process_identity.name(),
-                             transport.this_host(), health), close
+    return wiring.assemble(conf, watch.refresh, _connection(conf), opened, looks,
+                           process_identity.name(),
+                           transport.this_host(), health), close

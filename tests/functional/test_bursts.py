@@ -190,8 +190,9 @@ class MoveTestCase(UnevenTestCase):
         self.expected = self.loads['host2'] + self.uses['m1.medium'] / self.sizes['host2']
 
     def move(self, since):
-        return flavor_usages.Incoming(self.server['id'], 'host2', flavor_usages.Shape(2, 4096), since,
-                                self.uses['m1.medium'])
+        return flavor_usages.Incoming(self.server['id'], 'host2', flavor_usages.Shape(2, 4096),
+                                      since,
+                                      self.uses['m1.medium'])
 
     def load(self, host):
         states = [s for s in self.host_states() if s.host == host]

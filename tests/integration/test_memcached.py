@@ -109,7 +109,7 @@ def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, ba
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
         now = time.time()
         notice = feed_channel.Published(draining=frozenset({'cn1'}), quarantined=frozenset(),
-                                     flights=(), written_at=now, expires_at=now + 600)
+                                        flights=(), written_at=now, expires_at=now + 600)
         feed_channel.Channel(conf).write(notice)
         assert feed_channel.Channel(conf).read() == notice
 

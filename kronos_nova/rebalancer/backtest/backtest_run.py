@@ -204,8 +204,9 @@ class _Traveller:
             busy = planning_pipeline.busy(flights, cluster)
             self._cycles += 1
             try:
-                outcome = planning_pipeline.run(cluster, samples, self._history(scope, now), engine.settings,
-                                    now=now, clock=_no_clock, busy=busy)
+                outcome = planning_pipeline.run(cluster, samples, self._history(scope, now),
+                                                engine.settings,
+                                                now=now, clock=_no_clock, busy=busy)
             except exception.PlanRefused:
                 self._idle['the checker refused the plan'] += 1
                 continue

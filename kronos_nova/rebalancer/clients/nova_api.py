@@ -144,7 +144,8 @@ class NovaApi:
     :param opt_out: where owners may opt out of moves.
     """
 
-    def __init__(self, connection: Any, opt_out: server_constraints.OptOut = server_constraints.NOWHERE) -> None:
+    def __init__(self, connection: Any,
+                 opt_out: server_constraints.OptOut = server_constraints.NOWHERE) -> None:
         self._api = api.Api(connection, 'Nova', 'compute')
         self._opt_out = opt_out
         self._server_version: str | None = None
@@ -552,7 +553,8 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
-def instance(data: Mapping[str, Any], opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
+def instance(data: Mapping[str, Any],
+             opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
              shared: server_constraints.Shared | None = None) -> model.Instance:
     """A server of /servers; ``host`` is empty when it is on none.
 

@@ -367,7 +367,8 @@ class Engine:
 
         def plan(history: model.History) -> planning_pipeline.Outcome:
             return planning_pipeline.run(
-                cluster, samples, history, planning_settings.settings(self._conf, policy_set), now=now,
+                cluster, samples, history, planning_settings.settings(self._conf, policy_set),
+                now=now,
                 clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
         outcome, history = self._sustained(
@@ -392,7 +393,7 @@ class Engine:
             came = self._store.realise(
                 lease, outcome.plan.combined_before, now, load=outcome.plan.load,
                 measured=pack_prediction.measure(outcome.cluster, outcome.scores,
-                                         outcome.request.policies))
+                                                 outcome.request.policies))
             if came is not None and came.packing is not None:
                 LOG.info('Scope %s: plan %s', scope, came)
             elif came is not None:
@@ -418,7 +419,8 @@ class Engine:
         return dataclasses.replace(outcome, plan=plan)
 
     def _sustained(self, scope: str, lease: Any,
-                   plan: Callable[[model.History], planning_pipeline.Outcome], history: model.History,
+                   plan: Callable[[model.History], planning_pipeline.Outcome],
+                   history: model.History,
                    now: float) -> tuple[planning_pipeline.Outcome, model.History]:
         """Imbalance moves that have been wanted for ``sustain_for``, or none: then
         drains and repairs are planned without them. And what it was planned on."""

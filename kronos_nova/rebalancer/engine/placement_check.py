@@ -214,7 +214,8 @@ class Confirming:
             raise
         return outcome
 
-    def _rounds(self, outcome: planning_pipeline.Outcome, now: float, replan: Callable[[], planning_pipeline.Outcome],
+    def _rounds(self, outcome: planning_pipeline.Outcome, now: float,
+                replan: Callable[[], planning_pipeline.Outcome],
                 answers: _Answers) -> planning_pipeline.Outcome:
         conf = self._conf.engine
         asked: set[Pair] = set()
@@ -250,7 +251,8 @@ class Confirming:
                 'cycle goes on')
         return _warned(outcome, warnings)
 
-    def _ask(self, cluster: model.Cluster, queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
+    def _ask(self, cluster: model.Cluster,
+             queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
         """:raises CollectError: no request would fare better."""
         result = _Round()
         if not queries:
@@ -305,7 +307,8 @@ def _unread(error: api.ApiError) -> exception.CollectError:
     return exception.CollectError(service=error.service, what=error.what, problem=error.problem)
 
 
-def _queries(outcome: planning_pipeline.Outcome, asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
+def _queries(outcome: planning_pipeline.Outcome,
+             asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
     """What is to be asked, by instance and destination, in the plan's order."""
     cluster, found = outcome.cluster, {}
     traits = allocation_request.reported_traits(cluster)

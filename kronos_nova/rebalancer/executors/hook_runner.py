@@ -201,7 +201,8 @@ class Hooks:
     def interrupted(row: rows.TaskRow) -> bool:
         """Hooks have begun in this claim, and whoever called them is not here any more."""
         phases = [phase for phase, _at in row.marks]
-        since = len(phases) - phases[::-1].index(attempt_phases.QUEUE) if attempt_phases.QUEUE in phases else 0
+        since = (len(phases) - phases[::-1].index(attempt_phases.QUEUE)
+                 if attempt_phases.QUEUE in phases else 0)
         return attempt_phases.HOOKS in phases[since:]
 
     def under_way(self, task_id: str) -> bool:

@@ -237,7 +237,8 @@ class NovaExecutor(base.Executor):
         try:
             instance = self._nova.server(uuid).instance
         except api.ApiError as exc:
-            return nova_responses.gone(task) if exc.status == 404 else nova_responses.after_refusal(task, exc)
+            return (nova_responses.gone(task) if exc.status == 404
+                    else nova_responses.after_refusal(task, exc))
         if instance.task_state == collector.MIGRATING or cold.under_way(instance):
             return exception.AmbiguousSubmit(
                 instance_uuid=uuid, problem='it says that the instance is migrating already')
@@ -255,7 +256,8 @@ class NovaExecutor(base.Executor):
         return verdict
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
-        after, known = nova_responses.newest_before(task, marker), nova_responses.find_reference(marker)
+        after, known = nova_responses.newest_before(task,
+                                                    marker), nova_responses.find_reference(marker)
         try:
             if task.method.cold:
                 return self._cold.look(task, after, known)
@@ -327,7 +329,8 @@ class NovaExecutor(base.Executor):
                 return found
             return dataclasses.replace(found, held=allocation_cleanup.left(
                 self._nova, self._reader.placement, task, migration))
-        stage = base.Stage.WAITING if migration.status in nova_responses.WAITING else base.Stage.RUNNING
+        stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
+                 else base.Stage.RUNNING)
         return base.Progress(stage, api.printable(migration.status), reference,
                              phase=attempt_phases.OF_STATUS.get(migration.status),
                              version=nova_responses.find_version(migration))

@@ -407,7 +407,8 @@ class Worker:
             return self._failed(row, e)
         now, began = self._clock(), self._monotonic()
         row = dataclasses.replace(
-            row, marker=marker, marks=attempt_phases.begun(row.marks, attempt_phases.PRE_CHECK, now))
+            row, marker=marker,
+            marks=attempt_phases.begun(row.marks, attempt_phases.PRE_CHECK, now))
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None, doubt=None,
@@ -599,7 +600,8 @@ class Worker:
                      'that changes within %.0f s', task.instance_uuid, task.task_id,
                      progress.detail, progress.patience)
             self._mark(row, task.state, [task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(progress.stage, now), reference=progress.reference)
+                       doubt=migration_uncertainty.kept(progress.stage, now),
+                       reference=progress.reference)
             return
         if now - since <= progress.patience:
             return
@@ -654,7 +656,8 @@ class Worker:
         now, since = self._clock(), migration_uncertainty.since(row, base.Stage.CANCELLED)
         if progress.patience and since is None:
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(base.Stage.CANCELLED, now), reference=row.reference)
+                       doubt=migration_uncertainty.kept(base.Stage.CANCELLED, now),
+                       reference=row.reference)
             return False
         return since is None or now - since > progress.patience
 
@@ -709,7 +712,8 @@ class Worker:
         if since is None:
             self._tell_settling(row.task, progress)
             self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(progress.stage, now), reference=progress.reference)
+                       doubt=migration_uncertainty.kept(progress.stage, now),
+                       reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:

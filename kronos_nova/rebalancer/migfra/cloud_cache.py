@@ -64,7 +64,7 @@ class Glances:
             self._kept.forget()
         old = self._kept.cluster is not None
         seen = cloud_state.look(self._conf, policy_set, self._store, self._kept, self._kept,
-                            undecided=False)
+                                undecided=False)
         if old and self._store.ended() != ended:
             # It is under way no more, and has not arrived in what was seen before.
             return self.look(policy_set, new=True)

@@ -135,7 +135,8 @@ class MoveHandler:
     def _plan(self, request: requests.Request,
               task: protocol.MigrateVm | protocol.EvacuateNode) -> request_handler.Ended | None:
         """:returns: the end, where nothing of it can be had."""
-        projects = request_handler.permitted(self._conf.migfra.allow or (), self._hosts, request, task)
+        projects = request_handler.permitted(self._conf.migfra.allow or (), self._hosts, request,
+                                             task)
         policies = self._policies()
         mark = self._store.seen()
         found = self._glanced(request, task, policies, projects)
@@ -217,11 +218,12 @@ class MoveHandler:
         self._pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
             raise request_handler.Refusal(f'destination: {task.destination} is no host of scope '
-                                   f'{asked.cluster.scope}, which instances do not leave')
+                                          f'{asked.cluster.scope}, which instances do not leave')
         self._cool(asked, [uuid])
         if task.parameter.swap_with is not None:
             return self._swap(task, projects, asked, uuid)
-        answer = requested_moves.plan(asked, [requested_moves.Wish(uuid, request.host, (task.destination,))])
+        answer = requested_moves.plan(asked, [requested_moves.Wish(uuid, request.host,
+                                                                   (task.destination,))])
         return Wanted(answer, asked.cluster, {uuid: task.vm_name})
 
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:

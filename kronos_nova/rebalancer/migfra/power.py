@@ -203,7 +203,7 @@ class PowerHandler:
                              replies.ERROR if known['done'] else replies.SUCCESS, known['done'])
                  for item, known in zip(items, progress['items'], strict=True)]
         return request_handler.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
-                                              found), any(one.failed for one in found))
+                                                     found), any(one.failed for one in found))
 
     def _ask(self, request: requests.Request, index: int, uuid: str,
              action: power.Action) -> None:

@@ -149,7 +149,8 @@ class Kept:
                 return 0
             return len(plan_approvals.end(
                 connection, known.plan_id, now, plan_approvals.Said(
-                    request_handler.SOURCE, f'request {request_handler.find_id(request)} was given up'),
+                    request_handler.SOURCE,
+                    f'request {request_handler.find_id(request)} was given up'),
                 plan_approvals.CANCELLED, instance_cooldown))
 
         return self._store.transaction(end)
@@ -295,7 +296,8 @@ class Lane:
         return self._handler.step(request, now) or self._late(
             request, now, 'it has not ended')
 
-    def _late(self, request: requests.Request, now: float, why: str) -> request_handler.Ended | None:
+    def _late(self, request: requests.Request, now: float,
+              why: str) -> request_handler.Ended | None:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
@@ -524,7 +526,8 @@ class Service:
             # A release before had ids for all hosts together.
             return request_handler.make_key(host, request_id), [str(request_id)]
         minute = int(self._clock() // ANONYMOUS_SECONDS)
-        keys = [request_handler.make_key(host, f'no-id-{digest[:32]}-{n}') for n in (minute, minute - 1)]
+        keys = [request_handler.make_key(host, f'no-id-{digest[:32]}-{n}')
+                for n in (minute, minute - 1)]
         return keys[0], keys[1:]
 
     def _refuse(self, message: mqtt.Heard, host: str, kind: Kind | None,

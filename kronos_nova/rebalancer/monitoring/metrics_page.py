@@ -102,7 +102,7 @@ class Page:
             lambda: samples.of_census(asked.answer())]
         if workers is not None:
             read = bounded_query.Asking(workers.read, renew=workers.renew,
-                                 subject='the cache of [kronos_channel]')
+                                        subject='the cache of [kronos_channel]')
             questions.append(read)
             sources.append(lambda: samples.of_workers(read.answer()))
         self.registry.register(Collector(sources))

@@ -73,8 +73,9 @@ def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
     """
     settings = planning_settings.settings(conf, policy_set)
     scores = planning_pipeline.score(cluster, seen.samples, settings, seen.now)
-    return planning_pipeline.asked(cluster, scores, seen.histories[cluster.scope], settings, now=seen.now,
-                       busy=planning_pipeline.busy(cluster.flights, cluster))
+    return planning_pipeline.asked(cluster, scores, seen.histories[cluster.scope], settings,
+                                   now=seen.now,
+                                   busy=planning_pipeline.busy(cluster.flights, cluster))
 
 
 def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,

@@ -50,7 +50,8 @@ def plan(request: planner.Request, uuids: tuple[str, str],
     state = requested_moves.State(request)
     found = _found(state.simulation.view, state.simulation.hosts, uuids, parking)
     if isinstance(found, model.Rejection):
-        return requested_moves.Answer(model.Plan(request.cluster.scope), dict.fromkeys(uuids, found))
+        return requested_moves.Answer(model.Plan(request.cluster.scope),
+                                      dict.fromkeys(uuids, found))
     moves, swap = found
     return requested_moves.Answer(state.checked(_applied(state, moves, swap), [swap]), {})
 

@@ -112,7 +112,7 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
     held = [planner.scope_hold(request)]
     if phase in metrics.IMBALANCE:
         held.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
-                                         request.options))
+                                                  request.options))
     over, before = simulation.over_threshold(), simulation.combined()
     verdicts = _verdicts(simulation, move)
     amounts = shortfall.amounts(simulation, move) if len(verdicts) > 1 else {}

@@ -78,7 +78,8 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         simulation.notes.append(held)
     moves = _propose(request, simulation) if held is None else []
     fresh = cluster_view.ClusterView(
-        relevant_cluster.involved(cluster, moves, request.history), request.options, request.history,
+        relevant_cluster.involved(cluster, moves, request.history), request.options,
+        request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
     held_back = _held_back(request, simulation, len(moves)) if held is None else []
     simulation.rejections.update(no.rule for no in held_back)
@@ -382,14 +383,14 @@ def _undrained(request: Request, held: str | None) -> tuple[model.Rejection, ...
     cooling = request.history.scope_cooling
     if held is None and cooling > 0:
         return drain_requests.undrained(request.cluster, request.options,
-                                f'the scope cools down for another {cooling:.0f} s',
-                                request.history.draining)
+                                        f'the scope cools down for another {cooling:.0f} s',
+                                        request.history.draining)
     return drain_requests.undrained(request.cluster, request.options, held)
 
 
 def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
     hold = planning_holds.imbalance_hold(request.cluster, request.scores, request.history,
-                                request.options)
+                                         request.options)
     if hold is None and request.history.scope_cooling > 0:
         simulation.notes.append(f'the scope cools down for another '
                                 f'{request.history.scope_cooling:.0f} s')
@@ -465,7 +466,8 @@ class Before:
                           for host in (m.from_host, m.to_host)})
 
         def pack(levels: sim.Floats, in_use: sim.Bools) -> model.Packing:
-            return model.Packing(int(in_use.sum()), pack_prediction.overload(levels[touched].tolist()))
+            return model.Packing(int(in_use.sum()),
+                                 pack_prediction.overload(levels[touched].tolist()))
 
         return pack(self.levels, self.in_use), pack(_levels(simulation), _in_use(simulation))
 

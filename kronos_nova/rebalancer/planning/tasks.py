@@ -90,7 +90,8 @@ def trees(move: model.Move, cluster: model.Cluster,
     if options is not None and not options.enforce_placement_claims:
         return ()
     hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
-    found = (provider_tree_digest.mark(cluster.hosts[name]) for name in hosts if name in cluster.hosts)
+    found = (provider_tree_digest.mark(cluster.hosts[name]) for name in hosts
+             if name in cluster.hosts)
     return tuple(mark for mark in found if mark is not None)
 
 

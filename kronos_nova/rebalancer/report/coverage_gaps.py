@@ -57,7 +57,8 @@ def of_outcome(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySe
             *_metrics(outcome, policy_set), *_cloud(outcome, planned, waiting))
 
 
-def _metrics(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet) -> Iterator[values.Gap]:
+def _metrics(outcome: planning_pipeline.Outcome,
+             policy_set: policies.PolicySet) -> Iterator[values.Gap]:
     disabled = [p.name for p in policy_set.policies if not p.enabled]
     if disabled:
         yield values.Gap('Policies that the file has and that are not enabled.', tuple(disabled))

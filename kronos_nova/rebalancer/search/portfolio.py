@@ -52,7 +52,8 @@ def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> li
     if len(simulation.uuids) <= LARGE:
         return []
     above = start.excess(simulation.score)
-    moves = replay.replay(simulation, _search(simulation, budget, 2 * budget, ruin_recreate.STARTS[-2:-1]))
+    moves = replay.replay(simulation,
+                          _search(simulation, budget, 2 * budget, ruin_recreate.STARTS[-2:-1]))
     if start.excess(simulation.score) < above - LEAST and not start.refused(simulation.score):
         return moves
     _undo(simulation, moves)

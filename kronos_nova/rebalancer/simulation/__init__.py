@@ -157,7 +157,7 @@ class Simulation:
         self.room = capacity.Room(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
         self.reach = compatibility.Reach(cluster, options, self.hosts, instances, order,
-                                 history.other_cells)
+                                         history.other_cells)
         self.pins = flavor_compatibility.Pins(self.view, self.hosts, instances, order)
         self.refusals = refusals.Refusals(history.refused, self.index, here)
         known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)

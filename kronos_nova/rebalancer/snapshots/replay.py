@@ -107,8 +107,9 @@ def _scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
                                instance_cooldown=conf.engine.instance_cooldown)
     busy = planning_pipeline.busy(cluster.flights, cluster)
     try:
-        outcome = planning_pipeline.run(cluster, samples, history, settings, now=recorded.recorded_at,
-                            clock=clock, busy=busy)
+        outcome = planning_pipeline.run(cluster, samples, history, settings,
+                                        now=recorded.recorded_at,
+                                        clock=clock, busy=busy)
     except exception.PlanRefused as e:
         return _failed(scope, str(e))
     return cycle_report.aggregate(outcome, collected)

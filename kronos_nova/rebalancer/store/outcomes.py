@@ -55,7 +55,8 @@ def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: floa
 
 
 def realise(connection: sa.Connection, scope: str, combined: float, load: float | None,
-            now: float, measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
+            now: float,
+            measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
     """The scope's newest plan has ended and scores show it: this came of it.
 
     Plans that moved nothing, and such as were overtaken before anybody could

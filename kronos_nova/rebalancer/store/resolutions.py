@@ -49,7 +49,8 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
         connection, row.task, result, state, now, worker=row.worker or '',
         instance_cooldown=instance_cooldown, quarantine_seconds=None)
     if cancelled is not None:
-        plan_approvals.note(connection, row.task.plan_id, now, plan_approvals.RESOLVED, dataclasses.replace(
+        plan_approvals.note(connection, row.task.plan_id, now, plan_approvals.RESOLVED,
+                            dataclasses.replace(
             said, reason=f'task {task_id} as {state}: {said.reason}'), 1)
     return cancelled
 

@@ -143,8 +143,9 @@ def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[st
     in a claim that was given back, counts."""
     row = get(connection, task_id)
     marks = row.marks or ((attempt_phases.QUEUE, min(now, max(row.task.not_before,
-                                                       row.task.created_at))),)
-    return {'timings': attempt_phases.document(attempt_phases.begun(marks, attempt_phases.PRE_FLIGHT, now))}
+                                                              row.task.created_at))),)
+    begun = attempt_phases.begun(marks, attempt_phases.PRE_FLIGHT, now)
+    return {'timings': attempt_phases.document(begun)}
 
 
 def _next(connection: sa.Connection,

@@ -79,7 +79,8 @@ class Evacuate(base.Strategy):
             elif simulation.truncated:
                 break  # nothing is known against it
             elif not (simulation.drainable[n]
-                      and ejection_chain.make_room(simulation, n, moves, max(1, budget - len(moves)))):
+                      and ejection_chain.make_room(simulation, n, moves,
+                                                   max(1, budget - len(moves)))):
                 stranded.append(n)
         if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
             moves = _anew(simulation, numbers, moves)

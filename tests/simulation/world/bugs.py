@@ -506,7 +506,8 @@ def unsettled(patch: Patch) -> None:
     """Nobody looks what a failed migration still holds."""
     patch.setattr(allocation_cleanup, 'left', lambda *args: None)
     # Pre-flight would notice that the instance's allocations are elsewhere.
-    patch.setattr(preflight_reader.FreshReader, '_with_claims', lambda self, reads, instance, host: instance)
+    patch.setattr(preflight_reader.FreshReader, '_with_claims', lambda self, reads, instance,
+                  host: instance)
 
 
 @bug('migration is refused for what the instance is')

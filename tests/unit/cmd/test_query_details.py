@@ -148,7 +148,8 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
     (scope,) = queries.scores(there, chosen, source.samples)
     outcome = planning_pipeline.run(
         cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.History(),
-        planning_settings.settings(there.conf, there.policy_set), now=time.time(), clock=time.monotonic)
+        planning_settings.settings(there.conf, there.policy_set), now=time.time(),
+        clock=time.monotonic)
     (report,) = outcome.plan.policies
     assert scope.text.startswith(f'imbalance {report.imbalance_before:.3f}')
 

@@ -248,7 +248,8 @@ def test_metadata_of_aggregates_is_split_as_nova_splits_it():
 def test_who_is_hinted_at_is_involved():
     instances = {u: model.Instance(u, 'a') for u in (OTHER, 'x')} | {
         rules.UUID: model.Instance(rules.UUID, 'a', scheduler_hints={'same_host': (OTHER,)})}
-    part = relevant_cluster.involved(model.Cluster({}, instances, {}), [rules.MOVE], model.History())
+    part = relevant_cluster.involved(model.Cluster({}, instances, {}), [rules.MOVE],
+                                     model.History())
     assert set(part.instances) == {rules.UUID, OTHER}
 
 

@@ -200,7 +200,8 @@ def test_usage_is_bounded_whoever_wrote_it(conf):
         shapes=[[*shape, 1.0] for shape in shapes],
         moves=[[f'u{n}', 'cn1', 1, 512, 0.0, None] for n in range(2 * feed_channel.MAX_MOVES)]))
     usage, _ = channel.read_usage('k', 1e9 + 1)
-    assert len(usage.shapes) == flavor_usages.MAX_SHAPES and len(usage.moves) == feed_channel.MAX_MOVES
+    assert len(usage.shapes) == flavor_usages.MAX_SHAPES
+    assert len(usage.moves) == feed_channel.MAX_MOVES
 
 
 @pytest.mark.parametrize(('fields', 'same'), [

@@ -184,7 +184,7 @@ def prepare(kind):
     now = time.time()
     if kind == 'nothing moves':
         door.notices._newest = feed_channel.Published(frozenset({'b'}), frozenset(), (), now,
-                                                   now + 600)
+                                                      now + 600)
     if kind == 'with scores':
         refresh(door)
         door.notices._newest = feed_channel.Published(

@@ -138,7 +138,8 @@ def read(reads, made):
 def test_nothing_that_nova_says_causes_another_error(document):
     for maximum in ('2.72', '2.100'):
         read(NOVA_READS, nova_api.NovaApi(
-            connection({**NOVA, **_bodies(document)}, maximum), server_constraints.OptOut('stay', 'stay')))
+            connection({**NOVA, **_bodies(document)}, maximum),
+            server_constraints.OptOut('stay', 'stay')))
 
 
 @junk.examples(150)

@@ -343,7 +343,7 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
             for host in sorted(before.cluster.scope_hosts):
                 one = why_not.why_not(before, name, host, model.Phase.SPREAD)
                 two = why_not.why_not(after, renaming(name), renaming(host),
-                                         model.Phase.SPREAD)
+                                      model.Phase.SPREAD)
                 assert [v.rule for v in one.refused] == [v.rule for v in two.refused]
 
 

@@ -467,7 +467,7 @@ def test_what_is_required_by_what_is_required_has_completed_too():
 
 def test_a_member_that_somebody_else_migrates_keeps_the_others_in_place():
     cluster = test_waves.cloud({'i': ('a', 1), 'j': ('b', 1)},
-                                  groups=[test_waves.group('soft-affinity', 'i', 'j')])
+                               groups=[test_waves.group('soft-affinity', 'i', 'j')])
     assert judged(cluster, move('i', 'a', 'z')) == set()
     cluster = dataclasses.replace(cluster, flights=(model.Flight('j', 'b', None),))
     assert judged(cluster, move('i', 'a', 'z')) == {'group-in-flight'}

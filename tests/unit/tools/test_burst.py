@@ -49,8 +49,8 @@ def test_the_engine_measures_what_the_burst_boots():
 
 
 def test_workers_with_scores_are_told_from_the_log():
-    line = '2026-01-01 00:00:00.0 %d INFO kronos_nova.scheduler.policy_scores [-] kronos: scores of 6 ' \
-        'hosts by f are in use\n'
+    line = '2026-01-01 00:00:00.0 %d INFO kronos_nova.scheduler.policy_scores [-] kronos: ' \
+        'scores of 6 hosts by f are in use\n'
     text = line % 11 + line % 12 + line % 11 + '2026-01-01 00:00:00.0 13 INFO nova [-] up\n'
     assert set(burst.SCORES.findall(text)) == {'11', '12'}
 

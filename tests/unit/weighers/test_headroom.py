@@ -128,7 +128,8 @@ def test_what_has_been_allocated_counts():
 @given(st.floats(-10, 10), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000),
        st.integers(-5000, 5000))
 def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
-    snapshot = policy_scores.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
+    snapshot = policy_scores.Snapshot({'a': 0.5},
+                                      {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
     [weight] = headroom.relative(score_cache.Group(
         [nova_fakes.HostState('a', vcpus_used=vcpus, free_ram_mb=free)], snapshot))
     load = base + per_vcpu * vcpus - per_mib * free

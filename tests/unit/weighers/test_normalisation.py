@@ -92,7 +92,7 @@ def weighed(kind, snapshot, states, spec=None, **options):
 
 def snapshot_of(**loads):
     return policy_scores.Snapshot({h: 1 - v for h, v in loads.items()},
-                              {h: depletion.Load(v, v) for h, v in loads.items()})
+                                  {h: depletion.Load(v, v) for h, v in loads.items()})
 
 
 @pytest.mark.parametrize('kind', normalisation.KINDS)

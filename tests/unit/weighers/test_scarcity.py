@@ -62,14 +62,15 @@ def test_costs_combine_and_stay_below_1():
 
 
 def test_what_all_nodes_have_and_what_is_on_no_node_is_not_special():
-    found = scarce_traits.tally({'HW_CPU_X86_AVX2': nodes(), 'CUSTOM_STORAGE': {'a-sharing-provider'}},
-                           nodes(), {})
+    found = scarce_traits.tally({'HW_CPU_X86_AVX2': nodes(),
+                                 'CUSTOM_STORAGE': {'a-sharing-provider'}},
+                                nodes(), {})
     assert found.by_provider == {}
 
 
 def test_weights_make_a_name_count_more_less_or_not_at_all():
     found = scarce_traits.tally({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}}, nodes(),
-                           {'A': 0.0, 'B': 2.0})
+                                {'A': 0.0, 'B': 2.0})
     each = scarce_traits.scarcity(2, 8)
     assert found.by_provider['n0'] == {'B', 'C'}
     assert found.cost({'B'}) == pytest.approx(1 - (1 - each) ** 2)

@@ -235,7 +235,7 @@ def test_engines_of_several_files_move_side_by_side():
 
     def cycles(candidate):
         return backtest_run.travel(found, candidate, backtest_run.Assumptions(interval=made.STEP),
-                              lambda k: None)
+                                   lambda k: None)
     alone, both = cycles(one), cycles(dataclasses.replace(one, others=(two,)))
     assert alone.moved and both.moved == alone.moved and both.cycles == 2 * alone.cycles
     assert cycles(dataclasses.replace(two, others=(one,))).moved == alone.moved

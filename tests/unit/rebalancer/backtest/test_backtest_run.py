@@ -39,7 +39,8 @@ def travelled(found, policies=None, options=None, **assumptions):
                    'limits': simulated_executor.Limits(bandwidth=10.0), **assumptions}
     candidate = backtest_run.Candidate(
         'x', made.settings(policies, **(options or {})), made.SCOPES)
-    return backtest_run.travel(found, candidate, backtest_run.Assumptions(**assumptions), lambda k: None)
+    return backtest_run.travel(found, candidate, backtest_run.Assumptions(**assumptions),
+                               lambda k: None)
 
 
 def test_a_steady_cloud_is_left_alone_and_the_reason_is_counted():

@@ -246,7 +246,8 @@ def test_history_is_reproduced_to_the_last_bit(seed):
 @given(HISTORY)
 def test_a_candidate_that_moves_nothing_leaves_history_as_it_would_be_unmoved(seed):
     past = random_past(seed)
-    candidate = backtest_run.Candidate('x', made.settings(made.policy_set(threshold=1.0)), made.SCOPES)
+    candidate = backtest_run.Candidate('x', made.settings(made.policy_set(threshold=1.0)),
+                                       made.SCOPES)
     went = backtest_run.travel(past, candidate, backtest_run.Assumptions(), lambda k: None)
     assert went.moved == ()
     still = backtest_run.unmoved(past, lambda k: None)

@@ -133,7 +133,8 @@ def test_nova_has_no_other_filter_of_requests() -> None:
 
 
 def query(**values: Any) -> dict[str, str]:
-    found = allocation_request.query(model.Instance('vm', 'h', vcpus=4, memory_mb=512, **values), ROOT)
+    found = allocation_request.query(model.Instance('vm', 'h', vcpus=4, memory_mb=512, **values),
+                                     ROOT)
     assert found is not None
     return dict(found)
 

@@ -117,7 +117,8 @@ def test_a_profile_that_failed_or_is_not_asked_says_nothing():
     (model.TaskState.CANCELLED, False)])
 def test_a_move_counts_from_its_decision_to_its_end(state, counts):
     found = told(instance('u0', 'a'), tasks=[task(state=state)])
-    assert found.moves == ((flavor_usages.Incoming('u0', 'b', SMALL, 900.0, 0.5),) if counts else ())
+    assert found.moves == ((flavor_usages.Incoming('u0', 'b', SMALL, 900.0, 0.5),) if counts
+                           else ())
 
 
 @pytest.mark.parametrize(('state', 'counts'), [

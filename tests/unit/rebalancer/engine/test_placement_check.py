@@ -85,7 +85,7 @@ class Bench:
         plan = planner.plan(request)
         self.plans.append(plan)
         return planning_pipeline.Outcome(cluster=request.cluster, scores=request.scores, plan=plan,
-                             timings={}, request=request)
+                                         timings={}, request=request)
 
     def confirmed(self, now: float = NOW) -> model.Plan:
         return self.confirming.confirmed(self.plan(now), now, lambda: self.plan(now)).plan
@@ -204,8 +204,9 @@ def test_without_leaves_out_what_hangs_on_it_and_says_what_is_left() -> None:
     for seed in range(12):
         request = clouds.request(clouds.Knobs(seed=seed, hosts=5, instances=20, budget=4))
         plan = planner.plan(request)
-        outcome = planning_pipeline.Outcome(cluster=request.cluster, scores=request.scores, plan=plan,
-                                timings={}, request=request)
+        outcome = planning_pipeline.Outcome(cluster=request.cluster, scores=request.scores,
+                                            plan=plan,
+                                            timings={}, request=request)
         for move in plan.moves:
             less = planning_pipeline.without(outcome, [move.instance_uuid], 'why').plan
             kept = {m.instance_uuid for m in less.moves}

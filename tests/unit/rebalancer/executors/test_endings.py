@@ -103,7 +103,8 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
         assert bench.now - begun < 3600.0, 'its slot is not free within an hour'
     assert bench.now - begun > rows.SLOT_SECONDS
     row = bench.row()
-    assert migration_uncertainty.said(row) == migration_uncertainty.UNCHANGED and not row.task.state.terminal
+    assert migration_uncertainty.said(row) == migration_uncertainty.UNCHANGED
+    assert not row.task.state.terminal
     assert bench.driver.known.slotless == {row.task.instance_uuid}
     assert {f.instance_uuid: f.slotless for f in bench.store.flights()} == {
         row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'

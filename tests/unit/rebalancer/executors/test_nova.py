@@ -362,7 +362,8 @@ def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
 @pytest.mark.parametrize(('details', 'fault'), [
     ('Compute service of host1 is unavailable at this time.', nova_error_classes.Fault.API),
     ('Compute service of host2 is unavailable at this time.', nova_error_classes.Fault.DESTINATION),
-    ('Feature not supported with instances that have accelerators.', nova_error_classes.Fault.INSTANCE)])
+    ('Feature not supported with instances that have accelerators.',
+     nova_error_classes.Fault.INSTANCE)])
 def test_whose_fault_it_was_goes_with_the_failure(cloud: answers.Answers, details: str,
                                                   fault: nova_error_classes.Fault) -> None:
     actions = '/servers/vm/os-instance-actions'

@@ -22,7 +22,8 @@ import pytest
 from kronos_nova.rebalancer.executors import nova_error_classes
 
 API, DESTINATION, INSTANCE = (
-    nova_error_classes.Fault.API, nova_error_classes.Fault.DESTINATION, nova_error_classes.Fault.INSTANCE)
+    nova_error_classes.Fault.API, nova_error_classes.Fault.DESTINATION,
+    nova_error_classes.Fault.INSTANCE)
 
 #: Mimicked "no space": no host was asked.
 REPLACED = 'Unable to replace instance claim on source'
@@ -116,7 +117,8 @@ TABLE: list[tuple[nova.NovaException, nova_error_classes.Fault]] = [
 
 
 @pytest.mark.parametrize(('error', 'fault'), TABLE, ids=lambda value: type(value).__name__)
-def test_every_refusal_of_nova_is_somebodys_fault(error: Any, fault: nova_error_classes.Fault) -> None:
+def test_every_refusal_of_nova_is_somebodys_fault(error: Any,
+                                                  fault: nova_error_classes.Fault) -> None:
     vague = str(nova.NoValidHost(reason='There are not enough hosts available.'))
     wrapped = ('Error while check_can_live_migrate_source from host1 to host host2: '
                f'{type(error).__name__} {error}')
@@ -153,4 +155,4 @@ def test_the_unknown_is_the_destinations(details: list[str]) -> None:
 def test_no_text_of_the_api_names_the_instance_when_a_service_failed_too() -> None:
     """What no other destination can help is not tried again on one."""
     assert nova_error_classes.judge(['Unable to communicate with the Placement API.',
-                         'Instance vm is locked'], 'host1')[0] is INSTANCE
+                                     'Instance vm is locked'], 'host1')[0] is INSTANCE

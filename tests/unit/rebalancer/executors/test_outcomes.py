@@ -391,8 +391,10 @@ def test_a_doubt_is_said_until_the_task_is_over(stage):
                        doubt=migration_uncertainty.kept(stage, 1234.5))
     assert migration_uncertainty.since(row, stage) == 1234.5
     assert migration_uncertainty.said(row) == migration_uncertainty.SAID[stage]
-    assert {migration_uncertainty.since(row, other) for other in set(migration_uncertainty.SAID) - {stage}} == {None}
+    assert {migration_uncertainty.since(row, other)
+            for other in set(migration_uncertainty.SAID) - {stage}} == {None}
     for over in (dataclasses.replace(row, doubt_since=None),
                  dataclasses.replace(row, task=cases.make_task('p', state=TaskState.FAILED))):
         assert migration_uncertainty.said(over) is None
-    assert migration_uncertainty.said(dataclasses.replace(row, doubt=None)) == migration_uncertainty.UNNAMED, 'an older executor'
+    assert migration_uncertainty.said(dataclasses.replace(row, doubt=None)) == (
+        migration_uncertainty.UNNAMED), 'an older executor'

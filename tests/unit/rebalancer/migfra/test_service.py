@@ -734,10 +734,11 @@ def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
 
     def permitted(*allow):
         return request_handler.permitted([permits.PermitType()(text) for text in allow], hosts,
-                                  request, task)
+                                         request, task)
 
     for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):
-        with pytest.raises(request_handler.Refusal, match='stop vm is not allowed in scope _unassigned_'):
+        with pytest.raises(request_handler.Refusal,
+                           match='stop vm is not allowed in scope _unassigned_'):
             permitted(*allow)
     assert permitted('stop-vm:p1:*', 'stop-vm:p2:_unassigned_') == {'p1', 'p2'}
     assert permitted('stop-vm:p1:*', '*:*:*') is None

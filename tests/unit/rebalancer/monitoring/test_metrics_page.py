@@ -340,7 +340,7 @@ def test_a_question_that_hangs_is_left_behind_and_not_many_of_them():
 
     now = [0.0]
     asking_ = bounded_query.Asking(ask, patience=0.01, hung=60.0, renew=lambda: renewed.append(1),
-                            monotonic=lambda: now[0])
+                                   monotonic=lambda: now[0])
     for _ in range(bounded_query.LEFT + 3):
         assert asking_.answer() is None
         now[0] += 59

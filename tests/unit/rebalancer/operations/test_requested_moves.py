@@ -53,7 +53,7 @@ def test_each_wish_is_had_or_refused_with_a_reason_and_the_checker_agrees(knobs,
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
     wishes = [requested_moves.Wish(uuid, request.cluster.instances[uuid].host,
-                          tuple(rng.sample(hosts, rng.randint(1, min(3, len(hosts))))))
+                                   tuple(rng.sample(hosts, rng.randint(1, min(3, len(hosts))))))
               for uuid in rng.sample(uuids, rng.randint(1, min(6, len(uuids))))]
     answer = requested_moves.plan(request, wishes)
     had = {m.instance_uuid: m for m in answer.plan.moves}
@@ -92,7 +92,7 @@ def test_what_is_refused_is_refused_also_when_all_others_have_moved(knobs, rng):
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
     wishes = [requested_moves.Wish(uuid, request.cluster.instances[uuid].host,
-                          tuple(rng.sample(hosts, min(2, len(hosts)))))
+                                   tuple(rng.sample(hosts, min(2, len(hosts)))))
               for uuid in rng.sample(uuids, min(8, len(uuids)))]
     answer = requested_moves.plan(request, wishes)
     hypothesis.assume(answer.plan.reason is None)
@@ -131,7 +131,8 @@ def request(name='spread_waits_until_scores_show_the_last_move', **history):
 def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
     """None is known of which that is so."""
     asked = request(completed=())
-    monkeypatch.setattr(requested_moves.ordering, 'order', lambda view, moves: requested_moves.ordering.Ordered(
+    monkeypatch.setattr(requested_moves.ordering, 'order', lambda view,
+                        moves: requested_moves.ordering.Ordered(
         (), Counter()))
     answer = requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'no-order' and not answer.plan.moves
@@ -155,9 +156,11 @@ def test_what_lowers_no_imbalance_is_had_all_the_same():
 
 
 def test_a_pause_and_a_quarantine_hold_it():
-    answer = requested_moves.plan(request(paused='a change'), [requested_moves.Wish(A0, 'a', ('b',))])
+    answer = requested_moves.plan(request(paused='a change'),
+                                  [requested_moves.Wish(A0, 'a', ('b',))])
     assert answer.plan.reason == 'a change' and answer.refused[A0].rule == 'held'
-    answer = requested_moves.plan(request(quarantined={A0: -1.0}), [requested_moves.Wish(A0, 'a', ('b',))])
+    answer = requested_moves.plan(request(quarantined={A0: -1.0}),
+                                  [requested_moves.Wish(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'quarantined' and not answer.plan.moves
 
 
@@ -189,6 +192,7 @@ def test_an_instance_that_has_moved_on_stays_where_it_is():
 
 
 def test_an_instance_that_is_gone_is_said_to_be():
-    answer = requested_moves.plan(request(), [requested_moves.Wish('gone', 'a', ('b',)), requested_moves.Wish(A0, 'a', ())])
+    answer = requested_moves.plan(request(), [requested_moves.Wish('gone', 'a', ('b',)),
+                                              requested_moves.Wish(A0, 'a', ())])
     assert answer.refused['gone'].rule == 'no-such-instance'
     assert answer.refused[A0].rule == 'no-destination'

@@ -43,7 +43,8 @@ def test_too_many_hosts_down_are_an_outage():
     assert planning_holds.outage(cluster(DOWN, *up('a', 'b')), model.Options()) == (
         '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
         'outage')
-    assert planning_holds.outage(cluster(DOWN, *up('a')), model.Options(max_down_fraction=0.5)) is None
+    assert planning_holds.outage(cluster(DOWN, *up('a')),
+                                 model.Options(max_down_fraction=0.5)) is None
 
 
 @pytest.mark.parametrize('service', [
@@ -59,7 +60,8 @@ def test_a_host_without_a_service_counts_as_down():
 
 
 def test_one_disabled_host_is_always_allowed():
-    assert planning_holds.outage(cluster(OFF[0], *up('a')), model.Options(max_drain_fraction=0.0)) is None
+    assert planning_holds.outage(cluster(OFF[0], *up('a')),
+                                 model.Options(max_drain_fraction=0.0)) is None
 
 
 def test_too_many_disabled_hosts_stop_everything():
@@ -82,8 +84,9 @@ def scores(untrusted=None, taken_at=1000.0):
 
 
 def test_one_untrusted_policy_holds_every_imbalance_move():
-    held = planning_holds.imbalance_hold(cluster(*up('a')), scores('samples are old'), model.History(),
-                                model.Options())
+    held = planning_holds.imbalance_hold(cluster(*up('a')), scores('samples are old'),
+                                         model.History(),
+                                         model.Options())
     assert held == 'metrics are not trusted: cpu: samples are old'
     two = model.Scores({n: model.PolicyScores(n, untrusted='no samples') for n in ('cpu', 'net')})
     held = planning_holds.imbalance_hold(cluster(*up('a')), two, model.History(), model.Options())
@@ -95,13 +98,14 @@ def test_imbalance_moves_wait_until_the_scores_show_the_last_move(completed_at, 
     history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD),
                                         completed_at),))
     reason = planning_holds.imbalance_hold(cluster(*up('a', 'b')), scores(), history,
-                                  model.Options(settle_seconds=300.0))
+                                           model.Options(settle_seconds=300.0))
     assert (reason is not None) == held
 
 
 def test_moves_of_other_scopes_hold_nothing():
     history = model.History(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
-    assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history, model.Options()) is None
+    assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history,
+                                         model.Options()) is None
 
 
 @pytest.mark.parametrize('ends', [('a', 'x'), ('x', 'a')])
@@ -114,18 +118,20 @@ def test_the_hold_is_as_long_as_samples_are_old():
     history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD), 400.0),))
     old = model.Scores({'cpu': model.PolicyScores('cpu', age=400.0)}, 1000.0)
     reason = planning_holds.imbalance_hold(cluster(*up('a', 'b')), old, history,
-                                  model.Options(settle_seconds=300.0))
+                                           model.Options(settle_seconds=300.0))
     assert 'settle in 100 s' in reason
 
 
 def test_a_plan_that_was_cut_off_names_what_it_lacks():
-    text = planning_holds.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'], left=3,
-                         hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])
+    text = planning_holds.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'],
+                                  left=3,
+                                  hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])
     assert text == (
         'planning was cut off after 50 steps; evacuate was not finished; repair, spread was not '
         'begun; still to be drained: d1, d2, d3, ...; still above the threshold: cpu, net; '
         '3 moves of the budget are left; the next cycle goes on')
-    text = planning_holds.cut_off(steps=None, unfinished='', unbegun=[], left=0, hosts=[], policies=[])
+    text = planning_holds.cut_off(steps=None, unfinished='', unbegun=[], left=0, hosts=[],
+                                  policies=[])
     assert text == ('planning was cut off by planning_deadline; 0 moves of the budget are left; '
                     'the next cycle goes on')
 

@@ -71,7 +71,8 @@ def test_the_best_exchange_is_the_smallest_smooth_value_of_all_that_may_be_made(
     may = list(trades(board))
     assert (found is None) == (not may)
     if found is not None:
-        scale = max(0.2, float(board.measure.imbalances(board.score).max()) / soft_extremes.SHARPEST)
+        scale = max(0.2,
+                    float(board.measure.imbalances(board.score).max()) / soft_extremes.SHARPEST)
         assert found in may
         best = min(value(board, each, scale) for each in may)
         assert value(board, found, scale) <= best + 1e-4

@@ -137,7 +137,8 @@ def test_whatever_was_measured_costs_are_finite_and_bounded(found, dirty, copies
     assert ((risks >= 0) & (risks <= migration_costs.MOST_RISK)).all()
     expected = known.expected(index, np.array([1.0, 1e6, 0.0]), rates)
     assert np.isfinite(expected).all() and expected[2] == 0.0
-    again = migration_costs.Costs(found[::-1], copies_disk).expected(index, np.array([1.0, 1e6, 0.0]), rates)
+    again = migration_costs.Costs(found[::-1],
+                                  copies_disk).expected(index, np.array([1.0, 1e6, 0.0]), rates)
     assert again.tolist() == pytest.approx(expected.tolist()), 'the order says nothing'
 
 

@@ -834,12 +834,14 @@ def a_census_has_executors_that_have_spoken_of_late(store):
     store.present('three', [])
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
-                           .values(seen_at=tables.executor.c.seen_at - executor_heartbeats.SILENT - 1))
+                           .values(seen_at=tables.executor.c.seen_at
+                                   - executor_heartbeats.SILENT - 1))
     assert store.census().executors == {
         'one': frozenset({'blue'}), 'two': frozenset({'blue', 'red'})}
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
-                           .values(seen_at=tables.executor.c.seen_at - executor_heartbeats.FORGOTTEN))
+                           .values(seen_at=tables.executor.c.seen_at
+                                   - executor_heartbeats.FORGOTTEN))
     store.leave('one')
     store.present('four', None)
     assert store.census().executors == {'two': frozenset({'blue', 'red'}), 'four': None}

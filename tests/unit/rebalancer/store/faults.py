@@ -323,7 +323,8 @@ def a_zombie_writes_nothing(store):
     row = cases.claim(store, 'w2', now=NOW + 60)
     cases.save(store)
     other = cases.claim(store, 'zombie', now=NOW + 60, per_scope=9, total=9)
-    assert store.owe(pending_hooks.Owed(OWED, other.task, 0, model.TaskHook('x'), '', NOW), 'zombie',
+    assert store.owe(pending_hooks.Owed(OWED, other.task, 0, model.TaskHook('x'), '', NOW),
+                     'zombie',
                      NOW, ())
     cases.end(store, other, worker='zombie')
     assert [one.owed_id for one in store.take_owed('w2', None, NOW + 60, 60)] == [OWED]

@@ -31,7 +31,7 @@ MARKS = (('queue', NOW), ('pre_flight', NOW), ('hooks', NOW + 1))
 
 def owing(row, number=0, key=None, **kw):
     return pending_hooks.Owed(key or cases.new_id(), row.task, number,
-                     model.TaskHook('pscom', {'processes': 4}), '{"a": "ä"}', NOW, **kw)
+                              model.TaskHook('pscom', {'processes': 4}), '{"a": "ä"}', NOW, **kw)
 
 
 def owe(store, *what, worker='w', now=NOW):

@@ -262,7 +262,8 @@ def moves_that_are_required_are_all_named(store):
         pending(instance_uuid=first), pending(instance_uuid=second),
         pending(requires=(second, first), wave=1)])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW, plan_approvals.Said('me', '', [tasks[2].instance_uuid]), **LIMITS)
+        store.approve(plan_id, NOW, plan_approvals.Said('me', '', [tasks[2].instance_uuid]),
+                      **LIMITS)
     assert f'requires those of {first}, {second} first.' in str(error.value)
     assert str(error.value).endswith(' Nothing was approved; approve these, too.')
 

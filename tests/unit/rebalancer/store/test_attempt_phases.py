@@ -26,10 +26,12 @@ def test_a_phase_that_comes_twice_is_added_up():
 
 
 def test_what_is_measured_replaces_what_was_seen_and_leaves_the_rest_to_post_flight():
-    found = attempt_phases.seconds(MARKS, 60.0, {'pre_check': 2.0, 'preparing': 3.0, 'running': 20.0})
+    found = attempt_phases.seconds(MARKS, 60.0,
+                                   {'pre_check': 2.0, 'preparing': 3.0, 'running': 20.0})
     assert found == {'queue': 10, 'pre_flight': 3, 'hooks': 8, 'pre_check': 2, 'preparing': 3,
                      'running': 20, 'post_flight': 14}
-    assert attempt_phases.seconds(MARKS, 60.0, {'running': 50.0})['post_flight'] == 0, 'never negative'
+    assert attempt_phases.seconds(MARKS, 60.0,
+                                  {'running': 50.0})['post_flight'] == 0, 'never negative'
 
 
 def test_a_clock_that_steps_back_gives_nothing_negative():

@@ -51,7 +51,8 @@ def test_another_machine_has_another_name_and_another_kernel(name, found):
 
 def test_hosts_are_named_in_short_or_in_full():
     mine = socket.gethostname()
-    assert process_identity.named_elsewhere([mine, socket.getfqdn(), 'localhost', 'z', 'a']) == ['a', 'z']
+    assert process_identity.named_elsewhere([mine, socket.getfqdn(), 'localhost', 'z',
+                                             'a']) == ['a', 'z']
 
 
 def test_names_of_this_machine_are_its_own_with_and_without_a_domain(monkeypatch):
@@ -72,7 +73,8 @@ def test_a_name_with_colons_is_one_host(monkeypatch):
 
 def test_where_no_kernel_tells_its_number_nothing_is_known(monkeypatch, tmp_path):
     monkeypatch.setattr(process_identity, 'BOOT_ID', str(tmp_path / 'none'))
-    assert process_identity.boot_id() == '' and process_identity.elsewhere([f'ctl2:{BOOT}:7:uuid']) == []
+    assert process_identity.boot_id() == ''
+    assert process_identity.elsewhere([f'ctl2:{BOOT}:7:uuid']) == []
     assert process_identity.name().split(':')[1] == ''
 
 
