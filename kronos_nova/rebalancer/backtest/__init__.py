@@ -12,8 +12,8 @@
 
 """The real planner over days of recorded load: ``kronos simulate``.
 
-``trace`` is what was recorded, ``past`` what it means for hosts and
-instances, ``world`` one simulated cloud, ``journey`` the planner travelling
-through it, ``review`` what an operator asks about it afterwards. Everything
-but ``trace``, ``gather`` and ``plot`` is pure.
+``trace`` reads a record, ``history`` maps it to hosts and instances, ``world`` is one
+simulated cloud, ``backtest_run`` lets the planner run through it, ``review`` answers an
+operator's questions about the run. Everything but ``trace``, ``record_trace`` and ``plot``
+is pure.
 """
