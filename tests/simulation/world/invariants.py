@@ -470,13 +470,14 @@ def every_attempt_is_listed(run: 'runs.Run') -> Found:
     """Each migration that Nova began for a task is an attempt of it.
 
     Where a predecessor that stood still has asked for the same move again, the attempt has the
-    newer of both migrations.
+    newer of both migrations. An operator who resolves a task names no migration.
     """
     repeated = {migration.task_id for migration in run.cloud.migrations if migration.repeated}
     for migration in run.cloud.migrations:
         task = None if migration.task_id in repeated else run.tasks.get(migration.task_id)
         if task is None or task.instance not in run.cloud.instances or run.disturbed(
-                task, 'every_attempt_is_listed'):
+                task, 'every_attempt_is_listed') or any(
+                a['error_type'] == 'MigrationResolved' for a in task.attempts):
             continue
         listed = {a['migration_uuid']: a for a in task.attempts}
         if migration.uuid not in listed:
