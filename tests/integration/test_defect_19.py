@@ -34,12 +34,12 @@ TOP = Path(__file__).resolve().parents[2]
 #: A cast that wakes an executor and a result that is heard, there and back.
 THERE_AND_BACK = textwrap.dedent('''
     import dataclasses, queue, sys, threading, time
-    from kronos_nova.cmd import _tool
-    _tool.native_threads()
+    from kronos_nova.wiring import tools
+    tools.native_threads()
     from oslo_config import cfg
     from kronos_nova.conf import opts
-    from kronos_nova.rebalancer import transport
-    from tests.unit.rebalancer import test_messages
+    from kronos_nova.rebalancer.messaging import transport
+    from tests.unit.rebalancer.messaging import test_messages
     opts.register(cfg.CONF)
     cfg.CONF(['--config-file', sys.argv[1]], project='kronos')
     bus = transport.get(cfg.CONF)

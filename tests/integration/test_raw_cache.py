@@ -119,7 +119,8 @@ def hook(event, arguments):
     if event in ('pickle.find_class', 'os.system', 'subprocess.Popen'):
         seen.append((event, arguments))
 from oslo_config import cfg
-from kronos_nova import published, raw_cache, shared, worker_records
+from kronos_nova.feed import feed_channel, raw_cache, worker_records
+from kronos_nova.scheduler import shared_source
 from kronos_nova import policy as policies
 from kronos_nova.conf import scheduler
 from tests.integration.test_raw_cache import NoAnswer, find_backends
@@ -139,15 +140,15 @@ for backend in (None, *find_backends()):
     conf.set_override('hmac_keys', keys, 'kronos_channel')
     conf.set_override('timeout', 2.0, 'kronos_channel')
     conf.set_override('timeout', 1.0, 'prometheus')
-    channel = published.Channel(conf)
+    channel = feed_channel.Channel(conf)
     if backend is None:
         sys.addaudithook(hook)
     record = worker_records.WorkerIdentity().sign()
     for act in (channel.read, lambda: channel.read_usage('k'),
-                lambda: channel.write(published.Published()),
+                lambda: channel.write(feed_channel.Published()),
                 lambda: worker_records.read_record(channel.cache, 0),
                 lambda: worker_records.RecordSlot(channel.cache).write(record),
-                lambda: shared.SharedSource(conf, NoAnswer()).fetch(policy, profile=False)):
+                lambda: shared_source.SharedSource(conf, NoAnswer()).fetch(policy, profile=False)):
         try:
             found = act()
         except Exception as e:

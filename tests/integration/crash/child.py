@@ -200,8 +200,9 @@ def load() -> None:
     from kronos_nova.wiring import tools
 
     tools.native_threads()
-    for name in ('cmd.engine', 'cmd.executor', 'cmd._wiring', 'rebalancer.collector',
-                 'rebalancer.engine', 'rebalancer.executors.nova', 'sources.prometheus'):
+    for name in ('cmd.engine', 'cmd.executor', 'wiring.daemons',
+                 'rebalancer.clients.collector', 'rebalancer.engine.engine',
+                 'rebalancer.executors.nova', 'sources.prometheus'):
         importlib.import_module(f'kronos_nova.{name}')
     hurry()
 

@@ -203,7 +203,7 @@ def test_otherwise_both_call_it(place, broker, name):
         assert unblocked(process) == []
 
 
-@pytest.mark.parametrize('name, loop', [('engine', 'daemon.py'), ('executor', 'worker.py')])
+@pytest.mark.parametrize('name, loop', [('engine', 'engine/daemon.py'), ('executor', 'executors/worker.py')])
 def test_sigusr2_has_a_daemon_tell_where_it_stands_and_it_goes_on(place, name, loop):
     """Without a secret, also of those that are in no secret option."""
     with place.daemon(name, dry_run=True) as process:
@@ -214,7 +214,7 @@ def test_sigusr2_has_a_daemon_tell_where_it_stands_and_it_goes_on(place, name, l
                 'policies_file = ') == number, process)
         text = process.log.read_text()
     assert f'product = kronos-{name}' in text and 'Threads' in text
-    assert f'kronos_nova/rebalancer/{loop}' in text.replace('executors/', '')
+    assert f'kronos_nova/rebalancer/{loop}' in text
     assert 'endpoint_override = http://***@127.0.0.1:1' in text
     assert 'c4n4ry' not in text
     assert 'Traceback (most' not in text

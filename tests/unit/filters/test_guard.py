@@ -46,7 +46,7 @@ from tests.unit import nova_fakes
 
 HOME = Path(kronos_nova.__file__).parent
 #: Its wrappers are what the test is about.
-GUARD = str(HOME / 'guard.py')
+GUARD = str(HOME / 'scheduler/guard.py')
 #: Formats log records, in processes whose logging another test has set up. logging catches its
 #: errors.
 MASKING = str(HOME / 'conf/masking.py')
@@ -54,7 +54,8 @@ COUNTER = {(periodic.__file__, line) for text, first in [
     inspect.getsourcelines(periodic.Faults.swallow)] for line in range(first, first + len(text))}
 REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
             'weighers/headroom.py', 'weighers/optional.py', 'weighers/project.py',
-            'weighers/scarcity.py', 'weighers/normalisation.py', 'boot.py', 'scoreboard.py')
+            'weighers/scarcity.py', 'weighers/normalisation.py', 'scheduler/runtime.py',
+            'scheduler/score_cache.py')
 #: Functions of filters and weighers that no request runs, and why.
 NEVER = {
     'filters/base.py': {'__init__'},  # when nova-scheduler loads it
@@ -342,7 +343,7 @@ def find_unreached(reached):
 
 #: The loop around the work of a thread is what the next test is about.
 LOOP = (GUARD, MASKING, periodic.__file__)
-BACKGROUND = {str(HOME / name) for name in ('boot.py', 'scoreboard.py')}
+BACKGROUND = {str(HOME / 'scheduler' / name) for name in ('runtime.py', 'score_cache.py')}
 
 
 def find_background_lines(tmp_path, name):

@@ -544,7 +544,7 @@ def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog
         world.clock.now += engine.LEASE_SECONDS + 1
         one.keep_leases()
 
-    run = engine.cycle.run
+    run = engine.planning_pipeline.run
 
     def frozen(*args, **kwargs):
         found = run(*args, **kwargs)
@@ -552,7 +552,7 @@ def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.cycle, 'run', frozen)
+        patch.setattr(engine.planning_pipeline, 'run', frozen)
         row, = one.run_cycle()
     assert 'Nothing was written' in row['reason'] and not world.casts
     assert 'held up' in caplog.text
@@ -982,14 +982,14 @@ def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_anothe
     world.conf.set_override('aggregates', ['rack'], 'engine')
     world.conf.set_override('include_unassigned_hosts', True, 'engine')
     seen = {}
-    real = engine.cycle.run
+    real = engine.planning_pipeline.run
 
     def run(cluster, *args, **kwargs):
         seen[cluster.scope] = kwargs['busy']
         return real(cluster, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.cycle, 'run', run)
+        patch.setattr(engine.planning_pipeline, 'run', run)
         one.run_cycle()
     assert seen == {'rack': 1, model.UNASSIGNED: 1}
 
@@ -1006,7 +1006,7 @@ def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_anothe
 def test_moves_that_use_up_the_budget_are_tasks_of_the_scope_or_off_its_hosts(flight, counts):
     cluster = model.Cluster(hosts={}, instances={}, services={}, scope='rack',
                             scope_hosts=frozenset({'a'}))
-    assert engine.cycle.busy((flight,), cluster) == counts
+    assert engine.planning_pipeline.busy((flight,), cluster) == counts
 
 
 def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_budget(world):
@@ -1026,14 +1026,14 @@ def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_bud
     nova = model.Flight(A0, 'b', 'a')
     world.collector.cluster = dataclasses.replace(world.collector.cluster, flights=(nova,))
     seen = []
-    real = engine.cycle.run
+    real = engine.planning_pipeline.run
 
     def run(cluster, *args, **kwargs):
         seen.append((cluster.flights, kwargs['busy']))
         return real(cluster, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.cycle, 'run', run)
+        patch.setattr(engine.planning_pipeline, 'run', run)
         one.run_cycle()
     (flights, busy), = seen
     assert flights[0] == nova
@@ -1187,7 +1187,7 @@ def test_stopped_while_it_collects_an_engine_asks_and_plans_nothing_more(world):
 def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world):
     one = world.engine()
     seen = []
-    real = engine.cycle.planner.plan
+    real = engine.planning_pipeline.planner.plan
 
     def plan(request, **kwargs):
         assert not kwargs['expired']()
@@ -1197,7 +1197,7 @@ def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world)
         return seen[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.cycle.planner, 'plan', plan)
+        patch.setattr(engine.planning_pipeline.planner, 'plan', plan)
         assert one.run_cycle() == []
     assert seen[0].truncated
     assert world.store.plans() == [] and world.store.flights() == ()

@@ -26,7 +26,7 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.snapshots import replay
 
-EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
+EXAMPLE = Path(__file__).resolve().parents[4] / 'doc/examples/replay'
 
 
 @pytest.fixture
