@@ -33,7 +33,7 @@ from kronos_nova import policy as policies
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import raw_cache
 
-KEY = 'kronos_nova.feed.feed_channel'
+KEY = 'kronos_nova.published'
 VERSION = 1
 #: Under one key for each policy, so that engines with other policies do not
 #: overwrite it, and with a version of its own: schedulers that do not know it

@@ -179,7 +179,7 @@ def test_a_pickle_in_memcached_is_never_loaded(liar, answer, keys):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], *keys)
     with pytest.raises(raw_cache.RecordRefused):
-        cache.get('kronos_nova.feed.feed_channel')
+        cache.get('kronos_nova.published')
 
 
 @pytest.mark.parametrize('keys', [(), (KEY,)])
@@ -213,7 +213,7 @@ def test_an_answer_that_is_not_ours_is_an_error_or_nothing(liar, answer):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], KEY)
     try:
-        assert cache.get('kronos_nova.feed.feed_channel') is None
+        assert cache.get('kronos_nova.published') is None
     except Exception as error:
         assert not isinstance(error, (MemoryError, RecursionError))
 
@@ -224,7 +224,7 @@ def test_a_server_that_never_ends_its_answer_is_left(liar, answer):
     cache = cache_of(liar.server_address[1], KEY, max_bytes=1_000_000)
     began = time.monotonic()
     with pytest.raises((ValueError, OSError)):
-        cache.get('kronos_nova.feed.feed_channel')
+        cache.get('kronos_nova.published')
     assert time.monotonic() - began < 30
 
 

@@ -203,7 +203,8 @@ def test_otherwise_both_call_it(place, broker, name):
         assert unblocked(process) == []
 
 
-@pytest.mark.parametrize('name, loop', [('engine', 'engine/daemon.py'), ('executor', 'executors/worker.py')])
+@pytest.mark.parametrize('name, loop', [
+    ('engine', 'engine/daemon.py'), ('executor', 'executors/worker.py')])
 def test_sigusr2_has_a_daemon_tell_where_it_stands_and_it_goes_on(place, name, loop):
     """Without a secret, also of those that are in no secret option."""
     with place.daemon(name, dry_run=True) as process:
