@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves of a stored plan, undone or tried again: judged by today's rules, stored for
-executors."""
+"""Revert or retry moves of a stored plan, judged by today's rules."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -30,8 +29,11 @@ from kronos_nova.rebalancer.store import plan_approvals
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """``moves``: of these instances alone; empty: of all. Without ``carry_out`` nothing is
-    stored; with ``partly`` what is refused does not keep the others."""
+    """A request to revert or retry moves of a plan.
+
+    ``moves``: the instances whose moves are requested; empty: all. Without ``carry_out`` nothing is
+    stored; with ``partly`` the allowed moves are stored even if the rules refuse others.
+    """
 
     plan_id: str
     moves: Sequence[str]
@@ -42,7 +44,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What became of the wish for an instance; ``task_id`` is '' where nothing was stored."""
+    """An instance, its requested move and the verdict; ``task_id`` is '' without a stored task."""
 
     instance_uuid: str
     from_host: str
@@ -53,20 +55,23 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """``plan_id`` is that of the new plan, '' where none was stored."""
+    """The verdicts on the requested moves; ``plan_id`` is '' without a stored plan."""
 
     rows: tuple[Row, ...]
     plan_id: str = ''
 
 
 def back(row: Any) -> requested_moves.Wish | None:
-    """To where a completed move came from."""
+    """Return a completed move's way back to its source host; None unless it is completed."""
     return (requested_moves.Wish(row.task.instance_uuid, row.task.to_host, (row.task.from_host,))
             if row.task.state is TaskState.COMPLETED else None)
 
 
 def once_more(row: Any) -> requested_moves.Wish | None:
-    """Where a move that failed or was cancelled was to go; what was tried comes last."""
+    """Return a failed or cancelled move with its destinations, else None.
+
+    Hosts that were tried already come last.
+    """
     task = row.task
     if task.state not in (TaskState.FAILED, TaskState.CANCELLED):
         return None
@@ -78,9 +83,11 @@ def once_more(row: Any) -> requested_moves.Wish | None:
 
 def ask(prog: str, files: Sequence[str], asked: Asked,
         wish: Callable[[Any], requested_moves.Wish | None], verb: str) -> Found:
-    """:param wish: of a task's row; None where there is nothing to ask for.
-    :param verb: what is kept of it with the plan.
-    :raises KronosException: something cannot be read, or nothing can be asked for.
+    """Plan the requested moves and store them, unless this is a dry run or the rules refuse.
+
+    :param wish: returns the requested move for a task's row; None where the task has none.
+    :param verb: the operator's action, which is stored with the plan.
+    :raises KronosException: an input cannot be read, or the plan has no such move.
     """
     conf, policy_set = _cloud.configuration(
         prog, files, 'Moves instances of a plan once more.', live=True)
@@ -137,11 +144,12 @@ def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
 
 def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cluster,
                  mark: Any, said: plan_approvals.Said, verb: str) -> list[model.Task]:
-    """For executors to begin.
+    """Store the plan and its tasks, so that executors begin them.
 
-    :param mark: what the store had before anything else was read.
-    :param verb: what is kept with the plan, as said by ``said``.
-    :raises StoreError: others have planned since; nothing was written.
+    :param mark: the database's state before the cloud was read; see :meth:`api.Store.seen`.
+    :param said: the operator's decision.
+    :param verb: the operator's action, which is stored with the plan.
+    :raises StoreError: another plan was stored since; nothing was written.
     """
     store = api.Store(conf)
     try:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos simulate`` was asked for, checked: each error names its option."""
+"""Check the arguments of ``kronos simulate``: each error names its option."""
 
 import argparse
 from collections.abc import Callable
@@ -41,7 +41,7 @@ STEP = '5m'
 
 def assumed(args: argparse.Namespace,
             conf: cfg.ConfigOpts) -> tuple[review.Question, backtest_run.Assumptions]:
-    """What is reported, less what depends on the cloud, and how moves go."""
+    """Return the question to review, still without scopes, and the assumptions on moves."""
     limits = simulated_executor.Limits(
         per_scope=conf.executor.max_concurrent_migrations,
         per_source=conf.executor.max_concurrent_per_source,
@@ -64,7 +64,7 @@ def assumed(args: argparse.Namespace,
 
 
 def window(args: argparse.Namespace) -> ranges.Window:
-    """The times to ask a live source for."""
+    """Return the times to query a live source for."""
     if args.start is None:
         raise wrong('--from', 'there is no first time', 'Write for example --from -2d')
     now = math.floor(time.time())
@@ -80,7 +80,7 @@ def window(args: argparse.Namespace) -> ranges.Window:
 
 
 def checked(start: float, end: float, step: float) -> ranges.Window:
-    """The window, if there is one."""
+    """Return the window; raise ConfigError if it is empty, too short or has too many times."""
     if end <= start:
         raise wrong('--to', f'{times.shown(end)} is not after --from '
                             f'({times.shown(start)})', 'Give a later time')
@@ -95,7 +95,7 @@ def checked(start: float, end: float, step: float) -> ranges.Window:
 
 
 def cut(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace:
-    """The part of a trace that is asked for, and every how many of its times."""
+    """Return the part of a trace between --from and --to, at the times that --step selects."""
     whole = trace.window
     start, end, every = whole.start, whole.end, 1
     if args.start is not None:
@@ -124,7 +124,7 @@ def cut(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace:
 
 
 def energy_measure(name: str | None, past: pasts.Past) -> str:
-    """The scoring of that name; cpu, else the first, when none was named."""
+    """Return the measure of that name; without a name cpu, else the first one."""
     names = [m.name for m in past.measures]
     if name is None:
         return 'cpu' if 'cpu' in names else names[0]
@@ -135,7 +135,7 @@ def energy_measure(name: str | None, past: pasts.Past) -> str:
 
 
 def parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:
-    """What ``parse`` makes of the text; its ValueError names the option."""
+    """Parse an option's text; turn a ValueError into a ConfigError that names the option."""
     try:
         return parse(text)
     except ValueError as e:

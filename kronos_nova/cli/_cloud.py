@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What subcommands read that ask of a cloud, or of a snapshot of one."""
+"""Read a live cloud, or a snapshot, for subcommands."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -50,14 +50,14 @@ request = cloud_state.request
 
 def configuration(prog: str, files: Sequence[str], what: str, *,
                   live: bool) -> tuple[cfg.ConfigOpts, policy.PolicySet]:
-    """kronos.conf, and the policy file that it names.
+    """Read kronos.conf and the policy file that it names.
 
-    :param what: the command does, in a sentence.
-    :param live: the cloud is read, not a snapshot alone.
-    :raises ConfigError: one of them cannot be used.
+    :param what: the command's action, in a sentence.
+    :param live: the command reads the live cloud, not only a snapshot.
+    :raises ConfigError: either file cannot be used.
     """
     if live:
-        tools.native_threads()  # before the log is set up, as it tells of itself
+        tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
     tools.configure(conf, prog, [part for path in files for part in ('--config-file', path)], [],
@@ -66,7 +66,10 @@ def configuration(prog: str, files: Sequence[str], what: str, *,
 
 
 def new_wish(seen: Seen, plan: model.Plan) -> str | None:
-    """Why moves for balance's sake wait that no cycle has wanted before; None: they do not."""
+    """Return why imbalance moves wait for sustain_for; None if they do not.
+
+    They wait if the plan has such moves and no cycle has seen the scope's imbalance before.
+    """
     if seen.sustain <= 0 or plan.scope in seen.wished or not any(
             m.phase in metrics.IMBALANCE for m in plan.moves):
         return None
@@ -74,9 +77,9 @@ def new_wish(seen: Seen, plan: model.Plan) -> str | None:
 
 
 def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
-    """The cloud of each scope, or of that one.
+    """Return the cluster of the given scope, or of every scope for None.
 
-    :raises ConfigError: it is not planned.
+    :raises ConfigError: the scope is not planned.
     """
     clusters = seen.clusters()
     if scope is None:
@@ -89,9 +92,9 @@ def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
 
 
 def of_instance(seen: Seen, instance: model.Instance) -> model.Cluster:
-    """With the scope that the instance's host is planned in.
+    """Return the cluster of the scope that plans the instance's host.
 
-    :raises ConfigError: it is planned in none.
+    :raises ConfigError: no scope plans it.
     """
     for cluster in seen.clusters().values():
         if instance.host in cluster.scope_hosts:
@@ -106,7 +109,7 @@ def of_instance(seen: Seen, instance: model.Instance) -> model.Cluster:
 
 def absent(field: str, given: str, known: Collection[str],
            problem: str) -> exception.ConfigError:
-    """Of a name that the cloud does not have, with the one that is meant, if one is near."""
+    """Return the error for a name that the cloud does not have, with a similar name if any."""
     near = difflib.get_close_matches(given, list(known), 1, 0.8)
     if near:
         remedy = f'Is {near[0]} meant?'
@@ -122,7 +125,10 @@ def absent(field: str, given: str, known: Collection[str],
 
 
 def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:
-    """:raises SnapshotError: it cannot be used."""
+    """Read the cloud from a snapshot.
+
+    :raises SnapshotError: the snapshot cannot be used.
+    """
     found = reader.read(directory)
     if conf.engine.require_cpu_compatibility and not found.traits_known:
         raise exception.SnapshotError(
@@ -146,12 +152,14 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
          writes: bool = False,
          before: Callable[[Any], None] = lambda store: None,
          also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
-    """As the next cycle would see it; what Placement has told an engine it alone knows.
+    """Read the cloud as the next cycle would see it, except Placement's refusals.
+
+    Only the engine that asked Placement remembers those.
 
     :param undecided: a plan that waits for approval holds its scope, as it holds engines.
     :param writes: the command stores a plan afterwards, so the database must exist.
     :param before: reads of the database, before Nova is read.
-    :param also: reads more of the database, of these scopes.
+    :param also: reads more of the database, with the planned scopes.
     """
     from kronos_nova.wiring import daemons
 
@@ -175,7 +183,7 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
 
 def samples(conf: cfg.ConfigOpts,
             policy_set: policy.PolicySet) -> dict[str, model.PolicySamples]:
-    """What the source says now, by policy."""
+    """Return the source's current samples, by policy."""
     from kronos_nova.wiring import daemons
 
     source = daemons.source(conf)

@@ -19,16 +19,16 @@ from typing import Any
 
 from kronos_nova.weighing import findings
 
-#: How much of a reason a table shows.
+#: Characters of a reason that a table shows.
 REASON = 60
 NESTED = ('json', 'yaml')
 
 
 class Columns:
-    """What is shown of each host.
+    """The columns and rows that explain each host.
 
-    :param after: the same with ``--set``, or None.
-    :param hosts: the hosts that are shown; None: all.
+    :param after: the explanation with ``--set``, or None.
+    :param hosts: the hosts to show; None: all.
     :param form: cliff's formatter.
     :param whole: every weigher, raw values and whole reasons in a table.
     """
@@ -69,7 +69,7 @@ class Columns:
         return [self._flat(line) for line in self._lines]
 
     def notes(self) -> list[str]:
-        """What is to be said beside the rows."""
+        """Return the notes to print beside the rows."""
         found = list(self._before.notes)
         left = [name for name in self._shown.weighers if name not in self._weighers]
         if left and self._form == 'table' and any(line.weights for line in self._shown.lines):
@@ -138,7 +138,7 @@ class Columns:
                     ', '.join(weight.aggregates), weight.product]
         if weight is None:
             return [None]
-        # Python knows a -0.0, which is nothing.
+        # Adding 0.0 turns a -0.0 into 0.0.
         text = (f'{weight.normalised + 0.0:.3f} x {weight.multiplier:g} = '
                 f'{weight.product + 0.0:.3f}')
         if self._whole:
@@ -159,7 +159,7 @@ class Columns:
 
 
 def escaped(text: str) -> str:
-    """What is not printable, as Python writes it: names are tenants' and others'."""
+    """Escape unprintable characters as Python does: tenants and others choose the names."""
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
@@ -171,12 +171,12 @@ def _weights(line: findings.HostLine) -> dict[str, Any]:
 
 
 def _finite(value: float | None) -> float | None:
-    # JSON has no other numbers; Nova's metrics weigher may be told any.
+    # JSON has finite numbers only; Nova's metrics weigher may return any.
     return value if value is not None and math.isfinite(value) else None
 
 
 def _instances(found: findings.Explanation, line: findings.HostLine) -> list[int]:
-    """Which instances of the request go there: 1 is the first."""
+    """Return the numbers of the request's instances that go to the host; 1 is the first."""
     return [number for number, place in enumerate(found.chosen, 1)
             if place == (line.host, line.node)]
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What all subcommands have in common: their help, ``--config-file``, errors, exit status."""
+"""Bases of all subcommands: their help, ``--config-file``, errors, exit status."""
 
 import argparse
 from collections.abc import Callable
@@ -28,12 +28,15 @@ from kronos_nova import plurals
 
 Row = tuple[Any, ...]
 _EXAMPLES = 'Example'
-#: What stands for the name of a file.
+#: Metavars that stand for the name of a file.
 PATHS = frozenset({'FILE', 'DIR', 'OUTPUT_DIR', 'SNAPSHOT'})
 
 
 class _Formatter(_argparse.SmartHelpFormatter):
-    """Leaves the lines of examples as they are. The reference has them as reStructuredText."""
+    """A help formatter that keeps the lines of examples.
+
+    The reference has them as reStructuredText.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if not text.startswith(_EXAMPLES):
@@ -44,8 +47,8 @@ class _Formatter(_argparse.SmartHelpFormatter):
 class Command(command.Command):
     """A subcommand of ``kronos``.
 
-    ``examples``: each follows the command's name. ``config``: what of kronos.conf is read, None
-    for none of it. ``status``: what the exit status is when the command itself has not failed.
+    ``examples``: each follows the command's name. ``config``: the help of ``--config-file``, None
+    for commands without that option. ``status``: the exit status of a command that has not failed.
     """
 
     examples: tuple[str, ...]
@@ -54,12 +57,14 @@ class Command(command.Command):
 
     @property
     def prog(self) -> str:
-        """How it is called."""
+        """The full name of the command."""
         return f'kronos {self.cmd_name}'
 
     def get_epilog(self) -> str:
-        """Not cliff's, which says what package a command is of, and for that looks at each that
-        is installed."""
+        """Return '' instead of cliff's epilog, which names the command's package.
+
+        For that, cliff searches all installed packages.
+        """
         return ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -81,7 +86,10 @@ class Command(command.Command):
         return int(super().run(parsed_args)) or self.status
 
     def _check(self, action: argparse.Action, given: object) -> None:
-        """Neither databases nor Nova take what is no Unicode; a file's name may be."""
+        """Fail on an argument with a surrogate: neither databases nor Nova take it.
+
+        A file's name may have one.
+        """
         from kronos_nova.wiring import tools
 
         for text in _texts(given):
@@ -89,7 +97,10 @@ class Command(command.Command):
                 tools.fail(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
 
     def guarded(self, act: Callable[[], Any]) -> None:
-        """:raises SystemExit: it failed, and standard error has one line of why."""
+        """Run ``act``, and print an error as one line on standard error.
+
+        :raises SystemExit: ``act`` failed.
+        """
         from kronos_nova.wiring import tools
 
         def run() -> int:
@@ -104,7 +115,7 @@ class Command(command.Command):
 
 
 def _texts(given: object) -> Iterator[str]:
-    """What an argument has of text; a type of ours may have made it a part of a tuple."""
+    """Yield the texts of an argument, also from nested lists and tuples that our types return."""
     if isinstance(given, str):
         yield given
     elif isinstance(given, list | tuple):
@@ -113,7 +124,7 @@ def _texts(given: object) -> Iterator[str]:
 
 
 class Table(Command, lister.Lister):
-    """Lists rows: ``columns`` are their heads."""
+    """A list of rows; ``columns`` are their heads."""
 
     columns: tuple[str, ...]
 
@@ -124,19 +135,19 @@ class Table(Command, lister.Lister):
         return self.columns, found
 
     def rows(self, args: argparse.Namespace) -> Iterable[Row]:
-        """What is not ours in a cell goes through :func:`shown`."""
+        """Return the rows. Text from outside goes through :func:`shown`."""
         raise NotImplementedError
 
 
 def shown(row: Iterable[object]) -> Row:
-    """Cells of text, of what may hold anything."""
+    """Return the cells as printable text, for values from outside."""
     from kronos_nova.wiring import tools
 
     return tuple(map(tools.shown, row))
 
 
 def cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
-    """For people: nothing for what is not there, and no more digits than anybody reads."""
+    """Return cells for people: empty for None, and floats in tables with four digits."""
     if nested(args):
         return tuple(row)
     return tuple(
@@ -145,7 +156,7 @@ def cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
 
 
 def nested(args: argparse.Namespace) -> bool:
-    """Whether cells may be lists and mappings, for programs, or are lines of text."""
+    """Return True if cells may be lists and mappings, for programs, not lines of text."""
     return args.formatter in ('json', 'yaml')
 
 

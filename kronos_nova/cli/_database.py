@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What subcommands that work on the database have in common."""
+"""Bases of the subcommands that use the database."""
 
 import argparse
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Shown = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
 class DatabaseCommand(_command.Command):
-    """Runs ``act`` on the database that kronos.conf names."""
+    """A command that runs on the database that kronos.conf names."""
 
     config = 'kronos.conf, for [database] and [engine] aggregates; repeatable.'
 
@@ -45,7 +45,7 @@ class DatabaseCommand(_command.Command):
 
 
 class DatabaseTable(DatabaseCommand, lister.Lister):
-    """Lists rows of the database: ``columns`` are their heads."""
+    """A list of rows from the database; ``columns`` are their heads."""
 
     columns: tuple[str, ...]
     reads_only = True
@@ -59,13 +59,16 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
         return self.columns, found
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        """What is not ours in a cell goes through ``_tool.shown``."""
+        """Return the rows. Text from outside goes through :func:`_command.shown`."""
         raise NotImplementedError
 
 
 class ShowStored(DatabaseCommand, show.ShowOne):
-    """Shows what the database has under a UUID. ``kind`` is what it is called, ``remedy``
-    what to do when there is none."""
+    """A command that shows the object with a UUID from the database.
+
+    ``kind`` names the type of object, ``remedy`` the next step when the database has no such
+    object.
+    """
 
     reads_only = True
     kind: str
@@ -96,13 +99,16 @@ class ShowStored(DatabaseCommand, show.ShowOne):
         return names, _command.cells(parsed_args, values)
 
     def look(self, store: Any, uuid: str, nested: bool) -> Shown | None:
-        """:param nested: lists and mappings for programs, else lines of text."""
+        """Return the names and values to show; None if the database has no such object.
+
+        :param nested: lists and mappings for programs, else lines of text.
+        """
         raise NotImplementedError
 
 
 @contextlib.contextmanager
 def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any, Any]]:
-    """Configuration and database."""
+    """Open the configuration and the database; close the database at the end."""
     from oslo_config import cfg
 
     from kronos_nova.conf import opts
@@ -112,7 +118,7 @@ def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any
     opts.register(conf)
     tools.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
                     'Stop and go on.', strict=False)
-    # Its packages say in the log what they load.
+    # Import after the log is set up: its packages log the plug-ins that they load.
     from kronos_nova.cli import _stores
 
     store = _stores.open_store(conf, reads_only=reads_only)
@@ -123,21 +129,24 @@ def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any
 
 
 def plain(text: str) -> str:
-    """One line of Unicode, of an argument that may hold any bytes."""
+    """Return an argument, which may hold any bytes, as one line of Unicode."""
     return ' '.join(text.encode('utf-8', 'replace').decode().split())
 
 
 def who() -> str:
-    """Who gives a command, for what is kept of it."""
+    """Return the name of the operator, to store with the command."""
     from kronos_nova.rebalancer.store import process_identity
 
     return process_identity.name_operator()
 
 
 def check_scope(conf: Any, store: Any, scope: str) -> None:
-    """A misspelt scope would be trusted: a pause of it holds nothing, a list is empty.
+    """Refuse an unknown scope.
 
-    :raises ConfigError: no engine has planned it, and none is to; the known ones are named.
+    A pause of a misspelt scope would hold nothing, and its lists would be empty.
+
+    :raises ConfigError: no engine has planned the scope, and the configuration does not name it;
+        the text names the known ones.
     """
     from kronos_nova import exception
     from kronos_nova import model

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos drain check`` reads and answers."""
+"""Read and compute the answer of ``kronos drain check``."""
 
 import argparse
 from collections.abc import Mapping
@@ -29,15 +29,19 @@ from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.simulation import migration_costs
 
 PROG = 'kronos drain check'
-#: From here on it is said that an instance may not converge.
+#: Smallest risk at which the answer says that an instance may not converge.
 RISKY = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """``seconds`` to empty the host, by what ``measured`` migrations have taken, of which
-    ``bandwidth`` is the usual MiB/s; None where none is known. ``risky``: who may not converge,
-    with the chance, by instance. ``coming``: so many are not there yet, and may land there."""
+    """The result of a drain check.
+
+    ``here``: instances on the host. ``coming``: instances that are not there yet and may land
+    there. ``seconds``: the expected time to empty the host, from ``measured`` migrations, with
+    ``bandwidth`` as their usual MiB/s; both None without such migrations. ``risky``: the chance
+    that an instance does not converge, by instance.
+    """
 
     check: drains.Check
     here: int
@@ -49,14 +53,14 @@ class Answer:
 
     @property
     def held(self) -> bool:
-        """Nothing at all is drained now; the plan's reason says why."""
+        """True if engines drain nothing at all now; the plan's reason says why."""
         plan = self.check.plan
         return bool(self.here and plan.reason is not None and not plan.moves
                     and not self.check.blocked)
 
     @property
     def arriving(self) -> str | None:
-        """What is said of those that come."""
+        """A clause on the instances that are coming; None without any."""
         if not self.coming:
             return None
         return ('1 is on its way to it' if self.coming == 1 else
@@ -64,14 +68,17 @@ class Answer:
 
     @property
     def in_the_way(self) -> tuple[str, ...]:
-        """Why the host would not become empty now, but for instances that stay."""
+        """Reasons why the host would not become empty now, apart from instances that stay."""
         arriving = None if self.here else self.arriving
         found = (*self.check.obstacles, *([] if arriving is None else [arriving]))
         return found or ((str(self.check.plan.reason),) if self.held else ())
 
 
 def answer(args: argparse.Namespace) -> Answer:
-    """:raises KronosException: something cannot be read, or is not there."""
+    """Check whether the host can be emptied, and estimate how long it takes.
+
+    :raises KronosException: an input cannot be read, or the host does not exist.
+    """
     conf, policy_set = _cloud.configuration(
         PROG, args.config_file, 'Says whether a host can be emptied.', live=not args.snapshot)
     seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
@@ -95,14 +102,14 @@ def answer(args: argparse.Namespace) -> Answer:
 
 def _waiting(check: drains.Check, cluster: model.Cluster, host: str,
              plan: str | None) -> drains.Check:
-    """With the plan that waits for approval, unless engines have nothing to do there."""
+    """Add the plan that waits for approval as an obstacle, unless the host has nothing to drain."""
     if plan is None or drains.idle(cluster, host):
         return check
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
 def _estimated(conf: Any, found: Answer, request: planner.Request) -> Answer:
-    """With the time that it takes, by the cost model that the planner goes by."""
+    """Add the expected time and the risks, by the planner's cost model."""
     copies = disks.local(engine_conf.options(conf))
     model_ = migration_costs.Costs(request.history.measured, copies)
     if model_.rate is None:
@@ -124,9 +131,9 @@ def _estimated(conf: Any, found: Answer, request: planner.Request) -> Answer:
 
 def _seconds(conf: Any, plan: model.Plan, request: planner.Request,
              expected: Mapping[str, float]) -> float:
-    """Until the last one has arrived, as executors carry tasks out.
+    """Return the seconds until the last migration ends, as executors carry tasks out.
 
-    :param expected: seconds of each, by instance.
+    :param expected: seconds of each migration, by instance.
     """
     numbers = iter(range(len(plan.moves)))
     found = tasks.from_plan(

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos drain start`` does: disable a host that can be emptied."""
+"""Carry out ``kronos drain start``: disable a host that can be emptied."""
 
 import argparse
 from collections.abc import Callable
@@ -35,19 +35,19 @@ START = 'kronos drain start'
 
 
 def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
-    """Check, then disable the host, unless it is disabled for that reason already.
+    """Check the host, then disable it, unless it is disabled for that reason already.
 
-    :returns: what the check found, and whether the host was disabled now.
-    :raises KronosException: it cannot be emptied, engines would not, somebody has disabled it
-        for another reason, the database cannot be written, or Nova refused; but for a lost
-        answer nothing is changed then.
+    :returns: the result of the check, and whether this call disabled the host.
+    :raises KronosException: the host cannot be emptied, engines would not empty it, it is disabled
+        for another reason, the database cannot be written, or Nova refused. Nothing is changed
+        then, unless only Nova's answer was lost.
     """
     conf, _policies = _cloud.configuration(
         START, args.config_file, 'Drains a host.', live=True)
     options = engine_conf.options(conf)
     _drained_by_engines(options, args.reason)
     answer = _drain.answer(args)
-    # Opened first: without the audit row nothing is changed.
+    # Open the database first: nothing is changed without an audit row.
     store = _stores.open_store(conf, reads_only=False)
     try:
         return answer, _disable(
@@ -60,11 +60,11 @@ def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
 
 def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
              connection: Any, record: Callable[[str, str], None]) -> bool:
-    """False: it is disabled already for the reason.
+    """Disable the host; return False if it is disabled for that reason already.
 
-    :param record: writes an audit row of a command and a reason. The row is there before the
-        host is disabled; a second one follows when Nova refuses or does not answer.
-    :raises ConfigError: something is in the way, or Nova refused.
+    :param record: writes an audit row of a command and a reason. The row is there before the host
+        is disabled; a second one follows when Nova refuses or does not answer.
+    :raises ConfigError: a problem is in the way, or Nova refused.
     """
     try:
         uuid, service = compute_service.look(connection, args.host)
@@ -86,7 +86,10 @@ def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Opt
 
 
 def _drained_by_engines(options: model.Options, reason: str) -> None:
-    """:raises ConfigError: no engine of this configuration would empty the host."""
+    """Check that engines would empty the host.
+
+    :raises ConfigError: no engine of this configuration would.
+    """
     if options.dry_run:
         raise _wrong('[engine] dry_run', 'it is set, and then nothing is moved', 'Unset it.')
     if not options.evacuate_disabled_hosts:
@@ -106,7 +109,10 @@ def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
 
 def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Service,
             options: model.Options) -> None:
-    """:raises ConfigError: there is something that only --force may pass over."""
+    """Raise unless the host is enabled and would become empty.
+
+    :raises ConfigError: it is not; ``--force`` skips this check.
+    """
     if not service.enabled:
         for_what = ('without a reason' if not service.disabled_reason else
                     f'for the reason {service.disabled_reason!r}')
@@ -129,9 +135,9 @@ def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Serv
 
 
 def _by_hand(args: argparse.Namespace, *, changed: bool) -> str:
-    """What to do when Nova has not done it.
+    """Return the next step after Nova failed to disable the host.
 
-    :param changed: it may have all the same.
+    :param changed: Nova may have disabled it nevertheless.
     """
     command = ('openstack compute service set --disable --disable-reason '
                f'{shlex.quote(args.reason)} {shlex.quote(args.host)} nova-compute')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos explain move`` reads."""
+"""Read a task, its plan and today's verdict for ``kronos explain move``."""
 
 import argparse
 import dataclasses
@@ -28,8 +28,11 @@ PROG = 'kronos explain move'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """A task and its plan; ``answer`` is what the rules say now, or ``elsewhere`` why they are
-    not asked. Both None: the cloud was not read."""
+    """A task and its plan.
+
+    ``answer``: the verdict of today's rules. ``elsewhere``: why the rules cannot judge the move
+    today. Both are None if the cloud was not read.
+    """
 
     row: store_rows.TaskRow
     plan: store_rows.PlanRow
@@ -38,7 +41,10 @@ class Found:
 
 
 def move(args: argparse.Namespace) -> Found:
-    """:raises KronosException: something cannot be read, or there is no such task."""
+    """Read a task and its plan; unless ``--stored``, judge the move by today's rules too.
+
+    :raises KronosException: an input cannot be read, or the task does not exist.
+    """
     conf, policy_set = _cloud.configuration(
         PROG, args.config_file, 'Says why a move was planned.', live=not args.stored)
     database.must_exist(conf.database.connection)
@@ -71,7 +77,7 @@ def _today(conf: Any, policy_set: Any, found: Found) -> Found:
     if task.to_host not in seen.cluster.hosts:
         return dataclasses.replace(
             found, elsewhere=f'Nova has no host {task.to_host} any more')
-    # The task itself, and what it left behind, is no reason against it.
+    # The task itself and its cooldowns are no reason against the move.
     cluster = dataclasses.replace(seen.cluster, flights=tuple(
         f for f in seen.cluster.flights
         if f.instance_uuid != task.instance_uuid or f.source != 'task'))

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Writes a report whole or not at all, and over nothing that somebody else needs."""
+"""Write a report whole or not at all, and overwrite no foreign file."""
 
 from collections.abc import Iterator
 import contextlib
@@ -22,16 +22,16 @@ import tempfile
 from kronos_nova import exception
 from kronos_nova.rebalancer.report import page
 
-#: A report says what it is among its first bytes.
+#: A report has this mark among its first bytes.
 _MARK = f'<meta name="generator" content="{page.GENERATOR} '.encode()
 _HEAD = 2048
 
 
 def refuse(path: str, force: bool) -> None:
-    """Before work is done that cannot be kept.
+    """Refuse a path that cannot be written, before the report is computed.
 
-    :raises ConfigError: something else is there. ``force`` replaces another file, but
-        never what is no file, such as a device.
+    :raises ConfigError: another file exists at the path. ``force`` allows another file, but never a
+        device or a directory.
     """
     with _explained(path):
         try:
@@ -48,10 +48,11 @@ def refuse(path: str, force: bool) -> None:
 
 
 def write(path: str, text: str) -> None:
-    """A new file is readable by its owner alone, as snapshots are; one that is replaced
-    keeps its mode.
+    """Write the report.
 
-    :raises ConfigError: it cannot be written; nothing is left behind.
+    A new file is readable by its owner alone, as snapshots are; a replaced file keeps its mode.
+
+    :raises ConfigError: the file cannot be written; nothing is left behind.
     """
     target = os.path.realpath(path)
     with _explained(path):

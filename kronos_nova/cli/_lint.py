@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos policy lint`` finds in a policy file, and who parses its PromQL."""
+"""Lint policy files for ``kronos policy lint``, and choose the parser of their PromQL."""
 
 import argparse
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from kronos_nova.checks import policies as policies_check
 from kronos_nova.conf import policies as policy_files
 
 PROG = 'kronos policy lint'
-#: ``1:7: parse error: ...``, as Prometheus says it.
+#: The format of Prometheus: ``1:7: parse error: ...``.
 _PLACE = re.compile(r'(\d+):(\d+): (?:parse error: )?(.*?)\)?$')
 _CORRECT = 'Correct the query in the policy file.'
 _VARIABLE = 'Grafana alone knows variables that begin with $: write what they stand for.'
@@ -44,19 +44,21 @@ class Row:
 
 
 class Server:
-    """The Prometheus of kronos.conf, connected to when it is first asked; one that does not
-    answer is not asked again, as each query would wait for it."""
+    """The Prometheus of kronos.conf, connected on the first query.
+
+    After a query without answer it gets no other: each would wait for the timeout.
+    """
 
     def __init__(self, files: list[str]) -> None:
         self._files = files
         self._source: Any = None
         self._read = False
-        #: Why nobody can be asked, and what to do.
+        #: Why no server can check a query; ``remedy`` is the next step.
         self.away = 'no kronos.conf names a Prometheus'
         self.remedy = 'Name a kronos.conf with --config-file to have its Prometheus asked.'
 
     def check(self, query: str) -> model.QueryResult | None:
-        """See ``Source.check_syntax``; None: there is no server that can tell."""
+        """Check a query's syntax, see ``Source.check_syntax``; return None if no server can."""
         if not self._read:
             self._read = True
             self._source = self._connect()
@@ -71,7 +73,10 @@ class Server:
         return found
 
     def _connect(self) -> Any:
-        """:raises KronosException: kronos.conf cannot be used."""
+        """Return the source of kronos.conf; None without a kronos.conf.
+
+        :raises KronosException: kronos.conf cannot be used.
+        """
         from oslo_config import cfg
 
         from kronos_nova.conf import opts
@@ -82,7 +87,7 @@ class Server:
         opts.register(conf)
         tools.configure(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
                         [], 'Checks policy files.')
-        # The default URL is nobody's choice: without a file no server is asked.
+        # The operator did not choose the default URL: without a file, ask no server.
         return daemons.source(conf) if conf.config_file else None
 
     def close(self) -> None:
@@ -92,14 +97,17 @@ class Server:
 
 
 def lint(args: argparse.Namespace) -> list[Row]:
-    """:raises KronosException: kronos.conf cannot be used."""
+    """Return the findings in the policy files.
+
+    :raises KronosException: kronos.conf cannot be used.
+    """
     with contextlib.closing(Server(args.config_file)) as server:
         return [Row(path, base.masked(item)) for path in args.files
                 for item in _file(path, server, args.scrape_interval)]
 
 
 def status(rows: Iterable[Row]) -> int:
-    """1: something is wrong; 2: nothing is, but not everything could be checked."""
+    """Return 1 if a finding is an error; else 2 if a query could not be checked; else 0."""
     found = {row.item.status for row in rows}
     if base.Status.FAILED in found:
         return 1
@@ -146,19 +154,19 @@ def _failed(error: exception.PolicyFileError) -> base.Item:
 
 
 def _queries(document: Any) -> Iterator[tuple[str, str, Any]]:
-    """(field, PromQL, policy) of whatever is written, also where the file is not valid."""
+    """Yield (field, PromQL, policy) for each query in the file, even if the file is not valid."""
     listed = document.get('policies') if isinstance(document, dict) else None
     for index, entry in enumerate(listed if isinstance(listed, list) else ()):
         for name in policies.QUERIES:
             query = entry.get(name) if isinstance(entry, dict) else None
-            # One that is longer is a problem already, and takes a parser too long.
+            # A longer query is an error already, and takes a parser too long.
             if isinstance(query, str) and query.strip() and len(query) <= policies.LONGEST_QUERY:
                 yield policies.field_name(('policies', index, name), document), query, entry
 
 
 def _query(field: str, query: str, entry: Any, server: Server,
            interval: float) -> list[base.Item] | None:
-    """None: nobody could parse it."""
+    """Return the findings on a query; None if no parser could read it."""
     try:
         from kronos_nova.cli import _promql
         from kronos_nova.cli import _promql_tree
@@ -174,13 +182,13 @@ def _query(field: str, query: str, entry: Any, server: Server,
         name = field.rpartition('.')[2]
         label = entry.get(*(('vm_profile_label', 'instance_name') if name.startswith('vm_')
                             else ('host_label', 'host')))
-        # One that is no name is a problem already.
+        # A label that is no string is an error already.
         return [_found(field, finding) for finding in _promql_tree.findings(
             _promql.parse(query), label if isinstance(label, str) else None,
             unlabelled=name == 'age_query', interval=interval)]
     answer = server.check(query)
     if answer is not None:
-        # It has the last word: its PromQL may be newer, or another dialect.
+        # The server decides: its PromQL may be newer, or another dialect.
         return [] if answer.error is None else [_refused(field, query, answer.error)]
     text = fault.problem
     if fault.offset is not None:
@@ -197,7 +205,7 @@ def _found(field: str, finding: Any) -> base.Item:
 
 
 def _refused(field: str, query: str, problem: str) -> base.Item:
-    """What Prometheus says, with the place in the query."""
+    """Return Prometheus's error with its place in the query."""
     if (place := _PLACE.search(problem)) is None:
         return base.failed(field, problem, _CORRECT)
     line, column, text = int(place[1]), int(place[2]), place[3]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether an engine plans a scope and an executor serves it, as the database shows."""
+"""Check in the database that an engine plans a scope and an executor serves it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ NO_EXECUTOR = ('no live executor: none that serves scope {} was seen within thre
 
 
 def has_executor(census: Any, scope: str) -> bool:
-    """Whether an executor that serves the scope reported within three minutes."""
+    """Return True if an executor that serves the scope reported within three minutes."""
     return any(served is None or scope in served for served in census.executors.values())
 
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos host list`` and ``kronos instance show`` read."""
+"""Read the hosts of ``kronos host list`` and the instance of ``kronos instance show``."""
 
 import argparse
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from typing import Any
 from kronos_nova.cli import _cloud
 from kronos_nova.rebalancer.operations import views
 
-#: So many tasks of an instance are shown, the newest.
+#: Number of tasks shown of an instance, the newest ones.
 TASKS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """An instance; ``tasks`` are the rows of its newest, ``now`` when it was read."""
+    """An instance; ``tasks`` are its newest tasks, ``now`` is the time when the cloud was read."""
 
     portrait: views.InstancePortrait
     scope: str
@@ -36,8 +36,7 @@ class Seen:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScopeHosts:
-    """The hosts of a scope; ``untrusted`` has ``policy: reason`` of scores that planning
-    ignores."""
+    """The hosts of a scope; ``untrusted``: ``policy: reason`` of scores that planning ignores."""
 
     scope: str
     hosts: Sequence[views.HostPortrait]
@@ -47,7 +46,7 @@ class ScopeHosts:
 def hosts(args: argparse.Namespace) -> list[ScopeHosts]:
     """Read the hosts of each scope.
 
-    :raises KronosException: something cannot be read, or is not there.
+    :raises KronosException: an input cannot be read, or the scope is not planned.
     """
     conf, policy_set = _cloud.configuration(
         'kronos host list', args.config_file, 'Lists hosts.', live=not args.snapshot)
@@ -60,7 +59,10 @@ def hosts(args: argparse.Namespace) -> list[ScopeHosts]:
 
 
 def instance(args: argparse.Namespace) -> Seen:
-    """:raises KronosException: something cannot be read, or is not there."""
+    """Read an instance and its newest tasks.
+
+    :raises KronosException: an input cannot be read, or no host has the instance.
+    """
     conf, policy_set = _cloud.configuration(
         'kronos instance show', args.config_file, 'Shows an instance.', live=not args.snapshot)
     tasks: list[Any] = []

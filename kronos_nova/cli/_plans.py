@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How parts of a stored plan are shown: for programs as they are, else as lines of text."""
+"""Format parts of a stored plan: as data for programs, else as lines of text."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def texts(said: Sequence[str], nested: bool) -> Any:
 
 
 def states(tasks: Sequence[Any]) -> dict[str, str]:
-    """Plan -> how many of its tasks are in which state."""
+    """Count each plan's tasks by state; return the counts as text, by plan."""
     numbers: dict[str, Counter[str]] = {}
     for row in tasks:
         numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1

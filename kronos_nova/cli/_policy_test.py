@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos policy test`` asks: Prometheus and Nova of kronos.conf."""
+"""Run ``kronos policy test`` against the Prometheus and Nova of kronos.conf."""
 
 import argparse
 from collections.abc import Iterator
@@ -29,13 +29,16 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.wiring import tools
 
 PROG = 'kronos policy test'
-#: What has to be there first; only what is wrong with it is told.
+#: Checks that must pass first; only their failures are shown.
 NEEDED = ('source', 'keystone', 'nova')
 
 
 def test(args: argparse.Namespace) -> list[details.Detail]:
-    """:raises KronosException: the configuration or the policy file cannot be used."""
-    tools.native_threads()  # before the log is set up, as it tells of itself
+    """Return the findings on the queries of the chosen policies.
+
+    :raises KronosException: the configuration or the policy file cannot be used.
+    """
+    tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
     tools.configure(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
@@ -70,7 +73,7 @@ def _chosen(policy_set: policies.PolicySet, names: list[str],
 def _rows(context: base.Context, chosen: list[policies.Policy],
           every: bool) -> Iterator[details.Detail]:
     for item in checks.some(context, NEEDED):
-        # Of Nova itself kronos-test-config says more.
+        # kronos-test-config shows the findings on aggregates and scopes.
         if item.status is base.Status.FAILED and not item.name.startswith(('aggregate', 'scope')):
             yield details.Detail('', '', item)
     if context.source is None:

@@ -10,11 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""PromQL for ``kronos policy lint``: parsed offline by promql-parser, with the place of an
-error, which the parser does not tell.
+"""Parse PromQL offline for ``kronos policy lint``, and find the place of an error.
 
-The place is found by parsing: the shortest beginning of the query that nothing
-completes ends with the token that is wrong.
+promql-parser does not report the place. It is found by parsing: the shortest beginning of the query
+that cannot be completed ends with the wrong token.
 """
 
 from collections.abc import Iterable
@@ -31,27 +30,27 @@ _TEXT = r'''"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`'''
 _TOKEN = re.compile(rf'''\#[^\n]*|{_TEXT}|\[(?:{_TEXT}|[^\]])*\]|[a-zA-Z_:][a-zA-Z0-9_:]*
                      |[0-9.][0-9a-zA-Z.]*|==|!=|>=|<=|=~|!~|\S''', re.VERBOSE)
 _CLOSING = {'(': ')', '{': '}', '[': ']'}
-#: What may stand at the end of a beginning, inside parentheses or not, and inside braces.
+#: Texts that may complete a beginning, inside parentheses or not, and inside braces.
 _ENDS = ('', ' x', '(x)', '(x) x', '(x)(x)', '[5m]', ' 5m')
 _MATCHERS = ('', 'x="x"', '="x"', '"x"')
-#: How the parser begins what it says of the order of tokens, not of their meaning.
+#: Beginnings of the parser's messages on the order of tokens, not on their meaning.
 _ORDER = ('invalid promql query', 'unexpected', 'unclosed', 'unterminated', 'bad number',
           'missing unit', 'unknown escape', 'no expression', 'expected string')
 _FAILED = 'promql-parser failed on it'
 _UNKNOWN = re.compile(r"unknown function with name '(\w+)'")
 _NAMED = re.compile(r"(?:function with name|call to(?: function)?) '(\w+)'")
 _OPERATOR = re.compile(r'[-+*/%^(<>]|==|!=|>=|<=|and|or|unless|atan2')
-#: The parser is a recursive one: some thousands of these end the process.
+#: The parser is recursive: some thousands of operators end the process.
 MOST_OPERATORS = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a query.
+    """An error in a query.
 
-    ``offset``: in characters from its beginning, None when it is not known where.
-    ``certain``: False where a server may know better: the parser does not know each function.
-    ``parsed``: False where the parser was not asked, or failed itself.
+    ``offset``: its place in characters from the beginning, None when unknown. ``certain``: False
+    where a server may know better, as the parser does not know each function. ``parsed``: False
+    where the query was not parsed, or the parser itself failed.
     """
 
     problem: str
@@ -61,14 +60,15 @@ class Fault:
 
 
 class ParserFailed(Exception):
-    """The parser itself did, on a query that may be right."""
+    """The parser itself failed, on a query that may be right."""
 
 
 def parse(query: str) -> Any:
-    """
+    """Parse a query.
+
     :returns: the root of its syntax tree.
     :raises ValueError: it is not PromQL; see :func:`fault`.
-    :raises ParserFailed: nobody knows.
+    :raises ParserFailed: the parser itself failed, so the query may be right.
     """
     try:
         with _silence():
@@ -83,10 +83,10 @@ def parse(query: str) -> Any:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Of a panic Rust itself writes to standard error, for developers."""
+    """Discard standard error: Rust itself writes there on a panic, for developers."""
     try:
         kept = os.dup(2)
-    except OSError:  # there is none
+    except OSError:  # standard error is closed
         yield
         return
     try:
@@ -99,13 +99,13 @@ def _silence() -> Iterator[None]:
 
 
 def too_large(query: str) -> bool:
-    """It must not be parsed here."""
+    """Return True if the query has too many operators to parse it in this process."""
     return sum(1 for token in _TOKEN.finditer(query)
                if _OPERATOR.fullmatch(token.group())) > MOST_OPERATORS
 
 
 def fault(query: str) -> Fault | None:
-    """What is wrong with the syntax; None when nothing is."""
+    """Return the query's error of syntax, or None."""
     if too_large(query):
         return Fault(f'it has more than {MOST_OPERATORS} operators', certain=False, parsed=False)
     found = _problem(query)
@@ -128,7 +128,7 @@ def _place(query: str, problem: str) -> int | None:
     tokens = [t for t in _TOKEN.finditer(query) if not t.group().startswith('#')]
     if not problem.startswith(_ORDER):
         return _called(query, problem)
-    # Whatever completes a beginning completes the shorter ones.
+    # If a beginning can be completed, so can all shorter ones.
     low, high = 0, len(tokens)
     while low < high:
         middle = (low + high + 1) // 2
@@ -139,7 +139,7 @@ def _place(query: str, problem: str) -> int | None:
             high = middle - 1
     if low < len(tokens):
         return tokens[low].start()
-    # The end is missing: where what is left open begins.
+    # The end is missing: the place is the last open bracket.
     opened = list(_open(tokens))
     return opened[-1].start() if opened else len(query.rstrip())
 
@@ -155,7 +155,7 @@ def _open(tokens: Iterable[re.Match[str]]) -> Iterator[re.Match[str]]:
 
 
 def _completes(begin: str, tokens: list[str]) -> bool:
-    """Whether a beginning can go on to be a query, right in its order of tokens."""
+    """Return True if a beginning can continue to a query with a right order of tokens."""
     opened: list[str] = []
     for token in tokens:
         if token in _CLOSING:
@@ -174,8 +174,10 @@ def _completes(begin: str, tokens: list[str]) -> bool:
 
 
 def _called(query: str, problem: str) -> int | None:
-    """The call that a problem is about: the only one of that name, or the one that has
-    the problem by itself."""
+    """Return the offset of the call that a problem is about, or None.
+
+    It is the only call of that name, or the one that has the problem when parsed alone.
+    """
     named = _NAMED.search(problem)
     if named is None:
         return None
@@ -183,7 +185,7 @@ def _called(query: str, problem: str) -> int | None:
              and (end := _call_end(query, t.end())) is not None]
     if len(calls) > 1:
         calls = [(start, end) for start, end in calls if _problem(query[start:end]) == problem]
-    # Of calls within each other the outer ones have it from the inner ones.
+    # Of nested calls, the innermost one has the problem.
     return max(calls)[0] if calls else None
 
 
@@ -200,7 +202,7 @@ def _call_end(query: str, position: int) -> int | None:
 
 
 def shown(query: str, offset: int, width: int = 30) -> str:
-    """``line 2, column 7, at "*** z), 0, 1)"``."""
+    """Return the place, such as ``line 2, column 7 of the query, at *** z), 0, 1)``."""
     line = query.count('\n', 0, offset) + 1
     column = offset - (query.rfind('\n', 0, offset) + 1) + 1
     rest = ' '.join(query[offset:offset + 4 * width].split())

@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Of each node of PromQL's syntax tree what it returns, and which labels its series may have.
+"""Find the result type and the possible labels of each node of a PromQL syntax tree.
 
-Labels that an aggregation has dropped are certainly gone; a selector may have any.
+An aggregation certainly removes the labels that it drops; a selector may have any.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ from typing import Any
 
 import promql_parser as pp
 
-#: They return some of the series that they are given, whole.
+#: Operators that return some of their input series, with all labels.
 _OF_SERIES = frozenset({'topk', 'bottomk', 'limitk', 'limit_ratio'})
 _LABELLING = frozenset({'label_replace', 'label_join'})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Labels:
-    """A set of names: these, or all but these."""
+    """A set of label names: the given ones, or with ``but`` all others."""
 
     names: frozenset[str] = frozenset()
     but: bool = False
@@ -55,8 +55,11 @@ NONE = Labels()
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """``inner``: what it is made of, in order; of a binary operator the left and the right side.
-    ``kind``: ``vector``, ``matrix``, ``scalar`` or ``string``."""
+    """A node of the syntax tree.
+
+    ``inner``: its operands in order; of a binary operator the left and the right side. ``kind``:
+    ``vector``, ``matrix``, ``scalar`` or ``string``.
+    """
 
     expr: Any
     inner: list['Node'] = dataclasses.field(default_factory=list)
@@ -65,8 +68,10 @@ class Node:
 
 
 def read(root: Any) -> list[Node]:
-    """All nodes, the root first. It does not recurse, and looks at each node once: a query may
-    be as deep as it is long."""
+    """Return all nodes, the root first.
+
+    This does not recurse, and reads each node once: a query may be as deep as it is long.
+    """
     found = [Node(root)]
     for node in found:  # it grows
         node.inner = [Node(expr) for expr in _inner(node.expr)]
@@ -142,7 +147,7 @@ def _of_binary(node: Node) -> Labels:
 
 def _of_call(node: Node) -> Labels:
     vectors = [a.labels for a in node.inner if a.kind in ('vector', 'matrix')]
-    # Of no vector, such as vector(1), the result has no labels.
+    # The result of a call without a vector, such as vector(1), has no labels.
     labels = ANY if len(vectors) > 1 else [NONE, *vectors][-1]
     if node.expr.func.name in _LABELLING and len(node.inner) > 1:
         labels |= _named(node.inner[1].expr)
@@ -150,7 +155,7 @@ def _of_call(node: Node) -> Labels:
 
 
 def matched(matching: Any) -> Labels:
-    """What ``on (...)`` names, or ``ignoring (...)`` does not."""
+    """Return the labels that ``on (...)`` names, or that ``ignoring (...)`` does not."""
     return _these(matching.labels, matching.type == pp.LabelModifierType.Include)
 
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a syntax tree of PromQL shows to be wrong whatever the metrics are."""
+"""Find errors in a PromQL syntax tree that do not depend on the metrics."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -21,7 +21,7 @@ import promql_parser as pp
 from kronos_nova import policy
 from kronos_nova.cli import _promql_labels
 
-#: They need two samples in their range, and are of use with four.
+#: Functions that need two samples in their range, and are useful from four on.
 _OF_CHANGES = frozenset({'rate', 'irate', 'increase', 'delta', 'idelta', 'deriv'})
 #: Scrapes that a range should hold.
 SCRAPES = 4
@@ -29,7 +29,7 @@ SCRAPES = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """``wrong``: no metrics make the query right; else it may be meant."""
+    """A finding; ``wrong`` if no metrics make the query right, else it may be intended."""
 
     problem: str
     remedy: str
@@ -38,9 +38,10 @@ class Finding:
 
 def findings(root: Any, label: str | None, *, unlabelled: bool,
              interval: float) -> Iterator[Finding]:
-    """
-    :param label: that every series of the result must carry; None: it is not known.
-    :param unlabelled: one series without it is allowed.
+    """Yield the findings on a query.
+
+    :param label: the label that every series of the result must carry; None: not known.
+    :param unlabelled: one series without the label is allowed.
     :param interval: seconds between two scrapes.
     """
     nodes = _promql_labels.read(root)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Wires ``kronos report``: a cloud, a snapshot or a stored plan into a page."""
+"""Build the page of ``kronos report`` from a cloud, a snapshot or a stored plan."""
 
 import argparse
 from collections.abc import Mapping
@@ -40,18 +40,18 @@ from kronos_nova.wiring import times
 from kronos_nova.wiring import tools
 
 PROG = 'kronos report'
-#: So many plans of a scope are its imbalance over time.
+#: Number of plans that make up a scope's imbalance over time.
 PLANS = 200
 ONE_TIME = 'A snapshot holds one time only; earlier plans are in the database.'
 
 
 def text(args: argparse.Namespace) -> str:
-    """The page.
+    """Return the page as HTML.
 
-    :raises KronosException: something cannot be read, or is not there.
+    :raises KronosException: an input cannot be read, or does not exist.
     """
     if not args.snapshot:
-        tools.native_threads()  # before the log is set up, as it tells of itself
+        tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
     files = [part for path in args.config_file for part in ('--config-file', path)]
@@ -176,7 +176,10 @@ def _said(decision: Any) -> str:
 
 
 def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
-    """By plan; of those alone that something was done of."""
+    """Return the measured imbalance after each plan, by plan.
+
+    Dry runs and plans without moves are left out.
+    """
     found: Mapping[str, float | None] = store.realised(
         [row.plan_id for row in plans if row.plan.moves and not row.dry_run])
     return found

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Wires ``kronos simulate``: configuration, cloud, load, candidates, output."""
+"""Run ``kronos simulate``: configuration, cloud, load, candidates, output."""
 
 import argparse
 from collections.abc import Callable
@@ -52,10 +52,10 @@ DESCRIPTION = 'Runs the planner over past load.'
 
 
 def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Do all of it.
+    """Run the simulation, and write its report and plot.
 
     :returns: the candidates' names, and the rows of the comparison.
-    :raises KronosException: bad input, or something cannot be read.
+    :raises KronosException: bad input, or an input cannot be read.
     """
     plot = _plotter(args.plot)
     conf = configure(args)
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     return [r['name'] for r in reviews], compare.rows(past, reviews)
 
 
-# What is asked.
+# Arguments.
 
 def configure(args: argparse.Namespace) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
@@ -104,7 +104,10 @@ def configure(args: argparse.Namespace) -> cfg.ConfigOpts:
 
 
 def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
-    """By a name for the column: the file's own, its path when that is taken."""
+    """Load the policy files, by the name of their column.
+
+    The name is the file's own; its path when another column has that name.
+    """
     out: dict[str, policies.PolicySet] = {}
     for path in paths:
         loaded = policy_files.load(path)
@@ -148,7 +151,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
 
 def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
            ) -> tuple[model.Cluster, tuple[str, ...], tuple[str, ...]]:
-    """The cloud, its planned scopes, and what to say of it."""
+    """Return the cloud, its planned scopes, and warnings."""
     if args.snapshot is not None:
         found = reader.read(args.snapshot)
         return found.cluster, found.scopes, ()
@@ -178,7 +181,7 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
-        # An engine plans the hosts there are; an empty pool is no news.
+        # An engine plans the existing hosts; an empty pool needs no message.
         scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
         settings = dataclasses.replace(planning_settings.settings(conf, policy_set),
                                        deadline=math.inf)
@@ -201,7 +204,7 @@ def _journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
 
 
 def _plotter(path: str | None) -> Callable[..., None] | None:
-    """What draws, before hours are spent on what cannot be drawn."""
+    """Return the function that draws; check the format before hours of simulation."""
     if path is None:
         return None
     with extras.needs_extra('kronos simulate --plot', 'plot'):

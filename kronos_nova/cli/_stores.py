@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The database as commands open it."""
+"""Open the database for commands."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ def open_store(conf: Any, *, reads_only: bool) -> Any:
     empty = reads_only and path is not None and not os.path.exists(path)
     if empty and path is not None:
         _note_missing(conf, path)
-        # Steps of the schema are no news for an operator.
+        # The steps of the schema do not concern an operator.
         logging.getLogger('alembic').logger.setLevel(logging.WARNING)
         conf.set_override('connection', 'sqlite://', 'database')
     else:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos swap`` reads, answers and stores."""
+"""Plan and store the moves of ``kronos swap``."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -23,13 +23,13 @@ from kronos_nova.cli import _cloud
 from kronos_nova.rebalancer.operations import swap_requests
 from kronos_nova.rebalancer.store import plan_approvals
 
-#: What is kept with the plan.
+#: The operator's action, which is stored with the plan.
 VERB = 'swapped'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """Without ``carry_out`` nothing is stored."""
+    """A request to swap two instances. Without ``carry_out`` nothing is stored."""
 
     uuids: tuple[str, str]
     parking: str | None
@@ -38,7 +38,10 @@ class Asked:
 
 
 def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
-    """:raises KronosException: something cannot be read, or they cannot change places at all."""
+    """Plan the swap and store it, unless this is a dry run or the rules refuse.
+
+    :raises KronosException: an input cannot be read, or the instances cannot change places at all.
+    """
     if len(set(asked.uuids)) == 1:
         raise exception.ConfigError(
             path='command line', field='INSTANCE', problem=f'{asked.uuids[0]} is named twice',
@@ -82,7 +85,7 @@ def _instance(seen: Any, uuid: str) -> model.Instance:
 
 
 def _rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[_again.Row, ...]:
-    """In the order of the moves; the one from the parking host has no task before its turn."""
+    """Return the rows in the order of moves; the move from the parking host has no task yet."""
     swap, = plan.swaps
     of = {task.instance_uuid: task.task_id for task in tasks}
     rows = [_again.Row(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',

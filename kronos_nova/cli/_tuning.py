@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Wires ``kronos weigh tune``: a past, nova.conf, trials, a recommendation."""
+"""Run ``kronos weigh tune``: a past, nova.conf, trials, a recommendation."""
 
 import argparse
 import dataclasses
@@ -31,15 +31,15 @@ SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 def run(args: argparse.Namespace, debug: bool,
         configure: Any = nova_setup.configure_offline,
         ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Do all of it.
+    """Try each multiplier on the past, and print the recommended one.
 
-    :param configure: reads nova.conf; a process that has it brings its own.
+    :param configure: reads nova.conf; a process that has read it passes its own function.
     :returns: column names, and a row for history and each multiplier.
-    :raises KronosException: bad input, or something cannot be read.
+    :raises KronosException: bad input, or an input cannot be read.
     """
     wanted = [_multiplier(text) for text in args.multiplier]
     nova_setup.native_threads()
-    # Only now: they load what asks how Nova threads.
+    # Import after native_threads(): these modules load packages that need the choice.
     from kronos_nova.cli import _arguments as arguments
     from kronos_nova.cli import _simulation as simulation
     from kronos_nova.rebalancer.backtest import history as pasts
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, debug: bool,
     from kronos_nova.weighing import tuning
 
     conf = simulation.configure(args)
-    # The later one has the log.
+    # The later configuration sets up the log.
     nova = configure(args.nova_conf, debug)
     others = settings.parse(nova, args.settings)
     of_aggregates = dict(_of_aggregate(text) for text in args.aggregate)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, debug: bool,
 
 def _table(form: str, measures: list[str], trials: list[Any],
            advice: Any) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """The trials as rows; nested where the format can."""
+    """Return the trials as rows; nested where the format allows it."""
     nested = form in ('json', 'yaml')
     names = (
         ('multiplier', 'recommended', 'booted', 'elsewhere', 'without_room',

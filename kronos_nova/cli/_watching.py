@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos drain watch`` does: look until a host is empty, and say why nothing happens."""
+"""Watch a host for ``kronos drain watch`` until it is empty; say why no move begins."""
 
 import argparse
 from collections.abc import Callable
@@ -38,17 +38,17 @@ from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.strategies import drain_requests
 
 WATCH = 'kronos drain watch'
-#: Seconds in which no look succeeds, until it is given up.
+#: Seconds without a successful look after which the command gives up.
 PATIENCE = 300.0
 #: Seconds between two looks meanwhile, at most.
 BLIND_INTERVAL = 30.0
-#: Reasons of the newest plan that are said at once, at most.
+#: Reasons of the newest plan to print at once, at most.
 REASONS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """An instance that was on the host, or is: its newest task, if it has one."""
+    """An instance that is or was on the host, with its newest task, if it has one."""
 
     instance_uuid: str
     to_host: str
@@ -59,8 +59,11 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """``left``: instances on the host. ``busy``: a task from or to it is not over. ``emptied``:
-    an engine empties it, disabled or not. ``holds``: why nothing begins now, or nothing."""
+    """The host at one time.
+
+    ``left``: instances on the host. ``busy``: a task from or to it is not over. ``emptied``: an
+    engine empties it, disabled or not. ``holds``: why no move begins now, else ''.
+    """
 
     rows: list[Row]
     left: int
@@ -74,9 +77,9 @@ def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
           say: Callable[[str], None]) -> tuple[str | None, list[Row]]:
     """Look until the host is empty or enabled, or ``args.timeout`` seconds are over.
 
-    :param tell: told of each look.
-    :param say: told once of what is new: why nothing begins, and that it cannot look.
-    :returns: why it is not empty, None when it is; and the last look.
+    :param tell: receives the rows of each look.
+    :param say: receives each message once: why no move begins, and that a look fails.
+    :returns: why the host is not empty, None when it is; and the last look.
     :raises KronosException: Nova or the database cannot be read at first, or for too long.
     """
     conf, policies = _cloud.configuration(
@@ -87,7 +90,7 @@ def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
     try:
         store.check()
         connection = connections.connect(conf)
-        # Once for all looks: a host keeps its hypervisor.
+        # Read once for all looks: a host keeps its hypervisor.
         hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
         return until_over(args, functools.partial(
             look, conf, scopes, store, connection, args.host, hypervisors=hypervisors), tell, say)
@@ -99,11 +102,14 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
                tell: Callable[[list[Row]], None], say: Callable[[str], None],
                wait: Callable[[float], None] = time.sleep,
                clock: Callable[[], float] = time.time) -> tuple[str | None, list[Row]]:
-    """As :func:`watch`, with what it looks by."""
+    """Look until the end, as :func:`watch`, with the given functions.
+
+    :param seen_since: takes a look; tasks that ended before the given time are left out.
+    """
     begun = clock()
     last: Look | None = None
     disabled, holds = False, ''
-    blind: float | None = None  # since then
+    blind: float | None = None  # time of the first failed look
     while True:
         try:
             now = seen_since(begun - args.since)
@@ -149,22 +155,24 @@ def _unseen(host: str, problem: str) -> exception.ConfigError:
 
 def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
          since: float, *, hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> Look:
-    """Before and after the list of servers Nova is asked for its services: it leaves out the
-    servers of a cell that is down, and of services it says so.
+    """Read the host, its tasks, and the reasons why no move begins.
 
-    :param scopes: that the configuration plans.
+    The services are read before and after the servers: Nova leaves out the servers of a cell that
+    is down, and only the list of services shows that.
+
+    :param scopes: the scopes that the configuration plans.
     :param since: tasks that ended before are left out.
     :param hypervisors: reads the hypervisors of all hosts.
     :raises ApiError: Nova cannot be read.
-    :raises StoreError: the database cannot be.
-    :raises ConfigError: there is no such host.
+    :raises StoreError: the database cannot be read.
+    :raises ConfigError: the host does not exist.
     """
     nova = nova_api.NovaApi(connection)
     _of(nova.services(), host)
     here = compute_service.left_on(connection, host)
     services = nova.services()
     service = _of(services, host)
-    # Nova-compute has its part until the last task from or to it is over.
+    # Nova-compute takes part until the last task from or to the host is over.
     busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
     cluster = _cluster(conf, scopes, store, nova, services, host, hypervisors)
     holds = _holds(conf, store, host, cluster)
@@ -184,8 +192,10 @@ def _of(services: dict[str, model.Service], host: str) -> model.Service:
 def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
              services: dict[str, model.Service], host: str,
              hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> model.Cluster | None:
-    """The host's scope, with services alone: of several aggregates the first that anybody plans,
-    as an engine has it. None: nobody plans any that it is in."""
+    """Return the host's scope, with services alone; None if no engine plans the host.
+
+    Of several aggregates it is the first one that is planned, as for an engine.
+    """
     aggregates = {name: tuple(found.hosts) for name, found in nova.aggregates().items()}
     of = {name for name, hosts in aggregates.items() if host in hosts}
     planned = {*scopes, *store.leased()}
@@ -202,7 +212,7 @@ def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_ap
 
 def _holds(conf: Any, store: store_api.Store, host: str,
            cluster: model.Cluster | None) -> list[str]:
-    """Why engines begin nothing there."""
+    """Return why engines begin no move from the host."""
     if cluster is None:
         return [f'host {host} belongs to no scope that is planned: name an aggregate of it in '
                 '[engine] aggregates, or set include_unassigned_hosts']
@@ -220,9 +230,9 @@ def _holds(conf: Any, store: store_api.Store, host: str,
 
 def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[str],
                      since: float) -> list[str]:
-    """Why the last cycle of the scope left the host's instances where they are.
+    """Return why the scope's last cycle left the host's instances where they are.
 
-    :param since: the reason of a cycle before says nothing of this drain.
+    :param since: reasons of earlier cycles are left out; they do not concern this drain.
     """
     plans, seen = store.plans(1, scope), store.census().scopes.get(scope)
     names = {host, *here}
@@ -238,7 +248,7 @@ def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[s
 
 
 def _unplanned(store: store_api.Store, scope: str, options: model.Options) -> str | None:
-    """A dry run takes no lease."""
+    """Return why no engine acts on the scope, or None. A dry run takes no lease."""
     if options.dry_run:
         return '[engine] dry_run is set, and then nothing is moved'
     if scope in store.leased():

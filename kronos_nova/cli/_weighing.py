@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Wires ``kronos weigh explain``: nova.conf, the request, both runs, output."""
+"""Run ``kronos weigh explain``: nova.conf, the request, both runs, output."""
 
 import argparse
 import sys
@@ -27,11 +27,11 @@ PROG = 'kronos weigh explain'
 
 def explain(args: argparse.Namespace, debug: bool,
             configure: Any = nova_setup.configure) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """Do all of it.
+    """Explain the request, without and with ``--set``.
 
-    :param configure: opens Nova; a process that has it open brings its own.
+    :param configure: opens Nova; a process that has opened it passes its own function.
     :returns: column names, and a row for each host.
-    :raises KronosException: bad input, or something cannot be read.
+    :raises KronosException: bad input, or an input cannot be read.
     """
     hints = tuple(_hint(text) for text in args.hint)
     if not 1 <= args.num <= 10_000:
@@ -40,7 +40,7 @@ def explain(args: argparse.Namespace, debug: bool,
         raise wrong('--wait', 'it is no number of seconds from 0 to 86400')
     conf = configure(args.config_file, debug)
     wanted = settings.parse(conf, args.settings)
-    # Only now: Nova is chosen to run on native threads.
+    # Import after configure(), which makes Nova run on native threads.
     from kronos_nova.weighing import explanation
     from kronos_nova.weighing import request_spec
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos what-if`` and ``kronos why-nothing`` read and plan."""
+"""Read and plan for ``kronos what-if`` and ``kronos why-nothing``."""
 
 import argparse
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ NOTHING = 'kronos why-nothing'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Side:
-    """A scope as it is, or as it would be, and the plan of its next cycle."""
+    """A scope, real or hypothetical, and the plan of its next cycle."""
 
     cluster: model.Cluster
     plan: model.Plan
@@ -44,9 +44,12 @@ class Side:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """``holds``: why nothing, or nothing for balance's sake, is moved as it is. ``today`` is
-    None where there is no such scope in the cloud. ``waits``: a plan of it waits for approval,
-    and counts as under way. ``causes``: why no move is made whatever the next cycle plans."""
+    """A scope with its plan of today, and with the hypothetical one for what-if.
+
+    ``holds``: why the scope makes no moves now, or no imbalance moves. ``today``: None for a scope
+    that the cloud does not have. ``waits``: a plan of the scope waits for approval, and counts as
+    under way. ``causes``: why no move is made, independent of the next plan.
+    """
 
     name: str
     today: Side | None
@@ -57,7 +60,7 @@ class Scope:
 
 
 def today(args: argparse.Namespace) -> list[Scope]:
-    """What the next cycle would do in each scope that is asked for, and what holds it."""
+    """Return the next cycle's plan for each requested scope, and the reasons that hold it."""
     causes: dict[str, tuple[str, ...]] = {}
     conf, policy_set, seen = _read(NOTHING, args, causes)
     there = seen.clusters()
@@ -72,8 +75,10 @@ def today(args: argparse.Namespace) -> list[Scope]:
 
 
 def compared(args: argparse.Namespace) -> list[Scope]:
-    """Each scope as it is beside what it would be; of neither what ends by itself, or by a word,
-    holds the plan."""
+    """Return each scope as it is beside its hypothetical state.
+
+    Holds that end with time or by a command hold neither plan.
+    """
     conf, policy_set, seen = _read(PROG, args)
     seen = seen.undecided()
     clusters = _cloud.wanted(seen, args.scope)
@@ -96,7 +101,10 @@ def compared(args: argparse.Namespace) -> list[Scope]:
 
 def _read(prog: str, args: argparse.Namespace, causes: dict[str, tuple[str, ...]] | None = None
           ) -> tuple[Any, policy.PolicySet, _cloud.Seen]:
-    """:param causes: filled with why moves are not made, by scope; left empty for a snapshot."""
+    """Read the configuration, the policies and the cloud.
+
+    :param causes: filled with why moves are not made, by scope; left empty for a snapshot.
+    """
     conf, policy_set = _cloud.configuration(
         prog, args.config_file, 'Plans, and does nothing.', live=not args.snapshot)
 
@@ -110,7 +118,7 @@ def _read(prog: str, args: argparse.Namespace, causes: dict[str, tuple[str, ...]
 
 def _again(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
            seen: _cloud.Seen) -> _cloud.Seen:
-    """The same cloud by other policies."""
+    """Return the same cloud with the samples of other policies."""
     if args.snapshot:
         return _cloud.recorded(conf, policy_set, args.snapshot)
     return dataclasses.replace(seen, samples=_cloud.samples(conf, policy_set))
@@ -118,7 +126,10 @@ def _again(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
 
 def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
            cluster: model.Cluster) -> Scope:
-    """As the next cycle does, with all that holds an engine but its own start."""
+    """Plan the scope as the next cycle does, with all holds of an engine.
+
+    Only the hold after an engine's own start is left out.
+    """
     request = _cloud.request(conf, policy_set, seen, cluster)
     side = _side(conf, policy_set, request)
     waits = _cloud.new_wish(seen, side.plan)
@@ -136,14 +147,17 @@ def _holds(request: planner.Request) -> tuple[str, ...]:
 
 
 def _at_once(request: planner.Request) -> planner.Request:
-    """Nothing holds it that ends by itself or by a word: what is asked for is not now."""
+    """Return the request without the holds that end with time or by a command.
+
+    A what-if does not ask about this moment.
+    """
     return dataclasses.replace(request, history=dataclasses.replace(
         request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None))
 
 
 def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
               seen: _cloud.Seen, scope: str) -> Side | None:
-    """None: the other policies are not for the scope."""
+    """Return the hypothetical side; None if the other policies do not plan the scope."""
     cluster = seen.clusters().get(scope)
     if cluster is None:
         return None
@@ -159,8 +173,8 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     for host in args.remove_host:
         found = found.drained(host, what_if.REASON)
     if args.remove_host:
-        # Whoever takes a host away does not ask whether drains are switched on; other hosts
-        # are drained as they are.
+        # A host is taken away even if drains are switched off; other hosts are drained as
+        # configured.
         options = dataclasses.replace(
             options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
             drain_reason_regex=what_if.reasons(options))
@@ -172,7 +186,7 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
         request, cluster=found.cluster, scores=found.scores, options=options)
     if not moving:
         return _side(conf, policy_set, request)
-    # As many more moves as the drains take, and not one more for balance's sake.
+    # Allow as many more moves as the drains take, and no more imbalance moves.
     whole = _side(conf, policy_set, dataclasses.replace(
         request, budget=request.budget + 2 * moving))
     others = sum(m.phase not in metrics.IMBALANCE for m in whole.plan.moves)
@@ -183,9 +197,9 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
 
 
 def _side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> Side:
-    """Planned and checked as a cycle does it.
+    """Plan and check the request as a cycle does.
 
-    :raises PlanRefused: the checker found a rule broken.
+    :raises PlanRefused: the checker found a broken rule.
     """
     end = time.monotonic() + conf.engine.planning_deadline
     plan = planner.plan(request, expired=lambda: time.monotonic() > end)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos why-not`` answers."""
+"""Read the cloud and judge the move of ``kronos why-not``."""
 
 import argparse
 
@@ -22,7 +22,10 @@ PROG = 'kronos why-not'
 
 
 def answer(args: argparse.Namespace) -> why_not.Answer:
-    """:raises KronosException: something cannot be read, or is not there."""
+    """Judge the move of an instance to a host.
+
+    :raises KronosException: an input cannot be read, or the instance or host does not exist.
+    """
     conf, policy_set = _cloud.configuration(
         PROG, args.config_file, 'Says why a move was not made.', live=not args.snapshot)
     seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot

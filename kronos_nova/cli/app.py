@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     from cliff import commandmanager
 
     class Kronos(app.App):
-        NAME = 'kronos'  # whatever it was started as
+        NAME = 'kronos'  # independent of the script's name
 
     kronos = Kronos(
         description='Inspect and steer kronos-nova.',

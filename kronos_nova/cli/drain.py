@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos drain check``, ``start`` and ``watch``: whether a host can be emptied, before
-anybody disables it; disable it; and look until it is empty."""
+"""``kronos drain check``, ``start`` and ``watch``: check, start and follow the drain of a host."""
 
 import argparse
 from collections.abc import Iterable
@@ -26,10 +25,10 @@ MODES = ('auto', 'compact', 'scatter')
 
 
 class CheckDrain(_command.Table):
-    """Whether a host can be emptied, in which order, and what is in the way.
+    """Check if a host can be emptied, in which order, and which obstacles there are.
 
-    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit
-    status is 1 when something would stay on the host, or engines would not empty it now.
+    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit status is
+    1 when an instance would stay on the host, or engines would not empty it now.
     """
 
     columns = ('What', 'Verdict', 'Detail')
@@ -152,7 +151,7 @@ def _started(host: str, answer: Any, changed: bool) -> str:
 
 
 def _reason(text: str) -> str:
-    """As Nova takes it: 1 to 255 printable characters."""
+    """Check a disabled_reason as Nova does: 1 to 255 printable characters."""
     found = ' '.join(text.split())
     if not found or len(found) > 255 or not found.isprintable():
         raise argparse.ArgumentTypeError('write 1 to 255 printable characters')
@@ -160,13 +159,13 @@ def _reason(text: str) -> str:
 
 
 class WatchDrain(_command.Table):
-    """Look at a host until it is empty, and say what became of each instance.
+    """Look at a host until it is empty, and show the state of each instance.
 
-    On standard error it says why nothing begins: a pause, a plan that waits for approval, an
-    outage, a dry run, that no engine plans it, or what the newest plan says of the host and its
-    instances. It bears with a Nova or a database that does
-    not answer for five minutes. The exit status is 1 when the host is not empty after --timeout
-    seconds, and at once when it is enabled again.
+    Standard error says why no move begins: a pause, a plan that waits for approval, an outage, a
+    dry run, no engine that plans the host, or the reasons in the newest plan that name the host or
+    its instances. The command goes on for five minutes while Nova or the database does not answer.
+    The exit status is 1 when the host is not empty after --timeout seconds, and at once when the
+    host is enabled again.
     """
 
     columns = ('Instance', 'To', 'State', 'Seconds', 'Error')

@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos explain move``: why a task's instance was chosen, and its host; and what the rules
-say of it now."""
+"""``kronos explain move``: why a task's instance and host were chosen, and today's verdict."""
 
 import argparse
 from collections.abc import Iterable
@@ -22,10 +21,11 @@ from kronos_nova.cli import _command
 
 
 class ExplainMove(_command.Table):
-    """Why a move was planned, what it was to bring, and what the rules say of it now.
+    """Explain why a move was planned, its expected effect, and today's verdict of the rules.
 
-    What the plan found and foresaw is in the database. Then the cloud is read as a planning
-    cycle does, and the move judged as kronos why-not does, if the instance is where it was.
+    The reasons and the expected effects of the plan are in the database. Then the cloud is read as
+    a planning cycle does, and the move judged as kronos why-not does, if the instance is where it
+    was.
     """
 
     columns = ('What', 'Verdict', 'Detail')
@@ -73,7 +73,7 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _effects(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
-    """What the move does to its hosts, and to the imbalance."""
+    """Yield the effects of the move on its hosts and on the imbalance."""
     from kronos_nova.cli import _plans
     from kronos_nova.rebalancer.planning import move_effects
 

@@ -25,7 +25,7 @@ from kronos_nova.cli import _command
 class ListHosts(_command.Table):
     """Hosts with their scores by policy, the part that no instance explains, and their state.
 
-    Reads the cloud as a planning cycle does, or a snapshot. Standard error has why scores are
+    Reads the cloud as a planning cycle does, or a snapshot. Standard error says why scores are
     missing or not trusted; the exit status is 1 then.
     """
 
@@ -139,7 +139,10 @@ def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
 
 
 def _next(portrait: Any, now: float) -> str:
-    """When it may be moved for balance's sake, as far as it depends on itself and its scope."""
+    """Return when the instance may be moved for balance.
+
+    Only the holds of the instance and of its scope count.
+    """
     from kronos_nova.wiring import times
 
     if portrait.wait is None:

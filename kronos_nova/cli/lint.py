@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos policy lint``: what is wrong with policy files, before an engine reads them."""
+"""``kronos policy lint``: find errors in policy files before an engine reads them."""
 
 import argparse
 from collections.abc import Iterable

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``kronos pause``, ``kronos pause list``, ``kronos resume``: stop and go on."""
+"""``kronos pause``, ``kronos pause list``, ``kronos resume``: stop all moves, and resume."""
 
 import argparse
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class Pause(_database.DatabaseCommand):
 
 
 class Resume(_database.DatabaseCommand):
-    """End a pause. What was queued before it goes on, unless it is too old."""
+    """End a pause. Tasks that were queued before it go on, unless they are too old."""
 
     examples = ('', '--scope ssd')
 
@@ -91,7 +91,7 @@ class Resume(_database.DatabaseCommand):
 
 
 class ListPauses(_database.DatabaseTable):
-    """What is paused, by whom, why, and until when."""
+    """List the pauses: scope, operator, reason, begin and end."""
 
     columns = ('Scope', 'Since', 'Until', 'By', 'Reason')
     examples = ('--config-file /etc/kronos/kronos.conf',)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos plan list`` and ``show``: what engines have decided, why, and what came of it."""
+"""``kronos plan list`` and ``show``: the plans of engines and operators, with their results."""
 
 import argparse
 from collections.abc import Iterable
@@ -26,8 +26,8 @@ SHOWN = 20
 class ListPlans(_database.DatabaseTable):
     """The newest plans, newest first.
 
-    Of empty ones only those are kept that said something new. Who has asked for one is told,
-    unless an engine made it.
+    Empty plans are kept only if they gave a new reason. Asked by names the operator who requested
+    the plan; it is empty for plans of engines.
     """
 
     columns = ('Plan', 'Scope', 'Created at', 'Dry run', 'Moves', 'Tasks', 'Imbalance before',
@@ -58,7 +58,7 @@ class ListPlans(_database.DatabaseTable):
 
 
 class ShowPlan(_database.ShowStored):
-    """A plan with its moves, what became of each, and what was not moved, by rule."""
+    """A plan with its moves, the state of each, and the rejected candidates, by rule."""
 
     kind = 'plan'
     remedy = 'kronos plan list shows the newest; [engine] keep_days is how long they are kept'
@@ -104,7 +104,7 @@ def _shown(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Se
 
 
 def _effects(move: Any) -> str:
-    """What the move does to its hosts and to the imbalance, on a line below it."""
+    """Return the effects of the move on its hosts and the imbalance, on a line of their own."""
     from kronos_nova.rebalancer.planning import move_effects
 
     found = move_effects.describe_effects(move)
@@ -112,7 +112,10 @@ def _effects(move: Any) -> str:
 
 
 def _swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
-    """How far each has come, and the plans that undo it; of a dry run what was decided."""
+    """Return the state of each swap, and the plans that undo it.
+
+    A dry run has only the planned swaps.
+    """
     found = [{'instances': [m.instance_uuid for m in swap.members], 'state': swap.state,
               'undos': list(swap.undos)} for swap in swaps]
     found = found or [{'instances': [swap.first, swap.second], 'state': 'planned', 'undos': []}
@@ -123,7 +126,7 @@ def _swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
 
 
 def _said(decision: Any) -> dict[str, Any]:
-    """What an operator said of the plan."""
+    """Return an operator's decision on the plan, as printable fields."""
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
@@ -134,7 +137,7 @@ def _said(decision: Any) -> dict[str, Any]:
 
 
 def _move(move: Any, task: Any) -> dict[str, Any]:
-    """What was decided, and how far it has come; a dry run has no tasks."""
+    """Return a move and the state of its task; a dry run has no tasks."""
     from kronos_nova.cli import _plans
     from kronos_nova.wiring import tools
 

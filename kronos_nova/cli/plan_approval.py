@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos plan approve``, ``reject`` and ``cancel``: what an operator says of a plan."""
+"""``kronos plan approve``, ``reject`` and ``cancel``: an operator's decisions on a plan."""
 
 import argparse
 import sys
@@ -21,10 +21,10 @@ from kronos_nova.cli import _database
 
 
 class Decide(_database.DatabaseCommand):
-    """Says something of a plan. ``past``: that it was said."""
+    """A decision on a plan. ``past``: its verb, as a participle."""
 
     past: str
-    #: Of which tasks it may be said.
+    #: A clause on the tasks that the decision applies to.
     about = 'waits for approval'
     reason_help: str | None = 'Why; it is kept with the plan.'
 
@@ -49,7 +49,7 @@ class Decide(_database.DatabaseCommand):
                 if known and uuid not in known:
                     raise _wrong(uuid, f'plan {plan} has no move of such an instance',
                                  'kronos plan show lists them.')
-            # By the clock of the database, as executors and engines are held to.
+            # Use the clock of the database, as executors and engines do.
             tasks = self.decide(conf, store, plan, store.now(), said)
             if not tasks:
                 raise _nothing(store, plan, self.about)
@@ -122,7 +122,7 @@ class CancelPlan(Decide):
 
 
 def _nothing(store: Any, plan: str, about: str) -> Exception:
-    """Of which plan nothing was said, and why not."""
+    """Return the error for a plan without a task to decide on, with the reason."""
     from kronos_nova.cli import _plans
 
     row = store.plan(plan)

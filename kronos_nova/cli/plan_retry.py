@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos plan revert`` and ``retry``: moves of a plan, undone or tried again."""
+"""``kronos plan revert`` and ``retry``: undo or repeat moves of a plan."""
 
 import argparse
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from kronos_nova.cli import _database
 
 
 class Again(_command.Table):
-    """Asks for moves of a stored plan. ``past``: that it was done."""
+    """A request for moves of a stored plan. ``past``: its verb, as a participle."""
 
     past: str
     columns = ('Instance', 'From', 'To', 'Verdict', 'Task')
@@ -53,7 +53,7 @@ class Again(_command.Table):
                 for r in found.rows]
 
     def _say(self, found: Any, dry_run: bool) -> None:
-        """Beside the table, which programs read."""
+        """Print the result on standard error: programs read the table on standard output."""
         if found.plan_id:
             sys.stderr.write(
                 f'Plan {found.plan_id} is stored; executors begin within their poll_interval. Its '

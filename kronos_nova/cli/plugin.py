@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos plugin list``: what is installed, and whether it loads."""
+"""``kronos plugin list``: list the installed plug-ins, and try to load them."""
 
 import argparse
 from collections.abc import Iterator
@@ -36,10 +36,10 @@ class ListPlugins(_command.Table):
     config = None
 
     def rows(self, args: argparse.Namespace) -> Iterator[_command.Row]:
-        """One row per entry point, in the order of NAMESPACES, then by name."""
+        """Return one row per entry point, in the order of NAMESPACES, then by name."""
         from kronos_nova.wiring import tools
 
-        tools.native_threads()  # a plug-in may load what chooses, and tells of it
+        tools.native_threads()  # a plug-in may load oslo.service, which would choose
         return _rows()
 
 
@@ -51,7 +51,7 @@ def _rows() -> Iterator[tuple[str, ...]]:
 
 
 def _loads(entry: metadata.EntryPoint) -> str:
-    """``yes``, or the reason: a foreign plug-in may fail in any way at import."""
+    """Return ``yes`` or the reason: a foreign plug-in may fail in any way at import."""
     try:
         entry.load()
     except Exception as error:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos policy test``: what each query says, beside what Nova knows."""
+"""``kronos policy test``: compare the results of each query with Nova."""
 
 import argparse
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ from kronos_nova.cli import _command
 
 
 class Test(_command.Table):
-    """Run the queries of policies and compare what they say with Nova.
+    """Run the queries of policies and compare the results with Nova.
 
-    For each query: series, which label values are Nova's hosts or instances and which are
-    nobody's, what is missing, duplicates and range; for each policy the age of its samples,
-    what instances explain of their hosts' load, and the verdict of an engine. Likely mistakes
-    in units are named. The exit status is 1 when something is wrong. It changes nothing.
+    For each query: series, which label values are Nova's hosts or instances and which are not,
+    missing ones, duplicates and range; for each policy the age of its samples, the share of their
+    hosts' load that instances explain, and the verdict of an engine. Likely mistakes in units are
+    named. The exit status is 1 when a check fails. The command changes nothing.
     """
 
     columns = ('Policy', 'Query', 'Check', 'Status', 'What', 'What to do')

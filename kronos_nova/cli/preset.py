@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos policy preset list|show``: the policy files that are shipped."""
+"""``kronos policy preset list|show``: the policy files in this package."""
 
 import argparse
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from kronos_nova.cli import _command
 
 
 class ListPresets(_command.Table):
-    """List the policy files that are shipped, and what has to be scraped for them.
+    """List the policy files in this package, and the exporters that they need.
 
     Policies in parentheses are disabled in the file.
     """
@@ -41,7 +41,7 @@ class ListPresets(_command.Table):
 
 
 class ShowPreset(_command.Command):
-    """Print a policy file that is shipped."""
+    """Print a policy file of this package."""
 
     examples = ('spread-inovex > /etc/kronos/policies.yaml',)
     config = None
@@ -56,7 +56,10 @@ class ShowPreset(_command.Command):
 
 
 def _text(name: str) -> str:
-    """:raises ConfigError: there is no such preset."""
+    """Return the text of a preset.
+
+    :raises ConfigError: the preset does not exist.
+    """
     from kronos_nova import exception
     from kronos_nova import presets
     from kronos_nova.wiring import tools

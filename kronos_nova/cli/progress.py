@@ -18,7 +18,7 @@ WIDTH = 40
 
 
 class Progress:
-    """One line that is written over.
+    """One line that is overwritten.
 
     :param stream: standard error; nothing is written unless it is a terminal.
     """
@@ -28,7 +28,7 @@ class Progress:
         self._last = ''
 
     def show(self, what: str, part: float) -> None:
-        """``part`` in [0, 1] of ``what`` is done."""
+        """Show that ``part`` in [0, 1] of ``what`` is done."""
         if self._stream is None:
             return
         filled = int(WIDTH * min(1.0, max(0.0, part)))
@@ -39,7 +39,7 @@ class Progress:
             self._last = line
 
     def clear(self) -> None:
-        """Leave an empty line for what comes next."""
+        """Erase the line."""
         if self._stream is not None and self._last:
             self._stream.write(f'\r{"":<79}\r')
             self._stream.flush()

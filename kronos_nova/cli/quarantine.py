@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``kronos quarantine list`` and ``lift``: what is left alone, and why."""
+"""``kronos quarantine list`` and ``lift``: instances and hosts in quarantine, and why."""
 
 import argparse
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ KINDS = ('instance', 'host', 'disks', 'cells')
 
 
 class ListQuarantines(_database.DatabaseTable):
-    """Instances and hosts that are left alone, since when, until when, and why.
+    """Instances and hosts in quarantine, since when, until when, and why.
 
-    Kind disks: off this host imbalance moves take no instance, because Nova
-    said that its disks would have to be copied. Kind cells: between these two
-    hosts nothing is moved, because Nova did not find the one from the other. Kind
-    service: Nova, Placement or Keystone does not work, and tasks wait; this ends by itself.
+    Kind disks: imbalance moves take no instance from this host, because Nova said that its disks
+    would have to be copied. Kind cells: no instance is moved between these two hosts, because Nova
+    did not find one host from the other. Kind service: Nova, Placement or Keystone does not work,
+    and tasks wait; this ends when the service works again.
     """
 
     columns = ('Kind', 'Name', 'Since', 'Until', 'Reason')

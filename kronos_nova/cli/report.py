@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos report``: what was found and planned, as a file that a browser shows."""
+"""``kronos report``: the scores and the plan of a scope, as a file for a browser."""
 
 import argparse
 import sys
@@ -21,11 +21,11 @@ from kronos_nova.cli import _command
 class Report(_command.Command):
     """Write a report as one HTML file that needs nothing else, on a screen or on paper.
 
-    Without --plan and --snapshot it reads the cloud as a planning cycle does,
-    plans as one would now, and changes nothing. It has each host's scores
-    before and after, the moves, their waves, the imbalance over time, what was
-    refused by rule, and what was not looked at. Names that tenants chose stand
-    in it: what it is written to is readable by its owner alone.
+    Without --plan and --snapshot the command reads the cloud as a planning cycle does, plans as one
+    would now, and changes nothing. The report has each host's scores before and after, the moves,
+    their waves, the imbalance over time, the refused candidates by rule, and the parts of the cloud
+    that were not considered. It contains names that tenants chose: only the owner of a new file can
+    read it.
     """
 
     examples = ('-o report.html --config-file /etc/kronos/kronos.conf',

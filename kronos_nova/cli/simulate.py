@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos simulate``: the planner over days of load, file beside file."""
+"""``kronos simulate``: run the planner over days of load, for several policy files."""
 
 import argparse
 import re
@@ -22,7 +22,7 @@ from kronos_nova.cli import _command
 
 #: SPECpower_ssj2008 of an HP ProLiant ML110 G5, the table that CloudSim uses.
 WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
-#: How much of a reason a table shows.
+#: Characters of a text that a table shows.
 REASON = 36
 
 

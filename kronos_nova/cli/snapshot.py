@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``kronos snapshot anonymise``: a case that can be given away."""
+"""``kronos snapshot anonymise``: make a snapshot that can be given away."""
 
 import argparse
 import sys

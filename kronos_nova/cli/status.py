@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos status``: who plans each scope, what came of the last cycle, what is under
-way, and what holds it."""
+"""``kronos status``: engine, last cycle, tasks and holds of each scope."""
 
 import argparse
 from collections import Counter
@@ -26,14 +25,14 @@ from kronos_nova.cli import _database
 class Status(_database.DatabaseTable):
     """A row for each scope that engines plan, or have planned within a day.
 
-    Policies has the measured imbalances; what moves that wait for approval, moves under way and
-    the last plan will make of them stands apart, as planned.
+    Policies has the measured imbalances. The planned value stands apart: the imbalance after moves
+    that wait for approval, moves under way and the last plan.
 
-    Engine has its lease; a dry run takes none. Where no engine does, the column says when the
-    scope was last planned. Moves, reason and policies are those of the last
-    cycle that came to a plan, of a dry run those of the newest plan that said something new.
-    Failing has why cycles have failed since then. Executors are those that serve it and were
-    seen within three minutes, or have begun some of its tasks, with the number of these.
+    Engine names the holder of the scope's lease; a dry run takes none. Without a lease, the column
+    says when the scope was last planned. Moves, reason and policies are from the last cycle that
+    came to a plan, in a dry run from the newest plan with a new reason. Failing says why cycles
+    have failed since then. Executors are those that serve the scope and were seen within three
+    minutes, or have begun some of its tasks, each with its number of begun tasks.
     """
 
     columns = ('Scope', 'Engine', 'Planned at', 'Failing', 'Dry run', 'Moves', 'Reason',
@@ -65,7 +64,7 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
                 workers.setdefault(scope, Counter())[tools.shown(name)] += 0
     configured = [*conf.engine.aggregates,
                   *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
-    # Of a scope that was removed long ago nothing is to be seen but its plans.
+    # A scope that was removed long ago has no row; only its plans remain.
     found = []
     for scope in sorted({*configured, *census.scopes}):
         seen, plan = census.scopes.get(scope), plans.get(scope)
@@ -88,8 +87,10 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
 
 
 def _last(seen: Any, plan: Any) -> Any:
-    """What the last cycle found; where the newest plan is newer, as a dry run's is and one of a
-    release before, that."""
+    """Return the last cycle; where the newest plan is newer, a cycle with its fields.
+
+    The plan is newer in a dry run, and after an upgrade from an earlier release.
+    """
     from kronos_nova.rebalancer.store import rows
 
     cycle = rows.Cycle() if seen is None else seen.cycle

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos swap``: two instances change places, both or none."""
+"""``kronos swap``: exchange the hosts of two instances, both or none."""
 
 import argparse
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ from kronos_nova.cli import _database
 class Swap(_command.Table):
     """Have two instances change places, both or none.
 
-    Directly where one has room beside the other; else one of them waits on a third host until
-    the other has moved. When one half fails for good the other one goes back. Every move is
-    judged by today's rules; cooldowns do not hold it.
+    Directly where one has room beside the other; else one instance waits on a third host until the
+    other has moved. When one half fails for good the other one goes back. Every move is judged by
+    today's rules; cooldowns do not hold it.
     """
 
     columns = ('Instance', 'From', 'To', 'Verdict', 'Task')
@@ -59,7 +59,7 @@ class Swap(_command.Table):
                 for r in found.rows]
 
     def _say(self, found: Any, dry_run: bool) -> None:
-        """Beside the table, which programs read."""
+        """Print the result on standard error: programs read the table on standard output."""
         if found.plan_id:
             sys.stderr.write(
                 f'Plan {found.plan_id} is stored; executors begin within their poll_interval. '

@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos task list``, ``show``, ``cancel`` and ``resolve``: what is to be moved, what has
-been tried, what is not moved after all, and what Nova never finishes."""
+"""``kronos task list``, ``show``, ``cancel`` and ``resolve``: tasks and their attempts."""
 
 import argparse
 from collections.abc import Iterable
@@ -25,8 +24,8 @@ from kronos_nova.cli import _database
 class ListTasks(_database.DatabaseTable):
     """Tasks that are not over, in the order in which they begin.
 
-    Error also has what an executor doubts of a task that Nova was asked for, and
-    since when. With --all, the newest tasks that are over follow, newest first.
+    Error also has an executor's doubts about a task that Nova was asked for, and since when. With
+    --all, the newest tasks that are over follow, newest first.
     """
 
     columns = ('Task', 'Scope', 'Instance', 'From', 'To', 'Phase', 'Method', 'State',
@@ -74,7 +73,7 @@ def _doubt(row: Any) -> str:
 
 
 def _owed(one: Any) -> str:
-    """A hook that has begun and is not ended."""
+    """Return a hook that has begun and has not ended, as a line of text."""
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
@@ -121,7 +120,7 @@ def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
 
 
 def _find_migration(row: Any) -> str:
-    """The UUID of Nova's migration, of this attempt or of the last one."""
+    """Return the UUID of Nova's migration, of this attempt or of the last one."""
     from oslo_utils import uuidutils
 
     if uuidutils.is_uuid_like(row.reference):
@@ -130,7 +129,7 @@ def _find_migration(row: Any) -> str:
 
 
 def _find_next_step(row: Any) -> str:
-    """What an operator can do about a migration that is late or does not change."""
+    """Return an operator's next step for a migration that is late or does not change."""
     from kronos_nova import exception
     from kronos_nova.rebalancer.store import resolutions
     from kronos_nova.rebalancer.store import rows as store_rows
@@ -151,7 +150,7 @@ def _find_next_step(row: Any) -> str:
 
 
 def _phases(seconds: dict[str, float]) -> str:
-    """As a second line of the attempt."""
+    """Return the phases of an attempt as its second line."""
     if not seconds:
         return ''
     return '\n  ' + ', '.join(f'{name} {value:.0f} s' for name, value in seconds.items())
@@ -201,10 +200,10 @@ class CancelTask(_database.DatabaseCommand):
 class ResolveTask(_database.DatabaseCommand):
     """End a task that Nova was asked for and never finishes.
 
-    First look where the instance is (openstack server show), and make sure that no
-    migration of it runs. The task ends as you say, its slots are free, and the instance
-    cools down; nothing changes in Nova. What required a failed task is cancelled. The
-    plan keeps who resolved the task, when and why.
+    First look where the instance is (openstack server show), and make sure that no migration of the
+    instance runs. The task ends as you say, its slots are free, and the instance cools down;
+    nothing changes in Nova. Tasks that require a failed task are cancelled. The plan keeps who
+    resolved the task, when and why.
     """
 
     examples = ('TASK --as failed --reason "compute-07 is lost, see CHG-17"',)

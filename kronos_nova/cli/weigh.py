@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""``kronos weigh``: what nova-scheduler would do, and why."""
+"""``kronos weigh``: explain and tune the choice of nova-scheduler."""
 
 import argparse
 import re
@@ -25,10 +25,9 @@ from kronos_nova.cli import _command
 class Explain(_command.Command, lister.Lister):
     """Show why nova-scheduler would choose a host for a request.
 
-    Runs Nova's own filters and weighers, as nova.conf enables them, over the
-    cloud as it is now: run it where nova-scheduler runs. Nothing is claimed,
-    written or sent. A column of a weigher is its normalised value x the
-    multiplier = what it adds to the sum; in a table, weighers that add
+    Runs Nova's own filters and weighers, as nova.conf enables them, over the cloud as it is now:
+    run it where nova-scheduler runs. Nothing is claimed, written or sent. A column of a weigher is
+    its normalised value x the multiplier = its part of the sum; in a table, weighers that add
     nothing to any host are left out unless --long is given.
     """
 
@@ -83,12 +82,11 @@ class Explain(_command.Command, lister.Lister):
 class Tune(_command.Command, lister.Lister):
     """Replay recorded boots and load against several multipliers.
 
-    What booted in the past is placed again by Nova's own weigher classes, as
-    nova.conf enables them, and ours with each multiplier; the load of each
-    instance is what it was. Shown are the overload and the spread that
-    follow when nobody moves anything, and the moves that the rebalancer
-    makes later. If nova.conf enables KronosCapacityFilter, boot_ceiling is
-    kept as well. Nothing is changed anywhere. The first row is history.
+    Instances that booted in the past are placed again by Nova's own weigher classes, as nova.conf
+    enables them, and ours with each multiplier; the load of each instance is the recorded one.
+    Shown are the overload and the spread that follow without any move, and the moves that the
+    rebalancer makes later. If nova.conf enables KronosCapacityFilter, boot_ceiling is kept as well.
+    Nothing is changed anywhere. The first row is history.
     """
 
     examples = ('--from -7d --config-file /etc/kronos/kronos.conf',

@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos what-if`` and ``kronos why-nothing``: the plan of the next cycle, as things are and
-as they would be."""
+"""``kronos what-if`` and ``kronos why-nothing``: the next cycle's plan, real and hypothetical."""
 
 import argparse
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ Row = tuple[str, ...]
 
 
 class _Planned(_command.Table):
-    """Plans each scope and changes nothing."""
+    """A command that plans each scope and changes nothing."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -36,11 +35,11 @@ class _Planned(_command.Table):
 
 
 class WhyNothing(_Planned):
-    """Why nothing is moved, or what the next cycle would move.
+    """Show why no instance is moved, or the moves of the next cycle.
 
-    What holds each scope, each policy's imbalance beside its threshold, what rules refused
-    and how often, instances and hosts that are held back by themselves, and what was left
-    out. The last row of a scope sums it up.
+    The rows have the holds of each scope, each policy's imbalance beside its threshold, how often
+    each rule refused, the instances and hosts that are held back on their own, and the warnings.
+    The last row of a scope sums it up.
     """
 
     columns = ('Scope', 'What', 'Detail')
@@ -55,12 +54,12 @@ class WhyNothing(_Planned):
 
 
 class WhatIf(_Planned):
-    """The plan and the imbalance if things were otherwise, beside those of today.
+    """Show the plan and the imbalance under other conditions, beside those of today.
 
-    Of both sides no cooldown, sustain_for, pause or plan that waits for approval holds the
-    plan; what is under way, quarantines and scores that do not show the last move yet do. The
-    row waits has what holds the scope now. Drains and hosts that are taken away have as many
-    moves as they need.
+    On both sides no cooldown, sustain_for, pause or plan that waits for approval holds the plan;
+    moves under way, quarantines and scores that do not show the last move yet do. The row waits has
+    the present holds of the scope. Drains and hosts that are taken away have as many moves as they
+    need.
     """
 
     columns = ('Scope', 'What', 'Today', 'What if')
@@ -149,7 +148,7 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
 
 
 def _beside(scope: Any) -> Iterator[Row]:
-    """Today's and the other's, a row each."""
+    """Yield the rows with today's and the hypothetical values."""
     if scope.holds:
         yield 'waits', '; '.join(scope.holds), ''
     if scope.supposed is None:

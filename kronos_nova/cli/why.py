@@ -23,11 +23,11 @@ PHASES = ('spread', 'pack', 'evacuate', 'affinity', 'requested')
 
 
 class WhyNot(_command.Table):
-    """Why an instance is not moved to a host.
+    """Show why an instance is not moved to a host.
 
-    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule
-    is judged with nothing else planned; then comes what the move would do to each policy, and
-    what would have to change for each rule that refuses. The last row sums it up.
+    Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule is
+    judged with nothing else planned; then come the effect of the move on each policy, and the
+    change that each refusing rule needs. The last row sums it up.
     """
 
     columns = ('What', 'Verdict', 'Detail')
@@ -51,7 +51,7 @@ class WhyNot(_command.Table):
 
 
 def told(answer: Any) -> Iterator[tuple[str, str, str]]:
-    """What, verdict, detail of explaining.Answer."""
+    """Yield (what, verdict, detail) for each part of a why_not.Answer."""
     for text in answer.holds:
         yield 'scope', 'waits', text
     for verdict in answer.verdicts:

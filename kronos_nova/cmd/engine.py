@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""kronos-engine: plans every interval, or once."""
+"""kronos-engine: plan every interval, or once."""
 
 from collections.abc import Sequence
 import json
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(conf: Any) -> int:
     if not conf.once:
-        # Before NumPy is imported, whose threads would not have them blocked.
+        # Block them before NumPy is imported: its threads would receive signals otherwise.
         signals.block()
     from kronos_nova.rebalancer.engine import engine
     from kronos_nova.rebalancer.monitoring import stats as tallies
@@ -71,9 +71,9 @@ def _run(conf: Any) -> int:
 
 
 def _serve(conf: Any, built: Any, tally: Any) -> int:
-    """Cycles in threads of their own; the main thread takes signals.
+    """Run cycles in their own threads; handle signals in the main thread.
 
-    SIGUSR1 writes a snapshot, SIGUSR2 a Guru Meditation Report, SIGTERM and SIGINT end it.
+    SIGUSR1 writes a snapshot, SIGUSR2 a Guru Meditation Report, SIGTERM and SIGINT stop the daemon.
     """
     from oslo_log import log as logging
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""kronos-executor: carries out the tasks that engines have planned."""
+"""kronos-executor: carry out the tasks that engines have planned."""
 
 from collections.abc import Sequence
 import threading
@@ -71,7 +71,7 @@ def _run(conf: Any) -> int:
             if taken == signals.REPORT:
                 error_reports.tell(PROG)
     finally:
-        # Else the thread would go on, and no signal would reach the process.
+        # Otherwise the thread would go on, and no signal would reach the process.
         worker.stop()
         thread.join()
     if listeners is not None:

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""kronos-manage: the database's schema, and what may leave it."""
+"""kronos-manage: upgrade the database's schema, delete old rows, show the audit."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ DESCRIPTION = 'Bring the schema of the database to this release\'s, or delete wh
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one action of ``db``.
 
-    :returns: 0; 1 with one line on stderr when it was not done.
+    :returns: 0; 1 with one line on stderr when the action failed.
     """
     with extras.needs_extra(PROG):
         from oslo_config import cfg
@@ -150,7 +150,7 @@ def _audit(conf: Any) -> int:
 
 
 def _window(conf: Any) -> float:
-    """How far queries look back, seconds; 0 where there is no policy file."""
+    """Return the seconds that queries look back; 0 without a policy file."""
     from kronos_nova.conf import policies
 
     path = conf.engine.policies_file

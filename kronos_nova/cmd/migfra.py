@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""kronos-migfra: starts, stops and moves instances for who asks over MQTT."""
+"""kronos-migfra: start, stop and move instances for clients of MQTT."""
 
 from collections.abc import Sequence
 import threading
@@ -24,7 +24,7 @@ PROG = 'kronos-migfra'
 
 @extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; requests that are open are gone on with by the next one."""
+    """Run until SIGTERM or SIGINT; the next daemon goes on with open requests."""
     from kronos_nova.wiring import tools
 
     tools.native_threads()

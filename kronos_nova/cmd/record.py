@@ -75,7 +75,10 @@ def _run(conf: Any) -> int:
 
 
 def _store(conf: Any) -> Any:
-    """The database, or why it cannot be read. It is neither made nor changed."""
+    """Return the database, or why it cannot be read.
+
+    The database is neither created nor changed.
+    """
     import os
 
     from kronos_nova import exception

@@ -70,7 +70,7 @@ def _run(conf: Any) -> int:
 
 
 def _alternates(move: Mapping[str, Any]) -> str:
-    """Hosts, each with the improvement that it would bring, where known."""
+    """Return the alternate hosts, each with its expected improvement where known."""
     scores = move['alternate_improvements']
     if len(scores) != len(move['alternates']):
         return ', '.join(move['alternates'])
@@ -79,7 +79,7 @@ def _alternates(move: Mapping[str, Any]) -> str:
 
 
 def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
-    """Source and destination, with their zones where these differ."""
+    """Return source and destination, with their zones where these differ."""
     ends = ((move['from_host'], move['from_zone']), (move['to_host'], move['to_zone']))
     if move['from_zone'] == move['to_zone']:
         return move['from_host'], move['to_host']
@@ -88,7 +88,7 @@ def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """One scope for people."""
+    """Return the report of one scope as text for people."""
     from kronos_nova.rebalancer.planning import move_effects
     from kronos_nova.wiring import tools
 

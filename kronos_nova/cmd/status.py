@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check_policies(conf: Any) -> tuple[str, str]:
-    """(code, details): does the policy file load with this release?"""
+    """Check that the policy file loads with this release; return (code, details)."""
     from kronos_nova import exception
     from kronos_nova.conf import policies
 
@@ -88,7 +88,7 @@ def check_policies(conf: Any) -> tuple[str, str]:
 
 
 def _check_scheduler(conf: Any) -> tuple[str, str]:
-    """The same for the files that a nova.conf names, if one was given."""
+    """Check the policy files of a nova.conf in the same way, if one was given."""
     from kronos_nova.conf import scheduler
 
     scheduler.register(conf)
@@ -101,7 +101,7 @@ def _check_scheduler(conf: Any) -> tuple[str, str]:
 
 
 def check_options(conf: Any) -> tuple[str, str]:
-    """(code, details): does this release know the options, and admit their values?"""
+    """Check that this release knows the options and allows their values; return (code, details)."""
     from kronos_nova.cmd import upgrades
     from kronos_nova.conf import opts
 
@@ -111,7 +111,7 @@ def check_options(conf: Any) -> tuple[str, str]:
 
 
 def check_nova(conf: Any) -> tuple[str, str]:
-    """(code, details): is what a nova.conf says of filters and weighers what was meant?"""
+    """Check the filters and weighers in a nova.conf for mistakes; return (code, details)."""
     from kronos_nova.cmd import upgrades
 
     return upgrades.check_nova([
@@ -119,7 +119,7 @@ def check_nova(conf: Any) -> tuple[str, str]:
 
 
 def check_leftovers(conf: Any) -> tuple[str, str]:
-    """(code, details): is there something left of Kronos 0.2.0?"""
+    """Check for parts of Kronos 0.2.0 that are still there; return (code, details)."""
     from kronos_nova import exception
     from kronos_nova.cmd import upgrades
     from kronos_nova.conf import policies
@@ -127,12 +127,12 @@ def check_leftovers(conf: Any) -> tuple[str, str]:
     try:
         found = policies.load(conf.engine.policies_file)
     except exception.PolicyFileError:
-        found = None  # the check of the policies says so
+        found = None  # the check of the policies reports this
     return upgrades.check_leftovers(_files(conf), found)
 
 
 def _files(conf: Any) -> list[str]:
-    """The files that were read, those of directories after the others."""
+    """Return the files that were read, those of directories after the others."""
     from pathlib import Path
 
     return [*(conf.config_file or ()),
@@ -141,7 +141,7 @@ def _files(conf: Any) -> list[str]:
 
 
 def check_broker(conf: Any) -> tuple[str, str]:
-    """(code, details): are the deprecated options of [messaging] still used?"""
+    """Check if the deprecated options of [messaging] are still used; return (code, details)."""
     from kronos_nova.conf import messaging
 
     if messaging.transport_url(conf) is None:
@@ -151,11 +151,11 @@ def check_broker(conf: Any) -> tuple[str, str]:
 
 
 def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
-    """(code, details): can the database be reached, and is its schema known here?
+    """Check that the database answers and its schema is known here; return (code, details).
 
-    A schema that is older, or an empty database, is upgraded when a daemon starts; one
-    of a later release is refused.
-    A SQLite file that is not there is not made: it would belong to whoever asks.
+    A daemon upgrades an older schema or an empty database when it starts; it refuses the schema of
+    a later release. This check does not create a missing SQLite file, which would belong to the
+    user of this command.
     """
     import os
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""kronos-test-config: is everything there that the daemons need?"""
+"""kronos-test-config: check that the daemons have all that they need."""
 
 from collections.abc import Sequence
 import sys
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kronos_nova import checks
         from kronos_nova.conf import opts
         from kronos_nova.wiring import tools
-        # oslo.messaging insists on the global one.
+        # oslo.messaging insists on the global configuration.
         conf = cfg.CONF
         opts.register(conf)
     tools.configure(conf, PROG, argv, [

@@ -10,8 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos-status upgrade check`` looks for in files: each check gives a code of
-oslo.upgradecheck and what is wrong, with what to do; never a value, only names.
+"""Checks of files for ``kronos-status upgrade check``.
+
+Each check returns a code of oslo.upgradecheck and the problems with their remedies: names of
+options, never values.
 """
 
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ SOFT_WEIGHERS = frozenset(
     f'nova.scheduler.weights.affinity.ServerGroupSoft{kind}Weigher'
     for kind in ('Affinity', 'AntiAffinity'))
 GROUP_FILTERS = ('ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter')
-#: Nova's default of enabled_filters (34.0.0), which whoever sets it has replaced.
+#: Nova's default of enabled_filters (34.0.0), which a set option replaces.
 DEFAULT_FILTERS = ('ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
                    *GROUP_FILTERS)
 #: Nova's options, as Nova has them: it need not be installed here.
@@ -46,13 +48,13 @@ Verdict = tuple[str, str]
 
 
 def verdict(failures: list[str], warnings: list[str]) -> Verdict:
-    """(code, details): the worst code, and everything that was found."""
+    """Return (code, details): the worst code, and all problems."""
     code = 'FAILURE' if failures else 'WARNING' if warnings else 'SUCCESS'
     return code, ' '.join(failures + warnings)
 
 
 def check_options(files: list[str]) -> Verdict:
-    """Are the options of these files that are ours, or meant to be, options of this release?
+    """Warn of options in the files that look like ours but are not options of this release.
 
     :param files: readable configuration files; a nova.conf may be among them.
     """
@@ -61,7 +63,7 @@ def check_options(files: list[str]) -> Verdict:
 
 
 def check_nova(arguments: list[str]) -> Verdict:
-    """What nova.conf says of filters and weighers, compared as Nova compares it: by string.
+    """Check nova.conf's filters and weighers, comparing names as Nova does: by string.
 
     :param arguments: the ``--config-file`` and ``--config-dir`` arguments.
     """
@@ -89,21 +91,21 @@ def check_nova(arguments: list[str]) -> Verdict:
 
 
 def _sets_ours(conf: Any) -> bool:
-    """Whether the files set the options of the weighers or of [kronos]."""
+    """Return True if the files set options of the weighers or of [kronos]."""
     return _weighs(conf) or any(
         'kronos' in sections
         for _path, sections in option_names.read_sections(conf.config_file or []))
 
 
 def _weighs(conf: Any) -> bool:
-    """Whether they set a multiplier of ours."""
+    """Return True if the files set a multiplier of ours."""
     return any(name.startswith('kronos_')
                for _path, sections in option_names.read_sections(conf.config_file or [])
                for name in sections.get('filter_scheduler', ()))
 
 
 def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> Iterator[str]:
-    """With these nova-scheduler does not start."""
+    """Yield the mistakes in filters with which nova-scheduler does not start."""
     for name in available:
         if ',' in name:
             yield (f'[filter_scheduler] available_filters: {name} is one name to Nova. Write the '
@@ -130,10 +132,13 @@ def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> 
 
 
 def _not_there(option: str, names: list[str], group: str, whole: str) -> Iterator[str]:
-    """What an option names in our package that is not there: nova-scheduler does not start."""
+    """Yield the names of our package in an option that this release does not have.
+
+    With such a name nova-scheduler does not start.
+    """
     there = {whole, *(point.value.replace(':', '.') for point in _points(group))}
     for name in names:
-        # A comma that does not belong there has its own sentence.
+        # A wrong comma has its own message.
         if name.startswith('kronos_nova.') and ',' not in name and len(there) > 1 and (
                 name not in there):
             near = difflib.get_close_matches(name, sorted(there), 1) or [whole]
@@ -142,7 +147,7 @@ def _not_there(option: str, names: list[str], group: str, whole: str) -> Iterato
 
 
 def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
-    """With these it starts, and does something else than was meant."""
+    """Yield the mistakes with which nova-scheduler starts, but works differently than intended."""
     missing = [name for name in DEFAULT_FILTERS if name not in enabled]
     groups = [name for name in missing if name in GROUP_FILTERS]
     if groups:
@@ -166,13 +171,13 @@ def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
 
 
 def _points(group: str) -> list[metadata.EntryPoint]:
-    """Our entry points in a group."""
+    """Return our entry points in a group."""
     return [point for point in metadata.entry_points(group=group)
             if re.match(r'kronos_nova\b', point.value)]
 
 
 def check_leftovers(files: list[str], policies: Any) -> Verdict:
-    """What Kronos 0.2.0 has left: its package, its options, its units.
+    """Check for the package, the options and the units of Kronos 0.2.0.
 
     :param policies: the PolicySet of kronos.conf, or None when it does not load.
     """
@@ -200,7 +205,7 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
 
 
 def _changed_defaults(files: list[str]) -> Iterator[str]:
-    """Defaults that Kronos 0.2.0 had otherwise, for files with its broker options."""
+    """Yield defaults that differ from Kronos 0.2.0, for files with its broker options."""
     written: dict[str, set[str]] = {}
     for _path, sections in option_names.read_sections(files):
         for group, names in sections.items():

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""All wiring in one place: configuration in, working parts out.
+"""Assembly of daemons from the configuration.
 
-Only ``cmd`` touches ``cfg.CONF`` (oslo.messaging insists on it); everything
-below takes what it needs as arguments.
+Only ``cmd`` touches ``cfg.CONF`` (oslo.messaging insists on it); all functions below take their
+inputs as arguments.
 """
 
 from collections.abc import Callable
@@ -41,14 +41,15 @@ from kronos_nova.wiring import tools
 
 LOG = logging.getLogger(__name__)
 
-#: What the scheduler is told holds for this many cycles.
+#: Published drains, moves and usages expire after this many cycles.
 PUBLISHED_CYCLES = 5
 
 
 def configure(prog: str, argv: Sequence[str] | None = None,
               cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
-    """Read the configuration and set up logging, once per process. Without a
-    log file the log goes to standard error.
+    """Read the configuration and set up logging, once per process.
+
+    Without a log file the log goes to standard error.
 
     :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
     """
@@ -66,7 +67,7 @@ def configure(prog: str, argv: Sequence[str] | None = None,
     if wrong := opts.wrong_values(conf):
         tools.fail(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
-    # Of a database that went away the pool logs a traceback; the store says it.
+    # The pool logs a traceback when the database fails; the store logs the error itself.
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
@@ -76,14 +77,14 @@ def configure(prog: str, argv: Sequence[str] | None = None,
 
 
 def collector(conf: cfg.ConfigOpts) -> Any:
-    """The reader of Nova and Placement."""
+    """Return the reader of Nova and Placement."""
     from kronos_nova.rebalancer.clients import collector as collecting
 
     return collecting.Collector(conf, _connection(conf))
 
 
 def confirming(conf: cfg.ConfigOpts) -> Any:
-    """Asks Placement for what was chosen; None without confirm_moves."""
+    """Return the check of chosen moves with Placement; None without confirm_moves."""
     from kronos_nova.rebalancer.engine import placement_check as confirmation
 
     if not conf.engine.confirm_moves:
@@ -98,14 +99,14 @@ def _connection(conf: cfg.ConfigOpts) -> Any:
 
 
 def source(conf: cfg.ConfigOpts) -> Any:
-    """The configured score source."""
+    """Return the configured score source."""
     return plugins.load(plugins.SOURCES, conf.engine.source)(conf)
 
 
 def store(conf: cfg.ConfigOpts) -> Any:
-    """The database, at this release's schema.
+    """Return the database, after an upgrade to this release's schema.
 
-    :raises StoreError: also when it is SQLite, used from two machines.
+    :raises StoreError: the database cannot be used, or is SQLite and used from two machines.
     """
     from kronos_nova.rebalancer.store import api
     from kronos_nova.rebalancer.store import database
@@ -118,10 +119,10 @@ def store(conf: cfg.ConfigOpts) -> Any:
 
 def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
             option: str) -> Callable[[str], tuple[str, bytes]] | None:
-    """What /metrics shows; None where the option's port is 0.
+    """Return the function that renders /metrics; None where the option's port is 0.
 
-    It asks the database through a connection of its own, which gives up soon: no cycle
-    and no task waits because somebody scrapes.
+    It reads the database through its own connection with a short timeout: no cycle and no task
+    waits for a scrape.
     """
     if not conf.monitoring[option]:
         return None
@@ -141,7 +142,10 @@ def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
 
 
 def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
-    """Return what tells nova-scheduler of drains and moves; None without a channel."""
+    """Return the function that publishes drains and moves to nova-scheduler.
+
+    None without a channel.
+    """
     raw_cache.warn_of_unread_backend(conf)
     if not raw_cache.is_configured(conf):
         return None
@@ -163,7 +167,10 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
 
 
 def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
-    """Return what tells nova-scheduler what instances use; None without a channel."""
+    """Return the function that publishes instances' usage to nova-scheduler.
+
+    None without a channel.
+    """
     if not raw_cache.is_configured(conf):
         return None
     channel = feed_channel.Channel(conf)
@@ -180,7 +187,7 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
 
 
 def caster(conf: cfg.ConfigOpts) -> Any:
-    """Wakes executors; None in a dry run or without a broker."""
+    """Return the client that wakes executors; None in a dry run or without a broker."""
     from kronos_nova.rebalancer.messaging import transport
 
     if conf.engine.dry_run:
@@ -193,8 +200,10 @@ def caster(conf: cfg.ConfigOpts) -> Any:
 
 
 def plan_notifier(conf: cfg.ConfigOpts) -> Any:
-    """Tells of plans and drains; None where that is switched off, in a dry run, or without
-    a broker."""
+    """Return the notifier of plans and drains.
+
+    None if plan_notifications is off, in a dry run, or without a broker.
+    """
     from kronos_nova.rebalancer.messaging import transport
 
     if conf.engine.dry_run or not conf.messaging.plan_notifications:
@@ -205,7 +214,9 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
 
 
 def plan_webhook(conf: cfg.ConfigOpts) -> Any:
-    """Posts events of plans and drains; None without [plan_webhook] url and in a dry run.
+    """Return the webhook for events of plans and drains.
+
+    None in a dry run or without [plan_webhook] url.
 
     :raises ConfigError: an option cannot be used.
     """
@@ -217,7 +228,7 @@ def plan_webhook(conf: cfg.ConfigOpts) -> Any:
 
 
 def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None] | None:
-    """Return a function that tells each listener of an event; None without any."""
+    """Return a function that passes each event to all listeners; None without any."""
     known = [listener for listener in listeners if listener is not None]
 
     def notify(event: str, scope: str, payload: dict[str, Any]) -> None:
@@ -228,8 +239,10 @@ def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None
 
 
 def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
-    """Hears of results, of all of them: each engine has a pool of its own. None in
-    a dry run or without a broker."""
+    """Return the listener for task results; None in a dry run or without a broker.
+
+    It hears all results of the scopes: each engine has its own pool.
+    """
     from kronos_nova.rebalancer.messaging import transport
 
     found = None if conf.engine.dry_run else transport.get(conf)
@@ -239,11 +252,11 @@ def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., No
 
 
 def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
-    """An executor on the configured driver, serving ``scopes`` (none: all),
-    and what wakes it (None in a dry run or without a broker).
+    """Return an executor on the configured driver, and the listener that wakes it.
 
-    In a dry run it begins nothing; migrations that were begun before are
-    watched to their end.
+    The executor serves ``scopes`` (empty: all). In a dry run or without a broker the listener is
+    missing (None). In a dry run the executor begins nothing; it watches migrations that were begun
+    before to their end.
     """
     from kronos_nova.rebalancer.executors import hook_runner
     from kronos_nova.rebalancer.executors import retry
@@ -285,17 +298,17 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
         try:
             found: str | None = opened.doubt(task)
         except exception.StoreError:
-            return None  # the worker looks for itself when the database is back
+            return None  # the worker checks the task when the database is back
         return found
 
     return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, doubt)
 
 
 def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
-    """The service that is asked over MQTT, and what is called when it has ended.
+    """Return the service for requests over MQTT, and the function to call after it has ended.
 
     :raises ConfigError: an option cannot be used.
-    :raises StoreError: the database cannot.
+    :raises StoreError: the database cannot be used.
     """
     from kronos_nova.conf import policy_watch
     from kronos_nova.rebalancer.messaging import transport

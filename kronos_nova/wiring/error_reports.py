@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The Guru Meditation Report of OpenStack's services: what a daemon is doing now."""
+"""The Guru Meditation Report of OpenStack's services: a daemon's present state."""
 
 import sys
 
@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 
 
 class _Package:
-    """In Nova's words."""
+    """The names and version of the daemon, with the interface of Nova's version module."""
 
     def __init__(self, prog: str) -> None:
         self._prog = prog
@@ -39,15 +39,17 @@ class _Package:
 
 
 def text(prog: str) -> str:
-    """Where each thread stands, the process, and every option: without secrets, those
-    that oslo.reports does not know as such among them (logins in URLs)."""
+    """Return the report: the stack of each thread, the process, and every option.
+
+    Secrets are masked, also those that oslo.reports does not recognise, such as logins in URLs.
+    """
     from oslo_reports import guru_meditation_report
 
     return masking.masked(guru_meditation_report.TextGuruMeditation(_Package(prog)).run())
 
 
 def tell(prog: str) -> None:
-    """On standard error. The daemon goes on, whatever comes of it."""
+    """Print the report on standard error. The daemon goes on even if this fails."""
     try:
         print(text(prog), file=sys.stderr, flush=True)
     except OSError as e:

@@ -24,7 +24,7 @@ def needs_extra(command: str, extra: str = 'rebalancer') -> Iterator[None]:
     """Guard a command whose packages come with an extra.
 
     A command keeps its module level free of such imports, makes them inside
-    ``main`` or below it, and puts the guard around all of it::
+    ``main`` or below it, and puts the guard around ``main``::
 
         @needs_extra('kronos-engine')
         def main() -> int:
@@ -34,7 +34,7 @@ def needs_extra(command: str, extra: str = 'rebalancer') -> Iterator[None]:
     :param extra: a name of the ``[extras]`` section of setup.cfg
     :raises SystemExit: with status 1, after one line on stderr, when a
         third-party module is not installed. Any other failure to import is a
-        defect of ours and is left as it is.
+        defect of ours and is raised again.
     """
     try:
         yield

@@ -10,26 +10,26 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Signals of a daemon, taken by waiting for them: no handler, no lock, no race.
+"""Signals of a daemon, received by waiting: no handler, no lock, no race.
 
-Blocked before any thread starts, so that every thread inherits the mask and
-the main thread alone takes them.
+They are blocked before any thread starts, so that every thread inherits the mask and only the main
+thread receives them.
 """
 
 import signal
 
 LEAVE = frozenset({signal.SIGTERM, signal.SIGINT})
 SNAPSHOT = signal.SIGUSR1
-#: As in every OpenStack service: the Guru Meditation Report.
+#: The signal for a Guru Meditation Report, as in every OpenStack service.
 REPORT = signal.SIGUSR2
 _TAKEN = frozenset({*LEAVE, SNAPSHOT, REPORT})
 
 
 def block() -> None:
-    """From now on they wait until :func:`wait` asks for them."""
+    """Block the signals, so that they are kept until :func:`wait` is called."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 
 
 def wait() -> signal.Signals:
-    """The next of them, which may have come long ago."""
+    """Return the next signal, which may have arrived long ago."""
     return signal.Signals(signal.sigwait(_TAKEN))

@@ -19,14 +19,14 @@ UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 DURATION = re.compile(r'(?:\d+(?:\.\d+)?[smhdw])+')
 PART = re.compile(r'(\d+(?:\.\d+)?)([smhdw])')
 NUMBER = re.compile(r'\d+(?:\.\d+)?')
-#: 9999-12-31, the last that a calendar can show.
+#: 9999-12-31, the last day that a calendar can show.
 LAST = 253402214400.0
 
 
 def seconds(text: str) -> float:
-    """``300``, ``5m``, ``1h30m`` or ``2d`` in seconds.
+    """Return ``300``, ``5m``, ``1h30m`` or ``2d`` in seconds.
 
-    :raises ValueError: it is none of these; the text says what is.
+    :raises ValueError: the text is no duration; the message shows the valid forms.
     """
     if NUMBER.fullmatch(text):
         return float(text)
@@ -36,10 +36,12 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str, now: float) -> float:
-    """A time in epoch seconds: RFC 3339, epoch seconds, ``now``, or so long
-    before now (``-2d``). A date without a zone is UTC.
+    """Return a time in epoch seconds.
 
-    :raises ValueError: it is none of these; the text says what is.
+    The text is RFC 3339, epoch seconds, ``now``, or a duration before now (``-2d``). A date without
+    a zone is UTC.
+
+    :raises ValueError: the text is no time; the message shows the valid forms.
     """
     wrong = ValueError(f'{text!r} is no time; write 2026-11-01T00:00:00Z, 1793491200, now or -2d')
     try:
@@ -62,5 +64,5 @@ def moment(text: str, now: float) -> float:
 
 
 def shown(at: float) -> str:
-    """Epoch seconds as RFC 3339 in UTC."""
+    """Return epoch seconds as RFC 3339 in UTC."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec='seconds')

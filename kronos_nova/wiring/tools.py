@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""What the commands that come and go share: configuration, errors, tables.
+"""Configuration, errors and tables of the commands that are no daemons.
 
-They print their result on standard output and nothing else; the log and
-errors go to standard error whatever the configuration says of a log file,
-which belongs to the daemons.
+They print only their result on standard output. Log and errors go to standard error: a configured
+log file belongs to the daemons.
 """
 
 from collections.abc import Callable
@@ -43,8 +42,8 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
               cli_opts: Sequence[cfg.Opt], description: str, *, strict: bool = True) -> None:
     """Read the configuration files and the command line; log to stderr.
 
-    :param conf: with every option that is needed registered.
-    :param strict: leave when a value is out of its bounds, too.
+    :param conf: with all needed options registered.
+    :param strict: also leave when a value is out of its bounds.
     :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
     """
     logging.register_options(conf)
@@ -66,12 +65,11 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
 
 
 def native_threads() -> None:
-    """Keep oslo.service off eventlet, which it loads unless told not to.
+    """Keep oslo.service off eventlet, which it loads by default.
 
-    Call it first: oslo.messaging loads oslo.service. A process that has
-    chosen already, such as a test runner with Nova in it, stays as it is.
-    Libraries that look whether eventlet is there make it warn: no news for
-    an operator, nor is which one was chosen.
+    Call it first: oslo.messaging loads oslo.service. A process that has chosen already, such as a
+    test runner with Nova in it, stays as it is. Warnings of libraries that look for eventlet, and
+    the log of the choice, do not concern an operator and are suppressed.
     """
     warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
     from oslo_service import backend
@@ -82,20 +80,23 @@ def native_threads() -> None:
 
 
 def quiet(conf: cfg.ConfigOpts) -> None:
-    """For commands whose result says what is wrong; the libraries' own cries only confuse."""
+    """Silence warnings and the log, unless with --debug.
+
+    This is for commands whose result shows the errors; messages of libraries would only confuse.
+    """
     if not conf.debug:
         warnings.simplefilter('ignore')
         logging.getLogger(None).logger.manager.disable = logging.CRITICAL
 
 
 def fail(prog: str, text: str) -> NoReturn:
-    """One clear line, and out."""
+    """Print one clear line on standard error and exit with 1."""
     sys.stderr.write(f'{prog}: {shown(masking.masked(" ".join(text.split())))}\n')
     raise SystemExit(1)
 
 
 def guarded(prog: str, run: Callable[[], int]) -> int:
-    """Run a command; an error of ours becomes one line, never a traceback."""
+    """Run a command; print an error of ours as one line, never as a traceback."""
     try:
         return run()
     except exception.KronosException as e:
@@ -103,7 +104,7 @@ def guarded(prog: str, run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever reads has seen enough; Python must not fail in closing.
+        # The reader has closed the pipe; Python must not fail when it closes standard output.
         sys.stdout = None
         return 1
     except Exception as e:
@@ -121,7 +122,7 @@ def dump(document: Any, form: str) -> None:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Aligned columns; what is not printable in a cell is shown as ``?``."""
+    """Return aligned columns; unprintable characters in a cell become ``?``."""
     from prettytable import PrettyTable
 
     found = PrettyTable(list(heads), align='l')
@@ -131,7 +132,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def shown(cell: object) -> str:
-    """A cell's text: names come from elsewhere and may hold anything."""
+    """Return a cell's text; unprintable characters become ``?``, as names may hold anything."""
     if cell is None:
         return '-'
     if isinstance(cell, float):
