@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""What Nova would ask Placement for to move an instance to a host: pure.
+"""The request that Nova would send to Placement to move an instance to a host: pure.
 
-From the flavor's extra specs and the image's properties, as far as Nova's API
-shows them. Left out, and so left to Nova: what Neutron's ports and PCI devices
-ask for, aggregates, and traits that options of nova-scheduler add.
-Source: nova.scheduler.utils, ResourceRequest and resources_from_request_spec;
-nova.scheduler.request_filter; held to both by a parity test.
+It follows from the flavor's extra specs and the image's properties, as far as Nova's API shows
+them. Left to Nova: the requests of Neutron's ports and of PCI devices, aggregates, and traits that
+options of nova-scheduler add. Source: nova.scheduler.utils, ResourceRequest and
+resources_from_request_spec; nova.scheduler.request_filter; a parity test compares this module with
+both.
 """
 
 from collections.abc import Collection
@@ -60,9 +60,9 @@ class _Group:
 
 
 class _Request:
-    """Groups by suffix, '' for the one without.
+    """Request groups by suffix, '' for the group without one.
 
-    ``reported``: as of :func:`query`.
+    ``reported``: as in :func:`query`.
     """
 
     def __init__(self, reported: Collection[str] | None) -> None:
@@ -75,7 +75,7 @@ class _Request:
         return self.groups.setdefault(suffix, _Group())
 
     def derive(self, trait: str) -> None:
-        """Require what no extra spec names but Nova makes of one."""
+        """Require a trait that Nova derives from an extra spec or a property."""
         if self._reported is None or trait in self._reported:
             self.group().required.add(trait)
 
@@ -84,8 +84,11 @@ class _Request:
             self.root_required.add(trait)
 
     def add(self, name: str, amount: object, suffix: str = '') -> None:
-        """Nova leaves out what is no amount; whether there is such a class it
-        knows by its own list, and Placement knows best."""
+        """Set an amount of a resource class; ignore a value that is not a number from 0, as Nova
+        does.
+
+        The class is not checked: Nova has its own list, and Placement knows best.
+        """
         try:
             number = int(str(amount))
         except ValueError:
@@ -94,20 +97,21 @@ class _Request:
             self.group(suffix).resources[name] = number
 
     def total(self, name: str) -> int | None:
-        """None when no group speaks of it."""
+        """Sum the amounts of a class over all groups; None when no group names it."""
         amounts = [g.resources[name] for g in self.groups.values() if name in g.resources]
         return sum(amounts) if amounts else None
 
 
 class _Wishes:
-    """A flavor's and an image's word on one thing: ``hw:x`` and ``hw_x``."""
+    """A flavor's and an image's settings, ``hw:x`` and ``hw_x``."""
 
     def __init__(self, instance: model.Instance) -> None:
         self.specs: Mapping[str, str] = instance.extra_specs or {}
         self.image: Mapping[str, str] = instance.image_properties or {}
 
     def one(self, name: str, prefix: str = 'hw') -> str | None:
-        """Nova refuses an instance whose flavor and image differ."""
+        """Return the flavor's value, else the image's; Nova refuses an instance where they differ.
+        """
         return self.specs.get(f'{prefix}:{name}') or self.image.get(f'{prefix}_{name}')
 
     def yes(self, name: str) -> bool:
@@ -115,28 +119,27 @@ class _Wishes:
 
 
 def reported_traits(cluster: model.Cluster) -> frozenset[str]:
-    """Every trait that a host of the cloud has."""
+    """Return every trait that a host of the cloud has."""
     found = [host.traits for host in cluster.hosts.values()]
     found += [p.traits for host in cluster.hosts.values() for p in host.tree]
     return frozenset().union(*found, *(p.traits for p in cluster.sharing.values()))
 
 
 def own_traits(instance: model.Instance) -> frozenset[str]:
-    """The traits that the flavor's extra specs name."""
+    """Return the traits that the flavor's extra specs name."""
     return frozenset(match[3] for key in instance.extra_specs or {}
                      if (match := _KEY.match(key)) is not None and match[1] == 'trait')
 
 
 def query(instance: model.Instance, root_uuid: str,
           reported: Collection[str] | None = None) -> Pairs | None:
-    """The parameters of ``GET /allocation_candidates``, or None when Nova does
-    not show what the flavor asks for.
+    """Return the parameters of ``GET /allocation_candidates``; None when Nova does not show the
+    flavor's extra specs.
 
     :param root_uuid: root provider of the destination.
-    :param reported: the traits that hosts of the cloud have. One that Nova makes
-        of an extra spec or an image's property is required only if it is among
-        them: a Nova that is older than the trait neither reports nor asks for
-        it. None: all are.
+    :param reported: the traits that hosts of the cloud have. A trait that Nova derives from an
+        extra spec or an image's property is required only if it is among them: a Nova that is older
+        than the trait neither reports nor requires it. None: all are.
     """
     if instance.extra_specs is None:
         return None
@@ -172,10 +175,9 @@ def _extra_specs(wishes: _Wishes, request: _Request) -> None:
 
 
 def _processors(instance: model.Instance, wishes: _Wishes, request: _Request) -> None:
-    """Pinned processors are a class of their own.
+    """Request the pinned and the shared processors, which are two resource classes.
 
-    Of an image that Nova does not show it is known what it came to: what the
-    instance has.
+    For an image that Nova does not show, use the instance's present allocation.
     """
     policy = _policy(wishes)
     pinned = None
@@ -207,7 +209,7 @@ def _policy(wishes: _Wishes) -> str | None:
 
 
 def _pinned(wishes: _Wishes, vcpus: int) -> set[int]:
-    """The numbers of the processors that a mixed instance has to itself."""
+    """Return the numbers of the processors that a mixed instance has to itself."""
     mask = wishes.specs.get('hw:cpu_dedicated_mask')
     if not mask and _true(wishes.specs.get('hw:cpu_realtime')):
         mask = (wishes.image.get('hw_cpu_realtime_mask')
@@ -229,7 +231,7 @@ def _pinned(wishes: _Wishes, vcpus: int) -> set[int]:
 
 
 def _amounts(instance: model.Instance, request: _Request) -> None:
-    """The flavor's own, where no extra spec speaks of the class."""
+    """Request the flavor's own amounts of the classes that no extra spec names."""
     if request.total(VCPU) is None and request.total(PCPU) is None:
         request.add(VCPU, instance.vcpus)
     if request.total('MEMORY_MB') is None:
@@ -239,8 +241,11 @@ def _amounts(instance: model.Instance, request: _Request) -> None:
 
 
 def _disk_gb(instance: model.Instance) -> int:
-    """What Nova has claimed: it alone knows what a volume has replaced, and
-    rounds a root disk without a size otherwise than we do."""
+    """Return the disk that Nova has claimed, else the flavor's.
+
+    Nova alone knows which disks a volume has replaced, and rounds a root disk without a size
+    differently.
+    """
     if instance.claims:
         return int(instance.claims.get('DISK_GB', 0))
     return instance.disk_gb
@@ -275,7 +280,7 @@ def _devices(wishes: _Wishes, request: _Request) -> None:
 
 
 def _root(wishes: _Wishes, request: _Request) -> None:
-    """What Nova's request filters, those that are always on, ask of the root."""
+    """Require the root's traits that Nova's always enabled request filters add."""
     root = request.derive_root
     if wishes.specs.get('accel:device_profile'):
         root('COMPUTE_ACCELERATORS')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What an instance has allocated, and whether a move of it can be judged."""
+"""The allocations of an instance, and whether a move can be judged by them."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ import dataclasses
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import placement_api
 
-#: What a consumer has, by provider.
+#: A consumer's resources, by provider.
 Allocations = Mapping[str, placement_api.Resources]
 
 
 def claimed(instance: model.Instance, own: Allocations, host: model.Host) -> model.Instance:
-    """The instance with what it has on its host, or pinned where that is not
-    all of it, or nothing.
+    """Return the instance with its allocations on its host, pinned where these are incomplete or
+    missing.
 
-    :param own: all of the instance's, wherever they are.
-    :param host: where it is.
+    :param own: all of the instance's, on any provider.
+    :param host: the instance's host.
     """
     at_home = {p.uuid for p in host.tree}
     known = at_home | host.sharing
@@ -51,15 +51,16 @@ def claimed(instance: model.Instance, own: Allocations, host: model.Host) -> mod
 
 def claimed_in_flight(instance: model.Instance, own: Allocations,
                       migrations: Collection[Allocations], host: model.Host) -> model.Instance:
-    """An instance under way, with what it claims once: what is held for it
-    where Nova says it is; where nothing is (a request that is just being
-    scheduled), what is held elsewhere.
+    """Return an instance under way with its claims, each counted once.
 
-    Until it has moved, the migration holds the source and the instance the
-    destination; in an evacuation the instance holds both. Source:
-    nova.conductor.tasks.migrate, replace_allocation_with_migration.
+    These are the allocations on the host that Nova names; where there are none (a request that is
+    just being scheduled), those elsewhere.
 
-    :param migrations: what its migrations hold.
+    Until it has moved, the migration holds the source and the instance the destination; in an
+    evacuation the instance holds both. Source: nova.conductor.tasks.migrate,
+    replace_allocation_with_migration.
+
+    :param migrations: the allocations of its migrations.
     """
     at_home = {p.uuid for p in host.tree}
     holders = [found for found in (own, *migrations) if found]
@@ -71,7 +72,7 @@ def claimed_in_flight(instance: model.Instance, own: Allocations,
 
 def _with(instance: model.Instance, found: Allocations,
           providers: Collection[str]) -> model.Instance:
-    """With those of the allocations that are on the providers."""
+    """Return the instance with the allocations that are on the providers."""
     kept = {uuid: dict(found[uuid]) for uuid in sorted(found) if uuid in providers}
     claims: dict[str, int] = {}
     for resources in kept.values():

@@ -10,11 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One REST service: requests, pages and versions, with errors people can read.
+"""One REST service: requests, pages and versions, with readable errors.
 
-Reads are validated and never retried silently: a caller that wants a second
-try says so. No answer, however odd, leaves here as anything but data or an
-:class:`ApiError`.
+Reads are validated and never retried silently: a caller that wants a second try says so. Each
+method returns data or raises an :class:`ApiError`, however odd the answer was.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ from urllib3 import exceptions as urllib3_exceptions
 
 from kronos_nova.conf import masking
 
-#: Statuses that a second reading can cure: what was listed a moment ago is
+#: Statuses that a second reading can cure: a record that was listed a moment ago is
 #: gone, also as the marker of the next page (400).
 PASSING = (400, 404, 409)
 
@@ -44,7 +43,7 @@ _NO_CONNECTION = (
     ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 
-#: Nobody to ask: credentials, catalogue, certificate.
+#: Errors that leave no service to use: credentials, catalogue, certificate.
 _NO_SERVICE = (
     ks_exceptions.Unauthorized, ks_exceptions.SSLError, ks_exceptions.EndpointNotFound,
     ks_exceptions.CatalogException, ks_exceptions.DiscoveryFailure,
@@ -55,14 +54,13 @@ class ApiError(Exception):
     """A request that gave no usable answer.
 
     :param service: ``Nova`` or ``Placement``.
-    :param what: what was asked for.
-    :param problem: a clause for people; no secret, no traceback.
-    :param status: the HTTP status, None when there was no answer.
-    :param sent: there was no answer, yet the request may have taken effect.
-    :param unreachable: the service cannot be talked to at all: no other request
-        would fare better.
-    :param outage: the service that does not work, which may be Keystone; None: this
-        request alone failed. 401 and 5xx are outages of the service itself.
+    :param what: the request in words.
+    :param problem: a readable clause; no secret, no traceback.
+    :param status: the HTTP status, None when no answer came.
+    :param sent: no answer came, yet the request may have taken effect.
+    :param unreachable: the service does not answer at all: no other request would fare better.
+    :param outage: the service that does not work, which may be Keystone; None: this request alone
+        failed. 401 and 5xx are outages of the service itself.
     """
 
     def __init__(self, service: str, what: str, problem: str, status: int | None = None,
@@ -85,8 +83,8 @@ class TooLate(ApiError):
 
 
 def printable(text: object) -> str:
-    """One line of bounded length of what somebody else wrote, who may repeat
-    our token."""
+    """Return foreign text as one line of bounded length, without secrets: it may repeat our token.
+    """
     line = masking.masked(' '.join(str(text).split()))
     if not line.isprintable():
         line = ''.join(c for c in line if c.isprintable())
@@ -94,7 +92,7 @@ def printable(text: object) -> str:
 
 
 def message_of(response: Any) -> str:
-    """The message in an OpenStack error body; empty when there is none."""
+    """Return the message in an OpenStack error body; empty when the body has none."""
     try:
         body = response.json()
     except (ValueError, RecursionError):
@@ -111,7 +109,7 @@ def message_of(response: Any) -> str:
 
 
 def connection_problem(error: Exception) -> str:
-    """Why there was no answer, without the URL's and the body's secrets."""
+    """Describe why no answer came, without secrets from the URL and the body."""
     match error:
         case ks_exceptions.ConnectTimeout():
             return 'no answer in time'
@@ -131,10 +129,10 @@ def connection_problem(error: Exception) -> str:
 
 
 def never_sent(error: BaseException | None) -> bool:
-    """The request certainly did not leave: no connection came about.
+    """Return whether the request certainly did not leave: no connection was made.
 
-    keystoneauth gives a refused connection and one that broke later the same
-    class; what urllib3 said is further down the chain.
+    keystoneauth gives a refused connection and one that broke later the same class; urllib3's error
+    is further down the chain.
     """
     while error is not None:
         if isinstance(error, _NO_CONNECTION):
@@ -163,16 +161,16 @@ class Api:
 
     def _failed(self, what: str, error: Exception, *, sent: bool = False,
                 problem: str | None = None, outage: str | None = None) -> ApiError:
-        """The error for one of keystoneauth's or openstacksdk's.
+        """Return the error for one of keystoneauth's or openstacksdk's.
 
-        :param outage: the service that failed; None: the one that was asked, or Keystone
-            where only Keystone raises such an error.
+        :param outage: the service that failed; None: the requested service, or Keystone where only
+            Keystone raises such an error.
         """
         if outage is None:
             outage = KEYSTONE if isinstance(error, ks_exceptions.HttpError) else self.service
         if isinstance(error, sdk_exceptions.ServiceDisabledException):
-            # openstacksdk remembers for ever that there was no endpoint, and
-            # the catalogue comes with the token; a correction is to be seen.
+            # openstacksdk remembers a missing endpoint for ever, and the catalogue
+            # comes with the token; a corrected catalogue must take effect.
             getattr(self._connection, '_proxies', {}).pop(self._service_type, None)
             self._connection.session.invalidate()
         return ApiError(self.service, what, problem or connection_problem(error), sent=sent,
@@ -180,7 +178,7 @@ class Api:
                         outage=outage)
 
     def log_in(self, what: str) -> None:
-        """Have a token, so that what fails afterwards is not Keystone's failure.
+        """Get a token, so that a later failure is not Keystone's.
 
         :raises ApiError: Keystone gave none.
         """
@@ -194,9 +192,9 @@ class Api:
                 outage=KEYSTONE) from None
 
     def maximum(self) -> tuple[int, ...]:
-        """The newest microversion that the service offers.
+        """Return the newest microversion that the service offers.
 
-        :raises ApiError: it could not be asked.
+        :raises ApiError: the service did not say.
         """
         what = 'supported API versions'
         self.log_in(what)
@@ -212,11 +210,11 @@ class Api:
 
     def get(self, path: str, what: str, policy: str, version: str,
             params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON object at a path; repeated as [nova] connect_retries and
-        status_code_retries say.
+        """Return the JSON object at a path; retry as [nova] connect_retries and status_code_retries
+        say.
 
-        :param policy: the rule an administrator must grant for it.
-        :raises ApiError: anything else than 200 with an object.
+        :param policy: the rule that an administrator must grant for it.
+        :raises ApiError: the answer is not 200 with an object.
         """
         self.log_in(what)
         try:
@@ -238,29 +236,29 @@ class Api:
 
     def post(self, path: str, what: str, version: str, body: Mapping[str, Any],
              may_send: Callable[[], bool] = lambda: True) -> Any:
-        """Send once: nothing below may repeat it. Logs in before, so that a
-        failure to do so is not taken for one of the request.
+        """Send a POST request once: no layer below may repeat it.
 
-        :param may_send: asked directly before the request is sent.
-        :returns: the response, whatever its status.
-        :raises TooLate: ``may_send`` said no, and nothing was sent.
-        :raises ApiError: no answer; ``sent`` tells whether it may be at work.
+        Log in before, so that a failed login is not taken for a failed request.
+
+        :param may_send: called directly before the request is sent.
+        :returns: the response with any status.
+        :raises TooLate: ``may_send`` returned False, and the request was not sent.
+        :raises ApiError: no answer; ``sent`` tells whether the request may be at work.
         """
         return self._send('POST', path, what, version, may_send, json=body)
 
     def put(self, path: str, what: str, version: str, body: Mapping[str, Any]) -> Any:
-        """As :meth:`post`."""
+        """Send a PUT request once; see :meth:`post`."""
         return self._send('PUT', path, what, version, lambda: True, json=body)
 
     def delete(self, path: str, what: str, version: str) -> Any:
-        """As :meth:`post`, without a body."""
+        """Send a DELETE request without a body once; see :meth:`post`."""
         return self._send('DELETE', path, what, version, lambda: True)
 
     def user_id(self) -> str | None:
-        """Whom Keystone takes us for; None with an authentication that has no
-        users.
+        """Return the id of our user in Keystone; None with an authentication that has no users.
 
-        :raises ApiError: it could not be asked.
+        :raises ApiError: Keystone did not answer.
         """
         try:
             found = self.proxy.session.get_user_id()
@@ -289,7 +287,7 @@ class Api:
                                problem='the connection broke' if broke else None) from None
 
     def refusal(self, response: Any, policy: str) -> str:
-        """A clause for an answer that is not a success."""
+        """Describe an answer that is not a success, as a clause."""
         said = message_of(response)
         quoted = f': {said}' if said else ''
         if response.status_code in (401, 403):
@@ -298,7 +296,7 @@ class Api:
         return f'HTTP {response.status_code}{quoted}'
 
     def records(self, body: Mapping[str, Any], key: str, what: str) -> list[dict[str, Any]]:
-        """The list of objects under ``key``.
+        """Return the list of objects under ``key``.
 
         :raises ApiError: it is missing or something else.
         """
@@ -310,13 +308,12 @@ class Api:
     def pages(self, path: str, key: str, what: str, policy: str, version: str,
               params: Mapping[str, Any] | None = None,
               identity: str = 'id') -> Iterator[dict[str, Any]]:
-        """Every record of a collection, following its `next` links.
+        """Yield every record of a collection, following its `next` links.
 
-        Only the query of a link is used: behind a proxy its host and scheme
-        are often wrong. A record that slips onto the next page is yielded
-        once.
+        Only the query of a link is used: behind a proxy its host and scheme are often wrong. A
+        record that slips onto the next page is yielded once.
 
-        :raises ApiError: any page could not be read.
+        :raises ApiError: a page could not be read.
         """
         query: dict[str, Any] = dict(params or {})
         seen: set[Any] = set()

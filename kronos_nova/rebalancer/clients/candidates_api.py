@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Whether Placement has an allocation candidate for a request."""
+"""Search for an allocation candidate in Placement."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -25,29 +25,31 @@ from kronos_nova.rebalancer.clients import api
 VERSION = '1.36'
 POLICY = 'placement:allocation_candidates:list'
 WHAT = 'allocation candidates'
-#: What an answer without any amounts to.
+#: The refusal for an answer without candidates.
 NONE = 'no allocation candidate'
 _NO_SUCH_TRAIT = 'No such trait'
 
 
 class CandidatesApi:
-    """:param connection: an openstacksdk connection."""
+    """Reads of allocation candidates.
+
+    :param connection: an openstacksdk connection.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._api = api.Api(connection, 'Placement', 'placement')
 
     def refusal(self, query: Sequence[tuple[str, str]],
                 own: Collection[str] = ()) -> str | None:
-        """Why there is none, for people; None: there is one.
+        """Return why Placement has no candidate, in words; None when it has one.
 
-        A request that Placement does not understand has none, as Nova takes it,
-        too: a trait or class that it does not know. But a trait that only we
-        have asked for is left out then: a Nova of the same age asks for none
-        that its Placement does not know.
+        A request with a trait or class that Placement does not know has no candidate, as in Nova.
+        But an unknown trait that the flavor does not name is left out of a second request: a Nova
+        of the same age requires no trait that its Placement does not know.
 
-        :param query: parameters; a name may come more than once.
+        :param query: parameters; a name may occur more than once.
         :param own: traits that the flavor names itself.
-        :raises ApiError: it is not known.
+        :raises ApiError: Placement did not say.
         """
         why = self._refusal(query)
         less = list(query) if why is None else _without(query, why, own)
@@ -66,8 +68,7 @@ class CandidatesApi:
 
 def _without(query: Sequence[tuple[str, str]], problem: str,
              own: Collection[str]) -> list[tuple[str, str]]:
-    """The query less the traits that Placement says it does not know, the
-    flavor's own excepted."""
+    """Return the query less the traits that Placement does not know, except the flavor's own."""
     if _NO_SUCH_TRAIT not in problem:
         return list(query)
     unknown = set(re.findall(r'[A-Z][A-Z0-9_]+', problem)) - set(own)

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The cell of a host, which Nova's API does not tell: operators name it.
+"""The cell of a host, which Nova's API does not show: operators name it.
 
-In the metadata of aggregates, which are theirs alone and are read anyway, so
-that engines, executors and whoever adds hosts have one truth, in Nova itself.
+They name it in the metadata of aggregates, which only operators write and every reading includes.
+So engines, executors and operators who add hosts share one truth, in Nova itself.
 """
 
 from collections.abc import Collection
@@ -25,17 +25,16 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 
-#: So many hosts are named in a message.
+#: Most hosts that a message names.
 SHOWN = 5
 
 
 def of_hosts(aggregates: Mapping[str, nova_api.Aggregate], key: str,
              hosts: Collection[str]) -> dict[str, str]:
-    """The cells of those of the hosts for which an aggregate names one.
+    """Return the cells of the hosts, as far as an aggregate names one.
 
     :param aggregates: by name.
-    :param key: of their metadata; empty: none is named. Nor does an empty value
-        name one.
+    :param key: of their metadata; empty: no cell is named. Nor does an empty value name one.
     :param hosts: names of service hosts.
     :raises ApiError: aggregates of one host name different cells.
     """
@@ -66,12 +65,12 @@ def unreadable(services: Sequence[Mapping[str, model.Service]],
                aggregates: Mapping[str, nova_api.Aggregate], key: str) -> dict[str, str]:
     """Return the hosts that cannot be planned as their cells do not answer, and these cells.
 
-    A host that answers and whose cell is not named may be in such a cell, and its servers may
-    be missing from the list: while a cell is away it is not planned either, with the cell ''.
+    A host that answers and whose cell is not named may be in such a cell, and its servers may be
+    missing from the list: while a cell is away it is not planned either, with the cell ''.
 
     :param services: as Nova listed them, one time after the other.
     :param key: of the aggregates' metadata.
-    :raises ApiError: no cell is named of a host that does not answer.
+    :raises ApiError: a host that does not answer has no named cell.
     """
     listed = {host: service for found in services for host, service in found.items()}
     silent = {host for found in services for host, service in found.items()
@@ -91,7 +90,7 @@ def unreadable(services: Sequence[Mapping[str, model.Service]],
 
 
 def unnamed(hosts: Iterable[model.Host], key: str) -> list[str]:
-    """What to say where some cells are named and some are not.
+    """Return the warning for a cloud where only some hosts have a named cell.
 
     :param key: of the aggregates' metadata.
     """

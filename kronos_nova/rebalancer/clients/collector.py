@@ -12,14 +12,12 @@
 
 """Nova and Placement -> Cluster: complete, or an exception; never partial.
 
-Order matters, because nothing stands still meanwhile. Migrations are read
-before servers: one that starts in between shows in its server's task_state,
-one that ends in between is still counted as under way. Services are read
-first and last: the pages of the server list silently leave out a cell that
-does not answer, the service list names it. Where all cells are named, scopes in
-other cells are planned meanwhile. Placement is read after the
-servers; its usages count whatever else has come since: also consumers that
-Nova does not know, which are a load that stays.
+Order matters, because the cloud changes meanwhile. Migrations are read before servers: one that
+starts in between shows in its server's task_state, one that ends in between is still counted as
+under way. Services are read first and last: the pages of the server list silently leave out a cell
+that does not answer, the service list names it. Where all cells are named, scopes in other cells
+are planned meanwhile. Placement is read after the servers; its usages count every consumer that has
+come since, also consumers that Nova does not know, which are a load that stays.
 """
 
 from collections.abc import Collection
@@ -48,13 +46,13 @@ LOG = logging.getLogger(__name__)
 
 #: Nova's task_state from the acceptance of a live migration to its end.
 MIGRATING = 'migrating'
-#: As well of a cold migration or resize, to where its host is prepared.
+#: The task_state of a cold migration or resize until its host is prepared.
 RESIZE_PREP = 'resize_prep'
 
 
 class Collector:
-    """Reads the whole cloud; of Placement, what has changed since the last time
-    (see :mod:`provider_trees`).
+    """Reads the whole cloud; from Placement, the changes since the last reading (see
+    :mod:`provider_trees`).
 
     :param connection: an openstacksdk connection.
     """
@@ -70,14 +68,13 @@ class Collector:
         self._groups_of: dict[str, tuple[str, ...]] = {}
 
     def collect(self, now: float) -> model.Cluster:
-        """Everything, as of about ``now``.
+        """Read the whole cloud, as of about ``now``.
 
-        A host whose resource provider Placement does not have, or whose tree
-        changes all the time, gets ``provider=None``: with
-        enforce_placement_claims it receives nothing.
+        A host whose resource provider Placement does not have, or whose tree changes all the time,
+        gets ``provider=None``: with enforce_placement_claims it receives nothing.
 
         :param now: seconds since the epoch.
-        :raises CollectError: any part could not be read, or not in time.
+        :raises CollectError: a part could not be read, or not in time.
         """
         try:
             with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
@@ -90,7 +87,7 @@ class Collector:
         versions = 'supported API versions'
         reads.one('Nova', versions, self._nova.negotiate)
         reads.one('Placement', versions, self._placement.negotiate)
-        # First and alone: of what an unreachable cell breaks, it says why.
+        # First and alone: an unreachable cell breaks other reads; this one says why.
         first = reads.one('Nova', 'compute services', self._nova.services_of_all_cells)
         away = any(s.status == model.UNKNOWN for s in first.values())
         named = reads.one('Nova', 'aggregates', self._nova.aggregates) if away else {}
@@ -139,11 +136,10 @@ class Collector:
 
     def _forest(self, reads: parallel_reads.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
-        """What Placement has for these hosts.
+        """Read the providers of the hosts from Placement.
 
-        Every provider is read but those of other hypervisors: an instance may
-        have something on any, and what is only on a provider that shares with
-        its host is seen there.
+        Every provider is read except those of other hypervisors: an instance may have allocations
+        on any. Providers that share are read in any case, for the allocations that are only there.
         """
         sharing = provider_trees.sharing(reads, self._placement)
         foreign = {h.uuid for h in hypervisors}.difference(n.uuid for n in nodes.values())
@@ -160,11 +156,12 @@ class Collector:
             self, reads: parallel_reads.Reading, instances: Mapping[str, model.Instance],
             listed: Collection[str],
             ) -> tuple[list[model.ServerGroup], dict[str, model.Instance], list[str]]:
-        """Read the groups that Nova can show; pin the members of all others, and of groups with
-        a member that Nova has not listed.
+        """Read the groups that Nova can show; pin the members of all others, and of groups with a
+        member that Nova has not listed.
 
-        Nova does not say which groups it cannot show. Each server that is in no other group
-        is asked for its own; what one has said is remembered, for it keeps its group.
+        Nova does not say which groups it cannot show. So the group of each server that is in no
+        other group is read from the server. The answer is remembered, because a server keeps its
+        group.
 
         :param listed: UUIDs of all servers that Nova has listed.
         """
@@ -197,8 +194,11 @@ class Collector:
                 raise
 
     def _check_rights(self, uuid: str) -> None:
-        """Nova hides other projects' server groups, without an error, from
-        whom it denies their servers."""
+        """Raise ApiError if Nova denies a server.
+
+        Nova hides other projects' server groups, without an error, from a user who may not see
+        their servers.
+        """
         try:
             self._nova.server(uuid)
         except api.ApiError as exc:
@@ -206,7 +206,7 @@ class Collector:
                 raise
 
     def _report(self, notes: Iterable[str]) -> None:
-        """Log what is left out, when it was not so the last time."""
+        """Log each omission that the last reading did not have."""
         current = frozenset(notes)
         for note in sorted(current - self._reported):
             LOG.warning('%s', note)
@@ -225,7 +225,7 @@ def without_cells(services: Mapping[str, model.Service],
 
 
 def cells_away(unreadable: Mapping[str, str]) -> list[str]:
-    """What to say of cells that do not answer, and of hosts whose cell is not named."""
+    """Return the warnings about cells that do not answer and hosts whose cell is not named."""
     found = []
     for cell in sorted(set(unreadable.values())):
         hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
@@ -241,8 +241,11 @@ def cells_away(unreadable: Mapping[str, str]) -> list[str]:
 def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
             services: Mapping[str, model.Service],
             ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
-    """The one hypervisor of each host that can be planned, and what to say of
-    the rest. Hosts of other types (ironic) are nothing to speak of."""
+    """Return the one hypervisor of each host that can be planned, and the warnings about the other
+    hosts.
+
+    Hosts of other types (ironic) get no warning.
+    """
     by_host: dict[str, list[nova_api.Hypervisor]] = {}
     for hypervisor in hypervisors:
         by_host.setdefault(hypervisor.host, []).append(hypervisor)
@@ -267,7 +270,7 @@ def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
 
 
 def not_shown(servers: Iterable[model.Instance]) -> list[str]:
-    """What rules about flavors cannot be judged by."""
+    """Return the warning for the case that Nova hides the extra specs of flavors."""
     if all(s.extra_specs is not None for s in servers):
         return []
     return ['Nova does not show the extra specs of flavors: rules about them are left to Nova, '
@@ -276,15 +279,19 @@ def not_shown(servers: Iterable[model.Instance]) -> list[str]:
 
 
 def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
-    """One server of each of two projects: of these, one is not our own."""
+    """Return one server of each of two projects: one server at least is of another project than
+    ours.
+    """
     by_project = {s.project_id: s.uuid for s in servers}
     return [uuid for _project, uuid in sorted(by_project.items())[:2]]
 
 
 def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
              forest: provider_trees.Forest, cells_of: Mapping[str, str]) -> dict[str, model.Host]:
-    """Hosts by name. Their providers are found by the UUID of the compute node,
-    never by a name; those :func:`changing` have none.
+    """Return the hosts by name.
+
+    Their providers are found by the UUID of the compute node, never by a name; those
+    :func:`changing` have none.
 
     :param cells_of: by host, where a cell is named.
     """
@@ -306,7 +313,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
 
 def changing(nodes: Mapping[str, nova_api.Hypervisor],
              forest: provider_trees.Forest) -> list[str]:
-    """Names of the hosts whose providers are not known as of one moment."""
+    """Return names of the hosts whose providers are not known as of one moment."""
     trees = forest.trees()
     return [name for name, node in nodes.items()
             if forest.changing(node.uuid, trees.get(node.uuid, ()))]
@@ -314,9 +321,9 @@ def changing(nodes: Mapping[str, nova_api.Hypervisor],
 
 def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
                      enforced: bool = True) -> list[str]:
-    """What to say of hosts that have none.
+    """Return the warnings about hosts without a provider.
 
-    :param frozen: names of those :func:`changing`.
+    :param frozen: names of the hosts that are :func:`changing`.
     :param enforced: enforce_placement_claims.
     """
     kept = 'no instance leaves it' + (', and it receives none' if enforced else '')
@@ -334,16 +341,18 @@ def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
 
 def sharing_of(hosts: Mapping[str, model.Host],
                forest: provider_trees.Forest) -> dict[str, model.Provider]:
-    """The providers that share with any of the hosts, by UUID."""
+    """Return the providers that share with any of the hosts, by UUID."""
     return {uuid: forest.provider(uuid)
             for uuid in sorted({uuid for host in hosts.values() for uuid in host.sharing})}
 
 
 def flights_of(migrations: Iterable[nova_api.Migration],
                instances: Mapping[str, model.Instance], now: float) -> tuple[model.Flight, ...]:
-    """Who is under way: by record, and by task_state where the record has not
-    been written yet. Records of instances that are gone mean nothing, nor do records of
-    live migrations that Nova left behind."""
+    """Return the moves under way: by record, and by task_state where Nova has not written the
+    record yet.
+
+    Ignore records of instances that are gone, and of live migrations that Nova left behind.
+    """
     newest = {m.instance_uuid: m for m in sorted(migrations, key=lambda m: m.id)}
     flights = [model.Flight(m.instance_uuid, m.from_host or '', m.to_host)
                for m in newest.values() if m.instance_uuid in instances
@@ -363,8 +372,8 @@ def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, mod
                 by_consumer: Mapping[str, allocations.Allocations], in_flight: Collection[str],
                 migrations: Iterable[nova_api.Migration],
                 frozen: Collection[str] = ()) -> dict[str, model.Instance]:
-    """Instances with what they have allocated (see :mod:`allocations`); those
-    in flight are not judged here.
+    """Return the instances with their allocations (see :mod:`allocations`); do not judge those in
+    flight.
 
     :param migrations: those under way, which hold allocations themselves.
     :param frozen: names of hosts whose providers are not known.

@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Disables a nova-compute, the one thing that ``kronos drain start`` asks of Nova; and who is
-left on a host."""
+"""Disable a nova-compute for ``kronos drain start``, and list the servers left on a host."""
 
 from typing import Any
 
@@ -20,14 +19,14 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import records
 
-#: As of all other reads; since 2.53 a PUT of a service takes status and reason.
+#: The version of all other reads; since 2.53 a PUT of a service takes status and reason.
 VERSION = '.'.join(map(str, nova_api.BASE))
 POLICY = 'os_compute_api:os-services:update'
 LISTED = 'os_compute_api:os-services:list'
 
 
 def look(connection: Any, host: str) -> tuple[str, model.Service]:
-    """The nova-compute of a host as it is now, with its UUID.
+    """Return the UUID of a host's nova-compute and the service, as Nova shows it now.
 
     :raises ApiError: it is not listed, its cell is down, or Nova cannot be read.
     """
@@ -43,11 +42,12 @@ def look(connection: Any, host: str) -> tuple[str, model.Service]:
 
 
 def disable(connection: Any, uuid: str, host: str, reason: str) -> None:
-    """Nova's scheduler sends nothing more to the host, and engines see the reason.
+    """Disable the service, so that Nova's scheduler sends nothing more to the host and engines see
+    the reason.
 
     :param uuid: of its service.
-    :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled
-        for the reason, or cannot be looked up: then ``sent`` is true.
+    :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled for the
+        reason, or cannot be looked up: then ``sent`` is true.
     """
     nova = api.Api(connection, 'Nova', 'compute')
     what = f'disable the {_service(host)}'
@@ -67,7 +67,8 @@ def disable(connection: Any, uuid: str, host: str, reason: str) -> None:
 
 
 def _settle(connection: Any, host: str, reason: str, lost: api.ApiError) -> None:
-    """Nobody knows what became of the request: look."""
+    """Look up whether a request without a usable answer took effect; raise ApiError if it did not.
+    """
     try:
         _uuid, service = look(connection, host)
     except api.ApiError as e:
@@ -82,7 +83,7 @@ def _settle(connection: Any, host: str, reason: str, lost: api.ApiError) -> None
 
 
 def left_on(connection: Any, host: str) -> list[str]:
-    """UUIDs of all servers on the host, by the rights that a planning cycle needs.
+    """Return UUIDs of all servers on the host, by the rights that a planning cycle needs.
 
     :raises ApiError: they could not be read.
     """

@@ -22,7 +22,7 @@ from kronos_nova.conf import nova as nova_conf
 
 
 def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
-    """A connection that logs in when it is first used.
+    """Return a connection that logs in when it is first used.
 
     :raises ConfigError: [nova] does not say how to log in.
     """

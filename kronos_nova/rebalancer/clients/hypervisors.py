@@ -12,8 +12,8 @@
 
 """Hypervisors, also while a cell does not answer.
 
-Nova then fails every list of hypervisors: it asks its cells one after the other. What a
-hypervisor is does not change, so the last good answer serves meanwhile.
+Nova then fails every list of hypervisors, because it reads its cells one after the other. A
+hypervisor's fields do not change, so the last good answer serves meanwhile.
 """
 
 import threading
@@ -33,7 +33,10 @@ class HypervisorReader:
         self._has_all = False
 
     def read(self) -> list[nova_api.Hypervisor]:
-        """:raises ApiError: also while a cell does not answer and none was read before."""
+        """Return all hypervisors.
+
+        :raises ApiError: also while a cell does not answer, unless an earlier call has read them.
+        """
         try:
             found = self._nova.hypervisors()
         except api.ApiError as exc:
@@ -44,9 +47,10 @@ class HypervisorReader:
         return found
 
     def read_of(self, host: str) -> list[nova_api.Hypervisor]:
-        """Read those of a host; the first call reads all others as well.
+        """Return the hypervisors of a host; the first call reads all others as well.
 
-        :raises ApiError: also while a cell does not answer and none of the host was read.
+        :raises ApiError: also while a cell does not answer, unless an earlier call has read the
+            host's.
         """
         self._read_all_once()
         try:
@@ -66,7 +70,7 @@ class HypervisorReader:
             try:
                 self._remember(self._nova.hypervisors())
             except api.ApiError:
-                return  # The read of the host says what is wrong; the next one tries all again.
+                return  # The read of the host raises the cause; the next one tries all again.
             self._has_all = True
 
     def _remember(self, found: list[nova_api.Hypervisor]) -> None:

@@ -34,12 +34,12 @@ from kronos_nova.rebalancer.clients import records
 from kronos_nova.rebalancer.clients import server_constraints
 
 BASE = (2, 72)
-#: What servers are read with: the newest of these that is offered.
+#: Microversions for servers, the newest first; the first that Nova offers is used.
 SERVERS = ((2, 100), (2, 98), (2, 96), BASE)
-#: Since this one, events say why they failed.
+#: The first microversion whose events say why they failed.
 DETAILS = (2, 84)
 
-#: Migration statuses that are over. Any other one, known or not, is not.
+#: Statuses of migrations that are over. Any other status, known or unknown, is not.
 #: Source: nova.db.main.api, migration_get_in_progress_by_host_and_node.
 ENDED = frozenset({
     'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled', 'done'})
@@ -93,8 +93,11 @@ class Aggregate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Migration:
-    """A record of os-migrations. ``to_host`` is None until scheduled; ``updated_at``
-    is when Nova last wrote of it, in epoch seconds."""
+    """A record of os-migrations.
+
+    ``to_host`` stays None until the migration is scheduled; ``updated_at`` is the time of Nova's
+    last write, in epoch seconds.
+    """
 
     id: int
     uuid: str
@@ -110,8 +113,9 @@ class Migration:
         return self.status in ENDED
 
     def is_unchanged(self, now: float) -> bool:
-        """Return whether Nova has written nothing about it for UNCHANGED_SECONDS; False
-        where Nova does not tell."""
+        """Return whether Nova has not written the record for UNCHANGED_SECONDS; False where Nova
+        does not tell.
+        """
         return 0.0 < self.updated_at <= now - UNCHANGED_SECONDS
 
 
@@ -129,8 +133,11 @@ class Server:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadableGroups:
-    """Server groups while a cell does not answer: those that bind their members, the UUIDs of
-    all that Nova shows, and the number of those that it cannot show."""
+    """Server groups while a cell does not answer.
+
+    ``groups`` bind their members; ``uuids`` are all groups that Nova shows; ``unreadable`` counts
+    the groups that Nova cannot show.
+    """
 
     groups: list[model.ServerGroup]
     uuids: frozenset[str]
@@ -138,7 +145,9 @@ class ReadableGroups:
 
 
 class NovaApi:
-    """Reads of Nova. Every method raises ApiError, and returns all or nothing.
+    """Reads of Nova, and its live and cold migrations.
+
+    Every method raises ApiError, and returns all or nothing.
 
     :param connection: an openstacksdk connection.
     :param opt_out: where owners may opt out of moves.
@@ -171,7 +180,7 @@ class NovaApi:
         self._server_version = _text(next(v for v in SERVERS if offered >= v))
 
     def services(self, host: str | None = None) -> dict[str, model.Service]:
-        """The nova-compute services by host.
+        """Return the nova-compute services by host.
 
         :raises ApiError: also when a cell does not answer.
         """
@@ -198,10 +207,10 @@ class NovaApi:
             _POLICY + 'os-hypervisors:list-detail', _text(BASE))]
 
     def hypervisors_of(self, host: str) -> list[Hypervisor]:
-        """The hypervisors of one service host.
+        """Return the hypervisors of one service host.
 
-        A hypervisor's name mostly begins with its host's: the search by name
-        spares Nova the whole list.
+        A hypervisor's name mostly begins with its host's: the search by name spares Nova the whole
+        list.
         """
         body: Mapping[str, Any] = {'hypervisors': []}
         try:
@@ -216,7 +225,7 @@ class NovaApi:
         return [h for h in found if h.host == host]
 
     def aggregates(self) -> dict[str, Aggregate]:
-        """Aggregates by name, which Nova keeps unique."""
+        """Return the aggregates by name, which Nova keeps unique."""
         what = 'aggregates'
         body = self._get('/os-aggregates', what, 'os-aggregates:index')
         out = {}
@@ -227,9 +236,9 @@ class NovaApi:
         return out
 
     def servers(self, skip_unknown: bool = False) -> list[model.Instance]:
-        """The servers of all projects, also those on no host.
+        """List the servers of all projects, also those on no host.
 
-        :param skip_unknown: leave out servers in cells that do not answer, else an error.
+        :param skip_unknown: leave out servers in cells that do not answer, else raise an error.
         """
         self.negotiate()
         assert self._server_version is not None
@@ -241,10 +250,12 @@ class NovaApi:
             if not (skip_unknown and r.get('status') == model.UNKNOWN)]
 
     def server(self, uuid: str) -> Server:
-        """:raises ApiError: with status 404 when there is no such server.
+        """Return one server.
 
-        Nova also says 404 of another project's server to who is no
-        administrator: only what is not listed either is gone.
+        Nova also answers 404 for another project's server to a user who is no administrator: a
+        server is gone only if it is not listed either.
+
+        :raises ApiError: with status 404 when Nova has no such server.
         """
         self.negotiate()
         assert self._server_version is not None
@@ -265,7 +276,7 @@ class NovaApi:
                       _addresses(data.get('addresses')))
 
     def servers_named(self, name: str) -> list[model.Instance]:
-        """The servers of all projects that bear exactly this display name."""
+        """List the servers of all projects with exactly this display name."""
         self.negotiate()
         assert self._server_version is not None
         # Nova takes the name for a regular expression of its database's kind.
@@ -278,8 +289,8 @@ class NovaApi:
     def servers_on(self, host: str) -> dict[str, Server]:
         """Return the servers of all projects on a host by UUID, without their groups.
 
-        Leave out a record that cannot be read, such as one of a cell that does not answer: a
-        look at that server alone says why.
+        Leave out a record that cannot be read, such as one of a cell that does not answer: reading
+        that server alone says why.
         """
         self.negotiate()
         assert self._server_version is not None
@@ -301,11 +312,10 @@ class NovaApi:
             {'all_tenants': '1', 'uuid': uuid}))
 
     def server_groups(self) -> list[model.ServerGroup]:
-        """The server groups of all projects.
+        """List the server groups of all projects.
 
-        Nova pages this list by offset without saying so. Each page is asked
-        to begin with the last record of the one before, so that a group
-        deleted meanwhile cannot hide another.
+        Nova pages this list by offset without saying so. Each page begins with the last record of
+        the page before, so that a group deleted meanwhile cannot hide another.
         """
         what = 'server groups'
         found: list[tuple[str, Mapping[str, Any]]] = []
@@ -326,9 +336,9 @@ class NovaApi:
     def readable_server_groups(self) -> ReadableGroups:
         """List the server groups while a cell does not answer.
 
-        Nova fails a whole page for one group that has a member in such a cell. So a page that
-        fails is asked for again in two halves, down to single groups. As pages cannot
-        overlap here, the list is read twice.
+        Nova fails a whole page for one group that has a member in such a cell. So a page that fails
+        is read again in two halves, down to single groups. As pages cannot overlap here, the list
+        is read twice.
 
         :raises ApiError: with status 409 when the list changed while it was read.
         """
@@ -349,7 +359,7 @@ class NovaApi:
             if ended:
                 return found
             if all(uuid is None for uuid, _ in page):
-                # Of a Nova that fails whatever it is asked the list would have no end.
+                # With a Nova that fails every request the list would not end.
                 self._server_group_records(BEYOND, 1)
 
     def _server_group_records(self, offset: int, limit: int) -> Sequence[Mapping[str, Any]]:
@@ -381,7 +391,8 @@ class NovaApi:
         return first + second, ended
 
     def server_group(self, uuid: str) -> model.ServerGroup | None:
-        """:returns: as :func:`server_group`.
+        """Return a server group, as :func:`server_group` reads it.
+
         :raises ApiError: with status 404 when it was deleted.
         """
         what = f'server group {uuid}'
@@ -390,16 +401,16 @@ class NovaApi:
         return server_group(record.mapping('server_group'))
 
     def migrations(self, instance_uuid: str) -> list[Migration]:
-        """Every migration of an instance, by id."""
+        """List every migration of an instance, by id."""
         found = self._migrations({'instance_uuid': instance_uuid})
         return sorted(found, key=lambda m: m.id)
 
     def migrations_under_way(self, now: float, window: float = 86400.0) -> list[Migration]:
-        """Migrations that are not over, of any kind, by id.
+        """List migrations that are not over, of any kind, by id.
 
-        Nova cannot be asked for "not over", and keeps the history of years.
-        So each status that Nova is known to use is asked for, and everything
-        that changed within the window, which finds statuses not known here.
+        Nova has no query for "not over", and keeps the history of years. So this queries each
+        status that Nova is known to use, and everything that changed within the window, which finds
+        unknown statuses.
         """
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
         queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
@@ -409,23 +420,24 @@ class NovaApi:
 
     def migrations_of_host(self, host: str, now: float,
                            window: float = 86400.0) -> list[Migration]:
-        """Migrations from or to the host that Nova wrote anything about within the
-        window, by id: all that run, for it does so all the time, and the last ended."""
+        """List migrations from or to the host that Nova wrote within the window, by id.
+
+        That is all that run, because Nova writes their records all the time, and the last ended.
+        """
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
         found = self._migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
         return sorted(found, key=lambda m: m.id)
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool,
                      may_send: Callable[[], bool] = lambda: True) -> Any:
-        """Ask once for a live migration to a host that the scheduler must
-        admit.
+        """Request once a live migration to a host that the scheduler must admit.
 
-        :param copy_disks: disks are copied where storage is not shared; else
-            Nova refuses the migration there.
-        :param may_send: asked directly before the request is sent.
-        :returns: the response, whatever its status.
-        :raises TooLate: ``may_send`` said no.
-        :raises ApiError: no answer; ``sent`` tells whether it may be at work.
+        :param copy_disks: disks are copied where storage is not shared; else Nova refuses the
+            migration there.
+        :param may_send: called directly before the request is sent.
+        :returns: the response with any status.
+        :raises TooLate: ``may_send`` returned False.
+        :raises ApiError: no answer; ``sent`` tells whether the request may be at work.
         """
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
@@ -433,47 +445,48 @@ class NovaApi:
                 'host': host, 'block_migration': 'auto' if copy_disks else False}}, may_send)
 
     def abort_live_migration(self, instance_uuid: str, migration_id: int) -> Any:
-        """Ask once for the end of a live migration; as :meth:`live_migrate`."""
+        """Request once the abort of a live migration; see :meth:`live_migrate`."""
         return self._api.delete(
             f'/servers/{instance_uuid}/migrations/{migration_id}',
             f'abort of the live migration of {instance_uuid}', _text(BASE))
 
     def cold_migrate(self, instance_uuid: str, host: str,
                      may_send: Callable[[], bool] = lambda: True) -> Any:
-        """Ask once for a cold migration to a host that the scheduler must
-        admit (2.56); as :meth:`live_migrate`."""
+        """Request once a cold migration to a host that the scheduler must admit (2.56); see
+        :meth:`live_migrate`.
+        """
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'cold migration of {instance_uuid}',
             _text(BASE), {'migrate': {'host': host}}, may_send)
 
     def confirm_resize(self, instance_uuid: str) -> Any:
-        """Confirm a cold migration; as :meth:`live_migrate`."""
+        """Confirm a cold migration; see :meth:`live_migrate`."""
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'confirmation of {instance_uuid}',
             _text(BASE), {'confirmResize': None})
 
     def reset_state(self, instance_uuid: str) -> Any:
-        """Set the state of an instance to active; as :meth:`live_migrate`."""
+        """Set the state of an instance to active; see :meth:`live_migrate`."""
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'reset of the state of {instance_uuid}',
             _text(BASE), {'os-resetState': {'state': 'active'}})
 
     def user_id(self) -> str | None:
-        """Who we are, None where Keystone does not say.
+        """Return the id of our user; None where Keystone does not say.
 
-        :raises ApiError: it could not be asked.
+        :raises ApiError: Keystone did not answer.
         """
         return self._api.user_id()
 
     def actions(self, instance_uuid: str) -> list[dict[str, Any]]:
-        """The instance's newest actions, newest first."""
+        """List the instance's newest actions, newest first."""
         what = f'actions of instance {instance_uuid}'
         body = self._get(f'/servers/{instance_uuid}/os-instance-actions', what,
                          'os-instance-actions:list', {'limit': '20'})
         return self._api.records(body, 'instanceActions', what)
 
     def action_events(self, instance_uuid: str, request_id: str) -> list[dict[str, Any]]:
-        """The events of one action."""
+        """List the events of one action."""
         what = f'action {request_id} of instance {instance_uuid}'
         self.negotiate()
         body = self._api.get(
@@ -493,7 +506,7 @@ class NovaApi:
 
 
 def _addresses(data: Any) -> tuple[str, ...]:
-    """All that Nova tells of; of ports that it cannot read it tells nothing."""
+    """Return all addresses that Nova shows; it omits those of ports that it cannot read."""
     if not isinstance(data, dict):
         return ()
     found = (entry.get('addr') for entries in data.values() if isinstance(entries, list)
@@ -506,7 +519,10 @@ def _text(version: tuple[int, ...]) -> str:
 
 
 def service(data: Mapping[str, Any]) -> model.Service:
-    """:raises ApiError: it is in a cell that Nova cannot reach."""
+    """Read a nova-compute service.
+
+    :raises ApiError: it is in a cell that Nova cannot reach.
+    """
     record = records.Record('Nova', 'compute service on', data, identity='host')
     if data.get('status') == model.UNKNOWN:
         raise record.bad('its cell does not answer Nova')
@@ -533,9 +549,11 @@ def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
 
 
 def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
-    """:returns: None for one that binds nobody: old databases have groups without a
-        policy, and with Nova's own ``legacy``, of which its filters and weighers know
-        nothing (nova.scheduler.utils, _get_group_details).
+    """Read a server group.
+
+    :returns: None for a group that binds no member: old databases have groups without a policy, and
+        with Nova's own ``legacy``, which its filters and weighers ignore (nova.scheduler.utils,
+        _get_group_details).
     :raises ApiError: also for a policy that is not known here.
     """
     record = records.Record('Nova', 'server group', data)
@@ -556,12 +574,11 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
 def instance(data: Mapping[str, Any],
              opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
              shared: server_constraints.Shared | None = None) -> model.Instance:
-    """A server of /servers; ``host`` is empty when it is on none.
+    """Read a server of /servers; ``host`` is empty when it is on none.
 
-    ``disk_gb`` is what the flavor takes on the host, in the way Nova
-    computes DISK_GB for an instance that is not booted from a volume.
-    ``local_disk_gb`` leaves out the root disk of one that is, and counts a
-    config drive, and a root disk as large as its image, as 1.
+    ``disk_gb`` is the flavor's disk on the host, as Nova computes DISK_GB for an instance that is
+    not booted from a volume. ``local_disk_gb`` leaves out the root disk of an instance booted from
+    a volume, and counts a config drive, and a root disk as large as its image, as 1.
     """
     record = records.Record('Nova', 'server', data)
     uuid, status = record.identity('id'), record.text('status')
@@ -591,7 +608,7 @@ def instance(data: Mapping[str, Any],
 
 
 def _launched(value: Any) -> float | None:
-    """Epoch seconds of Nova's time, which is UTC without saying so."""
+    """Return epoch seconds of Nova's time, which is UTC without saying so."""
     try:
         at = datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp()
     except (TypeError, ValueError, OverflowError):
@@ -600,14 +617,19 @@ def _launched(value: Any) -> float | None:
 
 
 def _root_gb(record: records.Record, flavor: records.Record) -> int:
-    """The image of a server that boots from a volume is the empty text."""
+    """Return the local root disk in GB; Nova shows an empty image for a server that boots from a
+    volume.
+    """
     if record.has_value('image'):
         return max(1, flavor.amount('disk'))
     return 0
 
 
 def migration(data: Mapping[str, Any]) -> Migration:
-    """:raises ApiError: also when policy hides the hosts."""
+    """Read a migration.
+
+    :raises ApiError: also when policy hides the hosts.
+    """
     record = records.Record('Nova', 'migration', data)
     found = Migration(
         id=record.amount('id'), uuid=record.identity('uuid'),

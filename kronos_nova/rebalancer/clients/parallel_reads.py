@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Many reads at once, a few at a time, all of them within one time limit."""
+"""Many reads at once, a few at a time, all within one time limit."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -27,8 +27,9 @@ T = TypeVar('T')
 
 
 def again(read: Callable[[], T]) -> T:
-    """The result of a read, of a second one if the first found that something
-    it had been told of was gone."""
+    """Return the result of a read; read a second time if the first read found that a listed record
+    was gone.
+    """
     try:
         return read()
     except api.ApiError as exc:
@@ -38,7 +39,7 @@ def again(read: Callable[[], T]) -> T:
 
 
 class Reading:
-    """A context in which reads run; what has not begun at its end is dropped.
+    """A context in which reads run; reads that have not begun at its end are dropped.
 
     :param seconds: limit of the whole, from now.
     """
@@ -59,7 +60,10 @@ class Reading:
         return self._pool.submit(again, read)
 
     def result(self, future: 'futures.Future[T]', service: str, what: str) -> T:
-        """:raises ApiError: what the read raised, or that time is up."""
+        """Return the result of a started read.
+
+        :raises ApiError: the read raised it, or the time is up.
+        """
         try:
             return future.result(max(0.0, self._end - time.monotonic()))
         except TimeoutError:
@@ -67,18 +71,18 @@ class Reading:
                                               f'({self._option})', outage=service) from None
 
     def one(self, service: str, what: str, read: Callable[[], T]) -> T:
-        """The result of a read, once it is there."""
+        """Run one read and return its result."""
         return self.result(self.start(read), service, what)
 
     def each(self, service: str, what: str, read: Callable[[str], T],
              keys: Iterable[str]) -> dict[str, T]:
-        """``read(key)`` by key; the first error ends it."""
+        """Return ``read(key)`` by key; raise the first error."""
         started = {key: self._pool.submit(read, key) for key in keys}
         return {key: self.result(future, service, what) for key, future in started.items()}
 
     def all(self, service: str, what: str, read: Callable[[str], T],
             keys: Iterable[str]) -> dict[str, T | api.ApiError]:
-        """As :meth:`each`, and the error of each key where there was one."""
+        """Return ``read(key)`` by key, or the key's error where the read failed."""
         started = {key: self._pool.submit(read, key) for key in keys}
         found: dict[str, T | api.ApiError] = {}
         for key, future in started.items():

@@ -24,21 +24,23 @@ from kronos_nova.rebalancer.clients import records
 VERSION = '1.31'
 
 _POLICY = 'placement:resource_providers:'
-#: The field that tells of which generation an answer is.
+#: The field with the generation of an answer.
 GENERATION = 'resource_provider_generation'
 
 #: Resource amounts by class.
 Resources = dict[str, int]
 
-#: The trait of a provider whose resources others may use that have an
-#: aggregate in common with it. Source: os_traits.
+#: The trait of a provider that shares its resources with the providers that have
+#: an aggregate in common with it. Source: os_traits.
 SHARES = 'MISC_SHARES_VIA_AGGREGATE'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """A provider in the list: who it is, its place in which tree, and its
-    generation at that time. ``parent_uuid`` is None for a root."""
+    """A provider in the list: its identity, its place in a tree, and its generation at that time.
+
+    A root has no ``parent_uuid``.
+    """
 
     uuid: str
     name: str
@@ -57,7 +59,10 @@ class PlacementApi:
         self._api = api.Api(connection, 'Placement', 'placement')
 
     def negotiate(self) -> None:
-        """:raises ApiError: Placement is older than 1.31."""
+        """Check that Placement offers the microversion.
+
+        :raises ApiError: Placement is older than 1.31.
+        """
         offered = self._api.maximum()
         if offered < tuple(int(part) for part in VERSION.split('.')):
             raise api.ApiError('Placement', 'supported API versions',
@@ -66,7 +71,7 @@ class PlacementApi:
 
     def providers(self, in_tree: str | None = None, required: str | None = None,
                   member_of: str | None = None) -> dict[str, Listed]:
-        """Every resource provider by UUID; Placement does not page.
+        """Return every resource provider by UUID; Placement does not page.
 
         :param in_tree: only those of this provider's tree.
         :param required: only those with this trait.
@@ -89,7 +94,7 @@ class PlacementApi:
         return out
 
     # Parts of one provider, each with its generation; ApiError has status 404
-    # when there is no such provider.
+    # when the provider does not exist.
 
     def inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
         body = self._get(f'/resource_providers/{uuid}/inventories',
@@ -100,7 +105,7 @@ class PlacementApi:
         return out, record.amount(GENERATION)
 
     def usages(self, uuid: str) -> tuple[Resources, int]:
-        """The sums of allocations, also 0, by resource class."""
+        """Return the sums of allocations, also 0, by resource class."""
         body = self._get(f'/resource_providers/{uuid}/usages', f'usages of provider {uuid}',
                          _POLICY + 'usages')
         record = self._record(uuid, body)
@@ -113,7 +118,7 @@ class PlacementApi:
         return frozenset(record.texts('traits')), record.amount(GENERATION)
 
     def allocations_on(self, uuid: str) -> tuple[dict[str, Resources], int]:
-        """What each consumer (instance or migration) has on one provider."""
+        """Return the resources of each consumer (instance or migration) on one provider."""
         body = self._get(f'/resource_providers/{uuid}/allocations',
                          f'allocations on provider {uuid}', _POLICY + 'allocations:list')
         record = self._record(uuid, body)
@@ -122,13 +127,13 @@ class PlacementApi:
                  for consumer in record.identities('allocations')}, record.amount(GENERATION))
 
     def aggregates(self, uuid: str) -> frozenset[str]:
-        """UUIDs of the aggregates that a provider is in."""
+        """Return UUIDs of the aggregates that a provider is in."""
         body = self._get(f'/resource_providers/{uuid}/aggregates',
                          f'aggregates of provider {uuid}', _POLICY + 'aggregates:list')
         return frozenset(self._record(uuid, body).identity_list('aggregates'))
 
     def allocations_of(self, consumer: str) -> dict[str, Resources]:
-        """What a consumer has, by provider; empty when it has nothing."""
+        """Return a consumer's resources by provider; empty when it has nothing."""
         what = f'allocations of instance {consumer}'
         body = self._get(f'/allocations/{consumer}', what, 'placement:allocations:list')
         record = records.Record('Placement', 'allocations of', body | {'uuid': consumer},

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Starts, stops, pauses and unpauses a server, on behalf of who asks kronos-migfra."""
+"""Start, stop, pause and unpause a server for a client of kronos-migfra."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -33,8 +33,9 @@ NAT64 = ipaddress.IPv6Network('64:ff9b::/96')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Action:
-    """What Nova is asked for, the statuses of a server in which it admits that, and the one
-    that comes of it."""
+    """A server action of Nova, the server statuses in which Nova admits it, and the status that it
+    leads to.
+    """
 
     name: str
     policy: str
@@ -53,18 +54,18 @@ UNPAUSE = Action('unpause', 'os_compute_api:os-pause-server:unpause',
 
 
 class PowerRefused(exception.KronosException):
-    """Nova does not do it, now or ever."""
+    """Nova refuses the action, now or for ever."""
 
     msg_fmt = 'Instance %(instance_uuid)s: Nova refuses %(action)s: %(problem)s'
     code = 'kronos.power_refused'
 
 
 def ask(nova: nova_api.NovaApi, uuid: str, action: Action) -> bool:
-    """Ask once.
+    """Request an action once.
 
-    :returns: whether Nova has taken it; False: the server is busy, or its status has changed.
-    :raises PowerRefused: it is refused for good.
-    :raises ApiError: not known, or not possible now: look, and ask again.
+    :returns: whether Nova has accepted it; False: the server is busy, or its status has changed.
+    :raises PowerRefused: Nova refuses it for good.
+    :raises ApiError: not known, or not possible now: look, and try again.
     """
     response: Any = nova.api.post(f'/servers/{uuid}/action', f'{action.name} of {uuid}', VERSION,
                                   {action.name: None})
@@ -101,7 +102,7 @@ def find_probe_address(address: str, allowed: Sequence[Network]) -> str | None:
 
 
 def _find_embedded(address: Address) -> list[Address]:
-    """IPv4 addresses that a relay would unpack from an IPv6 address."""
+    """Return IPv4 addresses that a relay would unpack from an IPv6 address."""
     if not isinstance(address, ipaddress.IPv6Address):
         return []
     nat64 = (ipaddress.IPv4Address(int(address) & 0xffffffff) if address in NAT64 else None)
@@ -110,13 +111,13 @@ def _find_embedded(address: Address) -> list[Address]:
 
 
 def _is_local(address: Address) -> bool:
-    """Whether an address means this machine or its links."""
+    """Return whether an address means this machine or its links."""
     return (address.is_loopback or address.is_link_local or address.is_multicast
             or address.is_unspecified)
 
 
 def answers_ssh(address: str, port: int = SSH_PORT, seconds: float = 1.0) -> bool:
-    """Whether an SSH server says its name there, within twice the time."""
+    """Return whether an SSH server sends its banner there, within twice the time."""
     try:
         with socket.create_connection((address, port), timeout=seconds) as found:
             return found.recv(4) == b'SSH-'

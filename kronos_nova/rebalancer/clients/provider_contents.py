@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""All of one resource provider, of one generation.
+"""The content of one resource provider, of one generation.
 
-Placement answers each part by a request of its own, with the generation that the provider
-had then. What is older than the newest is read again.
+Placement returns each part by a request of its own, with the generation that the provider had then.
+Parts that are older than the newest are read again.
 """
 
 from collections import Counter
@@ -26,8 +26,8 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import placement_api
 
-#: So many times what has changed in between is read again; of a provider that
-#: shares with many, whose consumers come and go all the time, fewer.
+#: Most readings of a provider that changes in between; fewer for a provider that
+#: shares with many, whose consumers come and go all the time.
 ATTEMPTS = 10
 SHARING_ATTEMPTS = 3
 
@@ -36,8 +36,10 @@ Consumers = Mapping[str, placement_api.Resources]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Content:
-    """A provider's own part, all of one generation. ``allocations`` by
-    consumer; ``whole`` says that they add up to ``used``."""
+    """A provider's own part, all of one generation.
+
+    ``allocations`` are by consumer; ``whole`` says that they add up to ``used``.
+    """
 
     generation: int
     inventories: Mapping[str, model.Inventory]
@@ -49,14 +51,14 @@ class Content:
 
 def content_of(placement: placement_api.PlacementApi, uuid: str,
                allocations: bool = True, shares: bool = False) -> Content:
-    """Reads all of one provider until it is of one generation. Without
-    inventory there can be nothing else but traits.
+    """Read all parts of one provider until they are of one generation.
 
-    :param shares: it shares with other providers, and consumers of all of them
-        may come faster than they can be listed. What is in it and what is used
-        of it is then taken as it was read last: not whole.
-    :raises ApiError: with status 409 when it changes all the time, 404 when it
-        is gone.
+    A provider without inventory can have nothing else but traits.
+
+    :param shares: it shares with other providers, and consumers of all these may come faster than
+        they can be listed. Then its inventories and usages are taken from the last reading: not
+        whole.
+    :raises ApiError: with status 409 when it changes all the time, 404 when it is gone.
     """
     read: dict[str, Callable[[str], tuple[Any, int]]] = {
         'inventories': placement.inventories, 'traits': placement.traits,
@@ -83,7 +85,7 @@ def content_of(placement: placement_api.PlacementApi, uuid: str,
         if whole or doubted:
             return _content(newest, found, whole)
         # Something was deleted in between, or has a consumer that Placement
-        # does not list; that is then known by its usage alone.
+        # does not list; only its usage is known then.
         doubted = True
         del found['usages'], found['allocations']
     raise api.ApiError('Placement', f'resource provider {uuid}',
@@ -98,7 +100,7 @@ def _content(generation: int, found: Mapping[str, tuple[Any, int]], whole: bool)
 
 
 def stands(placement: placement_api.PlacementApi, uuid: str, kept: Content) -> bool:
-    """Whether what was read before, and is whole, is what would be read now."""
+    """Return whether content that was read earlier, and is whole, still holds."""
     return placement.usages(uuid) == (kept.used, kept.generation)
 
 

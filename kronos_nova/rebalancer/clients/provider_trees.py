@@ -11,24 +11,21 @@
 # under the License.
 
 
-"""Whole provider trees of Placement: every part of a provider of one
-generation, and every provider of a tree of one moment.
+"""Whole provider trees of Placement: every part of a provider of one generation, and every provider
+of a tree of one moment.
 
-Placement has no call for that. So what changes while it is read is read
-again, each tree for itself, and what is remembered is only used where it certainly stands. A
-generation rises with every change of inventories and traits and with every
-allocation that is added. It does not rise when allocations are taken away: by
-DELETE /allocations/{consumer}, which is how Nova deletes an instance, and when
-a consumer is moved to other providers. But that lessens the usages: where
-generation and usages are the same, all the rest is. And it takes a consumer
-away from all the providers that its new allocations do not name, while it
-raises the generation of those that they do: so of a tree that was whole, one
-provider that is the same is witness for its consumers on the others.
+Placement has no call for that. So a tree that changes while it is read is read again, each tree for
+itself, and remembered contents are only used where they certainly still hold. A generation rises
+with every change of inventories and traits and with every allocation that is added. It does not
+rise when allocations are taken away: by DELETE /allocations/{consumer}, which is how Nova deletes
+an instance, and when a consumer is moved to other providers. But that lessens the usages: where
+generation and usages are the same, all the rest is. And it takes a consumer away from all the
+providers that its new allocations do not name, while it raises the generation of the named ones: so
+in a tree that was whole, one provider that is the same is witness for its consumers on the others.
 
-Source: placement.objects.allocation, delete_all and _set_allocations, which
-raises the generations of the providers in the new allocations alone;
-placement.objects.resource_provider for inventories and traits. Aggregates
-raise it since microversion 1.19, below not: they are not remembered.
+Source: placement.objects.allocation, delete_all and _set_allocations, which raises the generations
+of the providers in the new allocations alone; placement.objects.resource_provider for inventories
+and traits. Aggregates raise it since microversion 1.19, below not: they are not remembered.
 """
 
 from collections.abc import Callable
@@ -44,7 +41,7 @@ from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients.provider_contents import Content
 
-#: So many times a tree that has changed in between is read again.
+#: Most readings of a tree that changes in between.
 ROUNDS = 5
 _SERVICE, _WHAT = 'Placement', 'resource providers'
 
@@ -54,23 +51,25 @@ Listing = Mapping[str, placement_api.Listed]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sharing:
-    """Who shares with whom: aggregates by the provider that shares with them,
-    and members by aggregate; UUIDs all."""
+    """The sharing of providers through aggregates.
+
+    ``aggregates`` by the provider that shares through them, and ``members`` by aggregate; all are
+    UUIDs.
+    """
 
     aggregates: Mapping[str, frozenset[str]]
     members: Mapping[str, frozenset[str]]
 
     def aggregates_of(self, provider: str) -> frozenset[str]:
-        """Those through which anybody shares with the provider, or it does."""
+        """Return the aggregates through which the provider shares, or another shares with it."""
         return self.aggregates.get(provider, frozenset()) | {
             name for name, found in self.members.items() if provider in found}
 
     def with_tree(self, tree: Collection[str]) -> frozenset[str]:
-        """Who shares with a tree without being of it: one aggregate with any
-        of its providers is enough.
+        """Return the providers that share with a tree from outside: one aggregate in common with
+        any of its providers is enough.
 
-        Source: placement.objects.research_context,
-        anchors_for_sharing_providers.
+        Source: placement.objects.research_context, anchors_for_sharing_providers.
         """
         ours = {name for name, found in self.members.items() if not found.isdisjoint(tree)}
         return frozenset(uuid for uuid, names in self.aggregates.items()
@@ -79,9 +78,11 @@ class Sharing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forest:
-    """Providers as they are listed and what is in them, by UUID.
-    ``unsettled``: roots of trees that changed faster than they could be read;
-    what there is of these may be of several moments."""
+    """Listed providers and their contents, by UUID.
+
+    ``unsettled``: roots of trees that changed faster than they could be read; their contents may be
+    of several moments.
+    """
 
     listed: Listing
     contents: Mapping[str, Content]
@@ -89,16 +90,19 @@ class Forest:
     unsettled: frozenset[str] = frozenset()
 
     def changing(self, root: str, tree: Collection[str]) -> bool:
-        """Whether a tree is not known as of one moment, or a provider that
-        shares with it not at all.
+        """Return whether a tree is not known as of one moment, or a provider that shares with it is
+        not known at all.
 
-        :param tree: UUIDs of what :meth:`trees` has of it.
+        :param tree: UUIDs of the tree's providers in :meth:`trees`.
         """
         return root in self.unsettled or any(
             uuid in self.listed for uuid in self.sharing.with_tree(tree) - self.contents.keys())
 
     def provider(self, uuid: str) -> model.Provider:
-        """:raises KeyError: there is none."""
+        """Return a provider.
+
+        :raises KeyError: it is not in the forest.
+        """
         listed, content = self.listed[uuid], self.contents[uuid]
         return model.Provider(
             uuid=uuid, generation=content.generation, inventories=content.inventories,
@@ -106,7 +110,7 @@ class Forest:
             traits=content.traits, aggregates=self.sharing.aggregates_of(uuid))
 
     def trees(self) -> dict[str, tuple[str, ...]]:
-        """UUIDs by root: parents first, then by UUID."""
+        """Return UUIDs by root: parents first, then by UUID."""
         by_root: dict[str, list[str]] = {}
         for uuid in self.contents:
             by_root.setdefault(self.listed[uuid].root_uuid, []).append(uuid)
@@ -123,7 +127,7 @@ class Forest:
         return len(above)
 
     def allocations(self) -> dict[str, dict[str, placement_api.Resources]]:
-        """What each consumer has, by provider."""
+        """Return the resources of each consumer, by provider."""
         out: dict[str, dict[str, placement_api.Resources]] = {}
         for provider, content in self.contents.items():
             for consumer, resources in content.allocations.items():
@@ -133,8 +137,10 @@ class Forest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:
-    """What was read before. ``tree`` is the root of the tree as a whole that it
-    was read with, None when it was read for itself."""
+    """Remembered content of a provider.
+
+    ``tree`` is the root of the tree as a whole that it was read with, None when it was read alone.
+    """
 
     content: Content
     tree: str | None = None
@@ -152,9 +158,8 @@ class Tree:
 class TreeReader:
     """Reads providers by whole trees.
 
-    :param remembers: what was read before is kept, and used where it stands;
-        also when a reading did not come to its end. One call of :meth:`read`
-        at a time.
+    :param remembers: contents are kept, also those of a reading that did not end, and used while
+        they hold. One call of :meth:`read` at a time.
     :param allocations: whether allocations by provider are read at all.
     """
 
@@ -168,16 +173,16 @@ class TreeReader:
     def read(self, reads: parallel_reads.Reading, listing: Callable[[], Listing],
              sharing: Sharing | None = None,
              wanted: Callable[[placement_api.Listed], bool] = lambda _provider: True) -> Forest:
-        """What is listed, and trees of several providers as they were at one
-        moment: the list of a tree is the same before and after. A tree that
-        has changed is listed and read again by itself, whatever happens to the
-        others; one that changes all the time is named in ``unsettled``.
+        """Read the listed providers, and trees of several providers as they were at one moment.
 
-        :param listing: lists what is to be read; called again.
-        :param wanted: whether a provider of a tree is one of those.
+        The list of a tree is the same before and after. A tree that has changed is listed and read
+        again, independently of the others; one that changes all the time is named in ``unsettled``.
+
+        :param listing: lists the providers to read; called again.
+        :param wanted: whether a provider of a tree belongs to the providers to read.
         """
         sharing = sharing or Sharing({}, {})
-        # A copy: what an earlier reading, given up, still reads is not for us.
+        # A copy: an earlier reading that was given up may still write to its own.
         kept = self._kept = dict(self._kept) if self._remembers else {}
         one = _OneReading(self._placement, self._allocations, sharing, wanted, kept)
         listed = reads.one(_SERVICE, _WHAT, listing)
@@ -205,8 +210,8 @@ class TreeReader:
 class _OneReading:
     """One reading of a :class:`TreeReader`.
 
-    :param kept: what is known by UUID. What is read is added at once: it is
-        known next time even when this reading does not come to its end.
+    :param kept: known contents by UUID. New content is added at once: it is known next time even
+        when this reading does not end.
     """
 
     def __init__(self, placement: placement_api.PlacementApi, allocations: bool,
@@ -219,7 +224,7 @@ class _OneReading:
         self._kept = kept
 
     def contents(self, reads: parallel_reads.Reading, listed: Listing) -> dict[str, Content]:
-        """By UUID; without those that are gone or change all the time."""
+        """Return contents by UUID, without providers that are gone or change all the time."""
         kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
                 if uuid in self._kept and self._kept[uuid].content.generation
                 == provider.generation}
@@ -229,8 +234,10 @@ class _OneReading:
         return found | {uuid: content for uuid, content in read.items() if content is not None}
 
     def settled(self, root: str, listed: Listing, before: Mapping[str, Content]) -> Tree:
-        """A tree, read until its list is the same before and after. One
-        provider alone is of one moment by itself."""
+        """Read a tree until its list is the same before and after.
+
+        A provider without others in its tree is always of one moment.
+        """
         found = {uuid: before[uuid] for uuid in listed if uuid in before}
         for _round in range(ROUNDS):
             now = {uuid: self._now(provider, found.get(uuid)) for uuid, provider in listed.items()}
@@ -244,14 +251,14 @@ class _OneReading:
         return Tree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
 
     def _now(self, provider: placement_api.Listed, known: Content | None) -> Content | None:
-        """What is in a provider, whatever any other says."""
+        """Return the content of one provider, independently of any other's."""
         if known is not None and known.whole and known.generation == provider.generation and (
                 not any(known.used.values()) or self._stands(provider.uuid, known)):
             return known
         return self._read(provider.uuid)
 
     def _read(self, uuid: str) -> Content | None:
-        """None: it is gone, or changes all the time."""
+        """Read a provider; None when it is gone, or changes all the time."""
         try:
             content = provider_contents.content_of(
                 self._placement, uuid, self._allocations, uuid in self._sharing.aggregates)
@@ -272,11 +279,13 @@ class _OneReading:
             return False
 
     def _standing(self, reads: parallel_reads.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
-        """What stands of that whose generation is the same. Only so many
-        providers of a tree are asked that each consumer has a witness; of those
-        without consumers, none: nothing can go away unnoticed."""
+        """Yield the providers of the same generation whose remembered content still holds.
+
+        Each consumer needs one witness, so only so many providers of a tree are read. Providers
+        without consumers need no witness: they have no allocation that could go away unnoticed.
+        """
         def consumers_of(uuid: str) -> set[tuple[str | None, str, str]]:
-            """Each with those providers that are witnesses for each other."""
+            """Return each consumer with those providers that are witnesses for each other."""
             known = kept[uuid]
             return {(known.tree, '' if known.tree else uuid, consumer)
                     for consumer in known.content.allocations}
@@ -311,10 +320,12 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
 
 def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
              found: Mapping[str, Content]) -> Iterator[str]:
-    """Roots of what must be read again: trees of several providers that are
-    not what they were, and what is not known. That a generation is still that
-    of the content is not enough: nothing may have changed since the first of
-    the tree was read, for what goes away raises none."""
+    """Yield the roots of trees to read again: changed trees of several providers, and trees with
+    unknown content.
+
+    A generation equal to the content's is not enough: the list must be the same since the first
+    provider of the tree was read, because a removed allocation raises no generation.
+    """
     for root, tree in after.items():
         several = len(tree) > 1 or len(before.get(root, tree)) > 1
         if not tree.keys() <= found.keys() or several and tree != before.get(root):
@@ -322,7 +333,7 @@ def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
 
 
 def sharing(reads: parallel_reads.Reading, placement: placement_api.PlacementApi) -> Sharing:
-    """Who shares with whom now. Where nobody does, this is one request."""
+    """Read which providers share with which; without sharing providers, this is one request."""
     def of_aggregate(uuid: str) -> frozenset[str]:
         return frozenset(placement.providers(member_of=uuid))
 

@@ -27,8 +27,8 @@ _IDENTITY = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}')
 class Record:
     """A JSON object whose fields are read with their types.
 
-    :param kind: what it is, for messages.
-    :param identity: key of the field that names it in messages.
+    :param kind: the kind of record, for messages.
+    :param identity: key of the field that names the record in messages.
     """
 
     def __init__(self, service: str, kind: str, data: Mapping[str, Any],
@@ -38,14 +38,14 @@ class Record:
         self._data = data
 
     def bad(self, problem: str) -> api.ApiError:
-        """The error that this record has a problem."""
+        """Return the error that this record has a problem."""
         return api.ApiError(self._service, self._what, api.printable(problem))
 
     def has(self, key: str) -> bool:
         return key in self._data
 
     def has_value(self, key: str) -> bool:
-        """It is there, and neither null nor empty; the key must be there."""
+        """Return whether the value is neither null nor empty; the key must be there."""
         return bool(self._get(key))
 
     def _get(self, key: str) -> Any:
@@ -60,7 +60,7 @@ class Record:
         return value
 
     def optional_text(self, key: str) -> str | None:
-        """None for null and for the empty text; the key must be there."""
+        """Return the text; None for null and for the empty text; the key must be there."""
         value = self._get(key)
         if value is None or value == '':
             return None
@@ -69,8 +69,10 @@ class Record:
         return value
 
     def optional_time(self, key: str) -> float | None:
-        """Epoch seconds of a time that is written as ISO 8601, UTC unless it says
-        another zone; None for null; the key must be there."""
+        """Return epoch seconds of a time in ISO 8601, UTC unless it names another zone.
+
+        None for null; the key must be there.
+        """
         text = self.optional_text(key)
         if text is None:
             return None
@@ -87,18 +89,18 @@ class Record:
         return value
 
     def amount(self, key: str, least: int = 0) -> int:
-        """An integer that can be counted with: least to MOST."""
+        """Return an integer from least to MOST."""
         value = self.integer(key)
         if not least <= value <= MOST:
             raise self.bad(f'field {key!r} is not a number from {least} to 2**63 - 1')
         return value
 
     def optional_amount(self, key: str) -> int | None:
-        """None where the key is missing or null."""
+        """Return the amount; None where the key is missing or null."""
         return None if self._data.get(key) is None else self.amount(key)
 
     def ratio(self, key: str) -> float:
-        """A finite number, not negative; Placement admits 0."""
+        """Return a finite number, not negative; Placement admits 0."""
         value = self._get(key)
         if (not isinstance(value, int | float) or isinstance(value, bool)
                 or not 0 <= value <= MOST):  # NaN is neither
@@ -106,7 +108,7 @@ class Record:
         return float(value)
 
     def identity(self, key: str) -> str:
-        """A UUID, or what else may stand in a path as one segment."""
+        """Return a UUID, or another text that may stand in a path as one segment."""
         value = self.text(key)
         if not _IDENTITY.fullmatch(value):
             raise self.bad(f'field {key!r} is not a UUID')
@@ -131,33 +133,33 @@ class Record:
         return value
 
     def part(self, key: str) -> 'Record':
-        """An object inside the record; its problems name the record."""
+        """Return an object inside the record; its problems name the record."""
         inner = Record(self._service, '', self.mapping(key))
         inner._what = f'{self._what}, {api.printable(key)}'
         return inner
 
     def texts_by_name(self, key: str) -> dict[str, str]:
-        """An object whose values are texts."""
+        """Return an object whose values are texts."""
         value = self.mapping(key)
         if not all(isinstance(v, str) for v in value.values()):
             raise self.bad(f'field {key!r} has a value that is not a text')
         return dict(value)
 
     def identities(self, key: str) -> list[str]:
-        """The keys of an object that are UUIDs."""
+        """Return the keys of an object that are UUIDs."""
         found = list(self.mapping(key))
         if not all(_IDENTITY.fullmatch(name) for name in found):
             raise self.bad(f'field {key!r} has a key that is not a UUID')
         return found
 
     def identity_list(self, key: str) -> tuple[str, ...]:
-        """A list of UUIDs."""
+        """Return a list of UUIDs."""
         found = self.texts(key)
         if not all(_IDENTITY.fullmatch(name) for name in found):
             raise self.bad(f'field {key!r} has an item that is not a UUID')
         return found
 
     def amounts(self, key: str) -> dict[str, int]:
-        """Non-negative integers by name."""
+        """Return non-negative integers by name."""
         part = self.part(key)
         return {name: part.amount(name) for name in self.mapping(key)}

@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""What a record of /servers says about where its server may be.
+"""The constraints on a server's host in a record of /servers.
 
-The flavor's extra specs (if policy shows them), the image's properties
-(2.98), hints for the scheduler (2.100), and the owner's wish to be left alone.
-Metadata and tags are the tenant's: of them nothing is kept but that wish.
+The flavor's extra specs (if policy shows them), the image's properties (2.98), hints for the
+scheduler (2.100), and the owner's opt-out. Metadata and tags are the tenant's: only the opt-out is
+kept.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ from kronos_nova.rebalancer.clients import records
 
 #: Hints that a rule looks at: their values are UUIDs of instances.
 HINTS = ('different_host', 'same_host')
-#: UUIDs of a hint.
+#: Most UUIDs of a hint.
 MOST_HINTED = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OptOut:
-    """Where an owner may opt out; empty: nowhere."""
+    """The metadata key and the tag by which an owner may opt out; empty: not possible."""
 
     metadata_key: str = ''
     tag: str = ''
@@ -46,14 +46,14 @@ NOWHERE = OptOut()
 
 
 def opt_out(conf: cfg.ConfigOpts) -> OptOut:
-    """From [engine]."""
+    """Return the opt-out of [engine]."""
     return OptOut(conf.engine.opt_out_metadata_key, conf.engine.opt_out_tag)
 
 
 def read(record: records.Record, where: OptOut) -> dict[str, Any]:
-    """The fields of an Instance that stand in a server's record.
+    """Return the fields of an Instance that a server's record holds.
 
-    :raises ApiError: one of them is not what Nova's API says it is.
+    :raises ApiError: a field does not have the type that Nova's API promises.
     """
     return {'extra_specs': _extra_specs(record), 'image_properties': _image_properties(record),
             'scheduler_hints': _hints(record),
@@ -67,7 +67,9 @@ def _extra_specs(record: records.Record) -> Mapping[str, str] | None:
 
 
 def _image_properties(record: records.Record) -> Mapping[str, str] | None:
-    """Nova shows those of the image that it booted from, not of a volume's."""
+    """Return the properties of the image that the server booted from; Nova does not show a
+    volume's.
+    """
     if not record.has_value('image'):
         return None
     image = record.part('image')
@@ -75,8 +77,11 @@ def _image_properties(record: records.Record) -> Mapping[str, str] | None:
 
 
 def _hints(record: records.Record) -> dict[str, tuple[str, ...]]:
-    """A tenant's: what is no UUID is left out, and what is too long to be read
-    again for each move; both stay with Nova."""
+    """Return the hints that rules read.
+
+    A tenant writes them: leave out values that are no UUIDs, and hints with too many values to read
+    again for each move. Nova judges both.
+    """
     if not record.has('scheduler_hints') or not record.has_value('scheduler_hints'):
         return {}
     hints = record.mapping('scheduler_hints')
@@ -91,8 +96,11 @@ def _hints(record: records.Record) -> dict[str, tuple[str, ...]]:
 
 
 def _opted_out(record: records.Record, where: OptOut) -> str | None:
-    """Why it is left alone. A value that is no boolean is taken as a yes: it
-    was written to say something, and moving is what cannot be taken back."""
+    """Return how the owner opted out, or None.
+
+    A value that is no boolean counts as a yes: an owner wrote it on purpose, and a move cannot be
+    taken back.
+    """
     if where.metadata_key:
         metadata = record.texts_by_name('metadata')
         if where.metadata_key in metadata:
@@ -107,13 +115,13 @@ def _opted_out(record: records.Record, where: OptOut) -> str | None:
 
 
 class Shared:
-    """One object for equal mappings: instances of a flavor are many."""
+    """A pool with one object for equal mappings: many instances have the same flavor."""
 
     def __init__(self) -> None:
         self._known: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
 
     def of(self, found: dict[str, Any]) -> dict[str, Any]:
-        """The same fields, those that are mappings of texts shared."""
+        """Return the same fields, those that are mappings of texts shared."""
         for name in ('extra_specs', 'image_properties'):
             value = found[name]
             if value is not None:

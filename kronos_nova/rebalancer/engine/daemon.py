@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Runs an engine: a cycle each interval, and its leases alive meanwhile."""
+"""The threads of an engine: a cycle each interval, and renewals of its leases."""
 
 from collections.abc import Mapping
 import threading
@@ -26,8 +26,8 @@ from kronos_nova.rebalancer.monitoring import health as healths
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two renewals of the leases. Whoever waits for a scope looks
-#: as often: it has it at most LEASE_SECONDS and this after another's death.
+#: Seconds between two renewals of the leases. An engine that waits for a scope looks
+#: as often: it has the scope at most LEASE_SECONDS and this after the other's death.
 BEAT_SECONDS = 8.0
 
 
@@ -42,9 +42,9 @@ class Engine(Protocol):
 class Daemon:
     """Two threads: one runs cycles, one keeps the leases.
 
-    :param interval: seconds from the beginning of a cycle to the next; a
-        scope whose engine died is not waited for so long.
-    :param health: told of both.
+    :param interval: seconds from the beginning of a cycle to the next; a scope whose engine died is
+        planned sooner.
+    :param health: health registry to report both threads to.
     """
 
     def __init__(self, engine: Engine, interval: float, beat: float = BEAT_SECONDS,
@@ -67,7 +67,7 @@ class Daemon:
             thread.start()
 
     def stop(self) -> None:
-        """Wait for the cycle at hand, which ends soon."""
+        """Stop both threads; wait for the running cycle, which ends soon."""
         self._stopping.set()
         self._engine.stop()
         self._due.set()

@@ -12,8 +12,8 @@
 
 """The periodic task: lease -> collect -> score -> plan -> check -> store -> cast.
 
-No logic of its own: what is decided, is decided in the modules it calls. It
-ends every scope's cycle with one line and a report, also when nothing moves.
+No logic of its own: the modules that it calls decide. It ends every scope's cycle with one line and
+a report, also when nothing moves.
 """
 
 from collections.abc import Callable
@@ -55,18 +55,18 @@ from kronos_nova.sources import base as sources
 
 LOG = logging.getLogger(__name__)
 
-#: A lease lasts so many seconds after its last renewal: whoever dies or is
+#: Seconds that a lease lasts after its last renewal: an engine that dies or is
 #: frozen holds it no longer.
 LEASE_SECONDS = 30
 #: A cycle that has taken so long (seconds) hangs; its leases are not renewed.
 HUNG_SECONDS = 900.0
-#: So many seconds after an engine's last plan another one goes on at once.
+#: Seconds after an engine's last plan during which another engine goes on at once.
 REMEMBERED_SECONDS = 600.0
-#: Failures of the last so many seconds open the circuit breaker.
+#: Seconds whose failures may open the circuit breaker.
 FAILURE_SECONDS = 3600.0
-#: Old plans are looked for so many seconds apart.
+#: Seconds between two purges of old plans.
 FORGET_EVERY = 3600.0
-#: One purge begins no batch after so many seconds: the next cycle waits for it.
+#: Seconds after which a purge begins no further batch: the next cycle waits for it.
 FORGET_SECONDS = 30.0
 
 Cast = Callable[[model.Task], None]
@@ -74,19 +74,22 @@ Cast = Callable[[model.Task], None]
 
 class Collector(Protocol):
     def collect(self, now: float) -> model.Cluster:
-        """:raises CollectError: nothing partial is ever returned."""
+        """Read the whole cloud.
+
+        :raises CollectError: nothing partial is ever returned.
+        """
 
 
 class Engine:
-    """Runs cycles. Everything it talks to is handed in.
+    """Runs cycles with the parts that it is given.
 
     :param cast: None when executors poll only.
-    :param publish: None when nova-scheduler is not told.
-    :param confirming: None when Placement is not asked for what was chosen.
-    :param publish_usage: as well, of what is measured; also in a dry run.
-    :param notify: None when nobody is told of plans and drains.
-    :param kept_alive: somebody calls :meth:`keep_leases` all the time.
-    :param tally: told of every cycle.
+    :param publish: publishes drains and moves to nova-scheduler, or None.
+    :param confirming: confirms chosen moves with Placement, or None.
+    :param publish_usage: publishes measured usage to nova-scheduler, or None; also in a dry run.
+    :param notify: notifies listeners of plans and drains, or None.
+    :param kept_alive: another thread calls :meth:`keep_leases` all the time.
+    :param tally: counts every cycle.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
@@ -123,7 +126,7 @@ class Engine:
         self._tally.expect(planning_settings.scopes(conf, self._watch.current), conf.engine.dry_run)
 
     def stop(self) -> None:
-        """End the cycle at hand soon: what it has not stored yet is dropped."""
+        """End the running cycle soon; drop a plan that is not stored yet."""
         self._stopping.set()
 
     def close(self) -> None:
@@ -143,11 +146,10 @@ class Engine:
         return planning_settings.scopes(self._conf, self._watch.current)
 
     def write_snapshot(self) -> str | None:
-        """Record all that a cycle would see now; what cannot be read is
-        recorded as unknown.
+        """Record all that a cycle would see now; record data that cannot be read as unknown.
 
-        :returns: the directory, or None when [engine] snapshot_dir is empty
-            or cannot be written; the log says which.
+        :returns: the directory, or None when [engine] snapshot_dir is empty or cannot be written;
+            the log says which.
         """
         if not self._conf.engine.snapshot_dir:
             LOG.warning('No snapshot is written: set [engine] snapshot_dir')
@@ -174,17 +176,17 @@ class Engine:
     def keep_leases(self) -> bool:
         """Renew the leases, also while a cycle runs; for another thread.
 
-        Called at least every third of LEASE_SECONDS, so that leases are short
-        and pass on soon. A cycle that hangs loses them.
+        Called at least every third of LEASE_SECONDS, so that leases are short and pass on soon. A
+        cycle that hangs loses them.
 
-        :returns: whether a scope that another engine had can be had now.
+        :returns: whether a scope that another engine had is free now.
         """
         began = self._cycle_began
         if began is not None and self._monotonic() - began > HUNG_SECONDS:
             return False
         for scope, lease in self._leases.copy().items():
-            # One that is over is taken anew, or not, by the next cycle; what is
-            # decided under it meanwhile is refused by the store.
+            # The next cycle acquires a lost lease again, or not; until then the
+            # store refuses decisions under it.
             if self._store.renew(lease, LEASE_SECONDS):
                 continue
             again = self._store.retake(lease, LEASE_SECONDS)
@@ -202,10 +204,10 @@ class Engine:
         return bool(self._taken) and self._store.has_free(self._taken)
 
     def safe_cycle(self) -> Mapping[str, str]:
-        """A cycle for a daemon: whatever goes wrong, the next one comes.
+        """Run a cycle for a daemon; catch every error, so that the next cycle comes.
 
-        :returns: why it failed, by scope; '' for all of them. A scope that
-            another engine plans has not failed.
+        :returns: why it failed, by scope; '' for all scopes. A scope that another engine plans has
+            not failed.
         """
         self._cycle_began = self._monotonic()
         try:
@@ -224,9 +226,9 @@ class Engine:
         return dict(self._troubles)
 
     def run_cycle(self) -> list[dict[str, Any]]:
-        """One pass over every scope that this engine holds a lease on.
+        """Plan every scope that this engine holds a lease on.
 
-        :returns: a report row per scope (see :mod:`report`).
+        :returns: a report row per scope (see :mod:`cycle_report`).
         """
         self._troubles.clear()
         self._tally.begin()
@@ -254,7 +256,7 @@ class Engine:
         return rows
 
     def _forget(self, window: float) -> None:
-        """Once an hour: what ended long ago leaves the database."""
+        """Delete plans and audit records that ended long ago, once an hour."""
         now = self._clock()
         if self._stopping.is_set() or now < self._forget_at:
             return
@@ -273,9 +275,11 @@ class Engine:
                       self._conf.engine.keep_days)
 
     def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
-        """Ours as long as :meth:`keep_leases` is called; without that, until after
-        the next cycle: between two of them nobody with other policies takes
-        it. A dry run takes none: it is in nobody's way.
+        """Acquire or extend the scope's lease. A dry run takes none, because it blocks no other
+        engine.
+
+        The lease lasts as long as :meth:`keep_leases` is called; without these calls, until after
+        the next cycle, so that no engine with other policies takes the scope between two cycles.
 
         :raises ScopeTaken: another engine plans this scope.
         """
@@ -295,8 +299,8 @@ class Engine:
     def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()
         try:
-            # Before Nova is read: what ends meanwhile still counts at both ends, and for the
-            # budget, until the cycle is over.
+            # Before Nova is read: a move that ends meanwhile still counts at both ends, and
+            # for the budget, until the cycle is over.
             live = self._store.flights()
             cluster = self._collector.collect(self._clock())
             leased = self._store.leased()
@@ -332,19 +336,18 @@ class Engine:
         return rows
 
     def samples(self, policy_set: policies.PolicySet) -> dict[str, model.PolicySamples]:
-        """Every enabled policy's answers; what failed says so inside."""
+        """Return the answers of every enabled policy; a failed one contains its error."""
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
     def _scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
                live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
                policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
-        """Plan one scope on what the database says now, under a fresh lease:
-        collecting may have taken longer than the last one. None: it was
-        stopped, and nothing was stored.
+        """Plan one scope on the present state of the database, under a fresh lease: collecting may
+        have taken longer than the last one.
 
-        :param named: of [engine] aggregates, those that this engine has policies
-            for or another one plans: else a host could belong to one that
-            nobody plans.
+        :param named: the aggregates of [engine] aggregates that this engine has policies for or
+            another one plans: else a host could belong to an aggregate that no engine plans.
+        :returns: None when the engine was stopped, and nothing was stored.
         """
         if scope != model.UNASSIGNED and scope not in cluster.aggregates:
             raise exception.ConfigError(
@@ -385,7 +388,7 @@ class Engine:
 
     def _judged(self, scope: str, lease: Any, outcome: planning_pipeline.Outcome,
                 now: float) -> planning_pipeline.Outcome:
-        """With what came of earlier plans; without moves when that says stop."""
+        """Record the result of earlier plans; remove the moves if the circuit breaker trips."""
         conf = self._conf.engine
         if conf.dry_run:
             return outcome
@@ -422,14 +425,17 @@ class Engine:
                    plan: Callable[[model.History], planning_pipeline.Outcome],
                    history: model.History,
                    now: float) -> tuple[planning_pipeline.Outcome, model.History]:
-        """Imbalance moves that have been wanted for ``sustain_for``, or none: then
-        drains and repairs are planned without them. And what it was planned on."""
+        """Return the outcome and the history that it was planned on; hold back imbalance moves
+        until ``sustain_for`` is over.
+
+        Until then, drains and repairs are planned without them.
+        """
         found = plan(history)
         needed = self._conf.engine.sustain_for
         if not needed or self._conf.engine.dry_run or self._stopping.is_set():
             return found, history
         if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
-            # Of a scope that may not move it is not known what it wants.
+            # The wishes of a scope that may not move are unknown.
             if found.settled and history.paused is None and history.scope_cooling <= 0:
                 self._store.content(lease)
             return found, history
@@ -441,9 +447,9 @@ class Engine:
         return plan(history), history
 
     def _history(self, scope: str, now: float, window: float) -> model.History:
-        """What the database remembers, and why nothing may move at all.
+        """Return the history of the scope, with the reason why nothing may move at all.
 
-        :param window: over which queries look back at most, seconds.
+        :param window: the longest look-back of the queries, in seconds.
         """
         found = self._store.history(scope, now, metric_lag.remembered(window))
         paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
@@ -451,13 +457,16 @@ class Engine:
         return self._refused(dataclasses.replace(found, paused=paused), now)
 
     def _refused(self, history: model.History, now: float) -> model.History:
-        """With what Placement has refused by now."""
+        """Return the history with Placement's refusals."""
         return (history if self._confirming is None
                 else self._confirming.refusals.onto(history, now))
 
     def _wrong_clock(self) -> str | None:
-        """Cooldowns are epoch times: by a clock that has stepped they would be
-        over too soon, or last too long. The database's clock is the truth."""
+        """Return the difference from the database's clock, in words; None where it is small.
+
+        Cooldowns are epoch times: by a clock that has stepped they would be over too soon, or last
+        too long. The database's clock is the truth.
+        """
         if self._conf.engine.dry_run:
             return None
         ahead = self._clock() - self._store.now()
@@ -467,14 +476,19 @@ class Engine:
                 f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
 
     def _unapproved(self, scope: str, now: float) -> str | None:
-        """A plan that waits for an operator is the last one until it is decided."""
+        """Return the plan that waits for an operator's approval: until it is decided no other is
+        made.
+        """
         if self._conf.engine.dry_run:
             return None
         return next((str(plan) for plan in self._store.waiting(now, scope)), None)
 
     def _unsure(self, scope: str, now: float) -> str | None:
-        """After a start, or long silence, the first cycle only looks: whoever
-        restarts an engine because something is wrong has time to see it."""
+        """Return the reason to move nothing in the first cycle after a start or a long silence, or
+        None.
+
+        An operator who restarts an engine because something is wrong has time to see it.
+        """
         if not self._kept_alive or self._conf.engine.dry_run:
             return None
         limit = max(REMEMBERED_SECONDS, 3 * self._conf.engine.evaluation_interval)
@@ -486,7 +500,7 @@ class Engine:
 
     def _keep(self, lease: Any, outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
               now: float) -> None:
-        """Store the plan with everything that follows, then wake executors."""
+        """Store the plan with its tasks and cooldowns, then wake executors."""
         conf = self._conf
         dry_run = conf.engine.dry_run
         plan_id = uuidutils.generate_uuid()
@@ -512,8 +526,10 @@ class Engine:
                 self._cast(task)
 
     def on_result(self, event: str, result: model.Result) -> None:
-        """An executor's news, for the log. Cooldown and quarantine are set by
-        the executor, in the transaction that ends the task."""
+        """Log an executor's result.
+
+        The executor sets cooldown and quarantine, in the transaction that ends the task.
+        """
         if result.success:
             LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
                      result.from_host, result.to_host, result.duration_seconds)
@@ -547,7 +563,8 @@ class Engine:
         return cycle_report.failed(scope, str(error))
 
     def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
-        """For kronos status. Where the database is what fails, its log has it alone."""
+        """Store the failure for kronos status; if the database itself fails, only the log has it.
+        """
         lease = self._leases.get(scope)
         if lease is None or isinstance(error, exception.StoreError):
             return
@@ -558,6 +575,6 @@ class Engine:
 
 
 def _hash(policy_set: policies.PolicySet, zone: str | None) -> str:
-    """Digest whatever all engines of a scope must agree on."""
+    """Digest the settings that all engines of a scope must agree on."""
     text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
     return hashlib.sha256(text.encode()).hexdigest()

@@ -10,10 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What nova-scheduler is told of measured use: by flavor, and of moves.
+"""The measured usage that the engine publishes to nova-scheduler: by flavor, and of moves.
 
-nova-scheduler sees what is allocated and what hosts use; what instances use
-is measured here.
+nova-scheduler sees allocations and the usage of hosts; the usage of instances is measured here.
 """
 
 from collections import defaultdict
@@ -33,7 +32,7 @@ MIN_INSTANCES = 5
 
 def usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
           tasks: Sequence[model.Task], now: float) -> flavor_usages.Usage:
-    """Of one policy, over the whole cloud.
+    """Return the usage measured by one policy, over the whole cloud.
 
     :param cluster: with Nova's own migrations as flights.
     :param tasks: live ones of the store.
@@ -46,7 +45,7 @@ def usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
 
 def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
                    cluster: model.Cluster, memory: bool) -> dict[str, float]:
-    """By instance: its share of its host's capacity x the host's vCPUs (MiB)."""
+    """Compute each instance's share of its host's capacity x the host's vCPUs (MiB)."""
     usages, capacity = scoring.measured(policy, samples, cluster)
     resource_class = 'MEMORY_MB' if memory else 'VCPU'
     totals = {h.name: float(h.total(resource_class)) for h in cluster.hosts.values()
@@ -61,7 +60,7 @@ def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
 
 def _by_shape(cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_usages.Shape,
                                                                          float]:
-    """The mean of each flavor that enough instances have, the most common first."""
+    """Compute the mean of each flavor that enough instances have, the most common first."""
     values: dict[flavor_usages.Shape, list[float]] = defaultdict(list)
     for uuid, value in used.items():
         instance = cluster.instances[uuid]
@@ -74,10 +73,10 @@ def _by_shape(cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_
 
 def _moves(cluster: model.Cluster, tasks: Sequence[model.Task], used: Mapping[str, float],
            now: float) -> tuple[flavor_usages.Incoming, ...]:
-    """Moves that are decided and not over: Nova's own, then our tasks.
+    """List moves that are decided and not over: Nova's own, then our tasks.
 
-    A pending task may never be approved, and one that is past its deadline is
-    not begun. Where Nova says another destination than the task, Nova knows.
+    A pending task may never be approved, and a task past its deadline does not begin. Where Nova
+    names another destination than the task, Nova knows.
     """
     ends = {f.instance_uuid: (f.to_host, 0.0) for f in cluster.flights if f.to_host is not None}
     for task in tasks:

@@ -10,8 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What an engine tells: operators by its log, nova-scheduler by what it publishes, others by
-notifications."""
+"""The outputs of an engine: its log for operators, its publications for nova-scheduler, and
+notifications for other listeners.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -39,9 +40,9 @@ LOG = logging.getLogger(__name__)
 
 #: Tasks that are not over.
 LIVE = tuple(state for state in model.TaskState if not state.terminal)
-#: What waits for approval is under way nowhere: it holds no boot.
+#: A task that waits for approval is not under way: it holds no boot.
 DECIDED = tuple(state for state in LIVE if state is not model.TaskState.PENDING)
-#: What was said of a plan is news for so long, in seconds.
+#: Seconds for which an operator's decision on a plan is announced.
 NEWS = 86400.0
 _SECONDS = re.compile(r'\b\d+ s\b')
 
@@ -51,14 +52,14 @@ PublishUsage = Callable[[policies.Policy, flavor_usages.Usage, float], None]
 
 
 class Log:
-    """What is decided, and once what stays as it was."""
+    """The log of decisions; a state that lasts is logged once."""
 
     def __init__(self) -> None:
         self._shared: dict[str, tuple[str, ...]] = {}
         self._undrained: dict[str, frozenset[str]] = {}
 
     def shared(self, cluster: model.Cluster, named: Sequence[str]) -> None:
-        """Once, and again when it has changed."""
+        """Log each host in several planned aggregates once, and again when these have changed."""
         shared = cluster.shared_hosts(named)
         for host, names in shared.items():
             if self._shared.get(host) != names:
@@ -68,7 +69,7 @@ class Log:
         self._shared = shared
 
     def decided(self, row: Mapping[str, Any]) -> None:
-        """The decisions, one line each, keyed by UUID."""
+        """Log the decisions, one line each, keyed by UUID."""
         for move in row['moves']:
             effects = move_effects.describe_effects(move)
             LOG.info('Instance %s: %s from %s to %s (%swave %d%s%s)',
@@ -97,7 +98,9 @@ class Log:
                           host, score, (score - low) / (high - low) if high > low else 0.0)
 
     def _undrained_of(self, row: Mapping[str, Any]) -> None:
-        """Once, and again when the reason is another; seconds run down."""
+        """Log the hosts that are not drained once, and again when the reason changes; ignore
+        seconds, which run down.
+        """
         told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
         for text in row['undrained']:
             if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
@@ -106,10 +109,9 @@ class Log:
 
 
 class Listeners:
-    """Notifications of plans and drains, at most once each: what a crash comes between is
-    not told again.
+    """Notifications of plans and drains, at most once each: one that a crash prevents is lost.
 
-    :param notify: (event, scope, payload); None: nobody is told.
+    :param notify: (event, scope, payload); None: no notifications.
     """
 
     def __init__(self, notify: Notify | None) -> None:
@@ -118,10 +120,10 @@ class Listeners:
 
     def stored(self, outcome: planning_pipeline.Outcome, plan_id: str, now: float,
                state: model.TaskState, draining: frozenset[str]) -> None:
-        """A plan of a cycle is in the database.
+        """Announce a stored plan, and the drains that have begun or ended.
 
-        :param draining: the hosts of the scope that are being emptied by now; drains that
-            wait for approval begin with it.
+        :param draining: the hosts of the scope that are being drained now; drains that wait for
+            approval begin with it.
         """
         if self._notify is None:
             return
@@ -142,9 +144,9 @@ class Listeners:
 
     def decided(self, lease: store_rows.Lease, store: store_api.Store, now: float,
                 lapsed: Sequence[model.Task] = ()) -> None:
-        """What operators have said of the scope's plans, and whose time to say it is over.
+        """Announce the operators' decisions on the scope's plans, and approvals that came too late.
 
-        :param lapsed: tasks that nobody approved in time.
+        :param lapsed: tasks that no operator approved in time.
         """
         scope = lease.scope
         if self._notify is None:
@@ -166,8 +168,8 @@ class Listeners:
 class Scheduler:
     """Publishes to nova-scheduler.
 
-    :param publish: None when it is not told of drains and moves.
-    :param publish_usage: as well, of what is measured.
+    :param publish: publishes drains and moves, or None.
+    :param publish_usage: publishes measured usage, or None.
     """
 
     def __init__(self, store: store_api.Store, publish: Publish | None,
@@ -178,7 +180,9 @@ class Scheduler:
         self._clock = clock
 
     def moves(self, cluster: model.Cluster) -> None:
-        """Of all scopes, also those that other engines plan or that failed."""
+        """Publish the drains and moves of all scopes, also those that other engines plan or that
+        failed.
+        """
         if self._publish is None:
             return
         now = self._clock()

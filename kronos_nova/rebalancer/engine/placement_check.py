@@ -11,19 +11,17 @@
 # under the License.
 
 
-"""Asks Placement for the few moves that a plan has chosen, as Nova will.
+"""Placement's confirmation of the few moves that a plan has chosen, as Nova will request it.
 
-Rules judge what they know; Placement knows all that a scheduler would ask it.
-Where it has no allocation candidate the pair of instance and host is refused,
-and the scope is planned again without it; how often is bounded. What it still
-refuses then is taken out of the plan. Planning is deterministic: what is not
-remembered is chosen again. So an instance that is refused on several hosts is
-left out itself, for others to have the budget, and a question that twice is not
-answered counts as refused.
+Rules judge by their own data; Placement knows everything that a scheduler would request. Where it
+has no allocation candidate the pair of instance and host is refused, and the scope is planned again
+without the pair; how often is bounded. Moves that Placement still refuses then are taken out of the
+plan. Planning is deterministic: a refusal that is not remembered is chosen again. So an instance
+that is refused on several hosts is left out itself, for others to have the budget, and a request
+that twice gets no answer counts as refused.
 
-A move that the rules allow only when others have been made is not asked for: the
-room that they free is not there yet. Pre-flight and Nova's scheduler judge it, as
-they judge every move.
+A move that the rules allow only after other moves is not checked: the room that these free is not
+there yet. Pre-flight and Nova's scheduler judge it, as they judge every move.
 """
 
 from collections.abc import Callable
@@ -50,15 +48,15 @@ from kronos_nova.rebalancer.planning import planning_pipeline
 
 LOG = logging.getLogger(__name__)
 
-#: For so many seconds a no of Placement counts: rooms and traits change.
+#: Seconds that a refusal by Placement counts: capacity and traits change.
 REFUSED_SECONDS = 900.0
-#: An instance that is refused so often is left out itself.
+#: Refusals after which an instance is left out itself.
 STRIKES = 3
-#: Each time for twice as long, at most so many doublings. Else the holds of the
-#: first were over before the last had had their turn.
+#: Most doublings of the time that an instance is left out. Without them the holds of
+#: the first instances would end before the last had had their turn.
 DOUBLINGS = 3
 _LONGEST = REFUSED_SECONDS * 2 ** DOUBLINGS
-#: For so many seconds a refusal is a strike.
+#: Seconds that a refusal counts as a strike.
 _STRIKE_SECONDS = 4 * REFUSED_SECONDS
 
 Pair = tuple[str, str]
@@ -66,21 +64,24 @@ K = TypeVar('K')
 
 
 class Refusals:
-    """What Placement has refused lately: pairs of instance and host, and
-    instances wherever they were tried. Seconds throughout."""
+    """Recent refusals by Placement: pairs of instance and host, and instances held on every host.
+
+    All times are in seconds.
+    """
 
     def __init__(self) -> None:
         self._until: dict[Pair, float] = {}
         self._held: dict[str, float] = {}
-        #: By instance, when it was refused since it was last held.
+        #: By instance, the times of its refusals since it was last held.
         self._strikes: dict[str, list[float]] = {}
-        #: By instance, how often it was held in a row, and until when that counts.
+        #: By instance, the number of its holds in a row, and until when that counts.
         self._times: dict[str, tuple[int, float]] = {}
 
     def add(self, pairs: Iterable[Pair], now: float, answered: bool = True) -> dict[str, float]:
-        """Remember these.
+        """Remember refused pairs.
 
-        :param answered: it said no; else an instance gets one strike at a time.
+        :param answered: Placement refused; False: it did not answer, and an instance gets one
+            strike at a time.
         :returns: the instances that are held from now on, and for how long.
         """
         held: dict[str, float] = {}
@@ -110,19 +111,21 @@ class Refusals:
         return seconds
 
     def forget(self, pairs: Iterable[Pair]) -> None:
-        """The hosts are not to blame. The strikes stay: what alone is never
-        answered gives way in the end."""
+        """Forget pairs, because the hosts are not to blame.
+
+        The strikes stay: an instance whose requests alone never get an answer is held in the end.
+        """
         for pair in pairs:
             self._until.pop(pair, None)
 
     def cleared(self, uuids: Iterable[str]) -> None:
-        """Placement has a candidate for these."""
+        """Remove the strikes of instances for which Placement has a candidate."""
         for uuid in uuids:
             self._strikes.pop(uuid, None)
             self._times.pop(uuid, None)
 
     def current(self, now: float) -> Mapping[str, frozenset[str]]:
-        """Hosts by instance, as History.refused."""
+        """Return the refused hosts by instance, for History.refused."""
         self._until = _lasting(self._until, now, _LONGEST + REFUSED_SECONDS)
         found: dict[str, set[str]] = {}
         for uuid, host in self._until:
@@ -130,7 +133,7 @@ class Refusals:
         return {uuid: frozenset(hosts) for uuid, hosts in sorted(found.items())}
 
     def everywhere(self, now: float) -> frozenset[str]:
-        """Instances, as History.refused_everywhere."""
+        """Return the held instances, for History.refused_everywhere."""
         self._held = _lasting(self._held, now, _LONGEST)
         self._times = {uuid: known for uuid, known in self._times.items()
                        if now < known[1] <= now + 2 * _LONGEST}
@@ -144,20 +147,26 @@ class Refusals:
 
 
 def _lasting(until: Mapping[K, float], now: float, longest: float) -> dict[K, float]:
-    """A clock that was set back makes none of them last for ever."""
+    """Return the entries that still last; drop those that a clock that was set back would keep too
+    long.
+    """
     return {key: end for key, end in until.items() if now < end <= now + longest}
 
 
 @dataclasses.dataclass(slots=True)
 class _Round:
-    """What came of asking once; ``refused`` are with why. The rest was confirmed."""
+    """The answers to one round of requests: the refused pairs with the reason, and the unanswered
+    ones.
+
+    Placement confirmed all others.
+    """
 
     refused: dict[Pair, str] = dataclasses.field(default_factory=dict)
     unanswered: dict[Pair, api.ApiError] = dataclasses.field(default_factory=dict)
 
 
 class _Answers:
-    """Of a whole cycle: whether Placement answers at all."""
+    """The answers of a whole cycle, to judge whether Placement answers at all."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
@@ -165,7 +174,10 @@ class _Answers:
         self.pairs: list[Pair] = []
 
     def count(self, asked: Iterable[Pair], found: _Round) -> None:
-        """:raises CollectError: it answers for most instances, of several, not."""
+        """Count the answers of one round.
+
+        :raises CollectError: of several instances, most have no answer.
+        """
         for uuid, _ in asked:
             self._asked.add(uuid)
             self._unanswered.pop(uuid, None)
@@ -176,7 +188,10 @@ class _Answers:
             self._stop()
 
     def end(self) -> None:
-        """:raises CollectError: it has answered for none."""
+        """Judge the whole cycle.
+
+        :raises CollectError: Placement has answered for no instance.
+        """
         if self._asked and len(self._unanswered) == len(self._asked):
             self._stop()
 
@@ -185,7 +200,7 @@ class _Answers:
 
 
 class Confirming:
-    """Holds plans to what Placement says.
+    """The confirmation of plans by Placement.
 
     :param connection: an openstacksdk connection.
     """
@@ -197,11 +212,11 @@ class Confirming:
 
     def confirmed(self, outcome: planning_pipeline.Outcome, now: float,
                   replan: Callable[[], planning_pipeline.Outcome]) -> planning_pipeline.Outcome:
-        """The outcome, or another one, of whose moves Placement refuses none.
+        """Return the outcome, or another one without moves that Placement refuses.
 
-        :param replan: plans the scope again on what ``refusals`` are now.
-        :raises CollectError: Placement cannot be asked, or does not answer for
-            most of the moves; nothing is moved.
+        :param replan: plans the scope again with the present ``refusals``.
+        :raises CollectError: Placement cannot be read, or does not answer for most of the moves;
+            nothing is moved.
         """
         if not self._conf.engine.confirm_moves:
             return outcome
@@ -253,7 +268,10 @@ class Confirming:
 
     def _ask(self, cluster: model.Cluster,
              queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
-        """:raises CollectError: no request would fare better."""
+        """Request allocation candidates for each pair.
+
+        :raises CollectError: no request would fare better.
+        """
         result = _Round()
         if not queries:
             return result
@@ -299,7 +317,7 @@ class Confirming:
 
 
 def _hopeless(error: api.ApiError) -> bool:
-    """No other question would be answered."""
+    """Return whether every other request would fail as well."""
     return error.unreachable or error.status in (401, 403)
 
 
@@ -309,7 +327,7 @@ def _unread(error: api.ApiError) -> exception.CollectError:
 
 def _queries(outcome: planning_pipeline.Outcome,
              asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
-    """What is to be asked, by instance and destination, in the plan's order."""
+    """Build the requests to send, by instance and destination, in the plan's order."""
     cluster, found = outcome.cluster, {}
     traits = allocation_request.reported_traits(cluster)
     later = _later(outcome)
@@ -326,7 +344,9 @@ def _queries(outcome: planning_pipeline.Outcome,
 
 
 def _later(outcome: planning_pipeline.Outcome) -> set[str]:
-    """Whose move is not allowed before others; without claims that cannot be told."""
+    """Return the instances whose move is not allowed before others; without claims, all that wait
+    for others.
+    """
     waiting = [m for m in outcome.plan.moves if m.requires]
     request = outcome.request
     if not (waiting and request.options.enforce_placement_claims

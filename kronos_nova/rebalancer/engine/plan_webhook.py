@@ -67,7 +67,9 @@ class PlanWebhook:
         self._session.trust_env = False
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
-        """Hand an event over; False: too many wait already. Never raises, never waits."""
+        """Queue an event to be posted; return False when too many wait already. Never raise, never
+        wait.
+        """
         with self._changed:
             if len(self._waiting) >= MAX_WAITING or self._stopping.is_set():
                 LOG.warning('[plan_webhook]: %s of scope %s is dropped: %d events wait already',
@@ -132,7 +134,8 @@ class PlanWebhook:
         return None if 200 <= status < 300 else f'the program answered HTTP {status}'
 
     def find_problem(self) -> str | None:
-        """Ask the program for its OPTIONS, which does nothing; return why it is not there."""
+        """Send the program an OPTIONS request, which changes nothing; return why it is not there.
+        """
         try:
             status = self._send('OPTIONS', {})
         except (requests.RequestException, OSError) as e:

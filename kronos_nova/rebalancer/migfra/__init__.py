@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""migfra, the protocol in which schedulers of HPC clusters ask for virtual machines to be
-started, stopped and moved, spoken over MQTT on top of Nova.
+"""migfra, the protocol by which schedulers of HPC clusters start, stop and move virtual machines,
+spoken over MQTT on top of Nova.
 
-``protocol`` reads tasks, ``replies`` writes results, ``broker`` carries both. ``permits`` says
-what may be asked for, ``names`` finds the server that is meant. ``power`` starts, stops, pauses
-and unpauses (``probes`` tell whether a server answers), ``moves`` makes plans of requests;
-``service`` keeps all of it in the database and goes on with it, whoever asked first and whoever
-died since.
+``protocol`` reads tasks, ``replies`` writes results, ``messaging.mqtt`` carries both.
+``conf.permits`` holds the permitted requests, ``names`` finds the server that a task names.
+``power`` starts, stops, pauses and unpauses (``probes`` tell whether a server answers), ``moves``
+makes plans of requests; ``service`` keeps all requests in the database and continues them, also
+those that a process which died had begun.
 """

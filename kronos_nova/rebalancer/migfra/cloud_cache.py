@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Looks at the cloud that requests which come in one go share.
+"""Looks at the cloud that are shared by requests which come in one go.
 
-Reading a large cloud takes half a minute; a scheduler that moves a job asks for each of its
-instances. What Nova, Placement and the source have said is kept for ``[migfra] look_seconds``,
-and until any task ends; the database, with all that is under way, is read each time.
+Reading a large cloud takes half a minute; a scheduler that moves a job sends a request for each of
+its instances. The answers of Nova, Placement and the source are kept for ``[migfra] look_seconds``,
+and until any task ends; the database, with all moves under way, is read each time.
 """
 
 from collections.abc import Callable
@@ -34,16 +34,22 @@ from kronos_nova.sources import base
 
 
 class Glance(NamedTuple):
-    """``old``: an earlier one saw it. It may say that something can be done: executors and
+    """The cloud as one look shows it.
+
+    ``old``: an earlier look read it. An old look may show that something can be done: executors and
     Placement judge claims, groups and hosts again, and loads are as old as in a long look. It may
-    not say that something cannot: ask for a new one then."""
+    not show that something cannot be done: take a new look then.
+    """
 
     seen: cloud_state.Seen
     old: bool
 
 
 class Glances:
-    """:param clock: monotonic seconds."""
+    """Looks at the cloud that may reuse the last reading.
+
+    :param clock: monotonic seconds.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
                  collector: collectors.Collector, source: base.Source,
@@ -56,8 +62,10 @@ class Glances:
         self._ended: tuple[int, float] | None = None
 
     def look(self, policy_set: policies.PolicySet, *, new: bool = False) -> Glance:
-        """:param new: the cloud is read, however lately that was done.
-        :raises KronosException: something of it cannot be read.
+        """Return the cloud, read now or kept from an earlier look.
+
+        :param new: read the cloud in any case.
+        :raises KronosException: a part cannot be read.
         """
         ended = self._store.ended()
         if new or ended != self._ended or self._clock() >= self._until:
@@ -66,7 +74,7 @@ class Glances:
         seen = cloud_state.look(self._conf, policy_set, self._store, self._kept, self._kept,
                                 undecided=False)
         if old and self._store.ended() != ended:
-            # It is under way no more, and has not arrived in what was seen before.
+            # A move has ended, but the kept cloud does not show its instance there yet.
             return self.look(policy_set, new=True)
         if not old:
             self._ended = ended
@@ -74,13 +82,13 @@ class Glances:
         return Glance(seen, old)
 
     def rest(self) -> None:
-        """Nobody asks just now: let go of what is too old."""
+        """Drop a reading that is too old; called while no request is open."""
         if self._clock() >= self._until:
             self._kept.forget()
 
 
 def answers(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
-    """All that were asked for."""
+    """Yield all query results of the samples."""
     for field in dataclasses.fields(samples):
         found = getattr(samples, field.name)
         if isinstance(found, model.QueryResult):
@@ -88,7 +96,7 @@ def answers(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
 
 
 class _Kept(base.Source):
-    """A collector and a source, and what they have said."""
+    """A collector and a source that keep their answers."""
 
     def __init__(self, collector: collectors.Collector, source: base.Source) -> None:
         self._collector = collector

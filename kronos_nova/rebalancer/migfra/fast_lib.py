@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Messages as the original fast-lib writes them, put into the words of the protocol. Pure.
+"""Messages of the original fast-lib, translated into the words of the protocol. Pure.
 
 fast-lib writes names and ids without quotes, so YAML reads some as numbers; its optional fields may
-be null, and a few fields are of its libvirt. Sources: its Task_container, Start, Stop, Migrate
-and Swap_with, of all released versions.
+be null, and a few fields are of its libvirt. Sources: its Task_container, Start, Stop, Migrate and
+Swap_with, of all released versions.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _LISTS = {'start vm': 'vm-configurations', 'stop vm': 'list', 'suspend vm': 'lis
 
 
 class Unsupported(Exception):
-    """A wish that Nova cannot fulfil."""
+    """A request that Nova cannot fulfil."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f'{field}: {problem}')
@@ -42,8 +42,8 @@ class Unsupported(Exception):
 def adapt(data: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
     """Return a message in the words of the protocol.
 
-    :param note: takes what is ignored.
-    :raises Unsupported: it asks for something that Nova does not have.
+    :param note: takes a text about each ignored field.
+    :raises Unsupported: it requests something that Nova does not have.
     """
     if data.get('task') == 'quit':
         raise Unsupported('task', 'quit: kronos-migfra serves many hosts, and is stopped as a '
@@ -109,7 +109,7 @@ def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> 
 
 
 def _clean(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any, Any]:
-    """Leave out what is null or ignored."""
+    """Leave out fields that are null or ignored."""
     for name in data:
         if name in IGNORED:
             note(f'{path}{name} is ignored: Nova decides about it')
@@ -123,7 +123,7 @@ def _text(value: Any) -> Any:
 
 
 def _processes(value: Any, path: str) -> Any:
-    """fast-lib has it as text."""
+    """Return the number of processes, which fast-lib writes as text."""
     if value == 'auto':
         raise Unsupported(f'{path}pscom-hook-procs', 'auto: Nova does not tell which processes a '
                                                      'server has; give their number')

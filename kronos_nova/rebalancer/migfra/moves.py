@@ -12,8 +12,8 @@
 
 """migrate vm and evacuate node: requests become plans and tasks, as any other move.
 
-The plan and the note that it is the request's are one transaction; so a request is planned
-once, whoever dies in between. Executors carry the tasks out and know nothing of requests.
+The plan and the note that it belongs to the request are one transaction; so a request is planned
+once, even if the process dies. Executors carry the tasks out and know nothing of requests.
 """
 
 from collections import Counter
@@ -60,9 +60,11 @@ ASKED = 'asked'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request comes to: a plan, and why some instances have no part in it. ``named``:
-    what whoever asks calls them; else by their names in Nova. ``kept``: who may not be asked
-    for, and why. ``partner``: who comes in exchange."""
+    """The plan for a request, and why some instances have no part in it.
+
+    ``named``: the client's names of the instances, else their names in Nova. ``kept``: instances
+    that the client may not move, with the reason. ``partner``: the instance that comes in exchange.
+    """
 
     answer: requested_moves.Answer
     cluster: model.Cluster
@@ -72,11 +74,13 @@ class Wanted:
 
 
 class _Certain(request_handler.Refusal):
-    """One that no other look at the cloud changes."""
+    """A refusal that no other look at the cloud changes."""
 
 
 class MoveHandler:
-    """:param looks: at the cloud.
+    """The handler of migrate vm and evacuate node.
+
+    :param looks: at the cloud.
     :param note: writes within a transaction of the store that a plan is the request's.
     :param repin: pins, or raises RepinError.
     """
@@ -134,7 +138,10 @@ class MoveHandler:
 
     def _plan(self, request: requests.Request,
               task: protocol.MigrateVm | protocol.EvacuateNode) -> request_handler.Ended | None:
-        """:returns: the end, where nothing of it can be had."""
+        """Plan a request and store its plan.
+
+        :returns: the result, where the plan has no moves.
+        """
         projects = request_handler.permitted(self._conf.migfra.allow or (), self._hosts, request,
                                              task)
         policies = self._policies()
@@ -165,8 +172,10 @@ class MoveHandler:
     def _glanced(self, request: requests.Request,
                  task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
                  projects: frozenset[str] | None) -> Wanted | None:
-        """What can be had by a look that others may have taken; None: look again. Who is on
-        a whole host is looked at anew."""
+        """Return the plan by a look that other requests may share; None where a new look is needed.
+
+        The instances of a whole host always need a new look.
+        """
         if not isinstance(task, protocol.MigrateVm):
             return None
         glance = self._looks.look(policies)
@@ -199,7 +208,7 @@ class MoveHandler:
 
     def _permitted(self, task: protocol.Task, scope: str,
                    projects: frozenset[str] | None) -> frozenset[str] | None:
-        """Whose servers all of it may be about, also what comes with it."""
+        """Return the projects whose servers the whole request may concern, including its pins."""
         allow = self._conf.migfra.allow or ()
         found = [projects, request_handler.of_scope(allow, scope, task.task)]
         if _pins(task):
@@ -291,7 +300,7 @@ class MoveHandler:
 
     def _pin_moved(self, task: protocol.Task, moved: Collection[rows.TaskRow],
                    ) -> dict[str, str]:
-        """Pin what has been migrated, where that was asked for; it may be done twice.
+        """Pin the migrated instances, where the task has a vCPU map; may run twice.
 
         :returns: by UUID why it could not be done.
         :raises ApiError: Nova did not answer; look again later.
@@ -304,7 +313,7 @@ class MoveHandler:
                 and (problem := self._pin(row.task, vcpu_map)) is not None}
 
     def _pin_swapped(self, task: protocol.Task, swap: swaps.Swap) -> dict[str, str]:
-        """As :meth:`_pin_moved`, of both that have changed places."""
+        """Pin both instances that have changed places; see :meth:`_pin_moved`."""
         assert isinstance(task, protocol.MigrateVm)
         partner = task.parameter.swap_with
         maps = {swap.members[0].instance_uuid: task.parameter.vcpu_map}
@@ -339,7 +348,10 @@ class MoveHandler:
                 task: protocol.MigrateVm | protocol.EvacuateNode,
                 tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
                 unpinned: Mapping[str, str]) -> request_handler.Ended:
-        """:param unpinned: by UUID why its processors could not be pinned."""
+        """Render the result of a request from its tasks.
+
+        :param unpinned: by UUID why its processors could not be pinned.
+        """
         found = []
         for uuid, name in progress['named'].items():
             if uuid in tasks:
@@ -362,7 +374,7 @@ class MoveHandler:
 
     def _render_swap(self, task: protocol.Task, swap: swaps.Swap,
                      unpinned: Mapping[str, str]) -> request_handler.Ended:
-        """Both have changed places, or it is an error, whatever became of it."""
+        """Render the result of a swap: a success only if both instances have changed places."""
         assert isinstance(task, protocol.MigrateVm)
         mine = [row for row in swap.tasks
                 if row.task.instance_uuid == swap.members[0].instance_uuid]
@@ -381,7 +393,7 @@ class MoveHandler:
 
 
 def _unpinned(one: replies.One, problem: str | None) -> replies.One:
-    """The result of an instance that was migrated, and perhaps not pinned."""
+    """Return the result of an instance that was migrated, and perhaps not pinned."""
     if one.failed or problem is None:
         return one
     return dataclasses.replace(one, status=replies.ERROR,
@@ -390,8 +402,10 @@ def _unpinned(one: replies.One, problem: str | None) -> replies.One:
 
 def _names(instances: Collection[model.Instance],
            projects: frozenset[str] | None) -> dict[str, str]:
-    """By UUID what a result calls them: their names, where these are theirs alone, and of
-    projects that may be asked for."""
+    """Return by UUID the names of instances in a result.
+
+    A name in Nova is used if it is unique and the instance's project is permitted; else the UUID.
+    """
     told = [i for i in instances if projects is None or i.project_id in projects]
     count = Counter(i.name for i in told)
     names_ = {i.uuid: i.name for i in told if i.name and count[i.name] == 1}
@@ -399,7 +413,7 @@ def _names(instances: Collection[model.Instance],
 
 
 def _pins(task: protocol.Task) -> bool:
-    """It asks for processors of the host, too."""
+    """Return whether the task has a vCPU map."""
     if not isinstance(task, protocol.MigrateVm):
         return False
     partner = task.parameter.swap_with
@@ -409,7 +423,7 @@ def _pins(task: protocol.Task) -> bool:
 
 def _hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
            method: model.Method) -> tuple[model.TaskHook, ...]:
-    """What is to be done around a migration: pscom first, as it needs the instance to run."""
+    """Return the hooks around a migration: pscom first, as it needs the instance to run."""
     found = []
     if processes and not method.cold:
         found.append(model.TaskHook('pscom', {pscom.PROCESSES: processes}))
@@ -420,7 +434,7 @@ def _hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
 
 def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
               ) -> Callable[[model.Task], model.Task]:
-    """The tasks of a plan as they were asked for."""
+    """Return a function that gives a plan's tasks the settings of the request."""
     way = task.parameter
 
     def adjust(found: model.Task) -> model.Task:
@@ -447,7 +461,7 @@ def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
 
 
 def _seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:
-    """By phase, over all attempts, and from the first to the last moment."""
+    """Sum the seconds by phase over all attempts, and from the first to the last moment."""
     found: dict[str, float] = {}
     for attempt in (attempt for row in tasks for attempt in row.attempts):
         for phase, seconds in attempt.phases.items():

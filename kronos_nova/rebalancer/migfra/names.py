@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which hosts are served, which scope each is in, and which server is meant by a name."""
+"""The served hosts, the scope of each, and the server that a name means."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from kronos_nova.rebalancer.clients import nova_api
 
 
 class NotMeant(exception.KronosException):
-    """No server, or not one alone, can be meant."""
+    """The name means no server, or several."""
 
     msg_fmt = '%(problem)s'
     code = 'kronos.migfra.not_meant'
@@ -38,7 +38,7 @@ class NotMeant(exception.KronosException):
 class Hosts:
     """Scopes by host, as of the last look; for several threads.
 
-    :param zone: the availability zone whose hosts are planned; None: all of them.
+    :param zone: the availability zone whose hosts are planned; None: all zones.
     """
 
     def __init__(self, nova: nova_api.NovaApi, scopes: Sequence[str],
@@ -50,7 +50,10 @@ class Hosts:
         self._found: Mapping[str, str] | None = None
 
     def refresh(self) -> Mapping[str, str]:
-        """:raises ApiError: it is not known; what was known stays."""
+        """Read the hosts and their scopes again.
+
+        :raises ApiError: Nova did not answer; the previous hosts stay.
+        """
         services, aggregates = self._nova.services(), self._nova.aggregates()
         found: dict[str, str] = {}
         held = {host for aggregate in aggregates.values() for host in aggregate.hosts}
@@ -68,9 +71,9 @@ class Hosts:
         return found
 
     def scope(self, host: str) -> str | None:
-        """None: it is in none of ours.
+        """Return the scope of a host; None when it is in none of ours.
 
-        :raises ApiError: that has not been found out yet.
+        :raises ApiError: the hosts have not been read yet.
         """
         with self._lock:
             if self._found is None:
@@ -80,14 +83,14 @@ class Hosts:
 
 def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, host: str,
            here: Mapping[str, nova_api.Server] = types.MappingProxyType({})) -> nova_api.Server:
-    """The one that is meant: by its UUID, else by a name that is its alone.
+    """Return the server with this UUID, else the only one with this name.
 
-    :param projects: whose it may be; None: anybody's. Of others' nothing is told, not even
-        that they are there.
-    :param host: where it has to be.
-    :param here: servers by UUID that a list has shown a moment ago; Nova is not asked for them.
-    :raises NotMeant: none is, or several may be.
-    :raises ApiError: it is not known.
+    :param projects: the permitted projects; None: all projects. Servers of other projects are not
+        mentioned, not even their existence.
+    :param host: the host where the server has to be.
+    :param here: servers by UUID that a list has shown a moment ago; they are not read again.
+    :raises NotMeant: no server or several match, or it is on another host.
+    :raises ApiError: Nova did not answer.
     """
     found = _by_uuid(nova, name, here) if uuidutils.is_uuid_like(name) else None
     found = found or _by_name(nova, name, projects, here)
@@ -122,8 +125,9 @@ def _by_name(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
 
 def devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
             ) -> set[tuple[int, int]] | None:
-    """Vendor and device of the PCI devices that its flavor asks for by name; None: one of the
-    names is not known."""
+    """Return vendor and device of the PCI devices that the flavor names; None where a name is
+    unknown.
+    """
     wanted = str((instance.extra_specs or {}).get('pci_passthrough:alias', ''))
     names = [part.partition(':')[0].strip() for part in wanted.split(',') if part.strip()]
     if any(name not in aliases for name in names):
@@ -132,9 +136,9 @@ def devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
 
 
 def aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Of ``NAME=VENDOR/DEVICE``, both hexadecimal.
+    """Parse ``NAME=VENDOR/DEVICE``, both hexadecimal.
 
-    :raises ConfigError: one is not.
+    :raises ConfigError: an option has another form.
     """
     found: dict[str, tuple[int, int]] = {}
     for option in options:
@@ -151,7 +155,7 @@ def aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def read_host_aliases(options: Sequence[str]) -> dict[str, str]:
-    """Return Nova's names of hosts by their aliases, of ``ALIAS=HOST``.
+    """Return Nova's names of hosts by their aliases, from ``ALIAS=HOST``.
 
     :raises ConfigError: one cannot be used.
     """
@@ -172,9 +176,9 @@ def read_host_aliases(options: Sequence[str]) -> dict[str, str]:
 
 
 def by_rdma(instance: model.Instance, extra_spec: str) -> bool:
-    """Its flavor says that it migrates by RDMA.
+    """Return whether the flavor says that its hosts migrate by RDMA.
 
-    :param extra_spec: in which it does; empty: none does.
+    :param extra_spec: the extra spec that says it; empty: no flavor does.
     """
     value: Any = (instance.extra_specs or {}).get(extra_spec) if extra_spec else None
     return bool(strutils.bool_from_string(value))

@@ -12,10 +12,10 @@
 
 """start, stop, suspend and resume vm: each server of the list on its own.
 
-The handler lists the servers of a host once in a pass, for all requests of that host, and looks
-names up and asks Nova for actions in a small pool of threads. It notes what it is about to ask of
-Nova before it asks. All four actions may be asked twice: a server that is what it is to be is not
-asked again, and Nova refuses what does not fit its status.
+The handler lists the servers of a host once in a pass, for all requests of that host. A small pool
+of threads looks up names and sends actions to Nova. The handler notes an action before it sends it.
+All four actions may be sent twice: a server that has the wanted status gets no second action, and
+Nova refuses actions that do not fit its status.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ LOG = logging.getLogger(__name__)
 
 ACTIONS = {Kind.START: power.START, Kind.STOP: power.STOP, Kind.SUSPEND: power.PAUSE,
            Kind.RESUME: power.UNPAUSE}
-#: Nova is asked again when nothing has come of it for so many seconds.
+#: Seconds without an effect after which an action is sent again.
 AGAIN_SECONDS = 30.0
 #: Requests to Nova at a time.
 THREADS = 8
@@ -56,12 +56,12 @@ _Key = tuple[str, str, frozenset[str] | None]
 
 
 class Failed(Exception):
-    """What is asked for one server cannot be had; the text says why."""
+    """The request for one server cannot be fulfilled; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Asked:
-    """An action that a thread asks of Nova."""
+    """An action that a thread sends to Nova."""
 
     request_id: str
     index: int
@@ -69,8 +69,10 @@ class _Asked:
 
 
 class PowerHandler:
-    """:param note: writes the progress of a request.
-    :param busy: whether a migration of ours has paused it, or may do so.
+    """The handler of start, stop, suspend and resume vm.
+
+    :param note: writes the progress of a request.
+    :param busy: whether a migration of ours has paused the server, or may do so.
     :param answers: whether SSH answers at an address; it may block for a while.
     """
 
@@ -95,9 +97,9 @@ class PowerHandler:
         self._probes = probes.Probes(answers or power.answers_ssh)
         self._pool = futures.ThreadPoolExecutor(
             THREADS, thread_name_prefix='kronos-migfra-servers')
-        #: What Nova has said in this pass.
+        #: Nova's answers in this pass.
         self._found: dict[_Key, nova_api.Server | Exception] = {}
-        #: By UUID what Nova was asked for in this pass: what was read before does not show it.
+        #: By UUID the actions of this pass: an earlier reading does not show their effect.
         self._asked: dict[str, _Asked] = {}
         #: By request and place in its list why Nova did not take an action in the last pass.
         self._refusals: dict[tuple[str, int], Exception] = {}
@@ -133,7 +135,7 @@ class PowerHandler:
         self._probes.close()
 
     def _keys(self, request: requests.Request) -> list[_Key]:
-        """Return the servers that a request needs to know of."""
+        """Return the servers that a request needs."""
         task = request_handler.task(request)
         projects = request_handler.permitted(self._conf.allow or (), self._hosts, request, task)
         items = _items(task)
@@ -207,7 +209,7 @@ class PowerHandler:
 
     def _ask(self, request: requests.Request, index: int, uuid: str,
              action: power.Action) -> None:
-        """Have a thread ask Nova; :meth:`end_pass` waits for the answer."""
+        """Send an action in a thread; :meth:`end_pass` waits for the answer."""
         if uuid not in self._asked:  # one server may stand in a list twice
             self._asked[uuid] = _Asked(request.request_id, index, self._pool.submit(
                 power.ask, self._nova, uuid, action))
@@ -218,15 +220,15 @@ class PowerHandler:
 
     def _late(self, request: requests.Request, known: dict[str, Any], why: str,
               now: float) -> None:
-        """Once it has taken too long, what was in the way is the answer."""
+        """End the item with the present obstacle if it has taken too long."""
         if now - known.get('since', request.received_at) > self._conf.start_seconds:
             known['done'] = f'{why}; it was waited for {self._conf.start_seconds} s'
 
     def _item(self, request: requests.Request, task: protocol.Task, index: int, item: Any,
               known: dict[str, Any], projects: frozenset[str] | None, now: float) -> str | None:
-        """Judge one server; write into ``known`` what is known and whether it is done.
+        """Judge one server; write its state, and the reason if it is done, into ``known``.
 
-        :returns: its UUID when Nova is to be asked for the action.
+        :returns: its UUID when the action should be sent to Nova.
         """
         kind = Kind(task.task)
         action = ACTIONS[kind]
@@ -244,7 +246,7 @@ class PowerHandler:
         if instance.uuid in self._asked:
             return None
         if self._busy(instance.uuid):
-            # It may be paused for the time of a migration, and is not to stay so.
+            # It may be paused for the time of a migration, and must not stay so.
             self._late(request, known, 'it is being migrated', now)
             return None
         if instance.status == action.wanted and instance.task_state is None:
@@ -270,7 +272,7 @@ class PowerHandler:
 
     @staticmethod
     def _refuse(task: protocol.Task, item: Any) -> None:
-        """What Nova has no such thing as."""
+        """Raise Failed for fields that Nova has no equivalent of."""
         if isinstance(item, protocol.Configuration):
             if item.xml is not None:
                 raise Failed('xml: Nova makes the domains of its servers itself; create the '
@@ -284,7 +286,7 @@ class PowerHandler:
                          'it in Nova')
 
     def _fits(self, item: Any, found: nova_api.Server) -> None:
-        """Memory, processors and devices are a flavor's, and nobody's to choose anew."""
+        """Raise Failed unless memory, processors and devices are those of the server's flavor."""
         instance = found.instance
         if item.memory is not None and item.memory != instance.memory_mb * 1024:
             raise Failed(f'memory: its flavor has {instance.memory_mb * 1024} KiB, not '
@@ -314,12 +316,12 @@ class PowerHandler:
 
 
 def _items(task: protocol.Task) -> list[Any]:
-    """Return what a task says of each of its servers."""
+    """Return the part of a task for each of its servers."""
     assert isinstance(task, protocol.ServersTask)
     return list(task.vm_configurations if isinstance(task, protocol.StartVm) else task.list)
 
 
 def _known(request: requests.Request, items: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what is known of each server, by its place in the list."""
+    """Return the known state of each server, by its place in the list."""
     found: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]
     return found

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Whether servers answer, asked aside: one that is silent holds up nobody but itself."""
+"""Probes in separate threads whether servers answer: a silent server holds up no other."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ from concurrent import futures
 import dataclasses
 import time
 
-#: So many servers are asked at a time; the next ones wait for their turn.
+#: Most probes at a time; the next ones wait for their turn.
 THREADS = 8
-#: Seconds after which an answer is not believed any more: it may be of an earlier start.
+#: Seconds that an answer is valid: an older one may be of an earlier start.
 BELIEVED = 120.0
 
 
 @dataclasses.dataclass(slots=True)
 class _Probe:
-    """``ended_at`` in ticks."""
+    """A probe of one server; ``ended_at`` in ticks."""
 
     answer: futures.Future[bool]
     ended_at: float | None = None
 
 
 class Probes:
-    """For one thread.
+    """The probes of one thread.
 
     :param answers: whether a server answers at an address; it may block for a while.
     """
@@ -48,8 +48,11 @@ class Probes:
         self._asked: dict[str, _Probe] = {}
 
     def reached(self, uuid: str, addresses: Sequence[str]) -> bool | None:
-        """Whether the server has answered at one of its addresses; None: that is not known yet.
-        After a no it is asked once more, for whoever comes again."""
+        """Return whether the server has answered at one of its addresses; None while that is
+        unknown.
+
+        After a negative answer a new probe begins, for the next call.
+        """
         self._forget()
         probe = self._asked.get(uuid)
         if probe is not None and not probe.answer.done():
@@ -62,7 +65,7 @@ class Probes:
         return found
 
     def close(self) -> None:
-        """Whoever waits for its turn is not asked any more."""
+        """Cancel the probes that have not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, uuid: str, addresses: Sequence[str]) -> None:
@@ -75,7 +78,7 @@ class Probes:
         probe.answer.add_done_callback(ended)
 
     def _forget(self) -> None:
-        """What nobody has come for."""
+        """Drop answers that no call has fetched in time."""
         now = self._ticks()
         for uuid in [uuid for uuid, probe in self._asked.items() if probe.ended_at is not None
                      and now - probe.ended_at > BELIEVED]:

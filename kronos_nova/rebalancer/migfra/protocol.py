@@ -12,9 +12,9 @@
 
 """migfra's tasks as they come over MQTT: read, checked, and nothing else. Pure but for YAML.
 
-The field names are the protocol's, with hyphens; see doc/source/admin/migfra.rst for what
-each means and what becomes of it. Unknown fields are refused: a misspelt ``destination`` must
-not become a migration to anywhere.
+The field names are the protocol's, with hyphens; see doc/source/admin/migfra.rst for the meaning
+and the effect of each. Unknown fields are refused: a misspelt ``destination`` must not become a
+migration to any host.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,12 @@ _ID = r'[A-Za-z0-9._-]{1,64}'
 #: Characters of an id that a refusal repeats, or that another dialect has; and its largest number.
 ID_LENGTH = 255
 ID_NUMBER = 2**63
-#: What a name in a topic must not have: MQTT's separators and wildcards.
+#: A name in a topic: without MQTT's separators and wildcards.
 _HOST = re.compile(r'[^/+#\x00-\x20\x7f]{1,255}')
 
 
 class Kind(enum.StrEnum):
-    """What is asked for, as it stands in ``task``."""
+    """The kind of a request, as it is written in ``task``."""
 
     START = 'start vm'
     STOP = 'stop vm'
@@ -65,14 +65,14 @@ class MigrationType(enum.StrEnum):
 
 
 class Dialect(enum.StrEnum):
-    """How strictly messages are read."""
+    """The strictness with which messages are read."""
 
     STRICT = 'strict'
     FAST_LIB = 'fast-lib'
 
 
 class Mode(enum.StrEnum):
-    """How the instances of a node are given to destinations."""
+    """The distribution of a node's instances over the destinations."""
 
     AUTO = 'auto'
     COMPACT = 'compact'
@@ -80,7 +80,10 @@ class Mode(enum.StrEnum):
 
 
 def host_name(text: str) -> str:
-    """:raises ValueError: it cannot be part of a topic."""
+    """Return the name of a host.
+
+    :raises ValueError: it cannot be part of a topic.
+    """
     if not _HOST.fullmatch(text):
         raise ValueError('is no name of a host')
     return text
@@ -93,7 +96,10 @@ def _printable(text: str) -> str:
 
 
 def _device(value: object) -> object:
-    """YAML reads 0x15b3 as a number, and '15b3' as text; other numbers are refused before."""
+    """Parse a PCI identifier.
+
+    YAML reads 0x15b3 as a number, and '15b3' as text; other numbers are refused before.
+    """
     if isinstance(value, str):
         if not re.fullmatch(r'(0x)?[0-9a-fA-F]{1,4}', value):
             raise ValueError('is no PCI identifier such as 0x15b3')
@@ -110,7 +116,7 @@ Name = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=255),
                  pydantic.AfterValidator(_printable)]
 Processes = Annotated[int, pydantic.Field(ge=0, le=65535)]
 Device = Annotated[int, pydantic.BeforeValidator(_device), pydantic.Field(ge=0, le=0xffff)]
-#: Of each vCPU the processors of the host that it may run on.
+#: By vCPU, the processors of the host that it may run on.
 VcpuMap = Annotated[
     tuple[Annotated[tuple[Annotated[int, pydantic.Field(ge=0, le=65535)], ...],
                     pydantic.Field(min_length=1, max_length=4096)], ...],
@@ -151,21 +157,21 @@ class Named(_Part):
 
 
 class Stopped(Named):
-    """None: as the task says."""
+    """An instance to stop; None: the task's own value."""
 
     force: bool | None = None
     undefine: bool | None = None
 
 
 class Partner(Named):
-    """Who comes here in exchange."""
+    """The instance that comes here in exchange."""
 
     pscom_hook_procs: Processes = 0
     vcpu_map: VcpuMap | None = None
 
 
 class _Way(_Part):
-    """How migrations are made. ``retry_counter`` None: as [executor] max_retries."""
+    """The settings of migrations; ``retry_counter`` None: [executor] max_retries."""
 
     retry_counter: Annotated[int, pydantic.Field(ge=0, le=100)] | None = None
     migration_type: MigrationType = MigrationType.LIVE
@@ -188,8 +194,11 @@ def _list(item: Any) -> Any:
 
 
 class _Task(_Part):
-    """``id`` is the publisher's: a second message for the host that bears it is the same task.
-    :func:`parse` has checked it; None: the dialect does not need one."""
+    """A task. ``id`` is the publisher's: a second message for the host with the same id is the same
+    task.
+
+    :func:`parse` has checked it; None: the dialect does not need one.
+    """
 
     id: str | int | None = None
     host: Host | None = None
@@ -238,7 +247,7 @@ class RepinVm(_Task):
     vcpu_map: VcpuMap
 
 
-#: What they name is a list of servers, each with its own end.
+#: Tasks with a list of servers, each with its own end.
 ServersTask = StartVm | StopVm | SuspendVm | ResumeVm
 Task = StartVm | StopVm | SuspendVm | ResumeVm | MigrateVm | EvacuateNode | RepinVm
 
@@ -248,8 +257,11 @@ _KINDS: dict[str, type[Task]] = {
 
 
 class Refused(exception.KronosException):
-    """A message that is no task of ours. ``request_id`` and ``kind`` are those that it bears,
-    None where they cannot be read; ``named``: the instances that it names, as far as it does."""
+    """A message that is no task of ours.
+
+    ``request_id`` and ``kind`` are the message's, None where they cannot be read; ``named``: the
+    instances that it names, as far as these can be read.
+    """
 
     msg_fmt = '%(field)s: %(problem)s'
     code = 'kronos.migfra.refused'
@@ -264,10 +276,10 @@ class Refused(exception.KronosException):
 
 def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
           note: Callable[[str], None] = lambda text: None) -> Task:
-    """The task that a message of ``fast/migfra/<host>/task`` bears.
+    """Return the task in a message of ``fast/migfra/<host>/task``.
 
-    :param note: takes what is ignored.
-    :raises Refused: it bears none; nothing may be done.
+    :param note: takes a text about each ignored field.
+    :raises Refused: the message has no valid task; nothing may be done.
     """
     data = _document(payload)
     if not isinstance(data, dict):
@@ -321,7 +333,7 @@ def read_id(value: object) -> str | int | None:
 
 
 def _judge_id(data: dict[Any, Any], dialect: Dialect) -> str | None:
-    """Return what is wrong with the id of a message, if anything is."""
+    """Return the problem of a message's id, or None."""
     found = data.get('id')
     if dialect is Dialect.FAST_LIB:
         return None if found is None or read_id(found) is not None else (
@@ -336,7 +348,7 @@ def _judge_id(data: dict[Any, Any], dialect: Dialect) -> str | None:
 
 
 def find_names(data: Mapping[Any, Any], kind: Kind | None) -> tuple[str, ...]:
-    """Return what a message calls its instances; one that cannot be read is empty text."""
+    """Return a message's names of its instances; one that cannot be read is empty text."""
     if kind in (Kind.MIGRATE, Kind.REPIN):
         return (_readable_name(data.get('vm-name')),)
     items = data.get('vm-configurations' if kind is Kind.START else 'list')
@@ -352,8 +364,10 @@ def _readable_name(value: object) -> str:
 
 
 def _decimal_device(data: dict[str, Any]) -> str | None:
-    """Where a device is named by a number whose digits may be meant as either: 8086 is 0x1f96,
-    and stands on the cards of 0x8086."""
+    """Return the field of a device identifier that is a decimal number, or None.
+
+    Its digits are ambiguous: 8086 reads as 0x1f96, but is printed on the cards of 0x8086.
+    """
     machines = data.get('vm-configurations')
     for number, machine in enumerate(machines if isinstance(machines, list) else ()):
         devices = machine.get('pci-ids') if isinstance(machine, dict) else None
@@ -366,12 +380,15 @@ def _decimal_device(data: dict[str, Any]) -> str | None:
 
 
 def kept(document: str) -> Task:
-    """The task that :func:`parse` gave, of its JSON."""
+    """Return the task from the JSON of a task that :func:`parse` returned."""
     return _KINDS[json.loads(document)['task']].model_validate_json(document)
 
 
 def _json(data: object) -> str:
-    """:raises TypeError: it cannot be written so."""
+    """Return a document as JSON.
+
+    :raises TypeError: it cannot be written as JSON.
+    """
     try:
         return json.dumps(data)
     except ValueError as e:  # an integer of thousands of digits
@@ -392,7 +409,7 @@ def _document(payload: bytes) -> object:
 
 
 def _first(error: pydantic.ValidationError) -> tuple[str, str]:
-    """Where, and what is wrong there; what was given is not repeated."""
+    """Return the field and the problem of the first error; do not repeat the value."""
     # A field that is misspelt says more than that it is missing.
     found = min(error.errors(include_url=False, include_input=False, include_context=False),
                 key=lambda e: e['type'] != 'extra_forbidden')
@@ -406,5 +423,5 @@ def _first(error: pydantic.ValidationError) -> tuple[str, str]:
 
 
 def _plain(text: str) -> str:
-    """As it may stand in a log and a result: the text quotes what was sent."""
+    """Return text that may stand in a log and a result: it quotes the message."""
     return ''.join(c if c.isprintable() else '?' for c in text)[:200]

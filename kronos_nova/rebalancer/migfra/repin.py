@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""repin vm: virtual processors of a running server onto those of its host."""
+"""repin vm: pins virtual processors of a running server to those of its host."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -31,12 +31,13 @@ from kronos_nova.rebalancer.store import requests
 
 #: Extra specs by which a flavor has dedicated processors without a policy.
 _DEDICATED = re.compile(r'resources[a-zA-Z0-9_-]*:PCPU|hw:cpu_dedicated_mask')
-#: Host, instance UUID, map, and what its flavor says of dedicated processors.
+#: Host, instance UUID, map, and the CPU policy of its flavor.
 Repin = Callable[[str, str, Any, str | None], None]
 
 
 def cpu_policy(instance: model.Instance) -> str | None:
-    """Of its flavor, else of its image; a flavor may also ask for dedicated ones by their class.
+    """Return the CPU policy of the flavor, else of the image; a flavor may also request dedicated
+    processors by their class.
 
     Source: nova.virt.hardware, get_cpu_policy_constraint and numa_get_constraints.
     """
@@ -48,7 +49,10 @@ def cpu_policy(instance: model.Instance) -> str | None:
 
 
 class PinHandler:
-    """:param repin: pins, or raises RepinError."""
+    """The handler of repin vm.
+
+    :param repin: pins, or raises RepinError.
+    """
 
     name = 'pins'
     kinds = frozenset({Kind.REPIN})

@@ -22,14 +22,14 @@ import yaml
 from kronos_nova.rebalancer.migfra.protocol import Kind
 
 SUCCESS, ERROR = 'success', 'error'
-#: What each kind of task ends as.
+#: The result of each kind of task.
 RESULTS = {
     Kind.START: 'vm started', Kind.STOP: 'vm stopped', Kind.SUSPEND: 'vm suspended',
     Kind.RESUME: 'vm resumed', Kind.MIGRATE: 'vm migrated', Kind.EVACUATE: 'node evacuated',
     Kind.REPIN: 'vm repinned'}
-#: Those that tell of several instances.
+#: Kinds whose results list several instances.
 LISTS = frozenset({Kind.START, Kind.STOP, Kind.SUSPEND, Kind.RESUME, Kind.EVACUATE})
-#: Those that tell of a process: the seed's results have none of it for the others.
+#: Kinds whose results name a process; the seed's results of other kinds do not.
 _PROCESS = frozenset({Kind.START, Kind.MIGRATE, Kind.EVACUATE})
 #: The result of a message that is no task.
 UNREADABLE = 'error'
@@ -37,8 +37,11 @@ UNREADABLE = 'error'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class One:
-    """What became of one instance. ``details``: the error, or how many retries it took.
-    ``seconds`` by phase, where they were asked for."""
+    """The result of one instance.
+
+    ``details``: the error, or the number of retries. ``seconds`` by phase, where the task requests
+    them.
+    """
 
     vm_name: str
     status: str
@@ -52,27 +55,27 @@ class One:
 
 def of_list(kind: Kind, request_id: str | int | None, scheduler: str, found: Sequence[One],
             seconds: Mapping[str, float] | None = None) -> str:
-    """The result of a task about several instances.
+    """Return the result of a task about several instances.
 
-    :param seconds: of the whole, where they were asked for.
+    :param seconds: of the whole, where the task requests them.
     """
     return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
                   **_measured(seconds), 'list': [_one(kind, one) for one in found]})
 
 
 def of_one(kind: Kind, request_id: str | int | None, scheduler: str, found: One) -> str:
-    """The result of a task about one instance."""
+    """Return the result of a task about one instance."""
     return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
                   **_one(kind, found)})
 
 
 def refused(kind: Kind | None, request_id: str | int | None, scheduler: str, details: str,
             named: Sequence[str] = ()) -> str:
-    """The result of a task of which nothing is done, with why, in the shape of its kind.
+    """Return the result of a refused task, with the reason, in the shape of its kind.
 
-    A list is never empty: an empty one would tell of a host that has nothing on it any more.
+    A list is never empty: an empty one would mean a host that has no instances any more.
 
-    :param kind: None: it is not known what it asks for.
+    :param kind: the kind of the task; None: unknown.
     :param named: the instances that it names; empty text where one cannot be read.
     """
     head = {'scheduler': scheduler, 'result': UNREADABLE if kind is None else RESULTS[kind],

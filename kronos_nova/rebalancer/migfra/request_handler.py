@@ -10,9 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the handlers of requests have in common. A handler is called again and again with what
-is known of a request, until it has a reply; whatever must survive a crash is noted before it is
-done."""
+"""The common parts of the handlers of requests.
+
+A handler is called again and again with the state of a request, until it has a reply; state that
+must survive a crash is noted before the action.
+"""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -26,9 +28,9 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.store import requests
 
-#: Who has asked, as plans tell it.
+#: The source of a request in plans.
 SOURCE = 'migfra'
-#: Of a request's key in the database.
+#: Most characters of a request's key in the database.
 KEY_LENGTH = 255
 #: Writes a request's progress, and with a plan the plan's UUID, before anything follows.
 Note = Callable[[dict[str, Any]], None]
@@ -36,8 +38,10 @@ Note = Callable[[dict[str, Any]], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ended:
-    """The result as it is published, and whether it tells of an error. ``given_up``: though
-    tasks of it may not have begun."""
+    """The result as it is published, and whether it reports an error.
+
+    ``given_up``: the request ends although some of its tasks may not have begun.
+    """
 
     reply: str
     failed: bool
@@ -45,41 +49,41 @@ class Ended:
 
 
 class Refusal(Exception):
-    """The request as a whole cannot be had; the text says why."""
+    """The request as a whole cannot be fulfilled; the text says why."""
 
 
 class Handler(Protocol):
-    """Of some kinds of requests."""
+    """The handler of some kinds of requests."""
 
     name: str
     kinds: frozenset[protocol.Kind]
 
     def begin_pass(self, due: Sequence[requests.Request]) -> None:
-        """Read what the steps of a pass need; an error is kept for the step that meets it."""
+        """Read the data for the steps of a pass; keep an error for the step that needs the data."""
 
     def end_pass(self) -> None:
-        """Wait for what the steps of the pass have begun."""
+        """Wait for the work that the steps of the pass have begun."""
 
     def step(self, request: requests.Request, now: float) -> Ended | None:
-        """Go on with a request as far as it goes now; None: look again later.
+        """Continue a request as far as possible now; None: look again later.
 
-        :raises Refusal: nothing of it is done.
+        :raises Refusal: no part of the request is done.
         :raises ApiError: Nova did not answer; look again later.
         :raises StoreError: another process has taken it over, or the database is away.
         """
 
     def rest(self) -> None:
-        """Nothing is open."""
+        """Release what a pass keeps; no request is open."""
 
     def close(self) -> None:
-        """The service ends."""
+        """Release all resources; the service ends."""
 
 
 def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,
               request: requests.Request, task: protocol.Task) -> frozenset[str] | None:
-    """Whose servers it may be about; None: anybody's.
+    """Return the projects whose servers the task may concern; None: all projects.
 
-    :raises Refusal: it may not be asked for there at all.
+    :raises Refusal: the kind of task is not allowed there at all.
     """
     scope = hosts.scope(request.host)
     if scope is None:
@@ -89,7 +93,10 @@ def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,
 
 def of_scope(permits_: Sequence[permits.Permit], scope: str,
              kind: protocol.Kind) -> frozenset[str] | None:
-    """:raises Refusal: it may not be asked for there at all."""
+    """Return the projects that a kind of task may concern in a scope; None: all projects.
+
+    :raises Refusal: the kind is not allowed there at all.
+    """
     projects = permits.projects(permits_, kind.replace(' ', '-'), scope)
     if projects is not None and not projects:
         raise Refusal(f'{kind} is not allowed in scope {scope}')
@@ -97,7 +104,7 @@ def of_scope(permits_: Sequence[permits.Permit], scope: str,
 
 
 def task(request: requests.Request) -> protocol.Task:
-    """What it asks for; it was checked when it came."""
+    """Return the task of a request; it was checked on receipt."""
     return protocol.kept(request.document)
 
 
@@ -107,13 +114,13 @@ def find_damage(request: requests.Request) -> str | None:
         return 'its progress is no JSON object'
     try:
         found = task(request)
-    except Exception as e:  # Whatever it is, it concerns this request alone.
+    except Exception as e:  # Any error concerns this request alone.
         return f'its document raises {type(e).__name__}'
     return None if found.task == request.kind else f'its document is of {found.task}'
 
 
 def named(request: requests.Request) -> list[str]:
-    """Return what a request calls its instances; of one that cannot be read, nothing."""
+    """Return a request's names of its instances; none for a request that cannot be read."""
     if find_damage(request) is not None:
         return []
     found = task(request)
@@ -134,7 +141,9 @@ def make_key(host: str, request_id: str | int) -> str:
 
 
 def find_id(request: requests.Request) -> str | int | None:
-    """Return the id that the publisher gave; of a request that cannot be read, by its key."""
+    """Return the id that the publisher gave; for a request that cannot be read, take it from the
+    key.
+    """
     if find_damage(request) is None:
         return task(request).id
     return request.request_id.removeprefix(f'{request.host}/')
@@ -166,5 +175,5 @@ def resolve_hosts(found: protocol.Task, aliases: Mapping[str, str]) -> protocol.
 
 
 def document(found: protocol.Task) -> str:
-    """The task as it is kept."""
+    """Return the task as the JSON that is stored."""
     return found.model_dump_json(by_alias=True, exclude_none=True)

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""kronos-migfra: takes tasks from the broker, goes on with them, and tells their results.
+"""kronos-migfra: takes tasks from the broker, continues them, and publishes their results.
 
-A task is kept in the database before its message is acknowledged, and its result is told until
-the broker has acknowledged it. Servers and moves are gone on with in a thread each: a look at a
-large cloud takes long, and starting a server should not.
+A task is kept in the database before its message is acknowledged, and its result is published until
+the broker has acknowledged it. Servers and moves have a thread each: a look at a large cloud takes
+long, and starting a server should not.
 """
 
 from collections.abc import Callable
@@ -47,23 +47,23 @@ from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
 
-#: A pass that has taken so long (seconds) hangs.
+#: Seconds after which a pass hangs.
 HUNG_SECONDS = 900.0
-#: So many messages wait to be kept; then the broker waits.
+#: Messages that may wait to be stored; with more, the broker waits.
 WAITING = 256
-#: So many requests a process goes on with at a time, and results are told at once.
+#: Requests that a process continues at a time, and results that it publishes at once.
 AT_ONCE = 64
 #: Seconds within which two messages without an id and of the same content are one task.
 ANONYMOUS_SECONDS = 60.0
-#: The driver that only says what it would do.
+#: The driver that only logs the moves.
 DRY = 'dry_run'
-#: So many seconds a result that the broker has refused waits; while so many wait, or are on
-#: their way, no more are told.
+#: Seconds that a result waits after the broker has refused it; and the results that may wait
+#: or be on their way before no more are published.
 REFUSED_SECONDS = 30.0
 MOST_UNTOLD = 500
-#: A pass that fails for a defect of ours is tried so often.
+#: Tries of a request that fails for a defect of ours.
 TRIES = 3
-#: Seconds until a request that could not be looked into is looked at again: at first, at most.
+#: Seconds until the next look at a request whose look has failed: at first, at most.
 BACKOFF, MAX_BACKOFF = 5.0, 120.0
 
 
@@ -91,7 +91,10 @@ class Kept:
         self.worker = worker
 
     def release(self, worker: str) -> None:
-        """What is open is anybody's, and nobody waits for us; unless that cannot be written."""
+        """Release the worker's open requests, so that other processes may take them at once.
+
+        If the database fails, they take them after a while.
+        """
         try:
             self._store.transaction(lambda c: requests.release(c, worker))
         except exception.StoreError as e:
@@ -100,7 +103,10 @@ class Kept:
 
     def receive(self, request: requests.Request,
                 former: Sequence[str] = ()) -> requests.Request | None:
-        """:param former: keys under which the host may have it already."""
+        """Store a new request; return the stored one if it is known already.
+
+        :param former: keys under which the host may have it already.
+        """
         return self._store.transaction(lambda c: requests.receive(c, request, former))
 
     def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.Request]:
@@ -108,21 +114,24 @@ class Kept:
             c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
 
     def of_thread(self, name: str) -> str:
-        """Each thread is a worker of its own."""
+        """Return the worker name of a thread: each thread is a worker of its own."""
         return f'{self.worker}/{name}'[-255:]
 
     def beat(self, worker: str) -> None:
-        """It works, though its pass takes long."""
+        """Record that the worker is alive, though its pass takes long."""
         self._store.transaction(lambda c: requests.beat(c, worker, self._clock()))
 
     def note(self, request: requests.Request, progress: dict[str, Any]) -> None:
-        """:raises StoreError: another process has taken it over, or it cannot be written."""
+        """Write the progress of a request.
+
+        :raises StoreError: another process has taken it over, or it cannot be written.
+        """
         self._store.transaction(lambda c: requests.note(
             c, request.request_id, request.worker or '', self._clock(), progress))
 
     def note_plan(self, connection: sa.Connection, request: requests.Request,
                   progress: dict[str, Any], plan_id: str) -> None:
-        """Within a transaction of somebody else's."""
+        """Write the progress and the plan of a request within the caller's transaction."""
         requests.note(connection, request.request_id, request.worker or '', self._clock(),
                       progress, plan_id)
 
@@ -133,10 +142,11 @@ class Kept:
 
     def give_up(self, request: requests.Request, ended: request_handler.Ended,
                 instance_cooldown: float) -> int:
-        """The end, and with it that of all that Nova has not been asked for: a result must not
-        tell that it has failed, and then it is done. What is in Nova goes on.
+        """End the request, and cancel its tasks that have not begun in Nova.
 
-        :returns: how many tasks have ended by it.
+        A result must not report a failure of a move that is made later. Moves in Nova go on.
+
+        :returns: how many tasks were cancelled.
         """
         now = self._clock()
 
@@ -156,20 +166,22 @@ class Kept:
         return self._store.transaction(end)
 
     def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
-        """Theirs, and those that nobody has told for a while."""
+        """List requests with unpublished results: those of the workers, and those that no worker
+        has published for a while.
+        """
         return self._store.transaction(lambda c: requests.untold(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
 
     def tell(self, request_id: str, *, again: bool = False) -> None:
-        """Its result has arrived, or is wanted once more."""
+        """Record that the result has arrived, or that it must be published again."""
         now = None if again else self._clock()
         self._store.transaction(lambda c: requests.tell(c, request_id, now))
 
 
 class Lane:
-    """Goes on with requests of the kinds of one handler, in a thread.
+    """A thread that continues the requests of one handler's kinds.
 
-    :param ticks: seconds that no step of the clock changes: what is waited for here.
+    :param ticks: monotonic seconds, for waiting times.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: request_handler.Handler,
@@ -189,9 +201,9 @@ class Lane:
         self.worker = kept.of_thread(handler.name)
 
     def run_once(self) -> int:
-        """One look at each open request; how many there are.
+        """Look once at each open request; return their number.
 
-        :raises StoreError: the database is away; nothing is lost by it.
+        :raises StoreError: the database is away; no request is lost.
         """
         self._began = self._ticks()
         try:
@@ -200,7 +212,7 @@ class Lane:
             self._began = None
 
     def beat(self) -> None:
-        """For another thread: a pass that takes long, not one that hangs, keeps what is ours.
+        """Keep the claims while a pass takes long, but not if it hangs; called by another thread.
 
         :raises StoreError: the database is away.
         """
@@ -209,7 +221,7 @@ class Lane:
             self._kept.beat(self.worker)
 
     def close(self) -> None:
-        """Nothing is gone on with any more; what is open is anybody's."""
+        """Stop the handler and release the open requests."""
         self._handler.close()
         self._kept.release(self.worker)
 
@@ -240,7 +252,7 @@ class Lane:
         return len(mine)
 
     def _put_off(self, request: requests.Request) -> None:
-        """A look may be long, and what is in its way lasts."""
+        """Delay the next look at a request: a look may be long, and its obstacle lasts."""
         _until, seconds = self._waits.get(request.request_id, (0.0, BACKOFF / 2))
         seconds = min(2 * seconds, MAX_BACKOFF)
         self._waits[request.request_id] = (self._ticks() + seconds, seconds)
@@ -285,7 +297,7 @@ class Lane:
             return self._given_up(request, f'the stored request cannot be read ({problem}); send '
                                            'it again with a new id')
         if request.plan_id is not None:
-            # What is on its way is told, whatever may begin by now.
+            # A request with a plan gets its result, even if nothing may begin now.
             return self._handler.step(request, now) or self._late(
                 request, now, 'its moves have not ended; those that Nova has not been asked for '
                               'are cancelled, and others go on')
@@ -322,8 +334,10 @@ class Lane:
 
 
 class Service:
-    """:param connect: makes the connection to the broker, given who takes messages.
-    :param lanes: who goes on with requests.
+    """The service: connection to the broker, and the lanes.
+
+    :param connect: makes the connection to the broker, given the function that takes messages.
+    :param lanes: continue the requests.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, kept: Kept, hosts: names.Hosts,
@@ -345,7 +359,7 @@ class Service:
         self._telling: set[str] = set()
         self._again: set[str] = set()
         self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
-        #: Results that the broker has refused, until when (ticks) they are not told again.
+        #: Results that the broker has refused, with the time (ticks) of the next try.
         self._refused_until: dict[str, float] = {}
         self._refresh_at = self._beat_at = float('-inf')
         self._topics: frozenset[str] = frozenset()
@@ -377,7 +391,7 @@ class Service:
                 lane.close()
 
     def stop(self) -> None:
-        """Leave soon; what is open is gone on with by whoever comes next."""
+        """End soon; the next process continues the open requests."""
         self._stopping.set()
         for lane in self._lanes:
             lane.wake.set()
@@ -405,7 +419,8 @@ class Service:
     # Messages.
 
     def _take(self, message: mqtt.Heard) -> None:
-        """On the connection's thread: while we are behind, the broker waits."""
+        """Queue a message, on the connection's thread; while the queue is full, the broker waits.
+        """
         while not self._stopping.is_set():
             try:
                 return self._messages.put(message, timeout=0.5)
@@ -414,9 +429,9 @@ class Service:
         return None
 
     def run_once(self, wait: float = 0.2) -> None:
-        """Look which hosts there are, keep what has come, tell what has ended.
+        """Refresh the hosts, store new messages, publish results.
 
-        :raises StoreError: the database is away; nothing is lost by it.
+        :raises StoreError: the database is away; no message is lost.
         """
         now = self._ticks()
         if now >= self._refresh_at:
@@ -475,7 +490,7 @@ class Service:
         return topic.removeprefix(f'{self._conf.mqtt.prefix}/migfra/').removesuffix('/task')
 
     def _keep(self, message: mqtt.Heard) -> None:
-        """Until it is kept, or its refusal is told, it is not acknowledged."""
+        """Store the task of a message, or publish its refusal; acknowledge it after that."""
         alias = self._host(message.topic)
         host = self._aliases.get(alias, alias)
         if message.retained:
@@ -489,7 +504,7 @@ class Service:
         except protocol.Refused as e:
             return self._refuse(message, host, e.kind, e.request_id, str(e), e.named)
         except Exception as e:
-            # It must not come again and again, and stop whoever reads it.
+            # The message must not come again and again, and stop each reader.
             LOG.exception('A message for %s could not be read for a reason that is a defect of '
                           'ours.', api.printable(host))
             return self._refuse(message, host, None, None, 'a defect of kronos-nova '
@@ -517,9 +532,9 @@ class Service:
 
     def _keys(self, request_id: str | int | None, host: str,
               digest: str) -> tuple[str, list[str]]:
-        """The key of a new request, and those under which it may be known.
+        """Return the key of a new request, and the keys under which it may be known.
 
-        Each kronos-migfra hears every message; one without an id is the same as one of the same
+        Each kronos-migfra receives every message; one without an id is the same as one of the same
         content within a minute.
         """
         if request_id is not None:
@@ -534,22 +549,22 @@ class Service:
                 request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
         LOG.warning('A message for %s is no task: %s', host, why)
         text = replies.refused(kind, request_id, self._conf.migfra.scheduler, why, named)
-        # If it cannot be told, the message comes again after the next connection.
+        # If it cannot be published, the message comes again after the next connection.
         self._broker.publish(self._topic(host, 'result'), text,
                              lambda said: message.acknowledge() if said else None)
 
     def _tell(self) -> None:
         while not self._told.empty():
             request_id, said = self._told.get()
-            # Should this fail it is told once more, which does no harm.
+            # If this fails, the result is published once more, which does no harm.
             self._telling.discard(request_id)
             if said and request_id in self._again:
-                # It was wanted once more while it was on its way.
+                # It was requested again while it was on its way.
                 self._again.discard(request_id)
             elif said:
                 self._kept.tell(request_id)
             else:
-                # Whoever may not publish there may not in a moment either.
+                # A client that may not publish there may not in a moment either.
                 self._refused_until[request_id] = self._ticks() + REFUSED_SECONDS
         for request_id in [r for r, until in self._refused_until.items()
                            if until <= self._ticks()]:

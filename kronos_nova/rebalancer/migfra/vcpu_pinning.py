@@ -9,11 +9,11 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Pins vCPUs of running instances, which Nova has no call for: libvirt is asked.
+"""Pins vCPUs of running instances through libvirt, as Nova has no call for it.
 
 Nova writes ``<vcpu cpuset='...'>`` (its ``[compute] cpu_shared_set``) for an instance without
-dedicated CPUs and looks at it no more; within that set its vCPUs may be pinned. It pins those of
-dedicated CPUs itself, which is left to it. What is pinned here lasts until the instance is
+dedicated CPUs and does not read it again; within that set its vCPUs may be pinned. Nova pins
+dedicated CPUs itself; these are left to Nova. Pins of this module last until the instance is
 migrated, rebuilt or rebooted hard.
 """
 
@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 #: ``hw:cpu_policy`` of which Nova owns the pins.
 OWNED_BY_NOVA = frozenset({'dedicated', 'mixed'})
 _HOST = re.compile(r'[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9])?', re.ASCII)
-#: More than any machine has; what is asked for may come from a message.
+#: More CPUs than any machine has; the numbers may come from a message.
 _LARGEST = 65536
 
 VcpuMap = Sequence[Sequence[int]]
@@ -44,7 +44,7 @@ Pins = list[tuple[bool, ...]]
 
 
 class Pinning:
-    """Pins by ``[repin]``; may be called by several threads.
+    """The pinning by ``[repin]``; for several threads.
 
     :param conf: with the options of :mod:`kronos_nova.conf.repin`.
     """
@@ -55,13 +55,13 @@ class Pinning:
 
     def repin(self, host: str, instance_uuid: str, vcpu_map: VcpuMap,
               cpu_policy: str | None = None) -> None:
-        """Pin each vCPU of a running instance to its physical CPUs: all of them or none.
+        """Pin each vCPU of a running instance to its physical CPUs: all vCPUs or none.
 
         :param host: Nova's name of the host that it runs on.
         :param vcpu_map: one sequence of CPU numbers of the host for each vCPU.
         :param cpu_policy: ``hw:cpu_policy`` of its flavor or image, from Nova.
         :raises RepinUnsupported: not configured, no libvirt-python, or Nova pins it itself.
-        :raises RepinRefused: the host, instance or map cannot be meant.
+        :raises RepinRefused: the host, instance or map is not valid.
         :raises RepinFailed: libvirt cannot be reached or refuses; nothing has changed.
         :raises RepinUnknown: something may have changed.
         """
@@ -83,7 +83,7 @@ class Pinning:
                  {'count': len(wanted), 'instance': name, 'host': host})
 
     def uri_of(self, host: str) -> str:
-        """Where libvirt of a host is.
+        """Return the libvirt URI of a host.
 
         :raises RepinUnsupported: not configured.
         :raises ConfigError: the address has no place for a host's name.
@@ -107,7 +107,10 @@ class Pinning:
 
 
 def _numbers(vcpu_map: VcpuMap) -> list[frozenset[int]]:
-    """:raises RepinRefused: it is no list of lists of CPU numbers, or a vCPU has none."""
+    """Return the CPU numbers of each vCPU.
+
+    :raises RepinRefused: the map is no list of lists of CPU numbers, or a vCPU has none.
+    """
     def refused(problem: str) -> exception.RepinRefused:
         return exception.RepinRefused(
             what='the vCPU map', problem=problem,
@@ -133,13 +136,16 @@ def _numbers(vcpu_map: VcpuMap) -> list[frozenset[int]]:
 def _loaded() -> Any:
     import libvirt
 
-    # It writes to standard error else what it raises as well.
+    # Otherwise libvirt also writes its errors to standard error.
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     return libvirt
 
 
 def library() -> Any:
-    """:raises RepinUnsupported: it is not installed."""
+    """Return the libvirt module.
+
+    :raises RepinUnsupported: it is not installed.
+    """
     try:
         return _loaded()
     except ImportError as e:
@@ -150,7 +156,7 @@ def library() -> Any:
 
 
 class _Task:
-    """One call. A thread talks to libvirt, since its calls know no deadline."""
+    """One call. A thread talks to libvirt, since its calls have no deadline."""
 
     def __init__(self, libvirt: Any, uri: str, host: str, instance: str,
                  wanted: list[frozenset[int]]) -> None:
@@ -165,7 +171,7 @@ class _Task:
         thread.start()
         thread.join(timeout)
         if thread.is_alive():
-            # It takes back what it has pinned as soon as libvirt lets it.
+            # The thread restores the pins as soon as libvirt lets it.
             self._late.set()
             kind = exception.RepinUnknown if self._begun else exception.RepinFailed
             raise kind(host=self._host, instance=self._instance,
@@ -215,7 +221,7 @@ class _Task:
             what=f'instance {self._instance}', problem=problem, remedy=remedy)
 
     def _check(self, connection: Any, domain: Any) -> int:
-        """The number of CPUs that a map of libvirt has.
+        """Return the number of CPUs in libvirt's maps.
 
         :raises RepinRefused: the map does not fit to the instance or the host.
         """
@@ -248,7 +254,7 @@ class _Task:
         try:
             for vcpu, cpus in enumerate(wanted):
                 self._in_time()
-                # Without flags it is of the running domain, not of its definition.
+                # Without flags this pins the running domain, not its definition.
                 domain.pinVcpu(vcpu, cpus)
             self._in_time()
         except (self._libvirt.libvirtError, TimeoutError) as e:
@@ -263,7 +269,10 @@ class _Task:
             raise TimeoutError('nobody waits for it any more')
 
     def _undo(self, domain: Any, before: Pins, why: Exception) -> None:
-        """:raises RepinUnknown: the vCPUs are not pinned as they were before."""
+        """Restore the former pins.
+
+        :raises RepinUnknown: the vCPUs are not pinned as they were before.
+        """
         for vcpu, cpus in enumerate(before):
             with contextlib.suppress(self._libvirt.libvirtError):
                 domain.pinVcpu(vcpu, cpus)
@@ -278,13 +287,13 @@ class _Task:
 
 
 def _pinned(xml: str) -> bool:
-    """The definition has pins, which Nova has written."""
+    """Return whether the definition has pins, which Nova has written."""
     return ElementTree.fromstring(xml).find('cputune/vcpupin') is not None  # noqa: S314
 
 
 def _shared_set(xml: str) -> frozenset[int] | None:
-    """``/domain/vcpu/@cpuset``: CPU numbers, or None for all."""
-    # libvirt has written it, and escapes what others have named.
+    """Parse ``/domain/vcpu/@cpuset``: CPU numbers, or None for all."""
+    # libvirt has written the XML, and escapes foreign names.
     found = ElementTree.fromstring(xml).find('vcpu')  # noqa: S314
     text = None if found is None else found.get('cpuset')
     if text is None:
@@ -306,5 +315,5 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _said(error: Exception) -> str:
-    """What libvirt says, on one line."""
+    """Return libvirt's message on one line."""
     return ' '.join(str(error).split())[:300]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Puts kronos-migfra together of its parts."""
+"""The assembly of kronos-migfra from its parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,9 +38,9 @@ from kronos_nova.rebalancer.store import api as store_api
 def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
              store: store_api.Store, looks: cloud_cache.Glances,
              worker: str, machine: str, health: healths.Health | None = None) -> service.Service:
-    """A service that is not running yet.
+    """Return a service that is not running yet.
 
-    :param policies: the newest that are valid.
+    :param policies: returns the newest valid policies.
     :param connection: an openstacksdk connection.
     :param worker: the name of this process, as requests bear it.
     :param machine: the name of this machine, for the broker.

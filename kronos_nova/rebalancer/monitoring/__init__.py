@@ -10,5 +10,4 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a daemon knows, as metrics for Prometheus: the one place that knows
-prometheus_client."""
+"""The state of a daemon, as metrics for Prometheus: the one place that knows prometheus_client."""

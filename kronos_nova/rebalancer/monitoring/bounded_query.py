@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Asking something that may not answer, and not waiting for it for long."""
+"""Queries to a service that may not answer, with a short waiting time."""
 
 from collections.abc import Callable
 import threading
@@ -23,14 +23,14 @@ from kronos_nova import exception
 
 LOG = logging.getLogger(__name__)
 
-#: So many questions that hang are left behind: each has a thread and a connection.
+#: Most hanging queries that are abandoned: each has a thread and a connection.
 LEFT = 4
 
 _T = TypeVar('_T')
 
 
 class _Question(Generic[_T]):
-    """One asking, in a thread of its own."""
+    """One query, in a thread of its own."""
 
     def __init__(self, ask: Callable[[], _T], began: float, subject: str) -> None:
         self.began = began
@@ -52,13 +52,13 @@ class _Question(Generic[_T]):
 
 
 class Asking(Generic[_T]):
-    """One question at a time, however many want to know; one that hangs is left behind.
+    """One query at a time for all callers; a query that hangs is abandoned.
 
-    :param patience: seconds that somebody waits at most.
-    :param fresh: an answer serves for so many seconds.
-    :param hung: a question without an answer for so many seconds is asked anew.
-    :param renew: called before that, to have nothing in common with what hangs.
-    :param subject: the thing that is asked, for the log.
+    :param patience: seconds that a caller waits at most.
+    :param fresh: seconds for which an answer serves.
+    :param hung: seconds without an answer after which the query is sent again.
+    :param renew: called before that, to share no connection with the query that hangs.
+    :param subject: the service that is queried, for the log.
     """
 
     def __init__(self, ask: Callable[[], _T], *, patience: float = 4.0, fresh: float = 2.0,
@@ -77,7 +77,7 @@ class Asking(Generic[_T]):
         self._left: list[_Question[_T]] = []
 
     def begin(self) -> _Question[_T]:
-        """Ask, unless a question is under way or its answer serves; wait for nothing."""
+        """Send a query, unless one is under way or its answer serves; wait for nothing."""
         now = self._monotonic()
         with self._lock:
             question = self._question
@@ -86,13 +86,13 @@ class Asking(Generic[_T]):
         return question
 
     def answer(self) -> _T | None:
-        """None: there is none, or not in time."""
+        """Return the answer; None when the query failed or is too slow."""
         question = self.begin()
         question.answered.wait(max(0.0, question.began + self._patience - self._monotonic()))
         return question.answer if question.answered.is_set() else None
 
     def _over(self, question: _Question[_T], now: float) -> bool:
-        """Whether to ask anew."""
+        """Return whether to send a new query."""
         if question.answered.is_set():
             return now - question.began >= self._fresh
         self._left = [other for other in self._left if not other.answered.is_set()]

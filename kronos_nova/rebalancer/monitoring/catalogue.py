@@ -10,13 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Every metric: its name, what its labels are, what it says.
+"""Every metric: its name, its labels, its meaning.
 
-Labels have values from closed lists, or names that operators give: ``scope`` is an
-aggregate, ``policy`` stands in a policy file, ``host`` is a nova-compute, ``driver``
-is the installed one that ``[engine] executor`` names. ``scheduler`` is a host of nova-scheduler
-and ``worker`` the number of a worker's record; a ``reason`` is bounded text. Nothing that
-a tenant writes is a label's value.
+Labels have values from closed lists, or names that operators give: ``scope`` is an aggregate,
+``policy`` stands in a policy file, ``host`` is a nova-compute, ``driver`` is the installed one that
+``[engine] executor`` names. ``scheduler`` is a host of nova-scheduler and ``worker`` the number of
+a worker's record; a ``reason`` is bounded text. No label has a value that a tenant writes.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ import enum
 
 
 class Kind(enum.StrEnum):
-    """Types of Prometheus."""
+    """Types of Prometheus metrics."""
 
     GAUGE = 'gauge'
     COUNTER = 'counter'
@@ -33,7 +32,7 @@ class Kind(enum.StrEnum):
 
 
 class Source(enum.StrEnum):
-    """Who tells it: each daemon of itself or of the database, or one of them."""
+    """The daemon that reports a metric, and the part that it is about."""
 
     DAEMON = 'each daemon, of itself'
     ENGINE = 'kronos-engine'
@@ -43,7 +42,7 @@ class Source(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter's name ends with ``_total``."""
+    """A metric; a counter's name ends with ``_total``."""
 
     name: str
     kind: Kind

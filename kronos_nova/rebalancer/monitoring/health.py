@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""What a daemon knows of its own health; nobody is asked for it.
+"""The health of a daemon, as its parts have recorded it.
 
-Each loop shows its pulse when it comes round; what a loop needs is noted, well
-or not, when it was last used. Whoever asks gets what is known already, so that
-asking costs nothing and cannot hang.
+Each loop records its pulse in each round; a loop records each service that it needs, well or not,
+when it uses the service. A reader gets the recorded state, so that reading costs nothing and cannot
+hang.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from typing import Any
 
 
 class Pulse:
-    """A loop that must come round every ``patience`` seconds at least."""
+    """A loop that must begin a round every ``patience`` seconds at least."""
 
     def __init__(self, name: str, patience: float, monotonic: Callable[[], float]) -> None:
         self._name = name
@@ -46,9 +46,9 @@ class Pulse:
 
 
 class Health:
-    """Of one daemon. Any thread may write, any may read.
+    """The health of one daemon. Any thread may write, any may read.
 
-    :param facts: shown as they are: name of the daemon, dry run.
+    :param facts: shown unchanged: name of the daemon, dry run.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, **facts: Any) -> None:
@@ -60,7 +60,7 @@ class Health:
         self._lock = threading.Lock()
 
     def pulse(self, name: str, patience: float) -> Pulse:
-        """A new one, which has just beaten.
+        """Add a pulse, which has just beaten.
 
         :param patience: seconds.
         """
@@ -70,12 +70,13 @@ class Health:
         return found
 
     def expect(self, part: str) -> None:
-        """The daemon is not ready before this part was noted for the first time."""
+        """Hold back readiness until this part is noted for the first time."""
         self._write(part, {'': 'it has not come round yet'})
 
     def note(self, part: str, troubles: Mapping[str, str]) -> None:
-        """What part of the work could not be done the last time, and why; all
-        of it could where ``troubles`` is empty."""
+        """Record which of a part's tasks failed the last time, and why; empty ``troubles``: none
+        failed.
+        """
         self._write(part, dict(troubles))
         self._noted[part] = self._monotonic()
 
@@ -84,13 +85,13 @@ class Health:
             self._troubles[part] = troubles
 
     def alive(self) -> list[str]:
-        """Why the process should be restarted; empty: it should not."""
+        """Return why the process should be restarted; empty when it should not."""
         with self._lock:
             pulses = list(self._pulses)
         return [problem for pulse in pulses if (problem := pulse.problem()) is not None]
 
     def ready(self) -> list[str]:
-        """Why it does not do all of its work now; empty: it does."""
+        """Return why the daemon does not do all its work now; empty when it does."""
         with self._lock:
             parts = dict(self._troubles)
         return self.alive() + [
@@ -98,7 +99,7 @@ class Health:
             for part, troubles in parts.items() for what, why in troubles.items()]
 
     def facts(self) -> dict[str, Any]:
-        """What else is shown; ``seconds_since``: the last note of each part."""
+        """Return the further facts to show; ``seconds_since``: the last note of each part."""
         now = self._monotonic()
         return {**self._facts, 'seconds_since': {
             part: round(now - at, 1) for part, at in sorted(self._noted.items())}}

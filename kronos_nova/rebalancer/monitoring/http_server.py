@@ -32,7 +32,7 @@ from kronos_nova.rebalancer.monitoring import health as healths
 
 LOG = logging.getLogger(__name__)
 
-#: A client that is silent for so many seconds is hung up on.
+#: Seconds of silence after which a client is disconnected.
 PATIENCE = 5.0
 
 #: The header Accept -> content type and text of /metrics.
@@ -42,11 +42,10 @@ _JSON = 'application/json'
 
 def application(health: healths.Health,
                 metrics: Metrics | None = None) -> Callable[..., Iterable[bytes]]:
-    """The WSGI application.
+    """Return the WSGI application.
 
-    ``/healthz`` is 503 when the process should be restarted, ``/readyz``
-    also when part of its work cannot be done now; both are JSON with ``status``,
-    ``problems`` and facts.
+    ``/healthz`` is 503 when the process should be restarted, ``/readyz`` also when part of its work
+    cannot be done now; both are JSON with ``status``, ``problems`` and facts.
     """
     def told(page: Callable[[], list[str]]) -> tuple[str, str, bytes]:
         problems = [masking.masked(text) for text in page()]
@@ -117,8 +116,8 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
 class Monitor:
     """Serves one daemon's health in threads of its own.
 
-    :param option: that names the port in the configuration, for messages.
-    :param metrics: without it there is no such page.
+    :param option: the option with the port, for messages.
+    :param metrics: the page /metrics; without it the page does not exist.
     :raises ConfigError: the address cannot be listened on.
     """
 
@@ -154,7 +153,7 @@ class Monitor:
 
 def serve(conf: cfg.ConfigOpts, health: healths.Health, option: str,
           metrics: Metrics | None = None) -> Monitor | None:
-    """A running monitor; None where the option's port is 0."""
+    """Return a running monitor; None where the option's port is 0."""
     port = conf.monitoring[option]
     if not port:
         return None

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The page /metrics: everything that is known, in the words of Prometheus."""
+"""The page /metrics: all metrics in the format of Prometheus."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ from kronos_nova.rebalancer.store import store_stats as censuses
 
 
 class Collector(registry.Collector):
-    """Nothing is kept here: each scrape asks what is known now."""
+    """A collector without state: each scrape reads the sources."""
 
     def __init__(self, sources: Iterable[Callable[[], Iterable[samples.Sample]]]) -> None:
         self._sources = tuple(sources)
@@ -69,11 +69,11 @@ def _add(family: core.Metric, key: tuple[str, ...],
 
 
 class Page:
-    """Of one daemon, in a registry of its own.
+    """The page of one daemon, with a registry of its own.
 
-    :param census: asks the database.
-    :param renew: has it asked through other connections than before.
-    :param driver: that tasks are carried out with.
+    :param census: queries the database.
+    :param renew: makes the next query use other connections.
+    :param driver: the driver that carries tasks out.
     :param host_scores: also each host's score under each policy.
     :param workers: reads the records of nova-scheduler's workers; None without a channel.
     """
@@ -108,7 +108,7 @@ class Page:
         self.registry.register(Collector(sources))
 
     def __call__(self, accept: str) -> tuple[str, bytes]:
-        """Content type and text.
+        """Return the content type and the text.
 
         :param accept: the header of the request.
         """

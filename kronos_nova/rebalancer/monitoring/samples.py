@@ -10,7 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""From what is known to samples: metric name, label values in their order, value."""
+"""The conversion of a daemon's state to samples: metric name, label values in their order, value.
+"""
 
 from collections.abc import Iterator
 import re
@@ -23,8 +24,8 @@ from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.store import store_stats as censuses
 
-#: Of a host that does less, what its system does is a large part, and no sign of a wrong
-#: unit.
+#: The least score of a host for the coverage: below it, the load of the host's own system is
+#: a large part, and no sign of a wrong unit.
 LOADED = 0.05
 
 #: A number that stands alone; ages in a reason change with each scrape.
@@ -32,7 +33,7 @@ _NUMBER = re.compile(r'(?<![\w./-])\d+(?:\.\d+)?(?![\w/-]|\.\w)')
 
 Sample = tuple[str, tuple[str, ...], float | tallies.Distribution]
 
-#: What a tally calls its counts and durations -> metric.
+#: A tally's name of a count or duration -> metric.
 _COUNTS = {
     'cycles': 'kronos_cycles_total',
     'cycle_failures': 'kronos_cycle_failures_total',
@@ -80,13 +81,15 @@ def of_health(health: healths.Health, release: str) -> Iterator[Sample]:
 
 
 def of_interval(seconds: float | None) -> Iterator[Sample]:
-    """An engine's; None: it is none."""
+    """Yield an engine's interval; nothing for another daemon."""
     if seconds is not None:
         yield 'kronos_evaluation_interval_seconds', (), seconds
 
 
 def of_tally(reading: tallies.Reading, driver: str, host_scores: bool) -> Iterator[Sample]:
-    """:param driver: that executors carry tasks out with.
+    """Yield the samples of a tally.
+
+    :param driver: the driver with which executors carry tasks out.
     :param host_scores: also each host's score under each policy.
     """
     for scope in reading.scopes:
@@ -132,14 +135,14 @@ def _of_scope(scope: str, seen: tallies.Seen) -> Iterator[Sample]:
 
 
 def _known(names: dict[str, str], row: Any, key: tuple[str, ...]) -> Iterator[Sample]:
-    """What has a value: an untrusted policy has no imbalance."""
+    """Yield the fields that have a value: an untrusted policy has no imbalance."""
     for field, name in names.items():
         if row[field] is not None:
             yield name, key, float(row[field])
 
 
 def of_census(census: censuses.Census | None) -> Iterator[Sample]:
-    """None: the database is away."""
+    """Yield the samples of the database; None means that it is away."""
     yield 'kronos_store_up', (), float(census is not None)
     if census is None:
         return
@@ -172,7 +175,7 @@ def of_census(census: censuses.Census | None) -> Iterator[Sample]:
 
 
 def of_workers(reading: worker_records.RecordReading | None) -> Iterator[Sample]:
-    """Of nova-scheduler's workers; None: the channel is away."""
+    """Yield the samples of nova-scheduler's workers; None means that the channel is away."""
     yield 'kronos_scheduler_channel_up', (), float(reading is not None)
     if reading is None:
         return

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a daemon has done since its start, and what it saw last.
+"""The counts of a daemon since its start, and its last observations.
 
-The parts that do the work tell it; whoever asks gets a copy. Nothing in here is
-written by a tenant: scopes, policies and hosts have their names from operators, all
-else is from a closed list of ours. How it is shown is another's business.
+The parts that do the work record them; a reader gets a copy. No text in here is written by a
+tenant: operators name scopes, policies and hosts, and all other values are from a closed list of
+ours. Other modules decide how to show them.
 """
 
 import bisect
@@ -36,22 +36,22 @@ WAITS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0)
 PHASES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 MIGRATIONS = (5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 
-#: Of a failure that is no exception of ours.
+#: The code of a failure that is no exception of ours.
 DEFECT = 'defect'
-#: What a cycle may fail with.
+#: The codes of failed cycles.
 CODES = (*(kind.code for kind in (
     exception.CollectError, exception.StoreError, exception.LeaseLost, exception.PlanRefused,
     exception.ConfigError, exception.PolicyFileError, exception.PluginNotFound)), DEFECT)
 
-#: What a count or a duration is kept by: values of labels.
+#: The key of a count or a duration: values of labels.
 Key = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Distribution:
-    """How many values were at most each of ``bounds``, and above all of them.
+    """The number of values up to each of ``bounds``, and above the last.
 
-    ``counts`` is one longer than ``bounds``; each value is in one of them.
+    ``counts`` is one longer than ``bounds``; each value is in exactly one count.
     """
 
     bounds: tuple[float, ...]
@@ -72,9 +72,9 @@ class Distribution:
 class Seen:
     """A scope as its last cycle found it.
 
-    ``report`` is a row of :mod:`report`. ``scores``: in [0, 1] by policy and host.
-    ``untrusted``: policies whose answers must not be used. ``undrained``: how many hosts
-    were ordered to be drained and keep instances.
+    ``report`` is a row of :mod:`cycle_report`. ``scores``: in [0, 1] by policy and host.
+    ``untrusted``: policies whose answers must not be used. ``undrained``: how many hosts were
+    ordered to be drained and keep instances.
     """
 
     report: Mapping[str, Any]
@@ -85,8 +85,11 @@ class Seen:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """A copy. ``planned_at`` in epoch seconds, by scope; ``seen`` lacks the scopes
-    whose last cycle failed, and those that another engine has by now."""
+    """A copy of a tally.
+
+    ``planned_at`` in epoch seconds, by scope; ``seen`` lacks the scopes whose last cycle failed,
+    and those that another engine has now.
+    """
 
     scopes: tuple[str, ...]
     planned_at: Mapping[str, float]
@@ -96,7 +99,7 @@ class Reading:
 
 
 class Tally:
-    """Of one daemon. Any thread may write, any may read."""
+    """The counts of one daemon. Any thread may write, any may read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -117,13 +120,15 @@ class Tally:
     # An engine.
 
     def begin(self) -> None:
-        """A cycle begins: nothing of any scope is known yet."""
+        """Begin a cycle: the results of all scopes are open."""
         with self._lock:
             self._told.clear()
 
     def expect(self, scopes: Collection[str], dry_run: bool = False) -> None:
-        """What this engine is to plan; what it counts of each begins at 0, since a count
-        that begins at 1 is no increase."""
+        """Set the scopes that this engine plans, and begin their counts at 0.
+
+        A count that begins at 1 would not show as an increase.
+        """
         dry = str(dry_run).lower()
         with self._lock:
             for scope in set(self._scopes).difference(scopes):
@@ -146,7 +151,7 @@ class Tally:
 
     def planned(self, report: Mapping[str, Any], scores: model.Scores, at: float,
                 dry_run: bool, undrained: int = 0) -> None:
-        """A cycle of a scope has ended well, and what it decided is stored.
+        """Record a cycle of a scope that has ended well, with its plan stored.
 
         :param at: epoch seconds.
         :param undrained: hosts that were ordered to be drained and keep instances.
@@ -172,8 +177,7 @@ class Tally:
                 self._observe('steps', STEPS, seconds, step)
 
     def failed(self, scope: str | None, code: str) -> None:
-        """A cycle of a scope has failed; None: of all of which it is not told yet how
-        they fared in this cycle.
+        """Record a failed cycle of a scope; None: of all scopes without a result in this cycle.
 
         :param code: of the exception, or :data:`DEFECT`.
         """
@@ -185,28 +189,30 @@ class Tally:
                 self._count('cycle_failures', name, code)
 
     def left(self, scope: str) -> None:
-        """Another engine plans it, or nobody: what was seen of it is old. When it was
-        planned stays true."""
+        """Drop the last observation of a scope that this engine does not plan any more.
+
+        The time when it was planned stays.
+        """
         with self._lock:
             self._told.add(scope)
             self._seen.pop(scope, None)
 
     def judged(self, scope: str, worse: bool) -> None:
-        """It is known what came of a plan."""
+        """Count a plan by its result: better or worse."""
         with self._lock:
             self._count('judged_plans', scope, 'worse' if worse else 'better')
 
     def tripped(self, scope: str) -> None:
-        """The circuit breaker of the scope has opened."""
+        """Count a trip of the scope's circuit breaker."""
         with self._lock:
             self._count('breaker_trips', scope)
 
     # An executor.
 
     def serve(self, error_types: Collection[str]) -> None:
-        """It is an executor; what it counts begins at 0.
+        """Begin the counts of an executor at 0.
 
-        :param error_types: how attempts may fail.
+        :param error_types: the types of errors by which attempts may fail.
         """
         with self._lock:
             for error_type in error_types:
@@ -224,28 +230,28 @@ class Tally:
                             (method.value, state.value), Distribution.empty(MIGRATIONS))
 
     def submitted(self, task: model.Task, waited: float) -> None:
-        """Nova is asked for a migration, ``waited`` seconds after it was planned."""
+        """Record a migration that is sent to Nova ``waited`` seconds after it was planned."""
         with self._lock:
             self._observe('waits', WAITS, waited, task.phase.value)
 
     def attempt_failed(self, error_type: str) -> None:
-        """A try at one destination; another may follow."""
+        """Count a failed try at one destination; another may follow."""
         with self._lock:
             self._count('failed_attempts', error_type)
 
     def attempted(self, method: model.Method, phases: Mapping[str, float]) -> None:
-        """A try at one destination has ended, well or not.
+        """Record the phases of a try at one destination that has ended, well or not.
 
-        :param phases: seconds of each phase that it came to.
+        :param phases: seconds of each phase that it reached.
         """
         with self._lock:
             for part, seconds in phases.items():
                 self._observe('phases', PHASES, seconds, method.value, part)
 
     def ended(self, task: model.Task, state: model.TaskState, took: float | None) -> None:
-        """A task is over.
+        """Count a task that is over.
 
-        :param took: seconds since Nova was asked; None: it never was.
+        :param took: seconds since the request to Nova; None without a request.
         """
         with self._lock:
             self._count('tasks_ended', task.phase.value, task.method.value, state.value)
