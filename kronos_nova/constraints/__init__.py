@@ -41,14 +41,14 @@ from kronos_nova.constraints import view as views
 
 Rule = Callable[[views.View, model.Move], model.Rejection | None]
 
-#: They look at nothing but the instance: it can be moved nowhere.
+#: Rules that ignore the destination: their rejection holds for all destinations.
 ALONE: tuple[Rule, ...] = (
     instance.state,
     opt_out.opted_out,
     live.devices,
     instance.history,
 )
-#: They compare an instance with a destination, whatever else moves.
+#: Rules that compare an instance with a destination, and ignore all other moves.
 PAIRS: tuple[Rule, ...] = (
     hypervisor.hypervisor,
     aggregates.tenants,
@@ -60,7 +60,7 @@ PAIRS: tuple[Rule, ...] = (
     live.destination_devices,
 )
 
-#: Cheap and telling rules first: the first no is the one reported.
+#: Cheap and informative rules first: ``check`` reports the first rejection.
 RULES: tuple[Rule, ...] = (
     instance.identity,
     *ALONE,
@@ -84,8 +84,8 @@ RULES: tuple[Rule, ...] = (
     metrics.ceiling,
 )
 
-#: What an executor judges again on fresh data: all but metrics, and whether
-#: the reason for a drain still stands.
+#: Rules that an executor checks again on fresh data: all but those of metrics,
+#: plus ``drain_over``.
 PRE_FLIGHT: tuple[Rule, ...] = tuple(
     rule for rule in (*RULES, service_state.drain_over)
     if rule not in (metrics.scored, metrics.ceiling))
@@ -93,7 +93,7 @@ PRE_FLIGHT: tuple[Rule, ...] = tuple(
 
 def check(view: views.View, move: model.Move,
           rules: Sequence[Rule] = RULES) -> model.Rejection | None:
-    """The first rejection, or None when the move is legal."""
+    """Return the first rejection; None when the move is legal."""
     for rule in rules:
         rejection = rule(view, move)
         if rejection is not None:
@@ -102,15 +102,15 @@ def check(view: views.View, move: model.Move,
 
 
 def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Why the instance can be moved nowhere; the destination is not looked at."""
+    """Return the first rejection that holds for every destination; None without one."""
     return next((no for rule in ALONE if (no := rule(view, move)) is not None), None)
 
 
 def check_all(view: views.View, move: model.Move,
               rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
-    """Every rejection; empty when the move is legal.
+    """Return every rejection; empty when the move is legal.
 
-    Stops after ``identity``: what is not there cannot be judged further.
+    Stop after a rejection by ``identity``: the other rules need an instance on its source host.
     """
     if instance.identity in rules and (no := instance.identity(view, move)) is not None:
         return (no,)

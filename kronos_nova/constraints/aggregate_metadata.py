@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the aggregates of a host say, as Nova's filters read it."""
+"""Aggregate metadata of a host, as Nova's filters read it."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -21,10 +21,10 @@ TENANT = 'filter_tenant_id'
 
 
 class Aggregates:
-    """The aggregates' metadata, by host.
+    """Metadata of the aggregates, by host.
 
-    :param hosts: by aggregate.
-    :param metadata: by aggregate; one that has none may be missing.
+    :param hosts: host names by aggregate.
+    :param metadata: metadata by aggregate; an aggregate without any may be missing.
     """
 
     def __init__(self, hosts: Mapping[str, Collection[str]],
@@ -37,12 +37,11 @@ class Aggregates:
         self._values: dict[str, Mapping[str, frozenset[str]]] = {}
 
     def of(self, host: str) -> Collection[str]:
-        """Those that have metadata and hold the host."""
+        """Return the aggregates that have metadata and contain the host."""
         return self._of.get(host, ())
 
     def values(self, host: str) -> Mapping[str, frozenset[str]]:
-        """What any of them says, by key; a value may be several, set apart by
-        commas.
+        """Return the values of the host's aggregates by key; commas in a value separate several.
 
         Source: nova.scheduler.filters.utils, aggregate_metadata_get_by_host.
         """
@@ -55,7 +54,7 @@ class Aggregates:
         return self._values[host]
 
     def tenants(self, host: str) -> frozenset[str]:
-        """Projects that alone may use the host; empty: all may.
+        """Return the projects that the host is reserved for; empty: every project may use it.
 
         Source: nova.scheduler.filters.aggregate_multitenancy_isolation.
         """
@@ -63,18 +62,17 @@ class Aggregates:
                          if key.startswith(TENANT) for project in values)
 
     def for_tenant(self, project_id: str) -> frozenset[str]:
-        """Aggregates that Placement is asked for when this project boots.
+        """Return the aggregates that Nova asks Placement for when this project boots an instance.
 
-        Source: nova.scheduler.request_filter, require_tenant_aggregate: here a
-        value is one project.
+        Source: nova.scheduler.request_filter, require_tenant_aggregate: a value is one project
+        here.
         """
         return frozenset(name for name, metadata in self.metadata.items()
                          if project_id in metadata.values()
                          and any(key.startswith(TENANT) for key in metadata))
 
     def isolating(self, host: str) -> frozenset[str]:
-        """Traits that an instance must require to be let into the host's
-        aggregates.
+        """Return the traits that an instance must require to enter the host's aggregates.
 
         Source: nova.scheduler.request_filter, isolate_aggregates.
         """

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Aggregates that Nova's filters keep for some flavors, projects or images.
+"""Aggregates that Nova's filters reserve for some flavors, projects or images.
 
-Each is judged where ``nova_enabled_filters`` names its filter, as that filter
-judges; held to Nova's classes by a parity test.
+Each rule applies where ``nova_enabled_filters`` names its filter, and judges as that filter does; a
+parity test compares the rules with Nova's classes.
 """
 
 from kronos_nova import model
@@ -33,8 +33,10 @@ SCOPE = 'aggregate_instance_extra_specs'
 @reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES,
                enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters)
 def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Each extra spec of the flavor that has this scope, or none, is fulfilled
-    by a value of the destination's aggregates."""
+    """Refuse a destination whose aggregates do not fulfil an extra spec of the flavor.
+
+    The rule reads extra specs with the scope of ``SCOPE``, and those without any scope.
+    """
     instance = view.instance(move.instance_uuid)
     if EXTRA_SPECS not in view.options.nova_enabled_filters or instance is None:
         return None
@@ -56,7 +58,7 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
 @reading.reads(Fact.PROJECT, Fact.AGGREGATES,
                enabled=lambda options: TENANTS in options.nova_enabled_filters)
 def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A destination that is kept for some projects is kept for this one."""
+    """Refuse a destination that is reserved for other projects."""
     instance = view.instance(move.instance_uuid)
     if TENANTS not in view.options.nova_enabled_filters or instance is None:
         return None
@@ -70,8 +72,7 @@ def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
 @reading.reads(Fact.IMAGE_PROPERTIES, Fact.AGGREGATES,
                enabled=lambda options: IMAGES in options.nova_enabled_filters)
 def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Where the destination's aggregates and the image name the same property,
-    they agree."""
+    """Refuse a destination whose aggregates give a property of the image other values."""
     instance = view.instance(move.instance_uuid)
     if (IMAGES not in view.options.nova_enabled_filters or instance is None
             or not instance.image_properties):

@@ -11,15 +11,18 @@
 # under the License.
 
 
-"""What Placement itself has said of an instance and a host."""
+"""Placement's own answers about an instance and a host."""
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
 
 def placement_refused(view: views.View, move: model.Move) -> model.Rejection | None:
-    """It was asked for this very instance there, and had no allocation
-    candidate or gave no answer (:mod:`kronos_nova.rebalancer.engine.placement_check`)."""
+    """Refuse a destination for which Placement had no allocation candidate, or no answer.
+
+    The engine asked Placement about this instance on this host
+    (:mod:`kronos_nova.rebalancer.engine.placement_check`).
+    """
     if not view.refused(move.instance_uuid, move.to_host):
         return None
     return model.Rejection('placement-refused', f'Placement had no allocation candidate, or no '

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The providers of the destination have room for the instance's allocation."""
+"""Room on the destination's resource providers for the instance's allocation."""
 
 from kronos_nova import model
 from kronos_nova.constraints import matching
@@ -18,16 +18,16 @@ from kronos_nova.constraints import view as views
 
 
 def claims(view: views.View, move: model.Move) -> model.Rejection | None:
-    """What Placement itself would refuse to allocate.
+    """Refuse a move that Placement itself would refuse to allocate.
 
-    Source: placement.objects.allocation, check_capacity_exceeded: capacity is
-    (total - reserved) * allocation_ratio; amount within min_unit, max_unit
-    and a multiple of step_size. Judged is what the instance has, not its
-    flavor; DISK_GB, too, unless ``enforce_placement_disk`` is false: Nova's
-    scheduler asks for it whatever the storage. Of a tree the root has to have
-    a class that is needed: nova.scheduler.manager knows an allocation request by
-    its root. Whether it has room of it where its children have the class as well,
-    as no driver of Nova's reports it, is left to Nova.
+    Source: placement.objects.allocation, check_capacity_exceeded: capacity is (total - reserved) *
+    allocation_ratio; amount within min_unit, max_unit and a multiple of step_size.
+
+    The rule judges the instance's allocation, not its flavor. It includes DISK_GB, unless
+    ``enforce_placement_disk`` is false: Nova's scheduler requests DISK_GB for any storage. The root
+    of a tree must have at least one of the classes: nova.scheduler.manager knows an allocation
+    request by its root. Root and children that have the same class are left to Nova: no driver
+    reports such a tree.
     """
     instance = view.instance(move.instance_uuid)
     host = view.host(move.to_host)
@@ -59,7 +59,7 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
 
 def _on_root(view: views.View, instance: model.Instance, host: model.Host,
              root: model.Provider) -> model.Rejection | None:
-    """The root has to serve everything."""
+    """Refuse a root provider that cannot serve the whole allocation."""
     where = f'resource provider {root.uuid} of host {host.name}'
     for resource_class, amount in instance.claims.items():
         if not amount or resource_class in view.occupancy.free:
@@ -79,7 +79,7 @@ def _on_root(view: views.View, instance: model.Instance, host: model.Host,
 
 
 def _parts(instance: model.Instance, resource_class: str, amount: int) -> list[int]:
-    """What it has of a class on each provider."""
+    """Return the instance's amounts of a class, one for each provider."""
     if len(instance.allocations) < 2:
         return [amount]
     return [held[resource_class] for held in instance.allocations.values()
@@ -88,7 +88,7 @@ def _parts(instance: model.Instance, resource_class: str, amount: int) -> list[i
 
 def _nowhere(view: views.View, instance: model.Instance, host: model.Host,
              demand: matching.Demand) -> model.Rejection | None:
-    """Why no provider can serve this part of the allocation, if none can."""
+    """Return why no provider can serve this part of the allocation; None if one can."""
     judged = [(name, amount) for name, amount in demand.piece.resources
               if name not in view.occupancy.free]
     needs = ' and '.join(f'{amount} {name}' for name, amount in judged)

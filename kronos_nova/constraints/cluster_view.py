@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The overlay over a Cluster that answers what rules ask.
+"""The view of a Cluster and its moves that answers the rules' questions.
 
-The checker and the planner's simulation answer through :class:`ClusterView`, an executor's
-pre-flight through a ClusterView of freshly read data: one truth, three users.
+The checker and the planner's simulation use :class:`ClusterView`. An executor's pre-flight uses it,
+too, on freshly read data: one truth, three users.
 """
 
 from collections import defaultdict
@@ -35,12 +35,10 @@ from kronos_nova.constraints import occupancy
 class ClusterView:
     """A Cluster with moves laid over it. Mutable; one user at a time.
 
-    A move either lands at once (``land``, ``undo``: planning is sequential)
-    or departs (``depart``, ``recall``: while under way it counts at both
-    ends).
+    A move either lands at once (``land``, ``undo``: planning is sequential) or departs (``depart``,
+    ``recall``: while under way it counts at both ends).
 
-    :param scores: completed moves that their samples do not show yet are laid
-        over them.
+    :param scores: the view adds completed moves that their samples do not show yet.
     :param ceilings: highest fill of a destination by policy name.
     """
 
@@ -54,33 +52,33 @@ class ClusterView:
         self.draining = set(draining)
         self._scores = scores.policies if scores is not None else {}
         self._ceilings = dict(ceilings or {})
-        #: Only where it differs from the cluster: there are many instances and few moves.
+        #: Hosts that differ from the cluster's: instances are many, moves are few.
         self._moved: dict[str, str] = {}
         self._on: dict[str, set[str]] | None = None
         self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
-        #: Only of groups that somebody asked about: there are many groups and few moves.
+        #: Members of the groups in use, by host: groups are many, moves are few.
         self._members: dict[str, dict[str, set[str]]] = {}
         for group in cluster.groups:
             for uuid in group.members:
                 self._groups[uuid].append(group)
         self.occupancy = occupancy.Occupancy(cluster, options)
-        #: The highest that it may be.
+        #: Upper bound of each host's fill, by policy.
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
-        #: How much lower it may be.
+        #: Width of the uncertainty below that bound.
         self._doubt: dict[str, dict[str, float]] = {
             name: defaultdict(float) for name in self._scores}
-        #: Added to the scores: at least, at most.
+        #: Bounds of the load that the scores do not show yet.
         self._unseen: dict[str, dict[str, metric_lag.Unseen]] = {
             name: {} for name in self._scores}
         self._flying: dict[str, str | None] = {}
         self._tied: dict[str, set[str]] | None = None
-        #: Where those in flight may end, alternates of tasks too.
+        #: Hosts where instances in flight may end, alternates of tasks too.
         self._ends: dict[str, set[str]] = defaultdict(set)
         self._lay_flights()
         if scores is not None:
             self._lay_completed(scores.taken_at)
 
-    # What rules ask.
+    # Queries of the rules.
 
     def instance(self, uuid: str) -> model.Instance | None:
         return self.cluster.instances.get(uuid)
@@ -147,12 +145,14 @@ class ClusterView:
         return self._members_of(group).get(host, ())
 
     def spread_of(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
-        """Members by host; hosts without one are left out."""
+        """Return the members by host; hosts without one are left out."""
         return {h: m for h, m in self._members_of(group).items() if m}
 
     def _members_of(self, group: model.ServerGroup) -> dict[str, set[str]]:
-        """By host; at first as the cluster says. Whatever changes where a member is comes
-        through here before it does, so that no move is missed."""
+        """Return the members by host, at first those of the cluster.
+
+        Each method that moves a member changes this mapping, so that no move is missed.
+        """
         found = self._members.get(group.uuid)
         if found is None:
             found = self._members[group.uuid] = defaultdict(set)
@@ -210,12 +210,14 @@ class ClusterView:
 
     @property
     def trusted(self) -> bool:
-        """There are scores to go by; without them claims decide."""
+        """True when there are scores and all policies' can be trusted; otherwise claims decide."""
         return bool(self._scores) and not any(p.untrusted for p in self._scores.values())
 
     def fullness(self, host: str) -> float:
-        """The highest fill of a policy; without trusted scores, the highest
-        allocation ratio of a resource class. 0 where nothing is known."""
+        """Return the highest fill of a policy; 0 where nothing is known.
+
+        Without trusted scores, return the highest allocation ratio of a resource class.
+        """
         if self.trusted:
             return max((fill[host] for fill in self._fill.values() if host in fill),
                        default=0.0)
@@ -235,62 +237,76 @@ class ClusterView:
         return out
 
     def fills(self, host: str) -> Mapping[str, float]:
-        """The host's fill by policy, where it is known."""
+        """Return the host's known fills by policy."""
         return {name: fill[host] for name, fill in self._fill.items() if host in fill}
 
     def filled(self, policy: str) -> Mapping[str, float]:
-        """The fill of every host of which it is known: not to be written to."""
+        """Return the known fill of each host under a policy. The caller must not change it."""
         return self._fill[policy]
 
     def unseen(self, policy: str, host: str) -> metric_lag.Unseen:
-        """What moves in flight or just completed add to the host's score, at
-        least and at most."""
+        """Return the bounds of the load that the host's score does not show yet.
+
+        The load comes from moves in flight or just completed.
+        """
         return self._unseen[policy].get(host, _NOTHING)
 
     def level(self, policy: str, host: str) -> float | None:
-        """The host's score with what is not shown yet; where only bounds of it
-        are known, what is nearest to the mean. None: the host is frozen."""
+        """Return the host's score plus the load that it does not show yet.
+
+        Where only bounds are known, return the value nearest to the mean. None: the host is frozen
+        or outside the scope.
+        """
         return self._levels[policy].get(host)
 
     def levels(self, policy: str) -> Mapping[str, float]:
-        """:meth:`level` of every host that is not frozen: not to be written to."""
+        """Return :meth:`level` of every host that has one. The caller must not change it."""
         return self._levels[policy]
 
     def doubt(self, policy: str, host: str) -> float:
-        """How much lower the host's fill may be: of the moves that have just
-        completed it is not known how much the samples show."""
+        """Return by how much the host's fill may be too high.
+
+        The samples show an unknown part of the moves that have just completed.
+        """
         return self._doubt[policy].get(host, 0.0)
 
     def leaving(self, policy: str, host: str) -> float:
-        """What moves in flight will take from the host's score. It is still
-        there, so no rule counts on it; who levels loads must, or overshoots."""
+        """Return the load that moves in flight will take from the host's score.
+
+        The score still contains this load, so no rule counts on it. A strategy that levels loads
+        must count it, or it overshoots.
+        """
         return sum(self.ratio(policy, uuid, host) for uuid, to_host in self._flying.items()
                    if to_host is not None and self.host_of(uuid) == host)
 
     def ratio(self, policy: str, uuid: str, host: str) -> float:
-        """What the instance adds to the host's score; 0 when unknown."""
+        """Return the load that the instance adds to the host's score; 0 when unknown."""
         scores = self._scores[policy]
         capacity = scores.capacity.get(host)
         return scores.usages.get(uuid, 0.0) / capacity if capacity else 0.0
 
-    # What a planner or checker does.
+    # Changes by a planner or checker.
 
     def land(self, move: model.Move) -> None:
-        """The instance is at its destination and no longer at its source."""
+        """Move the instance from its source to its destination."""
         self._shift(move.instance_uuid, move.from_host, move.to_host)
 
     def undo(self, move: model.Move) -> None:
-        """Takes back the last ``land`` of this move."""
+        """Revert the last ``land`` of this move."""
         self._shift(move.instance_uuid, move.to_host, move.from_host)
 
     def depart(self, move: model.Move) -> None:
-        """From now on the instance counts at both ends; departed to several
-        hosts (one move may end at any of them), it counts at each."""
+        """Count the instance at both ends from now on.
+
+        One move may end at any of several hosts: depart to each, and the instance counts at each.
+        """
         self._depart(move.instance_uuid, move.to_host)
 
     def recall(self, move: model.Move) -> None:
-        """Takes back ``depart``: once for each host departed to, and the
-        instance is at its source only."""
+        """Revert ``depart``, once for each host departed to.
+
+        Afterwards the instance is at its source only.
+        """
         uuid = move.instance_uuid
         self._flying.pop(uuid, None)
         self._ends[uuid].discard(move.to_host)
@@ -298,7 +314,11 @@ class ClusterView:
         self._leave(uuid, move.to_host)
 
     def _depart(self, uuid: str, to_host: str | None, charged: bool = False) -> None:
-        """:param charged: Placement counts it at its destination already."""
+        """Record that the instance is in flight, and count it at its destination.
+
+        :param to_host: None: the destination is not known.
+        :param charged: Placement counts the instance at its destination already.
+        """
         self._flying[uuid] = to_host
         if to_host is not None:
             self._ends[uuid].add(to_host)
@@ -339,8 +359,11 @@ class ClusterView:
                 fill[host] += factor * self.ratio(name, uuid, host)
 
     def _lay_flights(self) -> None:
-        """Moves already under way: Placement charges both ends for those that
-        Nova has scheduled; for a task that it has not, we do."""
+        """Add the moves that are under way already.
+
+        Placement charges both ends of a move that Nova has scheduled. For a task that Nova has not
+        scheduled, the view charges the destination.
+        """
         scheduled = {f.instance_uuid: f.to_host for f in self.cluster.flights
                      if f.source == 'nova' and f.to_host is not None}
         planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
@@ -352,7 +375,7 @@ class ClusterView:
                 continue
             to_host = scheduled.get(uuid, planned.get(uuid))
             if to_host == self.cluster.instances[uuid].host:
-                to_host = None  # it has arrived, its record is still open
+                to_host = None  # the instance has arrived, its record is still open
             self._depart(uuid, to_host, charged=uuid in scheduled)
             if to_host is not None:
                 for name in self._scores:
@@ -362,7 +385,7 @@ class ClusterView:
                 self._lay_alternates(uuid, to_host, alternates.get(uuid, ()))
 
     def _lay_alternates(self, uuid: str, to_host: str, hosts: Collection[str]) -> None:
-        """Where a task of ours may end besides; scores do not expect it there."""
+        """Count the instance at the alternate hosts of our task, except in their levels."""
         ends = {to_host, self.cluster.instances[uuid].host}
         for host in hosts:
             if host not in ends and host in self.cluster.hosts:
@@ -372,14 +395,16 @@ class ClusterView:
                     self._members_of(group)[host].add(uuid)
 
     def _lay_completed(self, sampled_at: float) -> None:
-        """Moves that the samples do not show yet, or only in part: those of an
-        instance that led, one after the other, to where it is."""
+        """Add the completed moves that the samples do not show yet, or show only in part.
+
+        Only moves count that led an instance, one after the other, to its present host.
+        """
         place: dict[str, str | None] = {}
         chains: dict[str, list[tuple[model.Move, float]]] = defaultdict(list)
         for move, completed_at in reversed(self.history.completed):
             uuid = move.instance_uuid
             if place.get(uuid, self.host_of(uuid)) != move.to_host:
-                place[uuid] = None  # somebody else has moved it since
+                place[uuid] = None  # another actor has moved the instance since
                 continue
             place[uuid] = move.from_host
             chains[uuid].append((move, completed_at))
@@ -398,11 +423,17 @@ class ClusterView:
 
     @functools.cached_property
     def _levels(self) -> dict[str, dict[str, float]]:
-        """Made when first asked for: laying moves over the view changes nothing of it."""
+        """Levels by policy and host, computed at the first access.
+
+        Moves laid over the view later do not change them.
+        """
         return {name: self._level(name) for name in self._scores}
 
     def _level(self, name: str) -> dict[str, float]:
-        """What is uncertain makes a host neither hot nor cold."""
+        """Compute the hosts' levels under a policy.
+
+        An uncertain load makes a host neither hot nor cold.
+        """
         policy = self._scores[name]
         known = {h: policy.hosts[h] for h in sorted(self.cluster.scope_hosts) if policy.knows(h)}
         if not self._unseen[name]:
@@ -429,7 +460,7 @@ def _lacks_score(host: str, policy: str) -> model.Rejection:
 @contextlib.contextmanager
 def laid(view: ClusterView, landed: Sequence[model.Move],
          flying: Sequence[model.Move]) -> Iterator[ClusterView]:
-    """The view with some moves done and others under way; restored after."""
+    """Yield the view with some moves landed and others in flight; restore it afterwards."""
     for move in landed:
         view.land(move)
     for move in flying:

@@ -13,7 +13,7 @@
 
 """Imbalance moves copy no disks, unless the operator allows it.
 
-What is not known here Nova enforces: it is asked to refuse (see
+Where the storage is not known here, Nova enforces this: the executor asks Nova to refuse (see
 :meth:`kronos_nova.rebalancer.executors.nova.NovaExecutor.submit`).
 """
 
@@ -26,16 +26,16 @@ from kronos_nova.constraints import view as views
 
 
 def local(options: model.Options) -> bool:
-    """The disks are known to lie on the hosts themselves."""
+    """Return True when the disks are known to lie on the hosts themselves."""
     return options.instance_storage == 'local' or (
         options.instance_storage == 'auto' and options.enforce_placement_disk is True)
 
 
 def own_gb(instance: model.Instance, sharing: Container[str]) -> int:
-    """GiB of disks that lie on its host itself, as far as is known: at most.
+    """Return the GiB of disks on the instance's own host; where unknown, an upper bound.
 
-    :param sharing: UUIDs of sharing providers. Where one holds the instance's
-        DISK_GB, its disks are on shared storage.
+    :param sharing: UUIDs of sharing providers. Where one holds the instance's DISK_GB, its disks
+        are on shared storage.
     """
     if any(held.get(occupancy.DISK) and provider in sharing
            for provider, held in instance.allocations.items()):
@@ -44,10 +44,9 @@ def own_gb(instance: model.Instance, sharing: Container[str]) -> int:
 
 
 def copies_disk(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A spread or pack leaves an instance alone whose disks would be copied.
+    """Refuse to spread or pack an instance if Nova would copy its disks.
 
-    Drains and repairs copy where they must. An instance whose disks are not
-    known counts as having some.
+    Drains and repairs copy where they must. An instance with unknown disks counts as having some.
     """
     options = view.options
     instance = view.instance(move.instance_uuid)

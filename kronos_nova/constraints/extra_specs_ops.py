@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""The operators of flavors' extra specs: does an aggregate's value do?
+"""Operators of flavors' extra specs, which an aggregate's value fulfils or not.
 
-Source: nova.scheduler.filters.extra_specs_ops; held to it by a parity test.
-What makes that one raise, such as a number that is none, matches nothing:
-Nova refuses then as well, only less politely.
+Source: nova.scheduler.filters.extra_specs_ops; a parity test compares both. Where Nova raises, for
+example on a malformed number, nothing matches here: Nova refuses then as well.
 """
 
 from collections.abc import Callable
@@ -32,8 +31,10 @@ OR = '<or>'
 
 
 def matches(value: str, required: str) -> bool:
-    """Whether a value fulfils an extra spec: ``large``, ``>= 4``,
-    ``<or> a <or> b``, ``<in> avx`` ..."""
+    """Return True when a value fulfils an extra spec.
+
+    Extra specs are ``large``, ``>= 4``, ``<or> a <or> b``, ``<in> avx`` ...
+    """
     words = required.split()
     if not words or words[0] not in {*_NUMBERS, *_TEXTS, ALL_IN, OR}:
         return value == required

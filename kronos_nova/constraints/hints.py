@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""Instances that were booted beside, or apart from, others by a hint.
+"""Instances that a scheduler hint keeps beside, or apart from, others.
 
-Each is judged where ``nova_enabled_filters`` names its filter, for Nova keeps
-hints and applies them to every move; held to Nova's classes by a parity test.
-Only moves of the instance that has the hint are bound by it; but of those that
-it ties together one is under way at a time, so that none that is on its way,
-or waits for its turn, finds its hint broken by another of our moves.
+Each hint counts where ``nova_enabled_filters`` names its filter: Nova keeps hints and applies them
+to every move. A parity test compares the rules with Nova's classes. A hint binds only the moves of
+the instance that has it. But of the instances that a hint ties together, one is in flight at a
+time: otherwise another of our moves could break the hint of an instance that is in flight or waits
+for its turn.
 """
 
 from collections.abc import Collection
@@ -32,8 +32,11 @@ _FILTERS = {'different_host': DIFFERENT, 'same_host': SAME}
 
 
 def hints(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Where the others are, were before this plan, or may come to be: neither
-    the order of its moves nor the end of one under way may matter."""
+    """Refuse a destination that may break a hint of the instance.
+
+    The rule reads every host where the other instances are, were before this plan, or may come to
+    be. So neither the order of the plan's moves nor the end of a move under way matters.
+    """
     instance = view.instance(move.instance_uuid)
     if instance is None or not instance.scheduler_hints:
         return None
@@ -51,8 +54,11 @@ def hints(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Nobody overtakes an instance on its way whose hint names it; and beside
-    or apart from one that Nova has not scheduled yet nobody can be put."""
+    """Refuse a move of an instance that must wait for a tied instance in flight.
+
+    The hint of the instance in flight names this one; or this one's hint names the instance in
+    flight, and Nova has not scheduled that yet.
+    """
     for uuid in view.tied(move.instance_uuid):
         instance = view.instance(move.instance_uuid)
         if instance is not None and view.in_flight(uuid) and waits(
@@ -63,11 +69,11 @@ def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None
 
 
 def waits(instance: model.Instance, other: model.Instance | None, unscheduled: bool) -> bool:
-    """Whether it waits for another in flight that is tied to it.
+    """Return True when the instance must wait for a tied one in flight.
 
-    Another project's hints, which nobody has verified, hold nobody's moves.
+    A hint of another project's instance does not count: Nova does not verify hints.
 
-    :param unscheduled: nobody knows where the other is going.
+    :param unscheduled: the destination of the other instance is not known.
     """
     if other is None:
         return unscheduled
@@ -79,9 +85,9 @@ def waits(instance: model.Instance, other: model.Instance | None, unscheduled: b
 
 def ties(instances: Mapping[str, model.Instance],
          enabled: Collection[str]) -> dict[str, set[str]]:
-    """By instance UUID: whom its hints name, and whose hints name it.
+    """Return, by instance UUID, the instances that its hints name or whose hints name it.
 
-    :param enabled: of these filters alone.
+    :param enabled: the enabled filters; only their hints count.
     """
     found: dict[str, set[str]] = {}
     if not any(name in enabled for name in _FILTERS.values()):

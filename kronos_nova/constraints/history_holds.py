@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What has happened to an instance, and why it is therefore left alone."""
+"""Reasons in the history of an instance to leave it alone."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ from kronos_nova import model
 
 
 def holding(history: model.History, uuid: str) -> Iterator[model.Rejection]:
-    """Every reason, the one that holds longest first."""
+    """Yield every reason to leave the instance alone, the one that holds longest first."""
     if uuid in history.quarantined:
         left = history.quarantined[uuid]
         text = 'for ever' if left < 0 else f'for another {left:.0f} s'

@@ -32,7 +32,10 @@ MEDIATED = 8_001_000
 
 @reading.reads(Fact.HYPERVISOR, Fact.STATUS, Fact.VGPU, Fact.EXTRA_SPECS)
 def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A version that is not known (0) refuses nothing."""
+    """Refuse a live migration to another type of hypervisor, or to an older version.
+
+    A vGPU also needs a version of MEDIATED on both hosts. An unknown version (0) refuses nothing.
+    """
     instance = view.instance(move.instance_uuid)
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if (instance is None or source is None or destination is None
@@ -53,6 +56,6 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def has_vgpu(instance: model.Instance) -> bool:
-    """Whether its allocations, or its flavor, have a mediated device."""
+    """Return True when the instance's allocations, or its flavor, have a mediated device."""
     return bool(instance.claims.get(VGPU)) or any(
         VGPU in group.resources for group in requests.groups(instance.extra_specs or {}).values())

@@ -13,14 +13,14 @@
 
 """An image's properties as Nova understands them, from the texts of its API.
 
-Source: nova.objects.image_meta, ImageMetaProps; names held to it by a test.
+Source: nova.objects.image_meta, ImageMetaProps; a test compares the names.
 """
 
 from collections.abc import Mapping
 
 from kronos_nova.constraints import live
 
-#: Old names, which Nova still takes; the new one wins.
+#: Old names, which Nova still accepts; the new one wins.
 LEGACY = {
     'architecture': 'hw_architecture', 'owner_id': 'img_owner_id',
     'vmware_disktype': 'hw_disk_type', 'vmware_image_version': 'img_version',
@@ -47,12 +47,12 @@ NUMBERS = frozenset({
     'hw_cpu_sockets', 'hw_cpu_threads', 'hw_device_id', 'hw_maxphysaddr_bits', 'hw_numa_nodes',
     'hw_redirected_usb_ports', 'hw_serial_port_count', 'hw_video_ram', 'img_compression_level',
     'img_version'})
-#: Lists: no text of theirs compares.
+#: Lists: Nova compares no text with them.
 LISTS = frozenset({'hw_numa_cpus', 'hw_numa_mem', 'img_block_device_mapping', 'img_mappings',
                    'traits_required'})
 _ARCHITECTURES = {'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686',
                   'x86_32p': 'i686', 'amd64': 'x86_64'}
-#: Other words for the same, lower case.
+#: Synonyms of values, in lower case.
 SPELLINGS = {
     'hw_architecture': _ARCHITECTURES, 'hw_emulation_architecture': _ARCHITECTURES,
     'img_hv_type': {'xapi': 'xen'},
@@ -65,8 +65,10 @@ SPELLINGS = {
 
 
 def properties(image: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Texts that Nova may compare each property by; none where it compares
-    nothing, as of what is false or 0."""
+    """Return the texts that Nova may compare each property with.
+
+    The texts are empty where Nova compares nothing, for example for false or 0.
+    """
     named = {LEGACY.get(name, name): value for name, value in image.items()}
     named |= {name: value for name, value in image.items() if name not in LEGACY}
     return {name: _texts(name, value) for name, value in named.items()}

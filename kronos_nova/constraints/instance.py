@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The instance itself must be movable, and where the plan thinks it is."""
+"""The instance itself: it must be movable, and on the source of the move."""
 
 from kronos_nova import model
 from kronos_nova.constraints import statuses
@@ -18,7 +18,7 @@ from kronos_nova.constraints import view as views
 
 
 def identity(view: views.View, move: model.Move) -> model.Rejection | None:
-    """The instance exists, is on the source, and really changes host."""
+    """Refuse a move whose instance does not exist, is not on the source, or stays there."""
     uuid = move.instance_uuid
     if view.instance(uuid) is None:
         return model.Rejection('no-such-instance', f'instance {uuid} is not in Nova')
@@ -31,11 +31,10 @@ def identity(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def state(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Only an ACTIVE, idle, unlocked instance that is not pinned is moved; a
-    drain also takes what else Nova can move (see :mod:`statuses`).
+    """Refuse to move an instance that is not ACTIVE, or is locked, busy or pinned.
 
-    Nova lets an administrator migrate a locked instance, so the lock is ours
-    to respect.
+    A drain also moves instances in other statuses that Nova can move (see :mod:`statuses`). Nova
+    lets an administrator migrate a locked instance, so this rule must respect the lock.
     """
     instance = view.instance(move.instance_uuid)
     assert instance is not None, 'identity runs first'
@@ -59,5 +58,6 @@ def state(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def history(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A cooling or quarantined instance stays where it is."""
+    """Refuse to move an instance that its history holds: cooling, quarantined, refused
+    everywhere."""
     return view.held(move.instance_uuid)

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Devices with which Nova moves an instance not at all, or not live.
+"""Devices that keep Nova from moving an instance, or from moving it live.
 
 Source: nova.compute.api, live_migrate and resize with their decorators;
-nova.conductor.tasks.live_migrate. What Nova does not show is not judged.
+nova.conductor.tasks.live_migrate. The rules judge only devices that Nova shows.
 """
 
 from kronos_nova import model
@@ -27,16 +27,16 @@ from kronos_nova.constraints.reading import Fact
 
 #: Nova's power states in which a guest can be moved live.
 RUNNING, PAUSED = 1, 3
-#: Texts that Nova takes for true.
+#: Texts that Nova reads as true.
 #: Source: oslo_utils.strutils, TRUE_STRINGS.
 TRUE = frozenset({'1', 't', 'true', 'on', 'y', 'yes'})
 
 
-#: Without any of these nothing but its power state holds an instance.
+#: Extra specs and image properties with which the rule ``devices`` may refuse.
 EXTRA_SPECS = frozenset({
     'accel:device_profile', 'hw:mem_encryption', 'hw:tpm_version', requests.PCI_ALIAS})
 IMAGE = frozenset({'hw_mem_encryption', 'hw_tpm_version'})
-#: What an instance claims without a device.
+#: Resource classes that an instance without a device claims.
 PLAIN_CLAIMS = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'})
 #: Nova's trait of PCI devices that serve one instance only.
 #: Source: nova.compute.pci_placement_translator.
@@ -44,7 +44,7 @@ ONE_TIME_USE = 'HW_PCI_ONE_TIME_USE'
 
 
 def marked(instance: model.Instance) -> bool:
-    """Quickly: the rule below may have a no; else it has none."""
+    """Return True when the rule ``devices`` may refuse the instance. A quick test."""
     return (instance.power_state not in (None, RUNNING, PAUSED)
             or bool(instance.extra_specs and not EXTRA_SPECS.isdisjoint(instance.extra_specs))
             or not PLAIN_CLAIMS.issuperset(instance.claims)
@@ -58,7 +58,7 @@ def true(text: str | None) -> bool:
 
 
 def _uses_one_time_device(instance: model.Instance, host: model.Host) -> bool:
-    """Whether a device that may be the instance's is reserved for ever once it is left.
+    """Return True when the instance may hold a device that stays reserved after a move.
 
     Allocations are known by class alone: any such device in use counts.
     """
@@ -68,7 +68,7 @@ def _uses_one_time_device(instance: model.Instance, host: model.Host) -> bool:
 
 
 def devices(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Nothing of the instance itself keeps Nova from moving it this way."""
+    """Refuse a move that the instance's devices, encrypted memory or power state prevent."""
     instance = view.instance(move.instance_uuid)
     if instance is None:
         return None
@@ -112,11 +112,11 @@ def _has_live_device(host: model.Host, name: str) -> bool:
 
 @reading.reads(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS, Fact.STATUS)
 def destination_devices(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Refuse a destination whose PCI devices of a class that the instance has are none to move
-    live, as Nova's PciPassthroughFilter does.
+    """Refuse a destination with the instance's class of PCI devices, none movable live.
 
-    Source: nova.pci.stats, _filter_pools_for_live_migratable_devices. Where the source's devices
-    lack the trait, too, its nova-compute may be one that does not report the trait: Nova judges.
+    Nova's PciPassthroughFilter refuses it as well. Source: nova.pci.stats,
+    _filter_pools_for_live_migratable_devices. Where the source's devices lack the trait, too, its
+    nova-compute may be one that does not report the trait: Nova judges.
     """
     instance = view.instance(move.instance_uuid)
     if (instance is None or requests.PCI_ALIAS not in (instance.extra_specs or {})

@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which provider of a tree each part of an allocation could be on.
+"""Possible providers in a tree for each part of an allocation.
 
-Placement gives each class of an allocation to one provider, whole. What an
-instance has on the root of a tree, any provider of another tree may serve,
-class by class; what it has on a nested provider was asked for together
-(granular request groups, NUMA cells) and stays together.
+Placement gives each class of an allocation to one provider, whole. Any provider of another tree may
+serve a class that the instance has on the root of its tree. Nova requested the classes on a nested
+provider together (granular request groups, NUMA cells), so they stay together.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from typing import NamedTuple
 
 from kronos_nova import model
 
-#: Steps of a search besides one for each piece. What needs more is refused.
+#: Steps of a search besides one for each piece. A longer search fails.
 BOUND = 4096
 
 #: Nova asks for these in the group without a suffix, and a move to a named
@@ -48,26 +47,26 @@ class Piece(NamedTuple):
 
 
 class Space(NamedTuple):
-    """A provider, by a key that tells it from all others of the cloud."""
+    """A provider, with a key that is unique in the cloud."""
 
     key: str
     provider: model.Provider
 
 
 class Demand(NamedTuple):
-    """A piece, and the spaces it could be in, best first."""
+    """A piece, and the spaces that could hold it, best first."""
 
     piece: Piece
     spaces: Sequence[Space]
 
 
-#: What is allocated in a space of a resource class.
+#: Returns the allocated amount of a resource class in a space.
 Used = Callable[[Space, str], float]
 
 
 def pieces(instance: model.Instance, is_root: Callable[[str], bool],
            sharing: Container[str]) -> tuple[Piece, ...]:
-    """What an instance has allocated, in pieces: those of roots first."""
+    """Split an instance's allocation into pieces, those of roots first."""
     if not instance.allocations:
         return tuple(Piece(((name, amount),))
                      for name, amount in sorted(instance.claims.items()) if amount)
@@ -84,18 +83,18 @@ def pieces(instance: model.Instance, is_root: Callable[[str], bool],
 
 
 def in_units(inventory: model.Inventory, amount: int) -> bool:
-    """Placement allocates so much in one piece."""
+    """Return True when Placement would allocate this amount in one piece."""
     return (inventory.min_unit <= amount <= inventory.max_unit
             and amount % inventory.step_size == 0)
 
 
 def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
            bound: int = BOUND) -> list[Space] | None:
-    """A space for each demand so that all have room at once, or None.
+    """Return a space for each demand so that all have room at once, or None.
 
-    First fit, going back where it has to; equal input, equal answer.
+    First fit with backtracking; equal input gives an equal answer.
 
-    :param free: classes that nobody counts.
+    :param free: classes that do not count.
     :param bound: steps before it gives up, besides one for each demand.
     """
     laid: dict[tuple[str, str], int] = {}
@@ -116,7 +115,7 @@ def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
             laid[space.key, name] = laid.get((space.key, name), 0) + sign * amount
 
     fitting = [[s for s in d.spaces if fits(s, d.piece)] for d in demands]
-    # The choosiest first; of those, the largest.
+    # Demands with the fewest fitting spaces first, then the largest.
     order = sorted(range(len(demands)), key=lambda d: (
         len(fitting[d]), [-amount for _, amount in demands[d].piece.resources], d))
     tried = [-1] * len(order)
@@ -142,15 +141,17 @@ def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
 
 
 def force(demands: Sequence[Demand]) -> list[Space]:
-    """Where each demand is taken to be when not all have room: the first space
-    that has all of its classes, or the first of all."""
+    """Return the space in which each demand counts when not all have room.
+
+    Choose the first space that has all classes of the piece, else the first of all.
+    """
     return [next((s for s in d.spaces
                   if all(name in s.provider.inventories for name, _ in d.piece.resources)),
                  d.spaces[0]) for d in demands]
 
 
 def total(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
-    """What the demands take of each space, by (key, resource class)."""
+    """Sum the amounts that the demands take from each space, by (key, resource class)."""
     found: dict[tuple[str, str], int] = {}
     for space, (name, amount) in itertools.chain.from_iterable(
             ((s, one) for one in d.piece.resources)

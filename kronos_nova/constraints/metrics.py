@@ -10,28 +10,30 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What metrics say: moves need scores to go by, no host is overfilled."""
+"""Rules about metrics: moves need scores, and no move overfills a host."""
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
 IMBALANCE = (model.Phase.SPREAD, model.Phase.PACK)
 
-#: Sums of ratios carry rounding errors.
+#: Tolerance for rounding errors in sums of ratios.
 ROUNDING = 1e-9
 
 
 def scored(view: views.View, move: model.Move) -> model.Rejection | None:
-    """An imbalance move has trusted scores at both ends and a usage; no move
-    leads to a host that lacks a score while the others' can be trusted."""
+    """Refuse an imbalance move without trusted scores at both ends and a usage.
+
+    Refuse any other move to a host that lacks a score while the others' can be trusted.
+    """
     return view.unscored(move) if move.phase in IMBALANCE else view.frozen(move.to_host)
 
 
 def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
-    """No move lifts its destination above a policy's ceiling.
+    """Refuse a move that lifts its destination above a policy's ceiling.
 
-    A spread is judged by imbalance instead: it may go to a host above the
-    ceiling when its source is worse off.
+    Imbalance limits a spread instead: it may go to a host above the ceiling when its source is
+    worse off.
     """
     source = view.fills(move.from_host) if move.phase is model.Phase.SPREAD else {}
     for name, (fill, limit) in view.ceilings(move).items():

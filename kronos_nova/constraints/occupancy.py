@@ -10,17 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is allocated on which provider, with moves laid over it. Mutable.
+"""Allocations by provider, with moves laid over them. Mutable.
 
-Placement's usages count as they are. An instance that has left its host is
-taken from the providers that Placement says it was on. Which providers one
-gets that comes to a tree Nova decides when it is asked: here all that come to
-a tree are placed together, so that what is found does not depend on the order
-in which they came, and any part of them has room where all of them have.
+Placement's usages count as they are. When an instance leaves its host, the providers that Placement
+names lose its allocation. Nova chooses the providers of an arriving instance only when it schedules
+the move. So all arrivals at a tree are placed together here: the result does not depend on their
+order, and any part of the arrivals has room where all have room.
 
-Sharing providers connect hosts that have nothing else to do with each other,
-so that no order of moves can be built on what one of them leaves there: what
-an instance has on one counts until the next plan, wherever it goes.
+Sharing providers connect hosts that have nothing else in common, so no order of moves can rely on
+the room that a move leaves there: an instance's allocation on a sharing provider counts until the
+next plan, at any destination.
 """
 
 from collections import Counter
@@ -34,41 +33,42 @@ from kronos_nova.constraints import matching
 
 DISK = 'DISK_GB'
 
-#: (host, instance), as often as it comes.
+#: Number of arrivals by (host, instance).
 Coming = Counter[tuple[str, str]]
 
 
 class Occupancy:
-    """Keys of spaces: a host's name for its root, else the provider's UUID.
+    """The allocations on a cluster's providers, and the moves that change them.
 
-    What may be arranged anew together is a district: the tree of a host, and
-    the sharing providers that are connected through hosts.
+    The key of a space is the host's name for its root, else the provider's UUID. A district holds
+    the providers that are assigned together: the tree of a host, or the sharing providers that
+    hosts connect.
     """
 
     def __init__(self, cluster: model.Cluster, options: model.Options) -> None:
         self._cluster = cluster
-        #: Classes that are not judged.
+        #: Classes that no rule judges.
         self.free = frozenset({DISK} if options.enforce_placement_disk is False else ())
         self._extra: dict[tuple[str, str], int] = defaultdict(int)
-        #: By district, who comes; only where that leaves a choice.
+        #: Arrivals by district; only where they have a choice of providers.
         self._coming: dict[str, Coming] = defaultdict(Counter)
         self._placed: dict[str, Mapping[tuple[str, str], int] | None] = {}
         self._pieces: dict[str, tuple[matching.Piece, ...]] = {}
         self._spaces: dict[str, tuple[matching.Space, ...]] = {}
         self._roots: frozenset[str] | None = None
-        #: Sharing providers of which something may be used by moves.
+        #: Sharing providers with a class that moves may use.
         self._usable = {u for u, p in cluster.sharing.items()
                         if not matching.IN_TREE.issuperset(p.inventories)}
         self._pools = _districts(cluster, self._usable) if self._usable else {}
 
-    # What is.
+    # Queries.
 
     def flat(self, host: model.Host) -> bool:
-        """Its root is all that a move to it can use."""
+        """Return True when a move to the host can use nothing but its root."""
         return not host.nested and host.name not in self._pools
 
     def used(self, host: model.Host, resource_class: str) -> float:
-        """Allocated on the providers of the host's tree together."""
+        """Return the amount allocated on all providers of the host's tree."""
         if host.provider is None:
             return 0
         if self.flat(host):
@@ -77,15 +77,20 @@ class Occupancy:
         return sum(self.used_of(host, space, resource_class) for space in self.spaces(host))
 
     def limit(self, host: model.Host, resource_class: str) -> float:
-        """The capacity of the tree together. What one provider has too much
-        takes no room from the others."""
+        """Return the capacity of the whole tree.
+
+        A provider's excess over its capacity takes no room from the others.
+        """
         return sum(max(space.provider.inventories[resource_class].capacity,
                        self.used_of(host, space, resource_class))
                    for space in self.spaces(host) if resource_class in space.provider.inventories)
 
     def used_of(self, host: model.Host, space: matching.Space, resource_class: str) -> float:
-        """Allocated on a provider that serves the host, those included that
-        come to it; where these do not all have room, as many as have."""
+        """Return the amount allocated on a provider that serves the host, arrivals included.
+
+        Where the arrivals do not all have room, each counts where it still finds room, else in a
+        space without room.
+        """
         district = self._pools[host.name] if space.key in self._usable else host.name
         coming = self._coming_to(district)
         if coming is None:
@@ -93,7 +98,7 @@ class Occupancy:
         return self._certain(space, resource_class) + coming.get((space.key, resource_class), 0)
 
     def spaces(self, host: model.Host) -> tuple[matching.Space, ...]:
-        """The providers of its tree, the root first."""
+        """Return the providers of the host's tree, the root first."""
         found = self._spaces.get(host.name)
         if found is None and host.provider is not None:
             found = self._spaces[host.name] = (
@@ -102,8 +107,10 @@ class Occupancy:
         return found or ()
 
     def shared(self, host: model.Host, uuid: str, name: str) -> tuple[matching.Space, ...]:
-        """The sharing providers that may serve a class: first those that the
-        instance is on, then by UUID."""
+        """Return the sharing providers that may serve a class.
+
+        Those that the instance is on come first; then by UUID.
+        """
         if host.name not in self._pools:
             return ()
         own = self._cluster.instances[uuid].allocations
@@ -113,28 +120,30 @@ class Occupancy:
                      for u in sorted(found, key=lambda u: (u not in own, u)))
 
     def demands(self, uuid: str, host: model.Host) -> list[matching.Demand]:
-        """What the instance needs of a host, and which providers could serve
-        it: sharing ones what it had on such, where the host has some with
-        that class; the tree everything else."""
+        """Return the instance's demands on a host, with the providers that could serve each.
+
+        Where the host has sharing providers with a class, these serve the amount that the instance
+        has on sharing providers. The tree serves everything else.
+        """
         return [matching.Demand(piece, (piece.shared and self.shared(
             host, uuid, piece.resources[0][0])) or self.spaces(host))
             for piece in self._pieces_of(uuid)]
 
     def fits(self, uuid: str, host: model.Host) -> bool:
-        """There is room for it beside all that come already."""
+        """Return True when the host has room for the instance beside all arrivals."""
         by_district: dict[str, list[matching.Demand]] = {}
         for demand in self.demands(uuid, host):
             by_district.setdefault(self._district(host, demand), []).append(demand)
         return all(self._fit(district, demands) for district, demands in by_district.items())
 
     def pooled(self, uuid: str) -> bool:
-        """A sharing provider may have to serve something of it."""
+        """Return True when a sharing provider may have to serve a part of the instance."""
         return bool(self._pools) and any(piece.shared for piece in self._pieces_of(uuid))
 
-    # What changes.
+    # Changes.
 
     def leave_home(self, uuid: str, sign: int = 1) -> None:
-        """The instance is no longer where Placement says; -1: it is again."""
+        """Take the instance from the providers that Placement names; -1: put it back."""
         instance = self._cluster.instances[uuid]
         home = self._cluster.hosts.get(instance.host)
         root = home.provider.uuid if home is not None and home.provider is not None else None
@@ -149,7 +158,7 @@ class Occupancy:
         self._placed.pop(instance.host, None)
 
     def come(self, uuid: str, name: str, sign: int = 1) -> None:
-        """The instance comes to a host, one more time; -1: one time less."""
+        """Add one arrival of the instance at a host; -1: remove one."""
         host = self._cluster.hosts.get(name)
         if host is None or host.provider is None or self.flat(host):
             for resource_class, amount in self._cluster.instances[uuid].claims.items():
@@ -162,7 +171,7 @@ class Occupancy:
                 del coming[name, uuid]
             self._placed.pop(district, None)
 
-    # Inside.
+    # Internals.
 
     def _certain(self, space: matching.Space, resource_class: str) -> float:
         return (space.provider.used.get(resource_class, 0)
@@ -171,7 +180,7 @@ class Occupancy:
     def _fit(self, district: str, demands: Sequence[matching.Demand]) -> bool:
         coming = self._coming_to(district)
         if coming is None:
-            return False  # somebody lacks room: whoever comes besides waits for it
+            return False  # an earlier arrival lacks room: a further one waits
 
         def used(space: matching.Space, name: str) -> float:
             return self._certain(space, name) + coming.get((space.key, name), 0)
@@ -182,8 +191,10 @@ class Occupancy:
             [*self._demands_in(district), *demands], self._certain, self.free) is not None
 
     def _coming_to(self, district: str) -> Mapping[tuple[str, str], int] | None:
-        """What those take that come to a district, by (key, class); None: they
-        do not all have room."""
+        """Return the amounts that a district's arrivals take, by (key, class).
+
+        None: they do not all have room.
+        """
         if not self._coming.get(district):
             return {}
         if district not in self._placed:
@@ -194,7 +205,7 @@ class Occupancy:
         return self._placed[district]
 
     def _one_by_one(self, district: str) -> Counter[tuple[str, str]]:
-        """Of those that do not all have room: who still finds some has it."""
+        """Place arrivals singly: where each still finds room, else in a space without room."""
         found: Counter[tuple[str, str]] = Counter()
 
         def used(space: matching.Space, name: str) -> float:
@@ -235,8 +246,10 @@ class Occupancy:
 
 
 def _districts(cluster: model.Cluster, usable: set[str]) -> dict[str, str]:
-    """Of each host that uses one of these sharing providers: one of those that
-    it is connected with, the same for all that are."""
+    """Return, by host, the sharing provider that stands for its district.
+
+    It is the same for all hosts that these providers connect.
+    """
     leader = {uuid: uuid for uuid in usable}
 
     def of(uuid: str) -> str:

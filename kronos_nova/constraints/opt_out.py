@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Instances whose owner, or whose project by the operator's word, opted out.
+"""Instances that their owner opted out, or whose project the operator opted out.
 
-A tenant can keep an instance where it is and nothing else: nothing that a
-tenant writes makes one movable that another rule holds.
+A tenant can only keep an instance where it is: no text that a tenant writes makes an instance
+movable that another rule holds.
 """
 
 from kronos_nova import model
@@ -22,7 +22,7 @@ from kronos_nova.constraints import view as views
 
 
 def opted_out(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Drains and repairs leave it alone, too."""
+    """Refuse to move an instance that is opted out, also by drains and repairs."""
     instance = view.instance(move.instance_uuid)
     if instance is None:
         return None

@@ -10,14 +10,14 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where a move may lead at all: scope, availability zone, cell."""
+"""Possible ends of a move: scope, availability zone, cell."""
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
 
 def scope(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Instances never cross between aggregates, or to and from the pool."""
+    """Refuse a move that leaves the scope: between aggregates, or to and from the pool."""
     for host in (move.from_host, move.to_host):
         if view.host(host) is None or not view.in_scope(host):
             zone = view.other_zone(host)
@@ -27,8 +27,10 @@ def scope(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def zone(view: views.View, move: model.Move) -> model.Rejection | None:
-    """An instance booted into a zone stays there, as Nova demands; others
-    change zone unless ``restrict_to_az``."""
+    """Refuse a move to another zone than the one that the instance was booted into.
+
+    Nova demands this. Other instances change zone unless ``restrict_to_az``.
+    """
     source, destination = view.service(move.from_host), view.service(move.to_host)
     instance = view.instance(move.instance_uuid)
     if source is None or destination is None or instance is None:
@@ -43,8 +45,11 @@ def zone(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def cell(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Nova live-migrates within a cell: as its operator names them, and as it
-    has shown itself, whatever the names say."""
+    """Refuse a move to another cell: Nova live-migrates within a cell only.
+
+    The operator names the cells. Answers of Nova that show two cells count even where the names
+    show one.
+    """
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if source is None or destination is None:
         return None

@@ -13,8 +13,8 @@
 
 """Aggregates that Nova asks Placement for, or asks it to leave out.
 
-Each is judged where ``nova_prefilters`` names its option of [scheduler]; held
-to Nova's request filters by a parity test.
+Each rule applies where ``nova_prefilters`` names its option of [scheduler]; a parity test compares
+the rules with Nova's request filters.
 """
 
 from kronos_nova import model
@@ -31,8 +31,10 @@ ISOLATED = 'enable_isolated_aggregate_filtering'
 @reading.reads(Fact.PROJECT, Fact.AGGREGATES,
                enabled=lambda options: TENANTS in options.nova_prefilters)
 def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A project that has aggregates stays in them; one without goes anywhere,
-    or nowhere if aggregates are required."""
+    """Refuse a destination outside the aggregates of the instance's project.
+
+    A project without aggregates goes anywhere, or nowhere if aggregates are required.
+    """
     instance = view.instance(move.instance_uuid)
     if TENANTS not in view.options.nova_prefilters or instance is None:
         return None
@@ -49,10 +51,10 @@ def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | N
 @reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES,
                enabled=lambda options: ISOLATED in options.nova_prefilters)
 def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Who enters an aggregate with ``trait:X=required`` requires X.
+    """Refuse an aggregate with ``trait:X=required`` to an instance that does not require X.
 
-    Nova shows no traits that an image requires: what isolates the source, too,
-    the instance must have required when it got there.
+    Nova does not show the traits that an image requires. A trait that isolates the source, too, is
+    one that the instance must have required when it got there.
     """
     instance = view.instance(move.instance_uuid)
     if (ISOLATED not in view.options.nova_prefilters or instance is None

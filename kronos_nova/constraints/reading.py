@@ -11,8 +11,8 @@
 # under the License.
 
 
-"""What a rule compares, declared beside it, so that masks know which instances and hosts it
-cannot tell apart."""
+"""Declarations of the facts that a rule compares, so that masks know which instances and hosts the
+rule cannot tell apart."""
 
 from collections.abc import Callable
 import dataclasses
@@ -25,14 +25,14 @@ _Rule = TypeVar('_Rule', bound=Callable[..., Any])
 
 
 class Fact(enum.Enum):
-    """One thing that a rule about an instance and a destination may read."""
+    """A fact that a rule about an instance and a destination may read."""
 
     #: Metadata of the aggregates of either host.
     AGGREGATES = 'aggregates'
     #: Type and version of either host's hypervisor.
     HYPERVISOR = 'hypervisor'
-    #: Of the traits in a host's tree those by which a flavor tells hosts apart, its
-    #: inventories by class, and which classes an instance with extra specs claims.
+    #: Traits in a host's tree by which a flavor tells hosts apart, the tree's
+    #: inventories by class, and the classes that an instance with extra specs claims.
     FLAVOR_TRAITS = 'flavor-traits'
     EXTRA_SPECS = 'extra-specs'
     IMAGE_PROPERTIES = 'image-properties'
@@ -44,7 +44,7 @@ class Fact(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """The facts of a rule; none where ``enabled`` says no."""
+    """The facts that a rule reads when ``enabled`` returns true."""
 
     facts: frozenset[Fact]
     enabled: Callable[[model.Options], bool]
@@ -55,7 +55,7 @@ _declared: dict[Callable[..., Any], Declaration] = {}
 
 def reads(*facts: Fact, enabled: Callable[[model.Options], bool] = lambda options: True,
           ) -> Callable[[_Rule], _Rule]:
-    """Declare all that the rule reads of instance and hosts, beside their names.
+    """Declare all facts that the rule reads of instance and hosts, beside their names.
 
     :param enabled: false where the rule refuses nothing under these options.
     """

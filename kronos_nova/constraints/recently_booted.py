@@ -10,23 +10,25 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the scheduler has just placed stays there for a while.
+"""Instances that the scheduler has just placed: they stay there for a while.
 
-It was put there by the same scores. What it uses now, while it boots, says
-little of what it is going to use, and its owner is waiting for it.
+The scheduler used the same scores. The usage of an instance that boots says little about its later
+usage, and its owner is waiting for it.
 """
 
 from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import view as views
 
-#: Clocks of computes may be ahead of ours by so many seconds.
+#: Seconds by which clocks of computes may be ahead of ours.
 SKEW = 60.0
 
 
 def just_booted(view: views.View, move: model.Move) -> model.Rejection | None:
-    """No imbalance move of an instance that was launched less than
-    ``instance_cooldown`` ago. Drains and repairs do not wait."""
+    """Refuse an imbalance move of an instance launched less than ``instance_cooldown`` ago.
+
+    Drains and repairs do not wait.
+    """
     if move.phase not in metrics.IMBALANCE:
         return None
     left = view.fresh(move.instance_uuid)
@@ -37,7 +39,7 @@ def just_booted(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def left(launched_at: float | None, now: float, cooldown: float) -> float:
-    """Seconds during which an instance is fresh; 0: it is not, or nobody knows.
+    """Return the seconds during which an instance is still fresh; 0: it is not, or unknown.
 
     :param launched_at: epoch seconds, by the clock of its compute.
     """

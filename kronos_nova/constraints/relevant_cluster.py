@@ -12,10 +12,10 @@
 
 """The part of a cloud that decides about some moves.
 
-Allocations are sums already (``Provider.used``), so that rules ask about few
-instances: the movers, the members of their server groups and of their hints,
-what is under way, and what has just arrived. A view of these alone answers as one of the whole
-cloud does, but is built in milliseconds at any size.
+Allocations are sums already (``Provider.used``), so that rules read few instances: the movers, the
+members of their server groups and of their hints, instances in flight, and instances that have just
+arrived. A view of this part answers as a view of the whole cloud does, but is built in milliseconds
+at any size.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,8 @@ from kronos_nova import model
 
 def involved(cluster: model.Cluster, moves: Iterable[model.Move],
              history: model.History) -> model.Cluster:
-    """The cluster with these instances and their groups only, every host."""
+    """Return the cluster with every host, and with the instances and groups that matter to
+    moves."""
     movers = {m.instance_uuid for m in moves}
     groups = tuple(g for g in cluster.groups if not movers.isdisjoint(g.members))
     wanted = movers.union(

@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""What a flavor's extra specs ask Placement for: groups of resources and traits.
+"""Groups of resources and traits that a flavor's extra specs request from Placement.
 
-Source: nova.scheduler.utils, ResourceRequest; held to it by a parity test.
+Source: nova.scheduler.utils, ResourceRequest; a parity test compares both.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)')
 
 @dataclasses.dataclass(slots=True)
 class Group:
-    """Of one provider, unless it is the group without a suffix."""
+    """A request group: of one provider, unless it is the group without a suffix."""
 
     resources: set[str] = dataclasses.field(default_factory=set)
     required: set[str] = dataclasses.field(default_factory=set)
@@ -38,7 +38,7 @@ class Group:
 
 
 def groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
-    """By suffix, '' for the group without one."""
+    """Return the request groups by suffix; '' for the group without one."""
     found: dict[str, Group] = {}
     for key, value in extra_specs.items():
         match = _KEY.fullmatch(key)
@@ -57,7 +57,7 @@ def groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
 
 
 def required(extra_specs: Mapping[str, str]) -> frozenset[str]:
-    """Every trait that any group requires."""
+    """Return every trait that any group requires."""
     return frozenset(t for group in groups(extra_specs).values() for t in group.required)
 
 

@@ -13,8 +13,8 @@
 
 """Traits that a flavor requires or forbids, on the destination's whole tree.
 
-No more is refused than Placement would: it also needs room on the very
-providers, which is for the rule ``claims`` and for Placement itself.
+The rule refuses no more than Placement would. Placement also needs room on the same providers: the
+rule ``claims`` and Placement itself judge that.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,12 @@ from kronos_nova.constraints.reading import Fact
 
 @reading.reads(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS)
 def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
-    """The unsuffixed group's traits are somewhere in the tree, or on what
-    shares with it; a group with a suffix has all its traits on one provider.
+    """Refuse a destination whose tree lacks required traits, or whose providers have forbidden
+    ones.
 
-    Where a root has no trait at all they were not read: nothing is judged.
+    The traits of the unsuffixed group may be anywhere in the tree, or on a provider that shares
+    with it; a group with a suffix has all its traits on one provider. A root without any trait
+    means that the traits were not read: the rule judges nothing.
     """
     instance = view.instance(move.instance_uuid)
     host = view.host(move.to_host)
@@ -59,8 +61,11 @@ def required_traits(view: views.View, move: model.Move) -> model.Rejection | Non
 
 def _together(instance: model.Instance, groups: dict[str, requests.Group], group: requests.Group,
               able: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
-    """Providers without a forbidden trait hold every class that no other group
-    asks for, and have the required traits between them."""
+    """Return True when the providers fulfil the group without a suffix together.
+
+    The providers without a forbidden trait must have the required traits between them and, if the
+    group forbids any, every class that no other group requests.
+    """
     elsewhere = {name for suffix, other in groups.items() if suffix for name in other.resources}
     classes = {name for name, amount in instance.claims.items() if amount} - elsewhere
     holding = {name for _, holds in able for name in holds}

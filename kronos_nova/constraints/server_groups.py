@@ -12,9 +12,9 @@
 
 """Hard server group policies, as Nova's filters judge them.
 
-Held to ``ServerGroupAntiAffinityFilter`` and ``ServerGroupAffinityFilter`` by
-a parity test. Members count wherever they are: cooling, quarantined, building,
-in another scope, and in flight at both ends.
+A parity test compares the rules with ``ServerGroupAntiAffinityFilter`` and
+``ServerGroupAffinityFilter``. Members count wherever they are: cooling, quarantined, building, in
+another scope, and in flight at both ends.
 """
 
 from kronos_nova import model
@@ -22,7 +22,7 @@ from kronos_nova.constraints import view as views
 
 
 def anti_affinity(view: views.View, move: model.Move) -> model.Rejection | None:
-    """At most ``max_server_per_host`` members on the destination."""
+    """Refuse a destination that has ``max_server_per_host`` other members already."""
     for group in view.groups_of(move.instance_uuid):
         if group.policy is not model.GroupPolicy.ANTI_AFFINITY:
             continue
@@ -35,10 +35,10 @@ def anti_affinity(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def affinity(view: views.View, move: model.Move) -> model.Rejection | None:
-    """The destination holds a member.
+    """Refuse a destination that holds no other member.
 
-    Nova admits only hosts that hold a member and ignores the source, so a
-    group whose members share one host cannot be live-migrated at all.
+    Nova admits only hosts that hold a member and ignores the source, so a group whose members share
+    one host cannot be live-migrated at all.
     """
     for group in view.groups_of(move.instance_uuid):
         if group.policy is not model.GroupPolicy.AFFINITY:
@@ -56,14 +56,14 @@ def affinity(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
-    """At most one member of any group is in flight, cloud-wide.
+    """Refuse a move while another member of a group is in flight anywhere in the cloud.
 
-    Nova reads a group's hosts when it schedules: two members under way at
-    once can pass each other unseen.
+    Nova reads a group's hosts when it schedules: two members under way at once can pass each other
+    unseen.
     """
     for group in view.groups_of(move.instance_uuid):
         under_way = [u for u in group.members if u != move.instance_uuid and view.in_flight(u)]
-        if under_way:  # sets have no order, and a replay is to say the same
+        if under_way:  # sets have no order, and a replay must report the same
             return model.Rejection('group-in-flight', f'instance {min(under_way)} of server group '
                                                       f'{group.uuid} is migrating')
     return None

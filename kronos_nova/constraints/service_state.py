@@ -10,21 +10,21 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Both nova-computes must be able to do their part."""
+"""The nova-compute services of both hosts: each must be able to do its part."""
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
-#: They also leave a host that is disabled.
+#: Phases whose moves also leave a disabled host.
 LEAVING = (model.Phase.EVACUATE, model.Phase.REQUESTED)
 
 
 def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Destination up and enabled; source up, and enabled unless it is drained, or somebody asks for
-    this very move.
+    """Refuse a move unless the destination is up and enabled, and the source up and enabled.
 
-    Live migration needs the source's nova-compute, so a host that is down
-    gives nothing. Held to Nova's ComputeFilter by a parity test.
+    A drain, or a move that an operator requested, also leaves a disabled source. Live migration
+    needs the source's nova-compute, so a host that is down gives nothing. A parity test compares
+    the rule with Nova's ComputeFilter.
     """
     for host in (move.from_host, move.to_host):
         service = view.service(host)
@@ -46,12 +46,12 @@ def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 def closed_host(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A host that is being emptied, or that refuses moves, receives nothing."""
+    """Refuse a destination that is being emptied, or that refuses moves."""
     return view.closed(move.to_host)
 
 
 def drain_over(view: views.View, move: model.Move) -> model.Rejection | None:
-    """A drain ends when its host is enabled again, also for what was planned."""
+    """Refuse a drain's move, also a planned one, when its host is enabled again."""
     source = view.service(move.from_host)
     if move.phase is model.Phase.EVACUATE and source is not None and source.enabled:
         return model.Rejection('drain-over', f'host {move.from_host} is enabled again: its drain '

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How Nova can move an instance in each of its statuses, if at all.
+"""Methods by which Nova can move an instance in each of its statuses.
 
-Source: nova.compute.api, the vm_state that ``live_migrate`` (active, paused)
-and ``resize`` (active, stopped) ask for. Whether it is worth it is ours: only
-a drain needs what does not run, for only then has the host to be empty.
+Source: nova.compute.api, the vm_state that ``live_migrate`` (active, paused) and ``resize``
+(active, stopped) require. Our own limit: only a drain moves instances that do not run, because only
+a drained host has to be empty.
 """
 
 from kronos_nova import model
@@ -24,7 +24,7 @@ PAUSED = 'PAUSED'
 STOPPED = 'SHUTOFF'
 UNCONFIRMED = 'VERIFY_RESIZE'
 
-#: What to do about an instance that Nova cannot move as it is.
+#: Remedies for an instance that Nova cannot move in its status.
 REMEDIES = {
     STOPPED: 'start it, or set [engine] cold_migrate_stopped',
     PAUSED: 'unpause it',
@@ -40,19 +40,19 @@ REMEDIES = {
 
 
 def method(status: str) -> model.Method:
-    """How an instance is moved that may be."""
+    """Return the method for a movable instance of this status."""
     return model.Method.COLD if status == STOPPED else model.Method.LIVE
 
 
 def fits(method: model.Method, status: str) -> bool:
-    """Nova takes the method for an instance of that status."""
+    """Return True when Nova accepts the method for an instance of this status."""
     if method is model.Method.OFFLINE:
         return status in (ACTIVE, STOPPED)
     return (status == STOPPED) == method.cold
 
 
 def movable(instance: model.Instance, phase: model.Phase, options: model.Options) -> bool:
-    """Its status lets Nova move it, and the reason is good enough."""
+    """Return True when the instance's status lets Nova move it, and the phase justifies it."""
     if phase not in (model.Phase.EVACUATE, model.Phase.REQUESTED):
         return instance.status == ACTIVE
     return instance.status in (ACTIVE, PAUSED) or (

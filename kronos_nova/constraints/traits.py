@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""CPU features: a guest must find on the destination what it started with."""
+"""CPU features: the destination must have those that a guest started with."""
 
 from kronos_nova import model
 from kronos_nova.constraints import view as views
@@ -19,8 +19,10 @@ PREFIX = 'HW_CPU_'
 
 
 def cpu_traits(view: views.View, move: model.Move) -> model.Rejection | None:
-    """With ``require_cpu_compatibility`` the destination has every HW_CPU_*
-    trait of the source."""
+    """Refuse a destination that lacks a HW_CPU_* trait of the source.
+
+    The rule applies with ``require_cpu_compatibility``.
+    """
     if not view.options.require_cpu_compatibility:
         return None
     source, destination = view.host(move.from_host), view.host(move.to_host)

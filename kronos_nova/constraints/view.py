@@ -10,9 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a rule may ask: rules read a :class:`View`.
+"""The questions that a rule may ask: rules read a :class:`View`.
 
-Who answers is in :mod:`kronos_nova.constraints.cluster_view`.
+:mod:`kronos_nova.constraints.cluster_view` answers them.
 """
 
 from collections.abc import Collection
@@ -25,10 +25,10 @@ from kronos_nova.constraints import occupancy
 
 
 class View(Protocol):
-    """A state of the cloud that rules are judged on. Read-only."""
+    """A state of the cloud in which rules judge moves. Read-only."""
 
     options: model.Options
-    #: What is allocated on which provider, for the rule ``claims``.
+    #: Allocations by provider, for the rule ``claims``.
     occupancy: occupancy.Occupancy
 
     def instance(self, uuid: str) -> model.Instance | None: ...
@@ -43,67 +43,77 @@ class View(Protocol):
 
     @property
     def aggregates(self) -> aggregate_metadata.Aggregates:
-        """What the aggregates of hosts say."""
+        """Metadata of the hosts' aggregates."""
 
     def sharing(self, host: str) -> Collection[model.Provider]:
-        """The providers that share with the host's tree."""
+        """Return the providers that share with the host's tree."""
 
     def host_of(self, uuid: str) -> str | None:
-        """Where the instance is; a departed one is still on its source."""
+        """Return the instance's host; a departed instance is still on its source."""
 
     def places(self, uuid: str) -> Collection[str]:
-        """Every host where the instance is, was before this plan, or may come
-        to be by a move under way. Empty: it is not known."""
+        """Return every host where the instance is, was before this plan, or may come to be.
+
+        A move under way may end on several hosts. Empty: the instance is not known.
+        """
 
     def in_flight(self, uuid: str) -> bool: ...
 
     def unscheduled(self, uuid: str) -> bool:
-        """It is in flight, and nobody knows where to."""
+        """Return True when the instance is in flight to an unknown destination."""
 
     def tied(self, uuid: str) -> Collection[str]:
-        """Whom its scheduler hints name, and whose hints name it, where their
-        filters are enabled."""
+        """Return the instances that its scheduler hints name, or whose hints name it.
+
+        Only hints of enabled filters count.
+        """
 
     def groups_of(self, uuid: str) -> Collection[model.ServerGroup]: ...
 
     def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
-        """UUIDs of members on the host, coming to it or leaving it."""
+        """Return the UUIDs of members on the host, coming to it or leaving it."""
 
     def used(self, host: str, resource_class: str) -> float:
-        """Allocated on the providers of the host's tree together, moves in
-        flight at both ends."""
+        """Return the amount allocated on all providers of the host's tree.
+
+        Moves in flight count at both ends.
+        """
 
     def claims_known(self) -> bool:
-        """False only for snapshots without Placement data."""
+        """Return False only for snapshots without Placement data."""
 
     def held(self, uuid: str) -> model.Rejection | None:
-        """Why history forbids moving the instance (cooling, quarantine, what
-        Placement said)."""
+        """Return the reason in the history that forbids moving the instance.
+
+        Reasons are cooling, quarantine, and answers of Placement.
+        """
 
     def fresh(self, uuid: str) -> float:
-        """Seconds during which it is left where it was booted; 0: it is not."""
+        """Return the seconds for which a booted instance stays on its host; 0: it may move."""
 
     def refused(self, uuid: str, host: str) -> bool:
-        """Placement lately had no allocation candidate for it on the host, or
-        did not answer."""
+        """Return True when Placement lately had no allocation candidate, or no answer.
+
+        Both count for this instance on this host.
+        """
 
     def closed(self, host: str) -> model.Rejection | None:
-        """Why the host may not receive although its service is available."""
+        """Return why the host may not receive although its service is available."""
 
     def keeps_disks(self, host: str) -> bool:
-        """Nova said lately that the disks of its instances are its own."""
+        """Return True when Nova lately said that instances' disks are the host's own."""
 
     def apart(self, one: str, other: str) -> bool:
-        """Nova lately did not find the one host from the other."""
+        """Return True when Nova lately did not find one host from the other."""
 
     def unscored(self, move: model.Move) -> model.Rejection | None:
-        """Why metrics do not carry an imbalance move."""
+        """Return why metrics do not support an imbalance move."""
 
     def frozen(self, host: str) -> model.Rejection | None:
-        """Why the host, whose load alone is not known, receives nothing."""
+        """Return why the host receives nothing: it lacks a score that the others have."""
 
     def ceilings(self, move: model.Move) -> Mapping[str, tuple[float, float]]:
-        """(projected fill, ceiling) of the destination by policy."""
+        """Return (projected fill, ceiling) of the destination by policy."""
 
     def fills(self, host: str) -> Mapping[str, float]:
-        """The host's fill by policy, where it is known."""
+        """Return the host's known fills by policy."""

@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""What the engine tells the schedulers, through the cache both can reach.
+"""Records from the engine to the schedulers, through the cache that both can reach.
 
-The engine writes the whole cloud's state as its database has it; whoever
-writes last wins, which is right because all write the same. Nova reads it in
-the background. Nothing there, something old or something malformed is the
-same as nothing: the schedulers then decide without it.
+The engine writes the whole cloud's state as its database has it; the last writer wins, which is
+right because all write the same. Nova reads the state in the background. A record that is missing,
+old or malformed counts as absent: the schedulers then decide without it.
 """
 
 from collections.abc import Iterable
@@ -35,19 +34,19 @@ from kronos_nova.feed import raw_cache
 
 KEY = 'kronos_nova.published'
 VERSION = 1
-#: Under one key for each policy, so that engines with other policies do not
-#: overwrite it, and with a version of its own: schedulers that do not know it
+#: Usages have one key for each policy, so that engines with other policies do not
+#: overwrite them, and a version of their own: schedulers that do not know it
 #: lose nothing.
 USAGE_KEY = 'kronos_nova.usage.'
 USAGE_VERSION = 1
 #: Moves of the whole cloud; a cache may refuse more than a megabyte.
 MAX_MOVES = 1000
-#: A move that ended is published for so long: Nova's scheduler_instance_sync_interval (120 s by
-#: default) and a minute.
+#: Seconds for which a move that ended is published: Nova's scheduler_instance_sync_interval
+#: (120 s by default) and a minute.
 LANDED_SECONDS = 180.0
-#: A clock that is this far ahead (seconds) does not make a message eternal.
+#: Bound (seconds) on a record's age and life: a clock that is ahead makes none eternal.
 MAX_AGE = 3600.0
-#: More than any host has, in vCPUs or MiB, and any time since the epoch.
+#: More than any host's vCPUs or MiB, and than any time since the epoch.
 MAX_AMOUNT = 2.0 ** 40
 
 
@@ -69,10 +68,10 @@ class Published:
 
 
 class Channel:
-    """The place in the cache. One per process and thread that uses it.
+    """The engine's records in the cache. One instance per process and thread.
 
     :param conf: with the options of :func:`raw_cache.register`.
-    :raises ConfigError: one of them cannot be used.
+    :raises ConfigError: an option cannot be used.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -84,7 +83,7 @@ class Channel:
         return self._cache
 
     def write(self, published: Published) -> None:
-        """Raises what the backend raises: the engine reports it."""
+        """Write the state; raise the backend's errors, which the engine reports."""
         self._cache.set(KEY, json.dumps({
             'version': VERSION,
             'draining': sorted(published.draining),
@@ -96,7 +95,7 @@ class Channel:
 
     def write_usage(self, key: str, usage: flavor_usages.Usage, written_at: float,
                     expires_at: float) -> None:
-        """What is measured under one policy; see :func:`usage_key`."""
+        """Write the measured usage of one policy; see :func:`usage_key`."""
         shapes = list(usage.shapes.items())[:flavor_usages.MAX_SHAPES]
         self._cache.set(USAGE_KEY + key, json.dumps({
             'version': USAGE_VERSION,
@@ -109,9 +108,9 @@ class Channel:
 
     def read_usage(self, key: str, now: float | None = None,
                    ) -> tuple[flavor_usages.Usage, float] | None:
-        """What holds now, and until when (epoch); None: nothing does.
+        """Return the usage that holds now, and until when (epoch); None without one.
 
-        :raises ValueError: what is there is not ours.
+        :raises ValueError, RecordRefused: the record is not ours.
         """
         value = self._cache.get(USAGE_KEY + key)
         if value is None:
@@ -120,9 +119,9 @@ class Channel:
         return (usage, expires_at) if _holds(written_at, expires_at, now) else None
 
     def read(self, now: float | None = None) -> Published | None:
-        """What holds now, or None.
+        """Return the state that holds now, or None.
 
-        :raises ValueError: what is there is not ours.
+        :raises ValueError, RecordRefused: the record is not ours.
         """
         value = self._cache.get(KEY)
         if value is None:
@@ -161,7 +160,10 @@ def _holds(written_at: float, expires_at: float, now: float | None) -> bool:
 
 
 def usage_key(policy: policies.Policy) -> str:
-    """The same in every process whose file measures the same in the same unit."""
+    """Return the key of a policy's usage.
+
+    It is the same in every process whose file measures the same in the same unit.
+    """
     what = policy.model_dump(mode='json', include={
         'imbalance_query', 'vm_profile_query', 'vm_profile_unit', 'host_capacity',
         'host_capacity_query'})

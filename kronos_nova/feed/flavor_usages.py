@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What instances of a flavor really use, as the engine has measured it.
+"""Use of resources by instances of a flavor, as the engine has measured it.
 
-A flavor is known here by its shape, vCPUs and MiB, because that is what a
-HostState shows of an instance that came or left. What one uses is in vCPUs of
-the host (MiB, if its policy goes by memory): its share of the host times what
-the host has, so that it counts on a host of any size.
+A flavor is known here by its shape, vCPUs and MiB, because a HostState shows no more of an instance
+that came or left. Use is in vCPUs of the host (MiB, if its policy follows memory): the instance's
+share of the host times the host's amount, so that it counts on a host of any size.
 """
 
 from collections.abc import Iterable
@@ -27,14 +26,14 @@ from typing import NamedTuple
 
 #: Flavors of a policy; the most common are kept.
 MAX_SHAPES = 64
-#: Of these many, a change of a host may be the sum of two.
+#: Most common flavors, two of which may explain a change of a host.
 MAX_PAIRED = 24
-#: Different changes that are remembered.
+#: Number of changes that are remembered.
 MAX_KNOWN = 4096
 
 
 class Shape(NamedTuple):
-    """What an instance of a flavor has allocated."""
+    """The allocation of an instance of a flavor."""
 
     vcpus: int
     memory_mb: int
@@ -43,8 +42,8 @@ class Shape(NamedTuple):
 class Incoming(NamedTuple):
     """A move to a host, of an instance that metrics show elsewhere.
 
-    ``since``: when it was planned (epoch), which tells it from an earlier one.
-    ``use``: what the instance uses; None if that is not measured.
+    ``since``: time of planning (epoch), which tells it from an earlier move. ``use``: the
+    instance's use; None if that is not measured.
     """
 
     instance_uuid: str
@@ -60,23 +59,23 @@ class Incoming(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
-    """What is measured under one policy: by flavor, the most common first."""
+    """Measured use under one policy by flavor, the most common first."""
 
     shapes: Mapping[Shape, float] = dataclasses.field(default_factory=dict)
     moves: tuple[Incoming, ...] = ()
 
 
 def typical(shapes: Mapping[Shape, float], memory: bool) -> float:
-    """What an allocated vCPU (MiB) uses, each flavor counted alike; 0 if unknown."""
+    """Return the use of an allocated vCPU (MiB), each flavor counted alike; 0 if unknown."""
     allocated = sum(shape[memory] for shape in shapes)
     return sum(shapes.values()) / allocated if allocated > 0 else 0.0
 
 
 def came(vcpus: float, memory_mb: float,
          shapes: Sequence[Shape]) -> tuple[tuple[Shape, int], ...] | None:
-    """Which instances came (or left, if negative) when a host changed by this.
+    """Return the instances that came (or left, if negative) when a host changed by this.
 
-    The fewest that explain it: of one flavor, or of two. None: no two do.
+    Return the fewest that explain the change: of one flavor, or of two. None: no two do.
     """
     sign = -1 if vcpus < 0 or (vcpus == 0 and memory_mb < 0) else 1
     vcpus, memory_mb = sign * vcpus, sign * memory_mb
@@ -91,7 +90,7 @@ def came(vcpus: float, memory_mb: float,
         return min(found, key=_size)
     pairs = []
     for one, other in itertools.combinations(shapes[:MAX_PAIRED], 2):
-        # Two equations: so many of the one and of the other.
+        # Two equations for the counts of the two flavors.
         determinant = one.vcpus * other.memory_mb - other.vcpus * one.memory_mb
         if determinant == 0:
             continue
@@ -107,12 +106,12 @@ def _size(parts: Iterable[tuple[Shape, int]]) -> int:
 
 
 class Extras:
-    """How much more a change counts than its vCPUs and MiB at the mean use.
+    """Corrections by flavor: how much more a change counts than its amounts at the mean use.
 
-    Many threads use it; what is remembered is the same for all of them.
+    Many threads use an instance; a remembered result is the same for all threads.
 
-    :param extras: by shape, in vCPUs and MiB of the mean use; negative for a
-        flavor that uses less than others.
+    :param extras: by shape, in vCPUs and MiB of the mean use; negative for a flavor that uses less
+        than others.
     """
 
     def __init__(self, extras: Mapping[Shape, tuple[float, float]]) -> None:
@@ -124,7 +123,7 @@ class Extras:
         return bool(self._extras)
 
     def of(self, vcpus: float, memory_mb: float) -> tuple[float, float]:
-        """(vCPUs, MiB) to be added to this change; 0 when it is no flavor's."""
+        """Return the (vCPUs, MiB) to add to this change; 0 when no flavors explain it."""
         known = self._known.get((vcpus, memory_mb))
         if known is None:
             if len(self._known) >= MAX_KNOWN:
@@ -137,10 +136,10 @@ class Extras:
 
 
 def extras(parts: Iterable[tuple[float, float, bool, Mapping[Shape, float]]]) -> Extras:
-    """Those of a load that is the weighted sum of several policies'.
+    """Return the corrections for a load that is the weighted sum of several policies' loads.
 
-    :param parts: of each policy its weight, what an allocated unit uses, if
-        that unit is a MiB, and what each flavor uses.
+    :param parts: of each policy its weight, the use of an allocated unit, whether that unit is a
+        MiB, and the use of each flavor.
     """
     parts = [part for part in parts if part[0] > 0 and part[1] > 0]
     whole = [sum(weight * use for weight, use, memory, _ in parts if memory == kind)

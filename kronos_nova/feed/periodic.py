@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""A thread that keeps something fresh, and the count of what went wrong.
+"""A background thread that repeats some work, and the count of our own errors.
 
-Plain threading: Nova runs on native threads, and where eventlet is still
-selected the thread is a green one that yields when it waits.
+Plain threading: Nova runs on native threads, and where eventlet is still selected the thread is a
+green one that yields when it waits.
 """
 
 import collections
@@ -31,22 +31,24 @@ from kronos_nova.feed import worker_records
 
 LOG = logging.getLogger(__name__)
 
-#: Part of the interval by which it varies, so that workers do not ask in step.
+#: Part of the interval by which it varies, so that workers do not query in step.
 JITTER = 0.1
-#: Seconds to the next work when the interval cannot be had.
+#: Seconds to the next work when the interval cannot be computed.
 PAUSE_AFTER_ERROR = 30.0
 
 
 def jittered(interval: float) -> float:
-    """Within a tenth of ``interval``, and another in each process: forked
-    children get a random generator of their own."""
+    """Return a random interval within a tenth of ``interval``.
+
+    It differs in each process: forked children get a random generator of their own.
+    """
     return interval * random.uniform(1 - JITTER, 1 + JITTER)
 
 
 class Faults:
-    """Our own errors by kind: each counted, the first of a kind logged.
+    """Counters of our own errors by kind; the first error of a kind is logged.
 
-    ``swallow`` never raises, whatever the error's text or a log handler does.
+    ``swallow`` never raises, even when the error's text or a log handler does.
     """
 
     def __init__(self) -> None:
@@ -76,17 +78,16 @@ class Faults:
         return found
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all errors."""
         self.counts.clear()
         self.newest.clear()
 
 
 class Refresher:
-    """Calls ``work`` every ``interval`` seconds on a daemon thread.
+    """A daemon thread that calls ``work`` every ``interval`` seconds.
 
-    Nothing runs until the first :meth:`ensure`, because nova-scheduler forks
-    its workers after it has made the plug-ins; a child that calls it gets a
-    thread of its own.
+    No thread runs until the first :meth:`ensure`, because nova-scheduler forks its workers after it
+    has made the plug-ins; a child that calls it gets a thread of its own.
 
     :param on_wake: called on the same thread soon after :meth:`wake`.
     """
@@ -102,7 +103,7 @@ class Refresher:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        # Another thread of the parent may have held what was copied.
+        # Another thread of the parent may have held the copied lock.
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -119,7 +120,7 @@ class Refresher:
                 self._thread.start()
 
     def wake(self) -> None:
-        """Have ``on_wake`` called, without waiting for it."""
+        """Request a call of ``on_wake``, without waiting for it."""
         self._wake.set()
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -143,7 +144,7 @@ class Refresher:
             return PAUSE_AFTER_ERROR
 
     def _rest(self, due: float) -> None:
-        """Wait until ``due``; see to whoever wakes us before."""
+        """Wait until ``due``; call ``on_wake`` when :meth:`wake` ends the wait early."""
         while (left := due - time.monotonic()) > 0 and self._wake.wait(left):
             self._wake.clear()
             if self._stopped:

@@ -12,10 +12,10 @@
 
 """A cache that carries signed JSON text and never unpickles.
 
-The cache backends of dogpile unpickle what a memcached server answers, which runs code of
-whoever controls the server or its network. Here pymemcache hands over raw bytes. A record is
+The cache backends of dogpile unpickle the answers of a memcached server: an attacker who controls
+the server or its network can run code that way. Here pymemcache hands over raw bytes. A record is
 accepted when its flags are 0, it is not too large and, with a key, its signature is right for
-exactly this cache key. A record that is refused counts as a record that is not there.
+exactly this cache key. A record that is refused counts as absent.
 """
 
 import hashlib
@@ -41,10 +41,10 @@ from kronos_nova.conf import channel
 
 LOG = logging.getLogger(__name__)
 
-#: What each record begins with; the signature and a line feed follow.
+#: Start of each record; the signature and a line feed follow.
 HEAD = b'kronos-nova 1 '
 MIN_KEY_LENGTH = 32
-#: After which a server that failed is tried again, at the latest.
+#: Seconds after which a server that failed is tried again, at the latest.
 MAX_DEAD_SECONDS = 30
 #: [cache] backends whose servers speak memcached's protocol.
 MEMCACHED_BACKENDS = frozenset({
@@ -103,13 +103,13 @@ class RawCache:
         self._store = open_store(conf)
 
     def __bool__(self) -> bool:
-        """Whether records are kept at all."""
+        """Return True when records are kept at all."""
         return not isinstance(self._store, NoStore)
 
     def get(self, key: str) -> str | None:
-        """Return the text; None when there is none.
+        """Return the text; None without a record.
 
-        :raises RecordRefused: a record is there that is not one of ours.
+        :raises RecordRefused: the record is not one of ours.
         """
         record = self._store.get(key)
         if record is None:
@@ -129,7 +129,7 @@ class RawCache:
             raise RecordRefused(key=key, problem='it is not in our format') from e
 
     def set(self, key: str, text: str, expire: int = 0) -> None:
-        """Sign a text and keep it; raise what the client of memcached raises.
+        """Sign a text and keep it; raise the errors of the memcached client.
 
         :param expire: seconds after which memcached forgets it; 0: never.
         """
@@ -168,7 +168,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def is_configured(conf: cfg.ConfigOpts) -> bool:
-    """Whether the options name a cache that the channel can use."""
+    """Return True when the options name a cache that the channel can use."""
     return bool(conf.kronos_channel.directory or conf.kronos_channel.servers
                 or (conf.cache.enabled and conf.cache.backend in MEMCACHED_BACKENDS))
 
@@ -182,7 +182,7 @@ def warn_of_unread_backend(conf: cfg.ConfigOpts) -> None:
 
 
 def open_store(conf: cfg.ConfigOpts) -> Store:
-    """Return the store that the options name; one that keeps nothing without any.
+    """Return the store that the options name; without any, one that keeps nothing.
 
     :raises ConfigError: an option cannot be used.
     """
@@ -195,7 +195,7 @@ def open_store(conf: cfg.ConfigOpts) -> Store:
 
 
 class NoStore:
-    """No cache is configured: nothing is kept."""
+    """A store that keeps nothing, because no cache is configured."""
 
     def get(self, key: str) -> bytes | None:
         return None
@@ -291,7 +291,7 @@ REFUSED = object()
 
 
 class RawBytes:
-    """pymemcache's serializer: none."""
+    """Serializer for pymemcache that leaves bytes as they are."""
 
     def serialize(self, key: Any, value: bytes) -> tuple[bytes, int]:
         return value, 0
@@ -301,7 +301,7 @@ class RawBytes:
 
 
 class Allowance:
-    """How long the current operation may take, and how much it may receive."""
+    """The time and the number of bytes that the current operation may still take."""
 
     def __init__(self, seconds: float, max_bytes: int) -> None:
         self.seconds = seconds

@@ -13,7 +13,7 @@
 """Records that the workers of nova-scheduler publish for kronos-engine.
 
 Each worker keeps one record under one of MAX_WORKERS cache keys, so that the engine can read all
-of them without a list of workers. A worker takes a free key, looks at it before each write, and
+records without a list of workers. A worker takes a free key, looks at it before each write, and
 takes another one when a second worker has come to it. A record carries its own time; an old one
 counts as absent, and its key is free.
 """
@@ -43,7 +43,7 @@ MAX_WORKERS = 256
 MAX_AGE = 120.0
 #: Seconds that reading all records may take.
 MAX_READ_SECONDS = 10.0
-#: In one record; with MAX_TEXT they bound its size.
+#: Entries in one record; with MAX_TEXT they bound its size.
 MAX_FILES = 16
 MAX_PLUGINS = 16
 MAX_FAULTS = 32
@@ -99,7 +99,7 @@ class WorkerRecord:
 
     @property
     def owner(self) -> tuple[str, int, float]:
-        """The process, also when another one gets its number."""
+        """Identity of the process, which differs when another one gets its number."""
         return self.host, self.pid, self.started_at
 
     def is_fresh(self, now: float) -> bool:
@@ -107,7 +107,7 @@ class WorkerRecord:
 
 
 class WorkerIdentity:
-    """Host, number and start of this process; made anew after a fork."""
+    """Host, number and start of this process; renewed after a fork."""
 
     def __init__(self) -> None:
         self._pid = 0
@@ -224,7 +224,7 @@ def dump_record(record: WorkerRecord) -> str:
 
 
 def read_record(cache: raw_cache.RawCache, number: int) -> WorkerRecord | None:
-    """Return the record under a key, whatever its age.
+    """Return the record under a key, of any age.
 
     :raises ValueError, RecordRefused: the record is not one of ours.
     """
@@ -233,7 +233,10 @@ def read_record(cache: raw_cache.RawCache, number: int) -> WorkerRecord | None:
 
 
 def parse_record(text: str) -> WorkerRecord:
-    """:raises ValueError: the text is not one of ours."""
+    """Return the record that a text holds.
+
+    :raises ValueError: the text is not one of ours.
+    """
     document = raw_cache.parse_json(text)
     if not isinstance(document, dict) or document.get('version') != VERSION:
         raise ValueError('it was not written by this version')

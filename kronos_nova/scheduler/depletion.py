@@ -10,16 +10,15 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Load that metrics cannot show yet: what has been allocated since.
+"""Load that metrics cannot show yet: from allocations that changed after the samples.
 
-A sample over a range of W seconds shows the mean of that range: of an
-instance that booted t seconds before the sample it shows t / W, as the
-rebalancer counts a move that has completed. So what a sample shows of a
-host's allocation is its mean over the W seconds before the sample; what the
-host has allocated now less that mean is what the sample does not show, and
-it counts with the measured use of its flavor, else of an allocated vCPU or
-MiB. Instances that left count negatively, by the same formula. An instance
-that the rebalancer is moving to a host counts there until Nova counts it.
+A sample over a range of W seconds shows the mean of that range: of an instance that booted t
+seconds before the sample it shows t / W, as the rebalancer counts a move that has completed. So a
+sample shows the mean of a host's allocation over the W seconds before the sample. The host's
+present allocation less that mean is the part that the sample does not show. That part counts with
+the measured use of its flavor, else of an allocated vCPU or MiB. Instances that left count
+negatively, by the same formula. An instance that the rebalancer is moving to a host counts there
+until Nova counts it.
 
 Times are seconds on one monotonic clock; allocations are vCPUs and MiB.
 """
@@ -41,26 +40,26 @@ from kronos_nova import scoring
 from kronos_nova.feed import flavor_usages
 from kronos_nova.scheduler import incoming_moves
 
-#: Changes of a host that are closer than this (seconds) are kept as one, once
-#: there are half as many as are kept at all; beyond that the older half gets
-#: coarser. Each on its own, a change tells its flavor.
+#: Changes of a host that are closer than GRAIN (seconds) are kept as one, once
+#: more than half of MAX_STEPS are kept; beyond MAX_STEPS the older half gets
+#: coarser. A change that is kept on its own shows its flavor.
 GRAIN = 1.0
 MAX_STEPS = 32
-#: What an allocated unit is taken to use while nothing is allocated at all:
-#: the limit of the measured use, which is load / allocated and at most 1.
+#: Assumed use of an allocated unit while nothing is allocated at all: the
+#: limit of the measured use, which is load / allocated and at most 1.
 UNMEASURED = 1.0
-#: A host is forgotten when it is unseen for so long (seconds) and no score is
-#: its own; sooner when a host of the same short name has taken its place.
+#: Seconds after which an unseen host without a score of its own is forgotten;
+#: fewer when a host of the same short name has taken its place.
 FORGET_AFTER = 86400.0
 REPLACED_AFTER = 3600.0
 
 
-#: Nothing is published.
+#: Usage where the engine has published nothing.
 NO_USAGE = flavor_usages.Usage()
 
 
 class Step(NamedTuple):
-    """What a host had allocated from ``since`` on."""
+    """A host's allocation from ``since`` on."""
 
     since: float
     vcpus: float
@@ -70,8 +69,8 @@ class Step(NamedTuple):
 class Load(NamedTuple):
     """A host's load as a function of its HostState now, 0 to 1 when in bounds.
 
-    load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb;
-    ``score`` is what the samples alone say.
+    load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb; ``score``: the load
+    that the samples alone show.
     """
 
     score: float
@@ -84,9 +83,9 @@ class Load(NamedTuple):
 class Track:
     """A host as the requests of this process have seen it.
 
-    ``vcpus_used`` and ``free_ram_mb`` are the HostState's, as they were last.
-    ``steps`` is empty when the HostState did not tell all that is needed.
-    ``aggregates`` are the names of those it was in when it changed last.
+    ``vcpus_used`` and ``free_ram_mb`` are the HostState's last values. ``steps`` is empty when the
+    HostState lacked a needed field. ``aggregates`` are the names of the host's aggregates at its
+    last change.
     """
 
     node: str = ''
@@ -99,13 +98,12 @@ class Track:
 
 
 class Ledger:
-    """What each host had allocated, and when. Bounded by hosts x MAX_STEPS.
+    """The history of each host's allocation. Bounded by hosts x MAX_STEPS.
 
-    Many threads call :meth:`note`, one calls :meth:`forget`. There is no
-    lock: tracks are replaced, not changed, and a change that is lost in a
-    race is seen again by the next request.
+    Many threads call :meth:`note`, one calls :meth:`forget`. No lock is needed: tracks are
+    replaced, not changed, and the next request sees a change that a race has lost.
 
-    :param changed: told of each host whose allocation has changed.
+    :param changed: called for each host whose allocation has changed.
     """
 
     def __init__(self, changed: Callable[[str, Track, Track], None] | None = None) -> None:
@@ -116,7 +114,9 @@ class Ledger:
         self._arrivals = incoming_moves.Arrivals()
 
     def note(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
-        """Remember what HostState objects show; whether a host is new.
+        """Remember the allocations that HostState objects show.
+
+        Return True when a host is new, or an expected move has landed.
 
         :param wall: the epoch time of ``now``, to place ``HostState.updated``.
         """
@@ -143,7 +143,7 @@ class Ledger:
         return new
 
     def expect(self, moves: Iterable[flavor_usages.Incoming]) -> None:
-        """Look out for these moves' claims; forget about all others."""
+        """Watch for the moves' claims; forget all other moves."""
         self._arrivals.expect(moves)
 
     @property
@@ -152,11 +152,11 @@ class Ledger:
         return self._arrivals.landed
 
     def tracks(self) -> Mapping[str, Track]:
-        """By host; a copy."""
+        """Return a copy of the tracks by host."""
         return dict(self._tracks)
 
     def forget(self, now: float, scored: Collection[str]) -> bool:
-        """Drop hosts that have left; whether there were any.
+        """Drop hosts that have left; return True when there were any.
 
         :param scored: hosts that have a score of their own.
         """
@@ -182,7 +182,7 @@ class Ledger:
 
 
 def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
-    """The track of a host that is new or has changed."""
+    """Return the track of a host that is new or has changed."""
     node = getattr(host, 'hypervisor_hostname', None) or ''
     vcpus_used = getattr(host, 'vcpus_used', None)
     free_ram_mb = getattr(host, 'free_ram_mb', None)
@@ -192,7 +192,7 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
         return Track(node, vcpus_used, free_ram_mb, aggregates=aggregates)
     vcpus_total, ram_total, vcpus, ram_mb = told
     if before is None or not before.steps:
-        # What was there before us is taken to be in the samples.
+        # The samples are assumed to show the allocation before our first request.
         steps: tuple[Step, ...] = (Step(now, vcpus, ram_mb),)
     else:
         since = max(before.steps[-1].since, now - _age(host, wall))
@@ -201,9 +201,9 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
 
 
 def _told(host: Any) -> tuple[float, float, float, float] | None:
-    """vCPUs and MiB in all, vCPUs and MiB allocated; None unless all are known.
+    """Return a host's vCPUs and MiB in all, and its allocated vCPUs and MiB.
 
-    Fields that no compute has reported yet are None or 0.
+    None unless all are known. Fields that no compute has reported yet are None or 0.
     """
     try:
         vcpus_total, ram_total = float(host.vcpus_total), float(host.total_usable_ram_mb)
@@ -217,7 +217,7 @@ def _told(host: Any) -> tuple[float, float, float, float] | None:
 
 
 def _age(host: Any, wall: float) -> float:
-    """Seconds since the compute node's record changed, as far as it is known."""
+    """Return the seconds since the compute node's record changed; 0 where unknown."""
     updated = getattr(host, 'updated', None)
     if not isinstance(updated, datetime.datetime) or updated.tzinfo is None:
         return 0.0
@@ -225,7 +225,7 @@ def _age(host: Any, wall: float) -> float:
 
 
 def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
-    # The first one stays: it is what everything later is compared with.
+    # The first step stays: all later ones are compared with it.
     if len(steps) > MAX_STEPS // 2 and step.since - steps[-1].since < GRAIN:
         return (*steps[:-1], step._replace(since=steps[-1].since))
     steps = (*steps, step)
@@ -236,10 +236,10 @@ def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
 
 
 def shown(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
-    """(vCPUs, MiB) that a sample shows: the mean over the window before it.
+    """Return the (vCPUs, MiB) that a sample shows: the mean over the window before it.
 
-    The first step is taken to have held ever since. Without a window it is
-    what was allocated at the time of the sample.
+    The first step is assumed to have held before, too. Without a window, return the allocation at
+    the time of the sample.
     """
     if window <= 0:
         at = next((s for s in reversed(steps) if s.since <= sampled_at), steps[0])
@@ -256,10 +256,10 @@ def shown(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[floa
 
 
 class Outlook(NamedTuple):
-    """Each host's load under one policy, and what it was computed with.
+    """Each host's load under one policy, and the values that it was computed with.
 
-    ``use``: of an allocated unit, a vCPU or (``memory``) a MiB. ``shapes``:
-    of an instance of a flavor, in the same unit.
+    ``use``: of an allocated unit, a vCPU or (``memory``) a MiB. ``shapes``: of an instance of a
+    flavor, in the same unit.
     """
 
     loads: dict[str, Load]
@@ -268,7 +268,7 @@ class Outlook(NamedTuple):
     shapes: Mapping[flavor_usages.Shape, float]
 
     def extras(self) -> flavor_usages.Extras:
-        """What a change counts beyond that, by its flavor."""
+        """Return the corrections to the mean use, by flavor."""
         return flavor_usages.extras([(1.0, self.use, self.memory, self.shapes)])
 
 
@@ -276,14 +276,13 @@ def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled
             window: float, memory: bool, unmeasured: float,
             usage: flavor_usages.Usage = NO_USAGE,
             landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
-    """Each host's load under one policy, with what the samples do not show.
+    """Return each host's load under one policy, with the part that samples do not show.
 
     :param scores: score by host, in [0, 1].
-    :param memory: load goes with allocated memory, not with vCPUs.
-    :param unmeasured: what a unit uses when no host has any allocated and no
-        flavor is known.
-    :param usage: what the engine has measured.
-    :param landed: keys of its moves that Nova counts by now.
+    :param memory: load follows allocated memory, not vCPUs.
+    :param unmeasured: use of a unit when no host has any allocated and no flavor is known.
+    :param usage: the engine's measurements.
+    :param landed: keys of the engine's moves that Nova counts.
     """
     rows = {}
     for host, score in scores.items():
@@ -320,15 +319,17 @@ def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled
 
 def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
           window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
-    """Each host's load by the mean use alone; see :func:`outlook`."""
+    """Return each host's load by the mean use alone; see :func:`outlook`."""
     return outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
                    unmeasured=unmeasured).loads
 
 
 def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: float,
                  window: float) -> tuple[float, float]:
-    """(vCPUs, MiB) of the mean use such that what is allocated now, less them,
-    counts as the flavors count that came and left since."""
+    """Return the (vCPUs, MiB) that a sample shows, converted to the mean use.
+
+    The present allocation less the result counts as the flavors do that came and left since.
+    """
     vcpus = ram_mb = 0.0
     counted = [steps[0]]
     for before, after in itertools.pairwise(steps):
@@ -340,7 +341,7 @@ def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: 
 
 
 def corrected(load: Load, before: Track, after: Track, told: flavor_usages.Extras) -> Load:
-    """A host's load after its allocation has changed: by its flavor's use."""
+    """Return a host's load after a change of its allocation, by its flavor's use."""
     was, now = before.steps[-1], after.steps[-1]
     vcpus, ram_mb = told.of(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
     return load._replace(base=load.base + load.per_vcpu * vcpus + load.per_mib * ram_mb)
@@ -354,8 +355,11 @@ def _use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> flo
 
 def usual_changes(tracks: Mapping[str, Track],
                   shapes: Collection[flavor_usages.Shape]) -> list[tuple[float, float]]:
-    """vCPUs and MiB of usual instances: of each flavor, else the median of what
-    has come to hosts, else one vCPU with its share of memory."""
+    """Return vCPUs and MiB of usual instances.
+
+    These are the flavors, else the median of the instances that came to hosts, else one vCPU with
+    its share of memory.
+    """
     if shapes:
         return [(float(shape.vcpus), float(shape.memory_mb)) for shape in shapes]
     grown = [(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
@@ -368,10 +372,10 @@ def usual_changes(tracks: Mapping[str, Track],
 
 
 def goes_by_memory(policy: policies.Policy) -> bool:
-    """Whether an instance's share goes by its memory; else by its vCPUs.
+    """Return True when an instance's share follows its memory, not its vCPUs.
 
-    That is so if ``host_capacity`` says so, or if it is not set and the query
-    reads a metric with ``memory`` in its name, as node_exporter's have.
+    ``host_capacity`` decides. Where it is not set, the share follows memory if the query reads a
+    metric with ``memory`` in its name, as node_exporter's have.
     """
     if policy.host_capacity is not None:
         return policy.host_capacity == 'MEMORY_MB'
@@ -379,17 +383,16 @@ def goes_by_memory(policy: policies.Policy) -> bool:
 
 
 def combined(parts: Iterable[tuple[float, Load]]) -> Load:
-    """The weighted sum of a host's loads under several policies."""
+    """Return the weighted sum of a host's loads under several policies."""
     found = list(parts)
     return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
 
 
 def projected(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
               ram_mb: float = 0.0) -> list[float | None]:
-    """Each host's load now, and with ``vcpus`` and ``ram_mb`` more; None without.
+    """Return each host's load now, with ``vcpus`` and ``ram_mb`` added; None without a load.
 
-    :param hosts: HostState objects; one that does not tell what it has
-        allocated has its score.
+    :param hosts: HostState objects; one that does not show its allocation has its score.
     """
     found: list[float | None] = []
     for host in hosts:

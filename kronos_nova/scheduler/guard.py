@@ -56,7 +56,7 @@ class Activity:
             for name, requests in self.requests.copy().items()}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all counters."""
         self.requests.clear()
         self.seconds.clear()
         self.refused_hosts.clear()

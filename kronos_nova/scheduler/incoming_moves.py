@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves of the rebalancer, until Nova counts them at their destination."""
+"""Moves of the rebalancer that Nova does not count at their destination yet."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -19,15 +19,15 @@ from typing import Any
 
 from kronos_nova.feed import flavor_usages
 
-#: A compute's periodic task counts what has come to it within so long (s).
+#: Seconds within which a compute's periodic task counts an instance that has come.
 CLAIM_GRACE = 120.0
 
 
 class Arrivals:
-    """The moves that are published, by destination.
+    """The published moves, by destination.
 
-    One thread calls :meth:`expect`, many call :meth:`watch`; there is no lock,
-    because a look that is lost in a race is repeated by the next request.
+    One thread calls :meth:`expect`, many call :meth:`watch`. No lock is needed: the next request
+    repeats an observation that a race has lost.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Arrivals:
         return bool(self._by_host)
 
     def expect(self, moves: Iterable[flavor_usages.Incoming]) -> None:
-        """Look out for these; forget about all others."""
+        """Watch for these moves; forget all others."""
         known = {a.move.key: a for some in self._by_host.values() for a in some}
         wanted: dict[str, tuple[_Arrival, ...]] = {}
         for move in {m.key: m for m in moves}.values():
@@ -47,16 +47,16 @@ class Arrivals:
 
     @property
     def landed(self) -> frozenset[tuple[str, str, float]]:
-        """Keys of those that Nova counts."""
+        """Keys of the moves that Nova counts."""
         return frozenset(a.move.key for some in self._by_host.values() for a in some
                          if a.landed)
 
     def watch(self, hosts: Sequence[Any],
               allocated: Callable[[Any], tuple[float, float] | None], now: float) -> bool:
-        """Whether a move has landed that had not before.
+        """Look for moves that have landed; return True when one is new.
 
         :param hosts: HostState objects of a request.
-        :param allocated: vCPUs and MiB of one of them, or None.
+        :param allocated: returns vCPUs and MiB that a host has allocated, or None.
         """
         by_host, found = self._by_host, False
         for host in [h for h in hosts if h.host in by_host]:
@@ -72,13 +72,12 @@ class Arrivals:
 
 
 class _Arrival:
-    """A move, and whether Nova counts it at its destination by now.
+    """A move, and whether Nova counts it at its destination.
 
-    It does when the host has grown by the instance without having got one
-    more (a compute claims for a migration so), or has grown by it since we
-    look and holds it. One that the host holds, and that was counted before we
-    looked, is taken to be after ``CLAIM_GRACE``. A race of two requests costs
-    a look, which the next one makes again.
+    Nova does when the host has grown by the instance without one more instance (a compute claims
+    for a migration so), or has grown by it since our first observation and holds it. An instance
+    that the host holds, and that Nova counted before our first observation, counts after
+    ``CLAIM_GRACE``. A race of two requests loses an observation, which the next request repeats.
     """
 
     def __init__(self, move: flavor_usages.Incoming) -> None:
@@ -90,11 +89,11 @@ class _Arrival:
 
     def look(self, host: Any, told: tuple[float, float], now: float,
              room: tuple[float, float] | None) -> tuple[float, float]:
-        """See whether it has landed.
+        """Observe the destination, and record whether the move has landed.
 
         :param told: vCPUs and MiB that the host has allocated.
-        :param room: growth that no other move has explained; None: all of it.
-        :returns: what is left of it.
+        :param room: growth that no other move has explained; None: all growth.
+        :returns: the growth that this move does not explain either.
         """
         vcpus, ram_mb = told
         instances = int(getattr(host, 'num_instances', 0) or 0)
@@ -113,6 +112,6 @@ class _Arrival:
             since = self._held_since = now if self._held_since is None else self._held_since
             claimed = claimed or now - since > CLAIM_GRACE or (
                 vcpus - first[0] >= shape.vcpus and ram_mb - first[1] >= shape.memory_mb)
-        # Another request may have seen it meanwhile.
+        # Another request may have seen it land meanwhile.
         self.landed = self.landed or claimed
         return room

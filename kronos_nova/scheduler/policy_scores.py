@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The newest scores of one policy file, for whoever schedules.
+"""The newest scores of one policy file, for filters and weighers.
 
-Everything here runs on the scoreboard's background thread; requests read the
-snapshot, which does not change. What cannot be believed is not shown: then
-there are no scores, and schedulers do as if we were not there.
+The scoreboard's background thread runs all code here; requests read the snapshot, which does not
+change. A snapshot shows no scores that cannot be trusted: then schedulers decide as if our plug-ins
+were not there.
 """
 
 from collections.abc import Callable
@@ -47,9 +47,9 @@ from kronos_nova.sources import base
 LOG = logging.getLogger(__name__)
 
 
-#: No flavor's use is known.
+#: Extras where no flavor's use is known.
 NO_EXTRAS = flavor_usages.Extras({})
-#: Nothing is published.
+#: Usages where the engine has published nothing.
 NO_USAGES: Mapping[str, flavor_usages.Usage] = {}
 
 
@@ -63,7 +63,7 @@ class Ceiling:
     extras: flavor_usages.Extras = NO_EXTRAS
 
     def expected(self, vcpus: float, ram_mb: float) -> tuple[float, float]:
-        """vCPUs and MiB of the mean use, as much as an instance of this flavor uses."""
+        """Return the vCPUs and MiB at the mean use that match this flavor's use."""
         more = self.extras.of(vcpus, ram_mb)
         return vcpus + more[0], ram_mb + more[1]
 
@@ -72,16 +72,15 @@ class Ceiling:
 class Snapshot:
     """Scores by Nova host at one time.
 
-    ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score
-    under every enabled policy; ``loads``: the weighted score, with what the
-    samples do not show; ``scores``: by policy, what the samples say.
-    ``expires_at`` is on the monotonic clock. ``reason``
-    says why there are no scores. ``weights``: the raw weights computed so far.
-    ``rankings``: loads and weights for requests that may not see each other.
+    ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score under every enabled
+    policy; ``loads``: the weighted score, plus the load that samples do not show; ``scores``: by
+    policy, the scores of the samples alone. ``expires_at`` is on the monotonic clock. ``reason``
+    says why scores are missing. ``weights``: the raw weights computed so far. ``rankings``: loads
+    and weights for requests that may not see each other.
 
-    Loads of a host are replaced in place when it has changed and its change
-    is a flavor's: ``extras`` is what that counts, ``tracks`` the host's when
-    its loads were computed.
+    Loads of a host are replaced in place when it has changed and its change is a flavor's:
+    ``extras`` are the flavors' corrections, ``tracks`` the host's track when its loads were
+    computed.
     """
 
     headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -98,13 +97,17 @@ class Snapshot:
         default_factory=dict, compare=False, repr=False)
 
     def ranking(self, number: int | None) -> tuple[dict[str, depletion.Load], weight_cache.Memo]:
-        """Loads and raw weights for a request; see :mod:`kronos_nova.scheduler.tie_breaking`.
-        None: as they are."""
+        """Return loads and raw weights for a request.
+
+        See :mod:`kronos_nova.scheduler.tie_breaking`.
+
+        :param number: the ranking; None: loads without shifts.
+        """
         return (self.rankings[number] if self.rankings and number is not None
                 else (self.loads, self.weights))
 
     def correct(self, host: str, after: depletion.Track) -> None:
-        """Count what came to a host, or left it, as its flavor."""
+        """Count a change of a host's allocation with the use of its flavor."""
         before = self.tracks.get(host)
         if before is None or before is after or not before.steps or not after.steps:
             return
@@ -137,7 +140,7 @@ class _Held:
 
 
 class Scorecard:
-    """Keeps the snapshot of one policy file.
+    """The refreshed snapshot of one policy file.
 
     :param conf: with the groups [kronos] and [prometheus].
     :param path: the policy file; its last good version holds.
@@ -151,7 +154,7 @@ class Scorecard:
         self._clock = clock or (lambda: time.monotonic())
         self.snapshot = Snapshot(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
-        #: How long before the last refresh its oldest answer was asked for.
+        #: Age (s) of the oldest answer of the last refresh, at that refresh.
         self.asked_ago = 0.0
         self._conf = conf
         self._watch: policy_watch.PolicyWatch | None = None
@@ -161,7 +164,7 @@ class Scorecard:
 
     @property
     def reason(self) -> str:
-        """Why there are no scores, for a message."""
+        """Reason why fresh scores are missing, for a message."""
         return self.snapshot.reason or 'the scores are too old'
 
     def describe_state(self) -> worker_records.FileState:
@@ -176,7 +179,7 @@ class Scorecard:
                 'no host has a score under every policy' if snapshot.fresh() else self.reason))
 
     def refresh(self, source: Callable[[], base.Source]) -> None:
-        """Read the file again if it changed, and ask about its policies."""
+        """Read the file again if it changed, and query its policies."""
         if self._watch is None:
             try:
                 self._watch = policy_watch.PolicyWatch(self.path)
@@ -200,7 +203,7 @@ class Scorecard:
                 for result in (samples.imbalance, samples.capacity))
             if (unreachable and before is not None and before.policy == policy
                     and before.samples.imbalance.error is None):
-                # What was heard last holds until it is too old.
+                # The last answer holds until it is too old.
                 held[policy.name] = before
             else:
                 held[policy.name] = _Held(policy, samples, since - samples.asked_ago)
@@ -210,10 +213,10 @@ class Scorecard:
     def show(self, tracks: Mapping[str, depletion.Track],
              usages: Mapping[str, flavor_usages.Usage] = NO_USAGES,
              landed: Collection[tuple[str, str, float]] = ()) -> None:
-        """Map and judge what is held, and swap the snapshot.
+        """Map and judge the held samples, and replace the snapshot.
 
-        :param usages: what the engine has measured, by :func:`published.usage_key`.
-        :param landed: keys of its moves that Nova counts by now.
+        :param usages: the engine's measurements, by :func:`feed_channel.usage_key`.
+        :param landed: keys of the engine's moves that Nova counts.
         """
         snapshot, problems = self._judge(tracks, lambda held: usages.get(
             held.key, depletion.NO_USAGE), landed)
@@ -222,7 +225,7 @@ class Scorecard:
 
     @property
     def keys(self) -> list[str]:
-        """Under which the engine publishes what it measures of these policies."""
+        """Keys under which the engine publishes its measurements for the held policies."""
         return [held.key for held in self._held.values()]
 
     def _judge(self, tracks: Mapping[str, depletion.Track],
@@ -252,7 +255,7 @@ class Scorecard:
                 fill = hosts
                 if samples.capacity is not None:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
-                # In a cloud without any instance there is nothing to go by.
+                # A cloud without any instance shows no use of a unit.
                 outlook = self._outlook(held, fill, tracks, usage_of(held), landed,
                                         policy.fill_look, unmeasured=0.0)
                 ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
@@ -276,7 +279,7 @@ class Scorecard:
                  for host in whole}
         extras = flavor_usages.extras((weight, found.use, found.memory, found.shapes)
                                       for weight, found in parts)
-        # Here rather than in the next request.
+        # Computed here rather than in the next request.
         seen = [weight_cache.Seen(host, track.vcpus_used, track.free_ram_mb)
                 for host, track in tracks.items()]
         shapes = {shape for _, found in parts for shape in found.shapes}
@@ -289,8 +292,10 @@ class Scorecard:
     def _rankings(self, loads: Mapping[str, depletion.Load], extras: flavor_usages.Extras,
                   changes: list[tuple[float, float]], seen: list[weight_cache.Seen],
                   ) -> tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...]:
-        """For requests that may not see each other; none when packing, which
-        fills one host at a time."""
+        """Return the rankings for requests that may not see each other.
+
+        Return none when packing, which fills one host at a time.
+        """
         concurrent = scheduler_conf.concurrent_boots(self._conf)
         if concurrent <= 1 or not loads or (self.policy_set and self.policy_set.mode == 'pack'):
             return ()
@@ -315,9 +320,10 @@ class Scorecard:
                  tracks: Mapping[str, depletion.Track], usage: flavor_usages.Usage,
                  landed: Collection[tuple[str, str, float]], look: lookback.Look,
                  unmeasured: float) -> depletion.Outlook:
-        """
-        :param look: how the query looks back, whose mean may be of a longer time
-            than ``settle_seconds``.
+        """Compute the hosts' loads under one policy.
+
+        :param look: lookback of the query, whose mean may cover a longer time than
+            ``settle_seconds``.
         """
         settle = float(self._conf.kronos.settle_seconds)
         return depletion.outlook(
@@ -327,7 +333,7 @@ class Scorecard:
             landed=landed)
 
     def _say(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
-        """One line when scores are lost, and one when they are back."""
+        """Log one line when scores are lost, and one when they are back."""
         if not snapshot.reason:
             state: object = 'scores'
             if self._said != state:

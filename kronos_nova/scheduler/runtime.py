@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""The one scoreboard of this nova-scheduler process, and what goes with it.
+"""The runtime that our plug-ins share in a nova-scheduler process, with its one scoreboard.
 
-Filters and weighers ask here. Their objects are made before nova-scheduler
-forks its workers and are used by many threads afterwards: whatever runs in
-the background starts at the first request of a process.
+Nova makes filters and weighers before nova-scheduler forks its workers, and many threads use them
+afterwards: background threads start at the first request of a process.
 """
 
 import threading
@@ -41,18 +40,18 @@ scheduler_conf.register(CONF)
 
 #: Seconds after which a runtime that could not be built is tried again.
 RETRY_SECONDS = 60.0
-#: Seconds between two looks at what the engine publishes; a cache read.
+#: Seconds between two reads of the engine's publications from the cache.
 NOTICE_INTERVAL = 5.0
 #: Seconds between two records of this worker for kronos-engine.
 RECORD_INTERVAL = 15.0
 
 
 class NoticeBoard:
-    """Holds what the engine published last, and publishes this worker's record.
+    """The engine's newest publication, and the publisher of this worker's record.
 
-    Both happen in the background.
+    Both work in the background.
 
-    :param scores: told what is measured of its policies.
+    :param scores: receives the measured usages of its policies.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults,
@@ -70,11 +69,11 @@ class NoticeBoard:
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
 
     def ensure(self) -> None:
-        """Have it refreshed from now on."""
+        """Start the background refresh unless it runs."""
         self._refresher.ensure()
 
     def look(self) -> feed_channel.Published | None:
-        """What holds now, or None."""
+        """Return the engine's publication that holds now, or None."""
         self._refresher.ensure()
         newest = self._newest
         return newest if newest is not None and time.time() < newest.expires_at else None
@@ -82,7 +81,7 @@ class NoticeBoard:
     def refresh(self) -> None:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
-            # Of this thread: connections do not survive a fork.
+            # A channel of this thread: connections do not survive a fork.
             channel = feed_channel.Channel(self._conf)
             self._channel, self._record_due = (me, channel), 0.0
             self._slot = worker_records.RecordSlot(channel.cache) if channel.cache else None
@@ -103,17 +102,20 @@ class NoticeBoard:
             self._slot.write(self._identity.sign(
                 files=self._scores.describe_files(), plugins=guard.ACTIVITY.describe(),
                 faults=self._faults.describe()))
-        except Exception as e:  # a cache backend raises what it likes
+        except Exception as e:  # a cache backend raises any kind
             self._faults.swallow('the record for kronos-engine', e)
 
     def _usages(self, channel: feed_channel.Channel) -> dict[str, flavor_usages.Usage]:
-        """By policy; one that cannot be read costs that policy alone, and what was
-        read before holds until its time: a cache may be away for a moment."""
+        """Return the usages by key of the policy.
+
+        A usage that cannot be read affects its policy alone, and the previous one holds until it
+        expires: a cache may be unavailable for a moment.
+        """
         held, now = self._usage, time.time()
         for key in self._scores.keys:
             try:
                 usage = channel.read_usage(key)
-            except Exception as e:  # a cache backend raises what it likes
+            except Exception as e:  # a cache backend raises any kind
                 self._faults.swallow('what the engine has measured', e)
             else:
                 if usage is not None:
@@ -127,7 +129,7 @@ class NoticeBoard:
 
 
 class Kept(Protocol):
-    """What a plug-in keeps from request to request, with a thread of its own."""
+    """An object that a plug-in keeps from request to request, with a thread of its own."""
 
     def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None: ...
 
@@ -138,7 +140,7 @@ K = TypeVar('K', bound=Kept)
 
 
 class Door:
-    """All that our filters and weighers share in a process."""
+    """The state that our filters and weighers share in a process."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self.conf = conf
@@ -150,20 +152,20 @@ class Door:
         self._kept: dict[type, Any] = {}
 
     def keep(self, kind: type[K]) -> K:
-        """This process's object of a class; made when it is first asked for.
+        """Return this process's object of a class, made at the first call.
 
-        :param kind: called with the configuration and :attr:`faults`; nothing
-            may run before a request uses the object.
+        :param kind: called with the configuration and :attr:`faults`; nothing may run before a
+            request uses the object.
         """
         kept = self._kept.get(kind)
         if kept is None:
-            # Of two threads that come first, both get the same.
+            # Two threads that come first get the same object.
             kept = self._kept.setdefault(kind, kind(self.conf, self.faults))
         found: K = kept
         return found
 
     def look(self, hosts: list[Any]) -> list[score_cache.Group]:
-        """The request's HostState objects by policy file, with fresh scores or none."""
+        """Return the request's HostState objects by policy file, with fresh scores or none."""
         if self._told:
             self.notices.ensure()
         return self.scores.look(hosts)
@@ -176,13 +178,13 @@ class Door:
 
 
 class RuntimeUnavailable(Exception):
-    """This process could not build its runtime lately; our plug-ins have no opinion."""
+    """Error: the runtime could not be built lately, so our plug-ins have no opinion."""
 
 
 _door: Door | None = None
 #: The runtime that filters and weighers agreed on; at most one.
 _made: dict[str, Door] = {}
-#: Why the runtime could not be built, and until when no request tries again.
+#: The error of the last failed build, and the time until which no request tries again.
 _failure: tuple[str, float] | None = None
 
 
@@ -232,13 +234,13 @@ def _opened() -> Door:
 
 
 def use(other: Door) -> None:
-    """Have filters and weighers ask another one from now on: a replay's."""
+    """Make filters and weighers use another runtime from now on: that of a replay."""
     global _door
     _door = other
 
 
 def close() -> None:
-    """Stop the threads and forget everything; the next request begins anew."""
+    """Stop the threads and forget everything; the next request builds a new runtime."""
     global _door, _failure
     if _door is not None:
         _door.stop()

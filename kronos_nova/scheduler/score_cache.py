@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""The newest scores of this process, for whoever schedules.
+"""The newest scores of this process, for filters and weighers.
 
-A request reads immutable snapshots, one for each policy file, and waits for
-nothing; asking, mapping and judging happen on a thread of their own.
+A request reads immutable snapshots, one for each policy file, and does not wait: a background
+thread queries, maps and judges.
 """
 
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ from kronos_nova.sources import base
 
 LOG = logging.getLogger(__name__)
 
-#: Half used: the headroom that weighs nothing.
+#: Headroom of a half-used host, which weighs nothing.
 NEUTRAL = 0.5
-#: Sets of aggregates whose multipliers are remembered; deleted ones are, too.
+#: Sets of aggregates, deleted ones too, whose multipliers are remembered.
 MAX_HEARD = 4096
 MIN_PAUSE = 1.0
 #: Hosts that a message names.
@@ -52,8 +52,8 @@ MAX_NAMED = 10
 class Group:
     """Hosts of a request that one policy file scores.
 
-    ``snapshot`` is None when there are no fresh scores; ``reason`` says why,
-    and is empty when no file is for these hosts.
+    ``snapshot``: the fresh scores or None; ``reason`` then says why, and is empty when no file is
+    for these hosts.
     """
 
     hosts: list[Any]
@@ -62,7 +62,7 @@ class Group:
 
 
 class Scoreboard:
-    """Keeps a scorecard for each policy file; one per process.
+    """The scorecards of all policy files; one instance per process.
 
     :param conf: with the groups [kronos], [prometheus] and [filter_scheduler].
     """
@@ -86,10 +86,10 @@ class Scoreboard:
     # On the caller's thread: dict look-ups only.
 
     def look(self, hosts: list[Any]) -> list[Group]:
-        """The hosts by policy file, each with its snapshot.
+        """Return the hosts by policy file, each group with its snapshot.
 
-        :param hosts: HostState objects of the request; labels are mapped to
-            the hosts seen here, and what they have allocated is remembered.
+        :param hosts: HostState objects of the request. Labels are mapped to the hosts seen here,
+            and the ledger remembers their allocations.
         """
         if self._ledger.note(hosts, time.monotonic(), time.time()):
             self._refresher.wake()
@@ -97,7 +97,7 @@ class Scoreboard:
         found = []
         for index, some in self._bindings.split(hosts):
             if index is None:
-                # A file that was never valid may be the one for them.
+                # A file that was never valid may be for these hosts.
                 found.append(Group(some, None, '; '.join(
                     card.reason for card in self._cards if card.policy_set is None)))
                 continue
@@ -114,7 +114,10 @@ class Scoreboard:
             card.snapshot.correct(host, after)
 
     def hear(self, host: Any, multiplier: float, aggregates: tuple[str, ...]) -> None:
-        """A host's multiplier, and the aggregates that set it; none: the option."""
+        """Remember a host's multiplier, and the aggregates that set it.
+
+        Without aggregates the option sets it.
+        """
         if len(self._heard) >= MAX_HEARD:
             self._heard.clear()
         index = self._bindings.split([host])[0][0]
@@ -122,12 +125,12 @@ class Scoreboard:
 
     @property
     def answered(self) -> bool:
-        """Whether the first look at the source of this process has ended."""
+        """True when the first query of the source in this process has ended."""
         return self._answered
 
     @property
     def reason(self) -> str:
-        """Why there are no scores, for a message; of every file that has none."""
+        """Reasons why files have no fresh scores, for a message."""
         return '; '.join(card.reason for card in self._cards if not card.snapshot.fresh())
 
     def describe_files(self) -> tuple[worker_records.FileState, ...]:
@@ -136,11 +139,11 @@ class Scoreboard:
 
     @property
     def keys(self) -> list[str]:
-        """Under which the engine publishes what it measures of our policies."""
+        """Keys under which the engine publishes its measurements for our policies."""
         return sorted({key for card in self._cards for key in card.keys})
 
     def learn(self, usages: Mapping[str, flavor_usages.Usage]) -> None:
-        """What the engine has published, by these keys; replaces what was."""
+        """Replace the usages that the engine has published, by these keys."""
         if usages != self._usages:
             self._usages = usages
             self._refresher.wake()
@@ -151,13 +154,13 @@ class Scoreboard:
     # On the background thread.
 
     def refresh(self) -> None:
-        """Ask the source about every enabled policy, and show the answers."""
+        """Query the source about every enabled policy, and update the snapshots."""
         problem: Exception | None = None
         try:
             for card in self._cards:
                 try:
                     card.refresh(self._own_source)
-                except Exception as e:  # one file's does not cost the others'
+                except Exception as e:  # one file's error does not affect the others
                     problem = e
             self._forget()
             self._show()
@@ -167,13 +170,15 @@ class Scoreboard:
             raise problem
 
     def _pause(self) -> float:
-        """Seconds to the next refresh: answers are asked for anew when they are
-        an interval old, whoever has asked."""
+        """Return the seconds to the next refresh.
+
+        An answer is queried again when it is an interval old, also when another worker queried it.
+        """
         interval = float(self._conf.kronos.refresh_interval)
         return max(MIN_PAUSE, interval - max(card.asked_ago for card in self._cards))
 
     def _own_source(self) -> base.Source:
-        """A source of this thread: connections do not survive a fork."""
+        """Return the source of this thread: connections do not survive a fork."""
         me = threading.current_thread()
         if self._source is None or self._source[0] is not me:
             source = plugins.load(plugins.SOURCES, self._conf.kronos.source)(self._conf)
@@ -194,7 +199,7 @@ class Scoreboard:
         for card in self._cards:
             try:
                 card.show(tracks, usages, landed)
-            except Exception as e:  # one file's does not cost the others'
+            except Exception as e:  # one file's error does not affect the others
                 problem = e
         for host, track in self._ledger.tracks().items():
             if track is not tracks.get(host):  # changed meanwhile
@@ -210,8 +215,10 @@ class Scoreboard:
             raise problem
 
     def _tell_unknown(self, tracks: Mapping[str, depletion.Track]) -> None:
-        """One line for all hosts that lost their scores, or never had any, while
-        others of their file have some; and one for those that got them."""
+        """Log the hosts that lost their scores or never had any, and those that got one.
+
+        One line names all hosts without a score, while others of their file have some.
+        """
         known: set[str] = set()
         unknown: set[str] = set()
         for host, track in tracks.items():
@@ -221,7 +228,7 @@ class Scoreboard:
             elif (snapshot := self._cards[index].snapshot).fresh():
                 (known if host in snapshot.loads else unknown).add(host)
             elif host in self._unknown:
-                unknown.add(host)  # the file has no scores, which is said of it
+                unknown.add(host)  # its file has no scores, and the scorecard logs that
         before = self._unknown
         if lost := sorted(unknown - before):
             LOG.warning('kronos: %d hosts have no score and are treated as unknown_hosts = %s '
@@ -232,7 +239,7 @@ class Scoreboard:
         self._unknown = frozenset(unknown)
 
     def _report(self) -> None:
-        """What contradicts itself in the configuration, once while it does."""
+        """Log each contradiction in the configuration, once while it lasts."""
         bound = self._bindings
         option = float(self._conf.filter_scheduler.kronos_weight_multiplier)
         found: dict[object, str] = {

@@ -10,18 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One question for all workers of a host: the answers go through the cache.
+"""A source that all workers of a host share: its answers go through the cache.
 
-Every worker of nova-scheduler has this source before its own. Who finds no
-answer of this interval takes the lease, asks, and leaves the answer in the
-cache; the others wait for it. A lease that is not ended runs out, so that
-another one asks when the holder has died. Whatever the cache does, a worker
-asks by itself in the end.
+Every worker of nova-scheduler has this source before its own. A worker that finds no answer of this
+interval takes the lease, queries, and puts the answer into the cache; the others wait for the
+answer. A lease that is not ended expires, so that another worker queries when the holder has died.
+When the cache fails, each worker queries its own source in the end.
 
-Times in the cache are those of the monotonic clock, which is one for all
-processes of a host since it booted; keys hold the boot's id, so that hosts
-which share a memcached do not read each other's. Steps of the wall clock
-do not matter.
+Times in the cache are those of the monotonic clock, which all processes of a host share since it
+booted. Keys hold the boot's id, so that hosts which share a memcached do not read each other's
+answers. Steps of the wall clock do not matter.
 """
 
 import dataclasses
@@ -48,17 +46,17 @@ LOG = logging.getLogger(__name__)
 PREFIX = 'kronos_nova.samples'
 VERSION = 1
 BOOT_ID = pathlib.Path('/proc/sys/kernel/random/boot_id')
-#: Seconds: between two looks for the answer of another worker; within which
-#: workers that take the lease at the same time see who has got it.
+#: Seconds between two reads for the answer of another worker; and seconds within
+#: which workers that take the lease at the same time see the holder.
 POLL = 0.2
 SETTLE = 0.25
-#: Of a text in an answer; it gets into the log.
+#: Characters of a text in an answer; the text gets into the log.
 MAX_TEXT = 1000
 RESULTS = ('imbalance', 'capacity', 'host_capacity')
 
 
 class SharedSource(base.Source):
-    """Answers of another worker of this host, else of the source behind.
+    """A source that takes another worker's answer on this host, else its own source's.
 
     :param conf: with the groups [kronos], [prometheus], [cache] and [kronos_channel].
     :param source: this worker's own.
@@ -69,7 +67,7 @@ class SharedSource(base.Source):
         self._interval = float(conf.kronos.refresh_interval)
         self._patience = float(conf.prometheus.timeout)
         self._max_series = int(conf.prometheus.max_series)
-        # Two Prometheus are two answers.
+        # Each Prometheus has an answer of its own.
         self._of = f'{conf.kronos.source} {conf.prometheus.url}'
         self._boot = _boot()
         self._conf = conf
@@ -77,11 +75,11 @@ class SharedSource(base.Source):
 
     @functools.cached_property
     def _cache(self) -> raw_cache.RawCache:
-        """Opened when it is used: a server may be away."""
+        """The cache, opened at the first use: a server may be unavailable."""
         return raw_cache.RawCache(self._conf)
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
-        """See the base class. With ``profile`` it is never a shared answer."""
+        """Return samples as the base class does; with ``profile`` never a shared answer."""
         if profile or not self._boot:
             return self._source.fetch(policy, profile=profile)
         since, key = time.monotonic(), self._key(policy)
@@ -89,7 +87,7 @@ class SharedSource(base.Source):
             if (found := self._wait(key, policy, since)) is not None:
                 return found
         except Exception as e:
-            # What the cache does is no reason to have no scores.
+            # A failing cache must not cost the scores.
             self._say(e)
         asked_at, text = time.monotonic(), None
         try:
@@ -107,7 +105,7 @@ class SharedSource(base.Source):
 
     def _wait(self, key: str, policy: policies.Policy,
               since: float) -> model.PolicySamples | None:
-        """The answer of another worker, or None: it is for us to ask."""
+        """Return the answer of another worker; None: this worker must query."""
         while time.monotonic() < since + self._patience:
             if (samples := self._read(key, policy, since)) is not None:
                 return samples
@@ -117,20 +115,20 @@ class SharedSource(base.Source):
                 if holder is None:
                     raise LookupError('it keeps nothing; set [kronos_channel] servers')
                 if holder == token:
-                    # Who was slow to take it may find the answer there.
+                    # A worker that was slow to take it may find the answer there.
                     return self._read(key, policy, since)
             time.sleep(POLL)
         return None
 
     def _leave(self, key: str, text: str | None) -> None:
-        """Put the answer into the cache, if there is one, and end the lease."""
+        """Put the answer, if any, into the cache, and end the lease."""
         try:
             if text is not None:
                 self._keep(key, text)
         except Exception as e:
             self._say(e)
         try:
-            # Whatever became of the answer: the others wait for this.
+            # Also without an answer: the others wait for the lease to end.
             self._cache.delete(_lease(key))
         except Exception as e:
             self._say(e)
@@ -138,7 +136,7 @@ class SharedSource(base.Source):
     def _keep(self, key: str, text: str) -> None:
         self._cache.set(key, text)
         if self._cache.get(key) != text:
-            # Some clients of memcached drop what is too large for it, and tell nobody.
+            # Some clients of memcached drop a value that is too large, without an error.
             raise LookupError(f'it does not keep an answer of {len(text)} bytes; let it keep '
                               'larger items (memcached -I 8m)')
 
@@ -155,10 +153,10 @@ class SharedSource(base.Source):
             return load(value, policy, since, time.monotonic(), self._interval,
                         self._max_series)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
-            return None  # not ours: it will be overwritten
+            return None  # not ours: this worker will overwrite it
 
     def _holder(self, key: str) -> str | None:
-        """Who asks at present, or None."""
+        """Return the token of the worker that holds the lease; None without one."""
         try:
             value = self._cache.get(_lease(key))
         except raw_cache.RecordRefused as e:
@@ -174,7 +172,7 @@ class SharedSource(base.Source):
         return token if 0.0 < left <= self._patience else None
 
     def _take(self, key: str) -> tuple[str | None, str]:
-        """Try to be the one who asks; who has become it, and our own name."""
+        """Try to take the lease; return its holder's token, and our own token."""
         token = uuid.uuid4().hex
         until = time.monotonic() + min(self._patience, self._interval)
         self._cache.set(_lease(key), f'{token} {until:.3f}')
@@ -193,9 +191,9 @@ class SharedSource(base.Source):
 
 
 def dump(samples: model.PolicySamples, asked_at: float) -> str:
-    """An answer for the cache.
+    """Return an answer as text for the cache.
 
-    :param asked_at: when it was asked for, on the monotonic clock.
+    :param asked_at: time of the query, on the monotonic clock.
     """
     return json.dumps({
         'version': VERSION, 'asked_at': asked_at, 'policy': samples.policy,
@@ -205,13 +203,12 @@ def dump(samples: model.PolicySamples, asked_at: float) -> str:
 
 def load(value: Any, policy: policies.Policy, since: float, now: float,
          interval: float, max_series: int) -> model.PolicySamples | None:
-    """The answer in the cache; None if it is not of this interval.
+    """Return the answer in the cache; None if it is not of this interval.
 
-    :param since: from when on the answer is wanted: ``asked_ago`` counts
-        from there.
-    :param max_series: of one answer, as of one of Prometheus.
-    :raises ValueError, KeyError, TypeError, AttributeError, OverflowError: it
-        is not one of ours.
+    :param since: time from which the answer is wanted: ``asked_ago`` counts from there.
+    :param max_series: limit of one answer, as of one of Prometheus.
+    :raises ValueError, KeyError, TypeError, AttributeError, OverflowError: the value is not one of
+        ours.
     """
     document = json.loads(value, parse_constant=_refuse)
     if document['version'] != VERSION or document['policy'] != policy.name:
@@ -225,7 +222,7 @@ def load(value: Any, policy: policies.Policy, since: float, now: float,
         raise ValueError('it answers another query')
     age = None if document['age'] is None else _number(document['age'])
     if age is not None and age < 0:
-        # It would make the scores last for ever.
+        # A negative age would make the scores last for ever.
         raise ValueError('samples are not from the future')
     return model.PolicySamples(
         policy.name, imbalance, capacity=results['capacity'],
@@ -281,7 +278,7 @@ def _lease(key: str) -> str:
 
 
 def _boot() -> str:
-    """This boot of the host, or '' where the system does not tell."""
+    """Return the id of the host's boot, or '' where the system has no such file."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Keeps requests that cannot see each other from choosing the same host.
+"""Rankings that keep requests from choosing the same host when they cannot see each other.
 
-Boots that several workers place at the same time are in nobody's HostState
-until their computes have claimed: each worker finds the same host to be the
-best. Hosts whose loads differ by less than such boots could add are as good
-as each other, so each request ranks them differently, by its instance.
+Boots that several workers place at the same time are in no HostState until their computes have
+claimed: each worker finds the same host to be the best. Hosts whose loads differ by less than such
+boots could add are as good as each other, so each request ranks them differently, by its instance.
 """
 
 from collections.abc import Mapping
@@ -24,18 +23,18 @@ import zlib
 
 from kronos_nova.scheduler import depletion
 
-#: Rankings; two requests share one by chance, once in so many.
+#: Number of rankings; two requests share one with a chance of 1 / RANKINGS.
 RANKINGS = 8
 
 
 def width(boot: float, concurrent: int) -> float:
-    """By how much loads may differ and still be as good as each other.
+    """Return the difference of loads up to which hosts are as good as each other.
 
-    As boots that fall at random differ: by the square root of their number.
-    Simulated with 6 to 50 hosts and 2 to 8 boots at a time, this leaves the
-    hosts more level than one or two boots' load does, whatever the number.
+    It is the spread of boots that fall at random, which grows with the square root of their number.
+    Simulated with 6 to 50 hosts and 2 to 8 boots at a time, this leaves the hosts more level than
+    one or two boots' load does, at any number.
 
-    :param boot: what an instance adds to a host's load.
+    :param boot: load that an instance adds to a host.
     :param concurrent: boots that are under way at once; 1: nothing is unseen.
     """
     return boot * math.sqrt(concurrent) if concurrent > 1 and boot > 0 else 0.0
@@ -43,13 +42,15 @@ def width(boot: float, concurrent: int) -> float:
 
 def ranked(loads: Mapping[str, depletion.Load], by: float,
            ranking: int) -> dict[str, depletion.Load]:
-    """The loads, each shifted by at most half of ``by`` either way; the same
-    in every process, so that one that restarts ranks as it did."""
+    """Return the loads, each shifted by at most half of ``by`` either way.
+
+    The shifts are the same in every process, so a restarted process ranks as before.
+    """
     return {host: load._replace(base=load.base + by * (
         zlib.crc32(b'%d %s' % (ranking, host.encode())) / 2**32 - 0.5))
         for host, load in loads.items()}
 
 
 def ranking_of(instance_uuid: str) -> int:
-    """Which one a request uses."""
+    """Return the number of the ranking for the instance's request."""
     return zlib.crc32(instance_uuid.encode()) % RANKINGS

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Raw weights that need no computing: those of hosts that did not change.
+"""Cached raw weights of hosts that did not change.
 
-Between two snapshots a host's weight depends on nothing but what its
-HostState has allocated, and few hosts change between two requests.
+Between two snapshots a host's weight depends only on the allocation that its HostState shows, and
+few hosts change between two requests.
 """
 
 from collections.abc import Iterable
@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 from kronos_nova.scheduler import depletion
 
 #: Raw weights are rounded to 1 / PLACES: nearer hosts are as good, and Nova
-#: formats each weight in every request, for which a float of 17 digits takes
-#: longer than all of this.
+#: formats each weight in every request. Formatting a float of 17 digits takes
+#: longer than all work here.
 PLACES = 100000
 
 
 class Seen(NamedTuple):
-    """What a load depends on, of a HostState or a Track."""
+    """Fields of a HostState or a Track on which a load depends."""
 
     host: str
     vcpus_used: Any
@@ -38,10 +38,10 @@ class Seen(NamedTuple):
 
 
 class Memo:
-    """The raw weights of one snapshot, by host and what it has allocated.
+    """The raw weights of one snapshot, by host and its allocation.
 
-    Many threads use it. There is no lock: rows are replaced, not changed, and
-    each holds what it was computed from.
+    Many threads use it without a lock: rows are replaced, not changed, and each holds the
+    allocation that its weight was computed from.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Memo:
 
     def of(self, hosts: Sequence[Any],
            loads: Mapping[str, depletion.Load]) -> list[float | None]:
-        """The raw weight of each host, in [-0.5, 0.5]; None without a load.
+        """Return the raw weight of each host, in [-0.5, 0.5]; None without a load.
 
         :param hosts: HostState objects.
         :param loads: the snapshot's; the same at each call.
@@ -67,7 +67,7 @@ class Memo:
                     missed.append(len(found))
                     found.append(None)
         except AttributeError:
-            # Not all of them tell what they have allocated.
+            # Some hosts do not show their allocation.
             return raw(depletion.projected(hosts, loads))
         if missed:
             some = [hosts[index] for index in missed]
@@ -77,7 +77,7 @@ class Memo:
 
     def learn(self, hosts: Sequence[Any],
               loads: Mapping[str, depletion.Load]) -> list[float | None]:
-        """Compute the weights of these, and remember them.
+        """Compute the weights of some hosts, and remember them.
 
         :param hosts: HostState objects, or :class:`Seen`.
         """
@@ -86,12 +86,12 @@ class Memo:
             try:
                 self._rows[host.host] = (host.vcpus_used, host.free_ram_mb, weight)
             except AttributeError:
-                continue  # it does not tell all
+                continue  # the host does not show its allocation
         return weights
 
 
 def raw(loads: Iterable[float | None]) -> list[float | None]:
-    """headroom - 0.5 of each load, in [-0.5, 0.5], to five places."""
+    """Return headroom - 0.5 of each load, in [-0.5, 0.5], to five places."""
     return [None if load is None
             # int() cuts off towards 0, so that it gets a positive number.
             else (int(PLACES * 1.5 - load * PLACES + 0.5) - PLACES) / PLACES
