@@ -11,14 +11,14 @@
 # under the License.
 
 
-"""Our filters inside nova-scheduler, one file each.
+"""The filters that kronos-nova adds to nova-scheduler, one file each.
 
-nova.conf names the function below, so that a new one needs no change there.
+nova.conf names the function below, so that a new filter needs no change there.
 """
 
 from kronos_nova import plugins
 
 
 def all_filters() -> list[type]:
-    """Every class in the entry points kronos_nova.filters."""
+    """Return every class in the entry points kronos_nova.filters."""
     return plugins.all_classes(plugins.FILTERS)

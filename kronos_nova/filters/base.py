@@ -11,7 +11,11 @@
 # under the License.
 
 
-"""What our filters have in common: they never raise, and they know whom not to judge."""
+"""The base class of the kronos-nova filters.
+
+``filter_all`` never raises, and passes every host for rebuilds and for requests with a
+named host.
+"""
 
 import abc
 from typing import Any
@@ -26,8 +30,8 @@ from kronos_nova.scheduler import runtime
 class KronosFilter(filters.BaseHostFilter, abc.ABC):
     """A filter over all hosts of a request at once.
 
-    Overrides ``filter_all`` and therefore repeats the bypass for rebuilds
-    that Nova has in ``_filter_one``. Every host passes when it fails.
+    It overrides ``filter_all`` and therefore repeats the bypass for rebuilds that Nova has
+    in ``_filter_one``. When it fails, every host passes.
 
     :raises ConfigError: an option cannot be used, so nova-scheduler must not start.
     """
@@ -45,16 +49,16 @@ class KronosFilter(filters.BaseHostFilter, abc.ABC):
 
     @abc.abstractmethod
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
-        """The hosts that pass.
+        """Return the hosts that pass.
 
         :param hosts: HostState objects.
-        :param moving: the instance is evacuated, unshelved, resized or
-            migrated without a named host, not booted.
+        :param moving: the instance is evacuated, unshelved, resized or migrated without a
+            named host, not booted.
         """
 
 
 def is_pinned(spec: Any) -> bool:
-    """An operator (or our executor) has named the destination."""
+    """Return whether an operator (or our executor) has named the destination."""
     destination = _destination(spec)
     if destination is not None and 'host' in destination and destination.host:
         return True
@@ -63,8 +67,11 @@ def is_pinned(spec: Any) -> bool:
 
 
 def is_move(spec: Any) -> bool:
-    """The conductor restricts every move to the instance's cell, and no boot;
-    of moves across cells it knows the source host, which it ignores."""
+    """Return whether the request moves an existing instance; False for boots.
+
+    The conductor restricts every move to the instance's cell, and no boot. Of moves across
+    cells it knows the source host, which it ignores.
+    """
     destination = _destination(spec)
     if destination is not None and 'cell' in destination and destination.cell:
         return True

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Keeps new instances off hosts that are full by measured load."""
+"""A filter that keeps new instances off hosts that are full by measured load."""
 
 import dataclasses
 from typing import Any
@@ -30,12 +30,13 @@ LOG = logging.getLogger(__name__)
 class KronosCapacityFilter(base.KronosFilter):
     """New boots go to hosts at or below every policy's ``boot_ceiling``.
 
-    Compared is what the host shows now, what its samples do not show yet, and
-    what the request is expected to add: what its flavor uses, else its vCPUs
-    (or MiB) times what an allocated one uses on these hosts. When every host
-    is above, all pass, unless ``hard_ceiling``. Without fresh scores all
-    pass, unless ``fail_closed``. Hosts without a score pass, unless
-    ``unknown_hosts`` excludes them and others have one.
+    The filter compares the ceiling with the sum of three loads: the load that the host
+    shows now, the load that its samples do not show yet, and the load that the request is
+    expected to add. The last one is the usual load of the flavor, else the request's vCPUs
+    (or MiB) times the load of an allocated one on these hosts. When every host is above,
+    all pass, unless ``hard_ceiling``. Without fresh scores all pass, unless
+    ``fail_closed``. Hosts without a score pass, unless ``unknown_hosts`` excludes them and
+    others have one.
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
@@ -67,7 +68,7 @@ class KronosCapacityFilter(base.KronosFilter):
 
 
 def _known(groups: list[score_cache.Group]) -> list[score_cache.Group]:
-    """Without the hosts that have no score, unless those are all."""
+    """Drop the hosts that have no score, unless no host has one."""
     found = [group if group.snapshot is None else dataclasses.replace(
         group, hosts=[h for h in group.hosts if h.host in group.snapshot.loads])
         for group in groups]
@@ -75,7 +76,7 @@ def _known(groups: list[score_cache.Group]) -> list[score_cache.Group]:
 
 
 def _below(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any) -> list[Any]:
-    """The hosts that no ceiling refuses; one without a score passes."""
+    """Return the hosts that no ceiling refuses; hosts without a score pass."""
     for ceiling in snapshot.ceilings:
         loads = depletion.projected(hosts, ceiling.loads,
                                     *ceiling.expected(spec.vcpus, spec.memory_mb))

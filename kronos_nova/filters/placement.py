@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Keeps instances off hosts that the rebalancer is working on."""
+"""A filter that keeps instances off hosts that the rebalancer is working on."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,15 +34,15 @@ HARD_POLICIES = frozenset({model.GroupPolicy.AFFINITY, model.GroupPolicy.ANTI_AF
 class KronosPlacementFilter(base.KronosFilter):
     """Respects what the engine publishes, judged by the rebalancer's rules.
 
-    A host that is being emptied or has refused moves lately is avoided, and
-    all pass when nothing else is left. A boot is refused a host that its
-    server group or its scheduler hints forbid once the members and partners
-    under way have arrived: for anti-affinity and ``different_host`` both ends
-    of the migration count, for affinity the destination, and for
-    ``same_host`` neither. Nothing published: all pass.
+    The filter avoids a host that the engine is draining or that has refused moves lately;
+    when no other host is left, all pass. For a boot, it refuses each host that the request's
+    server group or scheduler hints forbid once the members and partners under way have
+    arrived. For anti-affinity and ``different_host`` both ends of a migration count, for
+    affinity the destination, and for ``same_host`` neither. While the engine publishes
+    nothing, all hosts pass.
 
-    A rule is asked about those hosts alone that it could refuse: in a large
-    cloud these are few. Nova's own filters judge the others.
+    The filter checks a rule only on the hosts that this rule could refuse: in a large cloud
+    these are few. Nova's own filters judge the others.
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
@@ -67,7 +67,7 @@ class KronosPlacementFilter(base.KronosFilter):
 
 def _refused(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
              rule: constraints.Rule) -> set[int]:
-    """Which HostState objects a rule refuses to the instance, by id."""
+    """Return the ids of the HostState objects that a rule refuses to the instance."""
     uuid = spec.instance_uuid
     return {id(h) for h in suspects
             if rule(view, model.Move(uuid, '', h.host, model.Phase.SPREAD)) is not None}
@@ -125,7 +125,7 @@ def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Fligh
 
 
 def _read_hints(spec: Any) -> dict[str, tuple[str, ...]]:
-    """Return the instances that the request's hints name, itself left out."""
+    """Return the instances that the request's hints name, without the request's own instance."""
     given = (spec.scheduler_hints if 'scheduler_hints' in spec else None) or {}
     found = {}
     for name in ('different_host', 'same_host'):
@@ -136,7 +136,7 @@ def _read_hints(spec: Any) -> dict[str, tuple[str, ...]]:
 
 
 def _group(spec: Any) -> Any:
-    """The request's group with a hard policy, or None."""
+    """Return the request's server group if its policy is hard, or None."""
     group = spec.instance_group if 'instance_group' in spec else None
     if group is None or group.policy not in HARD_POLICIES or 'uuid' not in group:
         return None
@@ -144,7 +144,7 @@ def _group(spec: Any) -> Any:
 
 
 def _view(notice: feed_channel.Published) -> cluster_view.ClusterView:
-    """What is published of hosts, as the rules want it."""
+    """Return a view of the published draining and quarantined hosts for the rules."""
     cluster = model.Cluster(hosts={}, instances={}, services={})
     return cluster_view.ClusterView(
         cluster, model.Options(), draining=notice.draining,
@@ -175,7 +175,7 @@ def _find_instances(suspects: list[Any], uuids: set[str],
 def _view_of(instances: dict[str, model.Instance], flights: Iterable[model.Flight],
              options: model.Options | None = None,
              groups: tuple[model.ServerGroup, ...] = ()) -> cluster_view.ClusterView:
-    """Return instances and flights as the rules want them."""
+    """Return a view of the instances and flights for the rules."""
     cluster = model.Cluster(hosts={}, instances=instances, services={}, groups=groups,
                             flights=tuple(flights))
     return cluster_view.ClusterView(cluster, options or model.Options())

@@ -11,14 +11,14 @@
 # under the License.
 
 
-"""Our weighers inside nova-scheduler, one file each.
+"""The weighers that kronos-nova adds to nova-scheduler, one file each.
 
-nova.conf names the function below, so that a new one needs no change there.
+nova.conf names the function below, so that a new weigher needs no change there.
 """
 
 from kronos_nova import plugins
 
 
 def all_weighers() -> list[type]:
-    """Every class in the entry points kronos_nova.weighers."""
+    """Return every class in the entry points kronos_nova.weighers."""
     return plugins.all_classes(plugins.WEIGHERS)

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Prefers hosts with headroom, by the same scores as the rebalancer."""
+"""A weigher that prefers hosts with headroom, by the same scores as the rebalancer."""
 
 from collections.abc import Callable
 import math
@@ -37,13 +37,15 @@ OPTION = 'kronos_weight_multiplier'
 
 
 class KronosWeigher(weights.BaseHostWeigher):
-    """headroom - 0.5, in [-0.5, 0.5]; an unknown host gets the mean of the known,
-    or what ``unknown_hosts`` says.
+    """A weight of headroom - 0.5, in [-0.5, 0.5].
 
-    Headroom is what the samples show less what has been allocated since. With
-    ``minval`` 0 and ``maxval`` 1 Nova's normalisation changes nothing, so
-    that a difference of 1 % stays 1 %, and no opinion is exactly 0 under
-    every multiplier, whichever aggregate sets it.
+    A host without a score gets the mean of the scored hosts, or the value that
+    ``unknown_hosts`` sets.
+
+    Headroom is 1 - the load that the samples show, less the load that Nova has allocated
+    since. With ``minval`` 0 and ``maxval`` 1 Nova's normalisation changes nothing: a
+    difference of 1 % stays 1 %, and a weight of 0 (no opinion) stays exactly 0 under every
+    multiplier, whichever aggregate sets it.
     """
 
     minval = 0
@@ -57,7 +59,7 @@ class KronosWeigher(weights.BaseHostWeigher):
 
     @guard.multiply_by_0_on_error
     def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or the metadata of the aggregate; NaN and infinity are 0."""
+        """Return the option, or the metadata of the aggregate; NaN and infinity become 0."""
         try:
             return self._multipliers[tuple(host_state.aggregates)]
         except KeyError:
@@ -77,8 +79,8 @@ class KronosWeigher(weights.BaseHostWeigher):
     @guard.weigh_nothing_on_error
     def weigh_objects(self, weighed_obj_list: list[Any], weight_properties: Any) -> list[float]:
         hosts = [weighed.obj for weighed in weighed_obj_list]
-        # Nova asks for every host's multiplier right after; what another
-        # thread's request has put here by then is as good.
+        # Nova asks for every host's multiplier right afterwards. Another thread's
+        # request may fill the new dict first: its values are as good.
         self._multipliers = {}
         door = runtime.door()
         number = ranking_of(weight_properties, len(hosts))
@@ -89,26 +91,26 @@ class KronosWeigher(weights.BaseHostWeigher):
         return found
 
     def _worst(self, host_state: Any) -> float:
-        """The raw weight that Nova likes least, by the sign of the multiplier."""
+        """Return the raw weight that Nova likes least, by the sign of the multiplier."""
         return math.copysign(score_cache.NEUTRAL, -self.weight_multiplier(host_state))
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
-        """For callers that weigh one host: no other host, no opinion."""
+        """Return 0 (no opinion) to callers that weigh one host without any other."""
         return 0.0
 
 
 def ranking_of(spec: Any, hosts: int) -> int | None:
-    """Which ranking a request uses; None: the plain one.
+    """Return the number of the ranking that a request uses; None: the plain ranking.
 
-    Instances of one request see each other. As many of them as there are
-    hosts fill these level, whatever others do at the same time.
+    Instances of one request see each other. A request with at least as many instances as
+    hosts fills these evenly, independently of concurrent requests.
     """
     if spec is not None and 'num_instances' in spec and spec.num_instances >= max(2, hosts):
         return None
     return tie_breaking.ranking_of(str(getattr(spec, 'instance_uuid', '')))
 
 
-#: What a host without a score weighs when others have one; None: their mean.
+#: Returns the weight of a host without a score when others have one; None: their mean.
 Unknown = Callable[[Any], float] | None
 
 
@@ -118,7 +120,7 @@ Weigh = Callable[[score_cache.Group, int | None, Unknown], list[float]]
 
 def weigh(groups: list[score_cache.Group], hosts: list[Any], kind: Weigh, ranking: int | None = 0,
           unknown: Unknown = None) -> list[float]:
-    """The raw weights of all groups, in the order of the request's hosts."""
+    """Return the raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
         return kind(groups[0], ranking, unknown)
     found = {id(host): weight for group in groups for host, weight in zip(
@@ -127,7 +129,7 @@ def weigh(groups: list[score_cache.Group], hosts: list[Any], kind: Weigh, rankin
 
 
 def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
-    """The one line of a request in the debug log."""
+    """Log one debug line with the range of the request's raw weights."""
     if not hosts:
         return
     most = max(weights)
@@ -138,9 +140,9 @@ def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
 
 def relative(group: score_cache.Group, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
-    """Raw weights of the hosts that one policy file scores, in their order.
+    """Return the raw weights of the hosts that one policy file scores, in their order.
 
-    :param ranking: which of the snapshot's, if it has several.
+    :param ranking: number of the snapshot's ranking, if it has several.
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)
@@ -154,7 +156,7 @@ def _shown(hosts: list[Any], snapshot: policy_scores.Snapshot,
 
 
 def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
-    """With something for the hosts without a score."""
+    """Replace the missing weights of hosts without a score."""
     if None not in weights:
         return typing.cast(list[float], weights)
     known = [weight for weight in weights if weight is not None]
@@ -168,7 +170,10 @@ def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> l
 
 
 def chosen(spec: Any) -> Weigh:
-    """What [kronos] makes of a group's hosts: :func:`relative`, or what costs more.
+    """Return the function that weighs a group under the options of [kronos].
+
+    This is :func:`relative`, unless the options ask for normalisation or for the request's
+    own load, which take more time.
 
     :param spec: the RequestSpec.
     """
@@ -182,8 +187,8 @@ def chosen(spec: Any) -> Weigh:
             return [0.0] * len(hosts)
         weights = (_expected(hosts, snapshot, spec, ranking) if kronos.weigh_request
                    else _shown(hosts, snapshot, ranking))
-        # What an unknown host gets instead says nothing of how far the known
-        # are apart.
+        # Normalise the known weights only: a substitute for an unknown host
+        # does not show how far the known hosts are apart.
         known = iter(normalisation.normalised(
             [weight for weight in weights if weight is not None],
             kronos.normalisation, kronos.normalisation_scale))
@@ -195,11 +200,12 @@ def chosen(spec: Any) -> Weigh:
 
 def expected(group: score_cache.Group, spec: Any, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
-    """Like :func:`relative`, with what the request is expected to add itself:
-    what its flavor uses, else its vCPUs (or MiB) at the mean use.
+    """Return raw weights as :func:`relative` does, with the load that the request is
+    expected to add.
 
-    Of two hosts that are equally full the larger one has more headroom then;
-    hosts of one size keep their order.
+    This load is the usual load of the flavor, else the request's vCPUs (or MiB) at the mean
+    use. Of two hosts that are equally full the larger one then has more headroom; hosts of
+    one size keep their order.
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)

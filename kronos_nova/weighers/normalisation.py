@@ -11,12 +11,12 @@
 # under the License.
 
 
-"""How a weigher's values are scaled to each other; 0 stays no opinion.
+"""Ways to scale a weigher's values to each other; 0 stays no opinion.
 
-Every kind maps weights around 0 (KronosWeigher's, in [-0.5, 0.5]) to values
-in [-0.5, 0.5], and equal weights, or a single one, to exactly 0; ``fixed``
-leaves all as it is. Values are to five places. What has no opinion is not
-passed through here: it is 0 under each kind.
+Every kind maps weights around 0 (KronosWeigher's, in [-0.5, 0.5]) to values in [-0.5, 0.5],
+and equal weights, or a single one, to exactly 0; ``fixed`` leaves all weights unchanged.
+Values are rounded to five places. Hosts without an opinion do not pass through here: they
+weigh 0 under each kind.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ KINDS = (FIXED, 'min-max', 'tanh')
 
 
 def normalised(weights: Sequence[float], kind: str, scale: float) -> list[float]:
-    """The weights of one group of hosts, scaled.
+    """Scale the weights of one group of hosts.
 
     :param weights: finite numbers.
-    :param kind: ``fixed``; ``min-max``: the worst host gets -0.5 and the best
-        0.5; ``tanh``: tanh((weight - mean) / scale) / 2.
-    :param scale: of ``tanh``: the distance from the mean at which 76 % of the
-        way to the end is gone; above 0.
-    :raises ValueError: there is no such kind.
+    :param kind: ``fixed``; ``min-max``: the worst host gets -0.5 and the best 0.5;
+        ``tanh``: tanh((weight - mean) / scale) / 2.
+    :param scale: of ``tanh``: the distance from the mean at which the value reaches 76 % of
+        its end; above 0.
+    :raises ValueError: the kind is unknown.
     """
     if kind not in KINDS:
         raise ValueError(f'{kind} is no normalisation; there are {", ".join(KINDS)}')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the optional weighers have in common: they are off until a multiplier is set."""
+"""The base class of the optional weighers: they are off until a multiplier is set."""
 
 import abc
 import math
@@ -27,11 +27,11 @@ from kronos_nova.scheduler import runtime
 class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
     """A cost in [0, 1] that counts against a host; 0 is no opinion.
 
-    Its multiplier is 0 by default. While neither the option nor an aggregate
-    of the request's hosts says otherwise, every host weighs exactly 0, and
-    nothing is asked and nothing runs. With ``minval`` 0 and ``maxval`` 1
-    Nova's normalisation changes nothing, so that costs mean the same in every
-    request and 0 stays 0 under multipliers of both signs.
+    The multiplier is 0 by default. While neither the option nor an aggregate of the
+    request's hosts sets another one, every host weighs exactly 0, and the weigher asks no
+    service and starts no thread. With ``minval`` 0 and ``maxval`` 1 Nova's normalisation
+    changes nothing, so that costs mean the same in every request and 0 stays 0 under
+    multipliers of both signs.
     """
 
     minval = 0
@@ -45,7 +45,7 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
 
     @abc.abstractmethod
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
-        """Each host's cost, in [0, 1]; without any I/O.
+        """Return each host's cost, in [0, 1]; without any I/O.
 
         :param hosts: HostState objects.
         :param spec: the RequestSpec.
@@ -53,7 +53,7 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
 
     @guard.multiply_by_0_on_error
     def weight_multiplier(self, host_state: Any) -> float:
-        """The option, or the metadata of the aggregate; NaN and infinity are 0."""
+        """Return the option, or the metadata of the aggregate; NaN and infinity become 0."""
         value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._option()))
         return value if math.isfinite(value) else 0.0
 
@@ -66,7 +66,7 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
         return [0.0 - round(cost, 5) for cost in self.costs(hosts, weight_properties)]
 
     def _weigh_object(self, obj: Any, weight_properties: Any) -> float:
-        """For callers that weigh one host: no other host, no opinion."""
+        """Return 0 (no opinion) to callers that weigh one host without any other."""
         return 0.0
 
     def _option(self) -> float:

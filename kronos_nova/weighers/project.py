@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Prefers hosts without the requester's instances."""
+"""A weigher that prefers hosts without the requester's instances."""
 
 from typing import Any
 
@@ -26,10 +26,10 @@ BEFORE = '_kronos_instances_before'
 class KronosProjectWeigher(optional.OptionalWeigher):
     """Charges a host for the instances of the requester's project on it.
 
-    The cost is n / (n + 1) of n instances: 0, 1/2, 2/3 and so on. What counts
-    is what a machine failure takes with it, so the first one costs most. The
-    request's elder siblings count. An instance whose project is not known yet
-    counts as another project's.
+    The cost of n instances is n / (n + 1): 0, 1/2, 2/3 and so on. The first instance costs
+    most, because the failure of one machine should take as few instances of a project as
+    possible. The instances that the same request placed earlier count. An instance whose
+    project is not known yet counts as another project's.
     """
 
     OPTION = 'kronos_project_weight_multiplier'
@@ -49,10 +49,10 @@ class KronosProjectWeigher(optional.OptionalWeigher):
 
 
 def _siblings(host: Any) -> int:
-    """Instances that this request has put on the host.
+    """Return how many instances this request has already put on the host.
 
-    HostState.instances shows none of them, but num_instances does; and Nova
-    makes HostState objects anew for each request.
+    HostState.instances does not contain these instances, but num_instances counts them; and
+    Nova makes new HostState objects for each request.
     """
     now = int(host.num_instances)
     before: int = host.__dict__.setdefault(BEFORE, now)

@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""Whose an instance is: projects by instance, as far as this process knows.
+"""The project of each instance, as far as this process knows.
 
-HostState.instances tells UUIDs; whether it tells more depends on how Nova
-came to know them. What it does not tell is looked up on a thread of its own,
-in the instance mappings of the API database, once for each instance: an
-instance never changes its project.
+HostState.instances contains UUIDs; whether it contains projects depends on how Nova read
+the instances. A thread reads the missing projects from the instance mappings of the API
+database, once for each instance: an instance never changes its project.
 """
 
 from collections.abc import Iterable
@@ -32,19 +31,19 @@ from kronos_nova.feed import periodic
 
 #: Seconds between two looks at the hosts of the newest request.
 INTERVAL = 10.0
-#: Instances asked about in one query, and in one pass.
+#: Instances in one query, and in one pass.
 BATCH = 500
 MAX_PER_PASS = 20000
-#: Seconds after which an instance that no host has had is forgotten, at the
-#: latest after twice this; also how long one without a mapping is not asked about.
+#: Seconds after which the cache forgets an instance that no host holds, at the latest
+#: after twice this; also how long it does not look up an instance without a mapping again.
 GENERATION = 3600.0
 
 
 class Book:
     """Projects by instance UUID; refreshed in the background.
 
-    Requests call :meth:`note` and :meth:`look`, which look into dicts and
-    wait for nothing; the sets that they read are replaced, not changed.
+    Requests call :meth:`note` and :meth:`look`, which read dicts and never wait. The thread
+    replaces the sets that they read, and does not change them.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
@@ -60,14 +59,14 @@ class Book:
     # On the caller's thread.
 
     def note(self, instance_uuid: str, project: str) -> None:
-        """A request tells its own instance's project."""
+        """Record the project of the request's own instance."""
         self._noted[instance_uuid] = project
 
     def look(self, hosts: list[Any], project: str) -> Set[str]:
-        """Instances known to be the project's.
+        """Return the instances known to be the project's.
 
-        :param hosts: HostState objects of the request; the thread looks at
-            their instances next.
+        :param hosts: HostState objects of the request; the thread reads their instances
+            next.
         """
         self._hosts = hosts
         self._refresher.ensure()
@@ -98,7 +97,7 @@ class Book:
                 self._noted.pop(uuid, None)
 
     def _aged(self, known: dict[str, str | None]) -> dict[str, str | None]:
-        """Without what no host has had for a generation."""
+        """Forget the instances that no host has held for a generation."""
         if time.monotonic() - self._turned < GENERATION:
             return known
         self._turned, seen, self._seen = time.monotonic(), self._seen, set()
@@ -118,7 +117,7 @@ class Book:
 
 
 def _mapped(uuids: Iterable[str]) -> dict[str, str | None]:
-    """Projects in the API database; None where there is no mapping."""
+    """Return the projects from the API database; None for an instance without a mapping."""
     wanted = list(uuids)
     found: dict[str, str | None] = dict.fromkeys(wanted)
     admin = context.get_admin_context()

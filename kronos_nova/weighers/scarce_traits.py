@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""What is scarce, by compute node: traits and resource classes in Placement.
+"""Scarce traits and resource classes in Placement, by compute node.
 
-Learned on a thread of its own, with the credentials of nova.conf's
-[placement], reading only. Placement is asked by trait and by class, not by
-host: the number of its answers does not grow with the cloud.
+A thread reads them with the credentials of nova.conf's [placement], and writes nothing. It
+asks Placement by trait and by class, not by host: the number of requests does not grow with
+the cloud.
 """
 
 from collections.abc import Iterable
@@ -37,26 +37,26 @@ LOG = logging.getLogger(__name__)
 
 #: Nova puts it on the root provider of every compute node.
 COMPUTE_NODE = 'COMPUTE_NODE'
-#: Every instance asks for these (but a volume-backed one, whose disk says nothing).
+#: Every instance asks for these (but a volume-backed one, whose disk does not matter).
 COMMON_CLASSES = frozenset({'VCPU', 'MEMORY_MB', 'DISK_GB'})
-#: Traits and classes that are asked about, at most.
+#: Largest number of traits and classes in the requests to Placement.
 MAX_NAMES = 200
-#: What was learned holds for this many intervals without a new answer.
+#: The last answers stay valid for this many intervals without a new one.
 KEPT_INTERVALS = 12
 #: GET /resource_providers with ``required`` and root_provider_uuid.
 VERSION = '1.20'
 
 
 class PlacementSilent(Exception):
-    """Placement did not say what we asked."""
+    """Placement did not answer our request."""
 
 
 def scarcity(having: int, nodes: int) -> float:
-    """How scarce it is that ``having`` of ``nodes`` have something, in [0, 1].
+    """Compute the scarcity of a property that ``having`` of ``nodes`` nodes have, in [0, 1].
 
-    log(nodes / having) / log(nodes): the information (Shannon's surprisal) in
-    a node having it, relative to the most there can be. 0 if all have it or
-    there is one node; 1 if a single one of several has it.
+    log(nodes / having) / log(nodes): the information (Shannon's surprisal) in a node having
+    it, relative to the largest possible. 0 if all nodes have it or the cloud has one node;
+    1 if a single one of several has it.
     """
     if having <= 0 or nodes <= 1 or having >= nodes:
         return 0.0
@@ -72,7 +72,7 @@ class Specials:
     weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def cost(self, names: Iterable[str]) -> float:
-        """1 - product of (1 - scarcity) ** weight, in [0, 1]."""
+        """Return 1 - product of (1 - scarcity) ** weight, in [0, 1]."""
         kept = 1.0
         for name in names:
             kept *= (1.0 - self.scarcity[name]) ** self.weights.get(name, 1.0)
@@ -81,7 +81,7 @@ class Specials:
 
 def tally(holders: Mapping[str, Set[str]], nodes: Set[str],
           weights: Mapping[str, float]) -> Specials:
-    """Specials of the compute nodes.
+    """Build the Specials of the compute nodes.
 
     :param holders: root providers by trait or class.
     """
@@ -101,7 +101,7 @@ def tally(holders: Mapping[str, Set[str]], nodes: Set[str],
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether the last pattern that fits does not begin with ``!``."""
+    """Return whether the last pattern that fits does not begin with ``!``."""
     found = False
     for pattern in patterns:
         if fnmatch.fnmatchcase(name, pattern.removeprefix('!')):
@@ -110,7 +110,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 class Board:
-    """Holds the newest Specials; refreshed in the background."""
+    """The newest Specials; refreshed in the background."""
 
     def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
         self._conf = conf
@@ -121,12 +121,12 @@ class Board:
             'kronos-specials', self._interval, self.refresh, faults)
 
     def look(self) -> Specials | None:
-        """What holds now, or None."""
+        """Return the Specials that are valid now, or None."""
         self._refresher.ensure()
         return self._newest if time.monotonic() < self._until else None
 
     def refresh(self) -> None:
-        """Ask Placement; without an answer the last one holds for a while."""
+        """Ask Placement; when it does not answer, the last Specials stay valid for a while."""
         try:
             found = self._learn()
         except Exception as e:
@@ -172,7 +172,7 @@ class Board:
         return dict(response.json())
 
     def _say(self, problem: str | None) -> None:
-        """One line when it is lost, and one when it is back."""
+        """Log one line when Placement stops answering, and one when it answers again."""
         if problem and problem != self._said:
             LOG.warning('kronos: %s', problem)
         elif self._said and not problem:

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Keeps what is scarce for those who ask for it."""
+"""A weigher that keeps scarce traits and resource classes for requests that ask for them."""
 
 from collections.abc import Set
 from typing import Any
@@ -24,14 +24,13 @@ from kronos_nova.weighers import scarce_traits
 
 
 class KronosScarcityWeigher(optional.OptionalWeigher):
-    """Charges hosts for scarce traits and resource classes nobody asked for.
+    """Charges hosts for scarce traits and resource classes that the request does not ask for.
 
-    The cost of a host is 1 - product of (1 - scarcity) over all that its
-    provider tree has and the request does not ask for; see
-    :func:`kronos_nova.weighers.scarce_traits.scarcity`. A plain instance on a
-    special host costs up to 1, on a plain host 0, and a special instance on
-    the host that has what it wants costs 0. Without Placement's answers all
-    hosts cost 0.
+    The cost of a host is 1 - product of (1 - scarcity) over all that its provider tree has
+    and the request does not ask for; see
+    :func:`kronos_nova.weighers.scarce_traits.scarcity`. A plain instance on a special host
+    costs up to 1, on a plain host 0, and a special instance on the host that has the wanted
+    traits costs 0. Without Placement's answers all hosts cost 0.
     """
 
     OPTION = 'kronos_scarcity_weight_multiplier'
@@ -54,9 +53,9 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
 
 
 def asked_for(spec: Any) -> set[str]:
-    """Traits and resource classes that a RequestSpec asks for.
+    """Return the traits and resource classes that a RequestSpec asks for.
 
-    Nova's own reading of flavor, image, ports and devices, as it asks
+    Nova itself reads flavor, image, ports and devices here, as for its request to
     Placement: extra specs of every group, dedicated CPUs as PCPU and so on.
     """
     request = utils.ResourceRequest.from_request_spec(spec)

@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What ``kronos weigh`` does: nova-scheduler's own decision, looked at.
+"""The decision of nova-scheduler, explained: the work of ``kronos weigh``.
 
-Nova's classes decide here as they do in nova-scheduler; what they are given
-is read, and nothing is written: no claim in Placement, no row, no message.
+Nova's own classes decide here as they do in nova-scheduler. They read their input, and this
+package writes nothing: no claim in Placement, no row, no message.
 """

@@ -10,22 +10,21 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why Placement leaves a host out of its allocation candidates."""
+"""Reasons why Placement leaves a host out of its allocation candidates."""
 
 from typing import Any
 
 from nova import exception as nova_exception
 
-#: Hosts of which it is asked why: four requests each.
+#: Largest number of hosts to explain: four requests each.
 MAX_ASKED = 50
 NO_CANDIDATE = 'no allocation candidate'
 
 
 def why(client: Any, ctxt: Any, uuid: str, spec: Any, resources: Any) -> str:
-    """What of the request the provider of a compute node does not have.
+    """Return which parts of the request the provider of a compute node cannot give.
 
-    Only what is asked of the compute node itself is looked at; what nested
-    or shared providers would give is not.
+    This checks the compute node's own provider only, not nested or shared providers.
 
     :param client: Nova's SchedulerReportClient.
     :param resources: the ResourceRequest that Nova has made of ``spec``.
@@ -54,7 +53,7 @@ def why(client: Any, ctxt: Any, uuid: str, spec: Any, resources: Any) -> str:
 
 
 def _short(inventory: dict[str, Any] | None, used: int, amount: int) -> str:
-    """By Placement's rules for an inventory."""
+    """Return how an inventory fails Placement's rules, or an empty text."""
     if inventory is None:
         return 'its own provider has none'
     capacity = (inventory['total'] - inventory['reserved']) * inventory['allocation_ratio']

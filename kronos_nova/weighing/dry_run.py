@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""nova-scheduler's decision, made by its own code and carried out by nobody.
+"""The decision of nova-scheduler, made by its own code and not carried out.
 
-The manager is Nova's: it asks Placement, makes host states, filters, weighs,
-chooses, consumes and begins anew for the next instance. Replaced are what
-writes (claims are counted against what Placement has said) and what tells
-others (notifications); the filters and weighers are watched.
+The manager is Nova's: it asks Placement, makes host states, filters, weighs, chooses,
+consumes and repeats this for the next instance. This module replaces the parts that write
+(it counts claims against Placement's answer) and those that send notifications, and records
+the results of the filters and weighers.
 """
 
 from collections.abc import Iterable
@@ -36,10 +36,10 @@ from kronos_nova.weighing import reasons
 
 @dataclasses.dataclass(slots=True)
 class FilterPass:
-    """What the filters did to the hosts of one instance.
+    """Results of the filters for the hosts of one instance.
 
-    ``refused``: (filter, why) by id of the HostState; ``considered``: the
-    hosts that reached the first filter.
+    ``refused``: (filter, why) by id of the HostState; ``considered``: the hosts that
+    reached the first filter.
     """
 
     considered: list[Any]
@@ -48,7 +48,7 @@ class FilterPass:
 
 @dataclasses.dataclass(slots=True)
 class Opinion:
-    """What one weigher said of the hosts, in their order."""
+    """Weights that one weigher gave the hosts, in their order."""
 
     weigher: Any
     raw: list[float]
@@ -60,8 +60,8 @@ class Opinion:
 class WeighPass:
     """The hosts of one instance as they were weighed, and as they were ranked.
 
-    ``hollow``: ids of those whose candidates the filters have all removed,
-    which Nova skips.
+    ``hollow``: ids of hosts whose candidates the filters have all removed, which Nova
+    skips.
     """
 
     hosts: list[Any]
@@ -71,7 +71,7 @@ class WeighPass:
 
 
 class Claims:
-    """Stands for Placement's client: reads through it, claims in memory."""
+    """A stand-in for Placement's client: reads through it, claims in memory."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -79,9 +79,9 @@ class Claims:
         self.summaries: dict[str, Any] = {}
 
     def get_allocation_candidates(self, ctxt: Any, resources: Any) -> Any:
-        """Placement's answer.
+        """Return Placement's answer.
 
-        :raises WeighError: there is none.
+        :raises WeighError: Placement gave no answer.
         """
         found = self._client.get_allocation_candidates(ctxt, resources)
         if found is None or found[0] is None:
@@ -97,7 +97,7 @@ class Claims:
 
     def claim_resources(self, ctxt: Any, consumer_uuid: str, alloc_request: Any,
                         *args: Any, **kwargs: Any) -> bool:
-        """Whether the providers have as much left, which it then has no more."""
+        """Claim in memory; return whether the providers have enough left."""
         wanted = [(self.summaries[uuid][name], amount)
                   for uuid, allocation in alloc_request['allocations'].items()
                   for name, amount in allocation['resources'].items()]
@@ -109,9 +109,9 @@ class Claims:
 
 
 class Hosts(host_manager.HostManager):
-    """Nova's, without the background thread that reads every instance.
+    """Nova's HostManager, without the background thread that reads every instance.
 
-    Then it reads each host's instances when it needs them.
+    It reads each host's instances when it needs them.
     """
 
     def __init__(self) -> None:
@@ -134,15 +134,15 @@ class Hosts(host_manager.HostManager):
 
 
 class Rehearsal(manager.SchedulerManager):
-    """Chooses hosts as nova-scheduler does, and leaves it at that.
+    """A SchedulerManager that chooses hosts as nova-scheduler does, and stops there.
 
-    ``host_manager`` has watched; ``claims`` is what Placement has said, and
-    ``placement`` its client; ``chosen``: the HostState objects, one for each
+    ``host_manager`` has recorded the filters and weighers; ``claims`` holds Placement's
+    answer, and ``placement`` its client; ``chosen``: the HostState objects, one for each
     instance that found one.
     """
 
     def __init__(self) -> None:
-        # Nothing of a service: no RPC, no notifier, no periodic tasks.
+        # No part of a service: no RPC, no notifier, no periodic tasks.
         self.host_manager = Hosts()
         self.placement = _placement()
         self.claims = Claims(self.placement)
@@ -155,7 +155,7 @@ class Rehearsal(manager.SchedulerManager):
     def run(self, ctxt: Any, spec: Any, uuids: list[str]) -> str | None:
         """Choose a host for each instance.
 
-        :returns: why Nova said at once that there is no valid host, or None.
+        :returns: the reason if Nova finds no valid host at all, or None.
         """
         try:
             self.select_destinations(ctxt, spec_obj=spec, instance_uuids=uuids,
@@ -187,7 +187,7 @@ def _placement() -> Any:
 
 
 class _Filters:
-    """Nova's handler, watched at the first instance."""
+    """Nova's filter handler; records the filters of the first instance."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -197,7 +197,7 @@ class _Filters:
                              index: int = 0) -> Any:
         hosts = list(objs)
         if self.passes:
-            # Later instances: only where they go is told.
+            # Later instances: the report shows only their hosts.
             return self._handler.get_filtered_objects(filters, hosts, spec_obj, index)
         taken = FilterPass(hosts, {})
         self.passes.append(taken)
@@ -225,7 +225,7 @@ class _WatchedFilter:
 
 
 class _Weights:
-    """Nova's handler, watched at the first instance."""
+    """Nova's weight handler; records the weighers of the first instance."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -261,7 +261,7 @@ class _WatchedWeigher:
 
     def weigh_objects(self, weighed: list[Any], properties: Any) -> list[float]:
         raw = list(self._inner.weigh_objects(weighed, properties))
-        # Bounds are read afterwards, as Nova's handler does.
+        # Read the bounds afterwards, as Nova's handler does.
         self._taken.opinions.append(Opinion(
             self._inner, raw, list(base_weights.normalize(
                 raw, minval=self._inner.minval, maxval=self._inner.maxval))))
@@ -274,5 +274,5 @@ class _WatchedWeigher:
 
 
 def _named(kind: type, inner: Any) -> type:
-    """A class with the name of what it watches, which Nova puts into its log."""
+    """Make a subclass with the name of the recorded class, which Nova writes into its log."""
     return type(type(inner).__name__, (kind,), {})

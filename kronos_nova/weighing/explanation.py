@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Everything that decided, by host: what ``kronos weigh explain`` shows."""
+"""Every weight and filter result by host: the content of ``kronos weigh explain``."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -34,19 +34,19 @@ from kronos_nova.weighing import settings
 
 
 def aggregate_hosts(name: str) -> frozenset[str]:
-    """The hosts of an aggregate (name, id or UUID).
+    """Return the hosts of an aggregate (name, id or UUID).
 
-    :raises WeighError: there is none, or it cannot be read.
+    :raises WeighError: the aggregate does not exist, or cannot be read.
     """
     with _explained():
         return frozenset(request_spec.aggregate(request_spec.context(), name).hosts)
 
 
 def explain(order: request_spec.Order, patience: float) -> findings.Explanation:
-    """What nova-scheduler would do with an order now, and why.
+    """Return how nova-scheduler would serve an order now, and why.
 
     :param patience: seconds to wait for the first scores.
-    :raises WeighError: something cannot be read, or the order is wrong.
+    :raises WeighError: Nova's data cannot be read, or the order is wrong.
     """
     with _explained():
         return _explain(order, patience)
@@ -55,9 +55,9 @@ def explain(order: request_spec.Order, patience: float) -> findings.Explanation:
 def compare(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
             wanted: Sequence[tuple[str, str, str]],
             ) -> tuple[findings.Explanation, findings.Explanation | None]:
-    """The same without and, if any are ``wanted``, with other settings.
+    """Explain an order without and, if any are ``wanted``, with other settings.
 
-    :param wanted: (group, name, value), as of :func:`settings.parse`.
+    :param wanted: (group, name, value), as from :func:`settings.parse`.
     :raises WeighError: as :func:`explain`, or a value is wrong.
     """
     # How a request ranks hosts that are nearly equal depends on its instance.
@@ -69,7 +69,7 @@ def compare(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
             return before, None
         taken = settings.apply(conf, wanted)
         if any(group != 'filter_scheduler' for group, _, _ in wanted):
-            # The door may have read it when it opened.
+            # The door may have read the option when it opened.
             runtime.close()
         return before, explain(order, patience)
     finally:
@@ -80,7 +80,7 @@ def compare(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """What goes wrong in Nova, as an error that says what to do."""
+    """Convert Nova's errors into a WeighError that names a remedy."""
     try:
         yield
     except (db_exception.DBError, sql_exception.SQLAlchemyError) as e:
@@ -119,12 +119,12 @@ def _explain(order: request_spec.Order, patience: float) -> findings.Explanation
 
 def _lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
            notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
-    """Ranked hosts first, then the others, later filters first."""
+    """Build the lines: ranked hosts first, then the others, later filters first."""
     manager = stage.host_manager
     filtered = manager.filter_passes[0] if manager.filter_passes else dry_run.FilterPass([], {})
     weighed = manager.weigh_passes[0] if manager.weigh_passes else dry_run.WeighPass([])
     names = _weigher_names(manager.weighers)
-    # Of host states that nothing was consumed from.
+    # Scores from host states before any instance consumed from them.
     held = scores.of_hosts(list(every)) if _scored(manager) else {}
     given = multipliers.Givers(manager.weighers)
     weights: dict[int, dict[str, findings.Weight]] = {}
@@ -179,7 +179,7 @@ def _scored(manager: Any) -> bool:
 
 
 def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
-    """Class names; a class that nova.conf names twice counts twice."""
+    """Return class names; a class that nova.conf names twice counts twice."""
     found: list[str] = []
     for weigher in weighers:
         name = type(weigher).__name__
@@ -190,7 +190,7 @@ def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
 
 def _notes(order: request_spec.Order, stage: dry_run.Rehearsal,
            lines: Sequence[findings.HostLine]) -> list[str]:
-    """What else decides."""
+    """Return notes on Nova's settings and results that also decide."""
     conf = request_spec.CONF
     found = []
     ranked = [line for line in lines if line.rank is not None]

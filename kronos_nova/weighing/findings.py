@@ -11,16 +11,16 @@
 # under the License.
 
 
-"""What is found out about a request, as values; needs no Nova."""
+"""Findings about a request, as values; needs no Nova."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostScores:
-    """A host's score by policy, in [0, 1], and its headroom: 1 - its load now.
+    """Scores of a host by policy, in [0, 1], and its headroom: 1 - its load now.
 
-    Headroom is None when the host has no score under every policy.
+    A host that lacks a score under every policy has no headroom (None).
     """
 
     policies: dict[str, float]
@@ -29,7 +29,7 @@ class HostScores:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Weight:
-    """One weigher's part in a host's sum: ``normalised`` x ``multiplier``.
+    """Part of one weigher in a host's sum: ``normalised`` x ``multiplier``.
 
     ``aggregates`` are those whose metadata set the multiplier; none: nova.conf.
     """
@@ -46,7 +46,7 @@ class Weight:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostLine:
-    """A host: ranked (1 is what Nova chooses), or ``filtered_by`` and ``why``."""
+    """Result of a host: ranked (1 is Nova's choice), or ``filtered_by`` and ``why``."""
 
     host: str
     node: str
@@ -61,7 +61,9 @@ class HostLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """``chosen``: (host, node) of each instance, in the order of the request."""
+    """Result of one request. ``chosen``: (host, node) of each instance, in the order of the
+    request.
+    """
 
     lines: tuple[HostLine, ...]
     weighers: tuple[str, ...]

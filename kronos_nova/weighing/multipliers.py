@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which aggregates' metadata gives a host its multiplier."""
+"""The aggregates whose metadata gives a host its multiplier."""
 
 from collections.abc import Sequence
 import copy
@@ -18,10 +18,10 @@ from typing import Any
 
 
 class Givers:
-    """Knows under which keys each weigher looks for a multiplier.
+    """The metadata keys under which each weigher looks for a multiplier.
 
-    A weigher does not tell; so it is asked about a host in an aggregate that
-    notes what it is looked up for.
+    A weigher does not reveal them. So this class asks it for the multiplier of a host in an
+    aggregate that records the keys that the weigher looks up.
     """
 
     def __init__(self, weighers: Sequence[Any]) -> None:
@@ -29,7 +29,8 @@ class Givers:
         self._keys: dict[int, frozenset[str]] = {}
 
     def aggregates(self, weigher: Any, host: Any, multiplier: float) -> tuple[str, ...]:
-        """Names of those that set it; empty when nova.conf does."""
+        """Return the names of the aggregates that set the multiplier; empty when nova.conf does.
+        """
         if id(weigher) not in self._keys:
             self._keys[id(weigher)] = _keys(weigher, host)
         keys = self._keys[id(weigher)]
@@ -45,13 +46,13 @@ def _keys(weigher: Any, host: Any) -> frozenset[str]:
     try:
         weigher.weight_multiplier(probe)
     except Exception:
-        # A foreign one may want more of a host than a probe has.
+        # A foreign weigher may need more of a host than a probe has.
         return frozenset()
     return frozenset(asked.keys)
 
 
 class _Asked:
-    """An aggregate without metadata that notes what it is asked for."""
+    """An aggregate without metadata that records the keys that a weigher looks up."""
 
     name = ''
     hosts: tuple[str, ...] = ()

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Opens Nova as nova-scheduler does, for reading: nova.conf, databases.
+"""Nova's configuration and databases, opened as nova-scheduler does, for reading.
 
-Nothing else of the package may be imported before :func:`configure` has run:
-Nova decides at import how it threads.
+Import no other part of the package before :func:`configure` has run: Nova decides at import
+how it threads.
 """
 
 from collections.abc import Iterator
@@ -32,21 +32,21 @@ from kronos_nova import exception
 from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 
-#: Whose sections and file names are looked for.
+#: The program whose sections and file names this module uses.
 BINARY = 'nova-scheduler'
-#: Sections of nova.conf whose values are looked at before anything is read.
+#: Sections of nova.conf whose values are checked first.
 READ = ('scheduler', 'filter_scheduler', 'kronos', 'prometheus')
 
 
 def configure(files: Sequence[str], debug: bool = False) -> Any:
     """Read nova.conf and point Nova's database layer at its databases.
 
-    The log goes to standard error, from warnings on; the configured log file
-    is the daemon's.
+    The log goes to standard error, from warnings on; the configured log file is the
+    daemon's.
 
-    :param files: none: where nova-scheduler looks.
+    :param files: none: the files that nova-scheduler reads.
     :returns: Nova's global ConfigOpts.
-    :raises WeighError: there is no nova.conf, or it cannot be used.
+    :raises WeighError: nova.conf does not exist, or cannot be used.
     """
     paths = found_files(files)
     if not paths:
@@ -58,7 +58,7 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
     from nova.db.main import api as main_db
     import oslo_messaging as messaging
 
-    # Cell mappings may refer to it; nothing connects there.
+    # Cell mappings may refer to transport_url; this process does not connect there.
     try:
         messaging.TransportURL.parse(conf)
     except (messaging.InvalidTransportURL, ValueError) as e:
@@ -81,17 +81,18 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
 def configure_offline(files: Sequence[str], debug: bool = False) -> Any:
     """Read nova.conf for its options alone; without one, Nova's defaults hold.
 
-    :raises WeighError: one that is named cannot be used.
+    :raises WeighError: a named file cannot be used.
     """
     return _configured(found_files(files), debug)
 
 
 @functools.cache
 def native_threads() -> None:
-    """Load Nova on native threads, also where nova-scheduler still runs on
-    eventlet. Before anything that loads oslo.service.
+    """Load Nova on native threads, also where nova-scheduler still runs on eventlet.
 
-    :raises WeighError: there is no Nova here.
+    Call this before any import of oslo.service.
+
+    :raises WeighError: Nova is not installed here.
     """
     os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
     warnings.filterwarnings('ignore')
@@ -99,10 +100,10 @@ def native_threads() -> None:
         from nova import monkey_patch
         from oslo_service import backend
 
-        # How it threads is no news, and comes before the log is set up.
+        # Silence the messages on threading: they come before the log is set up.
         for logger in (backend.LOG, logging.getLogger('nova').logger):
             logger.setLevel('WARNING')
-        # Before 34 it warns of what nova-scheduler would risk.
+        # Before Nova 34 monkey_patch warns of risks for nova-scheduler.
         logging.getLogger('nova.monkey_patch').logger.setLevel('ERROR')
         monkey_patch.patch()  # the variable decides; Nova 32 takes no backend
         import nova.conf  # noqa: F401
@@ -129,9 +130,9 @@ def _configured(paths: Sequence[str], debug: bool) -> Any:
 
 
 def found_files(files: Sequence[str]) -> list[str]:
-    """The configuration files that are read, maybe none.
+    """Return the configuration files to read, maybe none.
 
-    :raises WeighError: one that is named is missing.
+    :raises WeighError: a named file is missing.
     """
     for path in files:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
@@ -143,8 +144,10 @@ def found_files(files: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _called(name: str) -> Iterator[None]:
-    """As this program, whose directories of configuration are read, too. Nova 32 takes
-    its name from nowhere else."""
+    """Set the program name to ``name``, so that oslo.config also reads its directories.
+
+    Nova 32 takes its name from nowhere else.
+    """
     ours, sys.argv[0] = sys.argv[0], name
     try:
         yield
@@ -180,7 +183,7 @@ def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
         conf.set_override('default_log_levels', [
             *conf.default_log_levels, 'nova=WARN', 'kronos_nova=ERROR', 'oslo_db=CRITICAL',
             'oslo_messaging=WARN', 'oslo_concurrency=WARN', 'oslo_service=WARN',
-            # They show tracebacks of what is then said in a line.
+            # These loggers show tracebacks; our error reports the problem in one line.
             'nova.context=CRITICAL', 'nova.image.glance=CRITICAL', 'keystoneauth=ERROR'])
     logging.setup(conf, 'nova')
     masking.guard(conf)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why a filter refuses a host: what Nova's filters log, and ours would say."""
+"""Reasons why a filter refuses a host: from the log of Nova's filters, and our own."""
 
 from collections.abc import Iterator
 import contextlib
@@ -28,11 +28,11 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
           ) -> tuple[list[Any] | None, dict[int, str]]:
     """Run a filter as Nova's handler does.
 
-    :returns: the hosts that pass (None: the filter stops everything), and by
-        id of the others why.
+    :returns: the hosts that pass (None: the filter stops everything), and the reason for
+        each of the others by its id.
     """
     if type(filter_).filter_all is not filters.BaseFilter.filter_all:
-        # It judges all hosts together.
+        # The filter judges all hosts together.
         found = filter_.filter_all(hosts, spec)
         passed = None if found is None else list(found)
         left = {id(host) for host in passed or ()}
@@ -45,13 +45,13 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
             if list(filter_.filter_all([host], spec)):
                 passed.append(host)
             else:
-                # Nova names the host by all that it has.
+                # Nova names the host with all its attributes.
                 why[id(host)] = heard.newest().replace(str(host), 'it') or _doc(filter_)
     return passed, why
 
 
 def _doc(filter_: Any) -> str:
-    """What the filter says of itself: it has not said why."""
+    """Return the purpose of a filter that gave no reason, from its docstring."""
     lines = (type(filter_).__doc__ or '').strip().splitlines()
     return f'(it does not say why; it is to: {lines[0].rstrip(".")})' if lines else ''
 
@@ -94,7 +94,7 @@ def _worked_on(host: Any) -> str:
 
 
 class _Heard:
-    """Takes log records, as a handler of the logging module does."""
+    """A handler of log records, with the interface of the logging module."""
 
     level = 0
 
@@ -114,13 +114,13 @@ class _Heard:
         self._others.clear()
 
     def newest(self) -> str:
-        """The filter's last word, else that of what it has called."""
+        """Return the last message of the filter itself, else of the code it called."""
         return (self._own or self._others or [''])[-1]
 
 
 @contextlib.contextmanager
 def _listening(filter_: Any) -> Iterator[_Heard]:
-    """Hears what the filter and Nova log, which nobody else does meanwhile."""
+    """Capture the log of the filter and of Nova, and propagate it to no other logger meanwhile."""
     module = type(filter_).__module__
     heard = _Heard(module)
     # oslo.log's adapter holds the logger of the logging module.

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Boots of the past, placed by Nova's weighers and ours in simulated time."""
+"""Past boots, placed by Nova's weighers and ours in simulated time."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ SOFT = (model.GroupPolicy.SOFT_AFFINITY, model.GroupPolicy.SOFT_ANTI_AFFINITY)
 
 
 class ReplayDoor(runtime.Door):
-    """Answers weighers from simulated samples; starts no thread.
+    """A Door that answers weighers from simulated samples; starts no thread.
 
     :param files: by path, policies for queries by host name.
     """
@@ -73,11 +73,11 @@ class ReplayDoor(runtime.Door):
             card.show(self._ledger.tracks())
 
     def advance(self, now: float) -> None:
-        """Requests come at this time."""
+        """Set the time at which requests come."""
         self._now = now
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
-        """As a source."""
+        """Return the simulated samples of a policy, in place of a metrics source."""
         return self._samples[policy.name]
 
     def look(self, hosts: list[Any]) -> list[score_cache.Group]:
@@ -95,8 +95,10 @@ class ReplayDoor(runtime.Door):
 
 @dataclasses.dataclass(slots=True)
 class Count:
-    """Instances that booted, that came elsewhere than in history, and that
-    found no room and went where they went in history."""
+    """Numbers of instances: booted, placed elsewhere than in history, and without room.
+
+    An instance without room goes to its host in history.
+    """
 
     booted: int = 0
     elsewhere: int = 0
@@ -104,16 +106,15 @@ class Count:
 
 
 class Boots:
-    """Chooses as nova-scheduler: rules for whom may take it, weighers for who does.
+    """A chooser of hosts like nova-scheduler: rules admit hosts, weighers rank them.
 
-    An instance goes to a host that is up and enabled, has room for it by
-    Placement's inventories, keeps its server groups' hard rules and its zone,
-    and is in the same aggregates and of the same hypervisor type as the host
-    that it came to in history.
+    An instance goes to a host that is up and enabled, has room for it by Placement's
+    inventories, keeps its server groups' hard rules and its zone, and is in the same
+    aggregates and has the same hypervisor type as the instance's host in history.
 
     :param files: policies by the path of their file.
     :param weighers: objects of weigher classes, as nova.conf enables them.
-    :param door: which has been given to :func:`boot.use`.
+    :param door: already given to :func:`runtime.use`.
     :param metadata: of each aggregate; default: as recorded.
     :param ceiling: KronosCapacityFilter, where nova.conf enables it.
     """
@@ -145,7 +146,7 @@ class Boots:
         self.count = Count()
 
     def begin(self, world: worlds.World, k: int) -> None:
-        """Samples are those of the time before."""
+        """Give the door the samples of the time before ``k``."""
         at = self._past.window.at(k - 1)
         self._states = [self._state(world, h) for h in range(len(self._past.hosts))]
         samples = {path: world.samples(policy_set, numbers, k - 1, at)
@@ -176,9 +177,9 @@ class Boots:
         return chosen
 
     def _legal(self, world: worlds.World, known: model.Instance, home: int) -> list[int]:
-        """Numbers of the hosts that may take it."""
+        """Return the numbers of the hosts that may take the instance."""
         now = world.cluster(0.0, ())
-        # It is nowhere yet.
+        # The instance has no host yet.
         view = cluster_view.ClusterView(dataclasses.replace(now, instances={
             **now.instances, known.uuid: dataclasses.replace(known, host='')}), OPTIONS)
         return [h for h, name in enumerate(self._past.hosts)
@@ -214,7 +215,7 @@ class Boots:
         return state
 
     def _fill(self, state: Any, world: worlds.World, h: int) -> None:
-        """What is allocated now."""
+        """Set the host state's usage and instances from the simulated world."""
         used = world.used(h)
         state.vcpus_used = used.get('VCPU', 0)
         state.free_ram_mb = state.total_usable_ram_mb - used.get('MEMORY_MB', 0)
@@ -240,6 +241,6 @@ class Boots:
 
 
 def _kind(cluster: model.Cluster, host: str) -> tuple[object, ...]:
-    """What a flavor or an image may demand of a host."""
+    """Return the host properties that a flavor or an image may demand."""
     return (frozenset(name for name, hosts in cluster.aggregates.items() if host in hosts),
             cluster.hosts[host].hypervisor_type)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The request that nova-api and the conductor would make of an order."""
+"""The RequestSpec that nova-api and the conductor would make of an order."""
 
 from collections.abc import Iterable
 import dataclasses
@@ -45,7 +45,7 @@ NEEDS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """What a user asks nova-api for: ``count`` instances of one request."""
+    """A user's request to nova-api: ``count`` instances of one flavor, image and group."""
 
     flavor: str
     image: str | None = None
@@ -58,14 +58,14 @@ class Order:
 
 
 def context() -> Any:
-    """An administrator's, for reading what is not any user's."""
+    """Return an administrator's context, for reading data of all projects."""
     return nova_context.get_admin_context()
 
 
 def build(ctxt: Any, order: Order) -> tuple[Any, list[str]]:
-    """The RequestSpec, and the UUIDs of the instances, which do not exist.
+    """Return the RequestSpec, and the UUIDs of the instances, which do not exist.
 
-    :raises WeighError: something that is named does not exist.
+    :raises WeighError: an object that the order names does not exist.
     """
     uuids = [uuidutils.generate_uuid() for _ in range(order.count)]
     flavor = _flavor(ctxt, order.flavor)
@@ -102,7 +102,7 @@ def _flavor(ctxt: Any, name: str) -> Any:
 
 
 def _group(ctxt: Any, uuid: str, members: Iterable[str]) -> Any:
-    """With the instances among its members, as nova-api would add them."""
+    """Return the server group with the new instances added, as nova-api would add them."""
     try:
         group = objects.InstanceGroup.get_by_uuid(ctxt, uuid)
     except nova_exception.InstanceGroupNotFound:
@@ -134,9 +134,9 @@ def _zone(ctxt: Any, name: str | None) -> str | None:
 
 
 def aggregate(ctxt: Any, name: str) -> Any:
-    """The aggregate of this name, id or UUID.
+    """Return the aggregate with this name, id or UUID.
 
-    :raises WeighError: there is none.
+    :raises WeighError: no aggregate matches.
     """
     for found in objects.AggregateList.get_all(ctxt):
         if name in (found.name, str(found.id), found.uuid):
@@ -145,7 +145,7 @@ def aggregate(ctxt: Any, name: str) -> Any:
 
 
 def _image(name: str) -> Any:
-    """From Glance, with the credentials that Nova has for Placement."""
+    """Read the image from Glance, with the credentials that Nova has for Placement."""
     try:
         ctxt = nova_context.RequestContext(
             is_admin=True, overwrite=False,

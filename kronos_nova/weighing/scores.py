@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The scores that our filter and weigher decide by, once they are there."""
+"""The scores that our filter and weigher decide by, once they are available."""
 
 import time
 from typing import Any
@@ -19,20 +19,20 @@ from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import findings
 
-#: Seconds between two looks while waiting.
+#: Seconds between two checks while waiting.
 POLL = 0.05
 
 
 def await_scores(hosts: list[Any], patience: float) -> list[str]:
-    """Wait until the source was asked, at most ``patience`` seconds.
+    """Wait until the source has answered, at most ``patience`` seconds.
 
-    :returns: what there are no scores of and why, a sentence each.
+    :returns: one sentence for each group of hosts without scores, with the reason.
     """
     door = runtime.door()
     try:
         door.notices.refresh()
     except Exception as e:
-        # As in nova-scheduler: then nothing is published.
+        # Continue without published notices, as nova-scheduler does.
         door.faults.swallow('kronos-noticeboard', e)
     door.look(hosts)
     end = time.monotonic() + patience
@@ -47,7 +47,7 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
 
 
 def of_hosts(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
-    """By host and node, of those that have any."""
+    """Return the scores by host and node, for the hosts that have any."""
     found = {}
     for group in runtime.door().look(hosts):
         if group.snapshot is None:

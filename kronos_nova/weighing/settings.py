@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``--set``: options of nova.conf as if they had another value."""
+"""The option ``--set``: options of nova.conf with another value for this process."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -20,7 +20,7 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova.conf import scheduler
 
-#: Where a name without a group is looked for, in this order.
+#: Groups to search for a name without a group, in this order.
 GROUPS = ('filter_scheduler', scheduler.GROUP.name)
 
 #: Options of ours that nova.conf may repeat.
@@ -31,9 +31,9 @@ Taken = list[tuple[str, str, Any]]
 
 
 def parse(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, str]]:
-    """``NAME=VALUE`` or ``GROUP.NAME=VALUE`` as (group, name, value).
+    """Parse ``NAME=VALUE`` or ``GROUP.NAME=VALUE`` into (group, name, value).
 
-    :raises WeighError: no such option, or one that explains nothing.
+    :raises WeighError: the option does not exist, or explains nothing.
     """
     found = []
     for text in texts:
@@ -54,7 +54,7 @@ def parse(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, st
 
 
 def known(conf: cfg.ConfigOpts, group: str) -> set[str]:
-    """The options of a group that may be set."""
+    """Return the options of a group that may be set."""
     if group == scheduler.GROUP.name:
         return {opt.dest for opt in scheduler.OPTS}
     if group == 'filter_scheduler':
@@ -64,10 +64,10 @@ def known(conf: cfg.ConfigOpts, group: str) -> set[str]:
 
 
 def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
-    """Override them for this process.
+    """Override the options for this process.
 
-    :returns: what they were, for :func:`restore`.
-    :raises WeighError: a value is none of the option's.
+    :returns: the values before, for :func:`restore`.
+    :raises WeighError: the option does not accept a value.
     """
     lists: dict[tuple[str, str], list[str]] = {}
     for group, name, value in wanted:
@@ -97,7 +97,7 @@ def _typed(conf: cfg.ConfigOpts, group: str, name: str, value: str) -> object:
 
 
 def restore(conf: cfg.ConfigOpts, taken: Taken) -> None:
-    """Have the values of before again."""
+    """Restore the values that :func:`apply` returned."""
     for group, name, value in taken:
         conf.set_override(name, value, group)
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Several multipliers before the same past: who overloads, who must be moved later."""
+"""Trials of several multipliers on the same past: overload, and later moves."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -39,9 +39,9 @@ from kronos_nova.weighers import headroom
 from kronos_nova.weighing import replaying
 from kronos_nova.weighing import settings
 
-#: Fewer boots than these say little.
+#: Results of fewer boots than these are weak.
 FEW = 30
-#: Overload is as good as the best when it is within this part of stock's.
+#: An overload counts as the best when it differs by at most this part of stock's.
 NEAR = 0.02
 
 Progress = Callable[[str, float], None]
@@ -49,12 +49,11 @@ Progress = Callable[[str, float], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """What one multiplier would have done; None: history's own placement.
+    """Results of one multiplier; None: history's own placement.
 
-    ``overload``: host-minutes above the ceiling when nobody moves anything;
-    ``spread``: mean of max - min by measure; ``empty_hosts``: mean. ``moves``
-    and ``overload_moved`` are those with the rebalancer; None when it was
-    left out.
+    ``overload``: host-minutes above the ceiling without any move; ``spread``: mean of max -
+    min by measure; ``empty_hosts``: mean. ``moves`` and ``overload_moved`` are those with
+    the rebalancer; None when it was left out.
     """
 
     multiplier: float | None
@@ -68,20 +67,20 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommended multiplier, and a sentence that says why."""
+    """The recommended multiplier, and a sentence with the reason."""
 
     multiplier: float
     why: str
 
 
 def boots(past: pasts.Past) -> int:
-    """How many instances come after the first time."""
+    """Return how many instances come after the first time."""
     here = past.home >= 0
     return int((here[1:] & ~here[:-1]).sum())
 
 
 def weighers(conf: cfg.ConfigOpts) -> list[Any]:
-    """As nova-scheduler makes them of nova.conf, and ours if it is not there."""
+    """Make the weighers that nova.conf enables, and KronosWeigher if it is not among them."""
     found = weights.HostWeightHandler().get_matching_classes(
         conf.filter_scheduler.weight_classes)
     if headroom.KronosWeigher not in found:
@@ -98,7 +97,7 @@ def ceiling_filter(conf: cfg.ConfigOpts) -> Any:
 
 
 class Tuner:
-    """Runs trials over one past.
+    """Runner of trials over one past.
 
     :param policy_sets: one of each policy file, in the order of [kronos] policies_file.
     :param conf: Nova's global configuration, which weighers read.
@@ -131,11 +130,11 @@ class Tuner:
         self._progress = progress
 
     def history(self) -> Trial:
-        """As they were placed, without history's own moves."""
+        """Run a trial of the placement in history, without history's own moves."""
         return self._trial(None, 'history', lambda: None)
 
     def run(self, multipliers: Sequence[float]) -> list[Trial]:
-        """A trial of each."""
+        """Run a trial of each multiplier."""
         with tempfile.TemporaryDirectory(prefix='kronos-tune-') as directory:
             files = {}
             for number, policy_set in enumerate(self._policies):
@@ -147,7 +146,10 @@ class Tuner:
             return [self._one(multiplier, files) for multiplier in multipliers]
 
     def _metadata(self, multiplier: float) -> dict[str, dict[str, str]]:
-        """Return the metadata of the aggregates; under 0, which is Nova alone, without ours."""
+        """Return the metadata of the aggregates.
+
+        Under 0, which stands for Nova alone, it has no multiplier of KronosWeigher.
+        """
         found = {name: dict(self._past.cluster.aggregate_metadata.get(name, {}))
                  for name in self._past.cluster.aggregates}
         for name, own in self._of_aggregates.items():
@@ -158,8 +160,8 @@ class Tuner:
         return found
 
     def _one(self, multiplier: float, files: Mapping[str, policies.PolicySet]) -> Trial:
-        # Samples of a replay show what is there: nothing has to settle. Boots
-        # come one after the other: none is unseen.
+        # Samples of a replay show the true load: no settling time is needed. Boots
+        # come one after the other: a boot sees all earlier ones.
         taken = settings.apply(self._conf, [
             ('filter_scheduler', headroom.OPTION, repr(multiplier)),
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
@@ -211,12 +213,12 @@ class Tuner:
 
 
 def advise(trials: Sequence[Trial], mode: str) -> Advice:
-    """The quietest multiplier of those that are as good as the best.
+    """Choose the best multiplier; among equals, the one nearest to 0.
 
-    Spread: least overload, then fewest moves later, then least spread. Pack:
-    no more overload than Nova's own weighers give, then most empty hosts.
+    Spread: least overload, then fewest moves later, then least spread. Pack: no more
+    overload than Nova's own weighers give, then most empty hosts.
 
-    :param trials: of multipliers, one of them 0.
+    :param trials: of multipliers, one of which is 0.
     """
     stock = next(t for t in trials if t.multiplier == 0)
     if stock.count.booted == 0:

@@ -13,15 +13,15 @@
 
 """Better plans than a greedy one: many cheap tries, one careful replay.
 
-* :mod:`measure`: what a state is worth, and what a migration must earn.
-* :mod:`board`: arrays to try moves on; :mod:`choice`: which instances, hosts.
-* :mod:`smooth`: a convex stand-in for max - min that has no plateaus.
-* :mod:`local`: local search over the moves of one budget.
+* :mod:`measure`: values of states, and the gain that a migration must bring.
+* :mod:`board`: arrays to try moves on; :mod:`choice`: candidate instances, hosts.
+* :mod:`soft_extremes`: a convex stand-in for max - min that has no plateaus.
+* :mod:`ruin_recreate`: local search over the moves of one budget.
 * :mod:`variants`: several changes of one plan, tried at once.
 * :mod:`swaps`: two moves in opposite directions, judged exactly.
 * :mod:`replay`: a set of moves in an order that every rule permits.
-* :mod:`portfolio`: runs them within counted work; the best plan wins.
+* :mod:`portfolio`: runs the searches within counted work; the best plan wins.
 
-A new neighbourhood is a function in :mod:`local`, or a file that changes a
-board, and its line in ``local.RUINS``.
+A new neighbourhood is a function in :mod:`ruin_recreate`, or a file that changes
+a board, and its line in ``ruin_recreate.RUINS``.
 """

@@ -11,12 +11,12 @@
 # under the License.
 
 
-"""A place for each of many instances at once, when one by one strands somebody.
+"""A placement of many instances at once, for cases where one by one strands an instance.
 
-Depth first: whoever has the fewest hosts left chooses next, of these the one
-with the largest claims, and takes the host that it fills most. A choice that
-leaves somebody without a host is taken back. Hosts that are alike are tried
-once. Bounded by a count, so that the same input gives the same answer.
+The search is depth first: the instance with the fewest hosts left chooses next, and among
+equals the one with the largest claims; it takes the host that it fills most. A choice that
+leaves another instance without a host is taken back. Of equal hosts only one is tried. A
+count bounds the search, so that the same input gives the same answer.
 """
 
 from collections.abc import Iterator
@@ -29,25 +29,24 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import replay
 
-#: Placements that are tried, and the largest batch times hosts looked at.
+#: Largest number of placements to try, and of instances times hosts.
 TRIED = 2000
 LARGEST = 100_000
-#: So many pairs of instance and host that masks judge count as one step.
+#: Number of pairs of instance and host, judged by masks, that count as one step.
 PER_STEP = 64
 
 
 def placeable(simulation: sim.Simulation, instances: sim.Ints) -> sim.Ints:
-    """Those for whom there is a host now."""
+    """Return the instances that a host can take now."""
     every = np.arange(len(simulation.hosts), dtype=np.intp)
     return instances[may_take(simulation, instances, every).any(axis=1)]
 
 
 def place(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] | None:
-    """Moves of the phase EVACUATE for all of them, applied; None, and the
-    simulation as before, when none were found.
+    """Place all instances in the phase EVACUATE; return the applied moves.
 
-    Where not all hosts that may take one could be looked at and none were
-    found, a warning of the simulation says so.
+    None, with the simulation unchanged, when no placement was found. If the search then had
+    not tried all hosts that may take an instance, it adds a warning to the simulation.
     """
     hosts, some = _looked_at(simulation, instances)
     moves, _ = place_on(simulation, instances, hosts, model.Phase.EVACUATE, TRIED)
@@ -63,18 +62,20 @@ def place(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] |
 
 def place_on(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
              phase: model.Phase, most: int) -> tuple[list[model.Move] | None, int]:
-    """As :func:`place`, on these hosts, with at most so many placements tried; and how many
-    were."""
+    """Place all instances on these hosts, as :func:`place` does, with at most ``most`` attempts.
+
+    :returns: the applied moves or None, and the number of attempts.
+    """
     search = _Search(simulation, instances, hosts, phase, most)
     return (search.moves if search.place_all() else None), search.tried
 
 
 def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
-    """Hosts that are tried, ascending, and how many there are to choose from.
+    """Return the hosts to try, ascending, and the number of hosts to choose from.
 
-    Of hosts that are alike as many as instances do: one of them stays as it
-    is whatever the others take. If there are still too many, everybody's
-    fullest, then everybody's second, and so on, as far as they go.
+    Among equal hosts as many as there are instances are enough: the instances can fill no
+    more. If the hosts are still too many, take the fullest host of every instance, then the
+    second of every instance, and so on, up to the limit.
     """
     every = np.arange(len(simulation.hosts), dtype=np.intp)
     allowed = may_take(simulation, instances, every)
@@ -99,9 +100,9 @@ def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Int
 
 @dataclasses.dataclass(slots=True)
 class _Choice:
-    """Of a host for one instance, before the ``others`` choose.
+    """A choice of a host for one instance, before the ``others`` choose.
 
-    ``alike`` tells apart, by host, who may take whom now; bits, for there is
+    ``alike`` identifies, by host, the instances that it may take now; as bits, for there is
     one choice for each instance. ``seen`` are kinds of hosts that were tried.
     """
 
@@ -126,10 +127,10 @@ class _Search:
         self.moves: list[model.Move] = []
 
     def place_all(self) -> bool:
-        """Whether all have been placed; if not, none of them is.
+        """Place all instances, or none; return whether all have a place.
 
-        A stack and not recursion: there may be more instances than Python
-        lets calls be nested.
+        It uses a stack and not recursion: there may be more instances than Python lets
+        calls be nested.
         """
         choices: list[_Choice] = []
         left = np.arange(len(self._instances), dtype=np.intp)
@@ -152,7 +153,7 @@ class _Search:
             self._simulation.undo(self.moves.pop())
 
     def _choice(self, left: sim.Ints) -> _Choice | None:
-        """Of whoever has the fewest hosts; None: somebody has none.
+        """Return the choice of the instance with the fewest hosts; None: not all can be placed.
 
         :param left: positions in ``instances``.
         """
@@ -171,7 +172,7 @@ class _Search:
                        {h: bits[:, c].tobytes() for c, h in enumerate(hosts)})
 
     def _take(self, choice: _Choice) -> bool:
-        """Whether there was another host for it; it is there now."""
+        """Move the instance to its next host; return whether one was left."""
         simulation = self._simulation
         for h in choice.hosts:
             kind = _kind(simulation, h, choice.alike[h])
@@ -188,8 +189,11 @@ class _Search:
         return False
 
     def _too_little(self, left: sim.Ints, allowed: sim.Bools) -> bool:
-        """All together do not fit, even if they could be cut in pieces: room
-        where none of them fits is of no use."""
+        """Return whether the free room is too small for all instances, even if they could
+        be divided.
+
+        Room on hosts that can take no instance does not count.
+        """
         room, counted = self._simulation.room, self._counted
         hosts = self._hosts[allowed.any(axis=0)]
         free = np.maximum((room.limit - room.used)[counted][:, hosts], 0.0)
@@ -198,7 +202,7 @@ class _Search:
 
 
 def shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
-    """Of the largest host, what each instance claims of its scarcest class."""
+    """Return each instance's claim of its scarcest class, as a share of the largest host."""
     most = np.max(simulation.room.limit, axis=1, initial=0.0)[:, None]
     claims = simulation.claims[:, instances]
     ratio = np.divide(claims, most, out=np.zeros(claims.shape), where=most > 0)
@@ -206,14 +210,14 @@ def shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
 
 
 def _fullest_first(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Ints:
-    """Positions in ``hosts``."""
+    """Return positions in ``hosts``, the fullest host first."""
     return np.asarray(np.lexsort((hosts, -simulation.room.fullest(n, hosts))))
 
 
 def _kind(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
-    """Equal for hosts with the same room left for the same instances.
+    """Return a key that is equal for hosts with the same room left for the same instances.
 
-    :param alike: who of them the host may take.
+    :param alike: the instances that the host may take, as bits.
     """
     room = simulation.room
     return ((room.limit[:, h] - room.used[:, h]).tobytes()
@@ -221,7 +225,7 @@ def _kind(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
 
 
 def may_take(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """By masks: instances x hosts."""
+    """Return which hosts the masks permit to which instances: instances x hosts."""
     simulation.steps += 1 + len(instances) * len(hosts) // PER_STEP
     allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)
     if simulation.trusted:

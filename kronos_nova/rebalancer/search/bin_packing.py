@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where those that leave a host go, when it is not the least imbalance that counts.
+"""Destinations of a drain's instances by a mode other than the least imbalance.
 
-Compact fills one destination after the other, so that the fewest are used: first fit decreasing
-from the fullest host and from the emptiest one, then fewer hosts tried together, bounded by a
-count. Scatter gives each destination as many as any other, give or take one. Soft groups, then
-claims decide between hosts that a mode has equal.
+Compact fills one destination after the other, so that it uses the fewest: first fit
+decreasing from the fullest host and from the emptiest one, then fewer hosts tried together,
+bounded by a count. Scatter gives each destination as many instances as any other, give or
+take one. Between hosts that are equal in a mode, soft groups decide, then claims.
 """
 
 from collections.abc import Iterator
@@ -28,16 +28,17 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import batch
 from kronos_nova.rebalancer.search import replay
 
-#: Sets of fewer destinations that are tried, and placements on all of them together.
+#: Largest number of sets of fewer destinations to try, and of placements on all sets.
 SETS = 200
 TRIED = 4000
-#: Sets of one size that are looked at, whether they have room for all together.
+#: Largest number of sets of one size to check for room for all instances together.
 LOOKED_AT = 1000
 
 
 def place(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
           phase: model.Phase, hosts: sim.Ints | None = None) -> list[model.Move]:
-    """Moves, applied, of those for whom there is a host, in the order of ``numbers``.
+    """Place the instances that a host can take; return the applied moves in the order of
+    ``numbers``.
 
     :param mode: compact or scatter.
     :param hosts: destinations, ascending; None: any of the scope.
@@ -53,7 +54,7 @@ def place(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
 
 def _scatter(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
              hosts: sim.Ints) -> list[model.Move]:
-    """Each to the host that the fewest have come to."""
+    """Place each instance on the host that has received the fewest."""
     come = np.zeros(len(simulation.hosts))
     moves = []
     for n in map(int, numbers):
@@ -69,7 +70,7 @@ def _scatter(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
 
 def _compact(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
              hosts: sim.Ints) -> list[model.Move]:
-    """The better one of two orders of opening hosts, and then fewer hosts if these do."""
+    """Place the instances by the better of two orders of opening hosts, or on fewer hosts."""
     numbers = numbers[np.argsort(-batch.shares(simulation, numbers), kind='stable')]
     found: list[model.Move] = []
     for sign in (-1.0, 1.0):
@@ -84,9 +85,9 @@ def _compact(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
 
 def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
                hosts: sim.Ints, sign: float) -> list[model.Move]:
-    """Each to the fullest host that takes one already; where none has it, another one is opened.
+    """Place each instance on the fullest host in use that can take it; else open another host.
 
-    :param sign: -1: the fullest is opened, 1: the emptiest.
+    :param sign: -1: open the fullest, 1: the emptiest.
     """
     used = np.zeros(len(simulation.hosts), dtype=np.bool_)
     moves = []
@@ -105,7 +106,7 @@ def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase
 
 def _fewer(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: model.Phase,
            hosts: sim.Ints) -> list[model.Move] | None:
-    """All of them on fewer hosts than ``width``, applied, or None."""
+    """Place all instances on fewer hosts than ``width``; return the applied moves, or None."""
     if width <= 1:
         return None
     allowed = batch.may_take(simulation, numbers, hosts)
@@ -123,8 +124,10 @@ def _fewer(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: mod
 
 def _sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
           width: int) -> Iterator[sim.Ints]:
-    """Fewer hosts than ``width`` that have room for all together, the fewest first, of these
-    the fullest."""
+    """Yield sets of fewer than ``width`` hosts with room for all instances together.
+
+    The smallest sets come first, among equals the fullest.
+    """
     room = simulation.room
     free = np.maximum((room.limit - room.used)[room.counted][:, hosts], 0.0)
     need = simulation.claims[room.counted][:, numbers].sum(axis=1)
@@ -141,7 +144,7 @@ def _sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
 
 def _first(simulation: sim.Simulation, n: int, hosts: sim.Ints,
            phase: model.Phase) -> model.Move | None:
-    """Applied, to the first of the hosts that the rules allow."""
+    """Move the instance to the first host that the rules allow; return the applied move."""
     for h in map(int, hosts):
         if simulation.stop():
             return None
@@ -152,7 +155,7 @@ def _first(simulation: sim.Simulation, n: int, hosts: sim.Ints,
 
 
 def _soft(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Floats:
-    """Soft group rules that instance n would break on each host, less those mended."""
+    """Count the soft group rules that instance n would break on each host, less those mended."""
     if not simulation.grouped[n]:
         return np.zeros(len(hosts))
     return simulation.group_changes(n, hosts)[1].astype(float)

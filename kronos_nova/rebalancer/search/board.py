@@ -13,10 +13,10 @@
 
 """Arrays to try moves on, many thousand times a second.
 
-A board holds n candidate instances (rows, in order of their source) and c
-candidate destinations (columns). Rules that the moves of one plan cannot
-change are in its bias from the beginning; claims follow the moves; of each
-server group at most one member moves, so what groups permit stays as it was.
+A board holds n candidate instances (rows, in order of their source) and c candidate
+destinations (columns). Its bias contains from the beginning the rules that the moves of one
+plan cannot change; claims follow the moves. At most one member of each server group moves,
+so the groups permit the same destinations during the whole plan.
 """
 
 from collections import Counter
@@ -30,19 +30,19 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 
-#: More than any host has; whole numbers of this size are still exact.
+#: A limit above the size of any host; whole numbers of this size are still exact.
 ENDLESS = 1e15
 #: A plan: row -> column.
 Plan = Mapping[int, int]
 
 
 class Board:
-    """One start, and the moves that are laid over it.
+    """One start state, and the moves applied to it.
 
-    ``share``: P x c x n, what a row adds to a column's score. ``leaving``:
-    P x n, what it takes from its source's. ``bias``: c x n, the price of a
-    move, infinite where it is forbidden. Rows come last: NumPy is fastest
-    where the longest axis is the innermost.
+    ``share``: P x c x n, the addition of a row to a column's score. ``leaving``: P x n, the
+    reduction of the score of its source. ``bias``: c x n, the price of a move, infinite
+    where the move is forbidden. Rows come last: NumPy is fastest where the longest axis is
+    the innermost.
     """
 
     def __init__(self, simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
@@ -67,18 +67,18 @@ class Board:
         self.price = _bias(simulation, rows, columns)
         self.bias = self.price.copy()
         self.need, self.left = _claims(simulation, rows, columns, budget)
-        #: Claims can stand in the way at all.
+        #: Whether claims can forbid a move at all.
         self.tight = self.need.size > 0
-        #: Somewhere not even one instance may have room.
+        #: Whether a destination may lack room for even one instance.
         self.scarce = self.tight and bool(
             (self.left[:, columns].min(axis=1) < self.need.max(axis=1)).any())
         if self.scarce:
-            # Whoever cannot go where there is claims' room goes where there is
-            # little of the other: the plan must not count on what a ceiling refuses.
+            # Instances that find no room for their claims go to hosts with little load
+            # capacity left: the plan must not count on moves that a ceiling refuses.
             self.need = np.concatenate([self.need, usage])
             self.left = np.concatenate([self.left, np.minimum(
                 simulation.headroom(np.unique(self.source)), ENDLESS)])
-        #: What destinations lacked at first, and what an instance needs, mostly.
+        #: The shortage of hosts at the start, and below the usual need of an instance.
         self.lack: sim.Floats = np.minimum(self.left, 0.0)
         self._usual = _usual(self.need, len(self.need) - len(usage) * self.scarce)
 
@@ -87,25 +87,25 @@ class Board:
         return len(self.rows), len(self.columns)
 
     def mates(self, row: int) -> sim.Ints:
-        """The row and the other members of its groups."""
+        """Return the row and the other members of its groups."""
         groups = self._groups.get(row, ())
         return np.array(sorted({row}.union(*(self._members[g] for g in groups))), dtype=np.intp)
 
     def put(self, row: int, column: int) -> None:
-        """The row moves to the column, and so does no other of its groups."""
+        """Move the row to the column; forbid moves of the other members of its groups."""
         self.plan[row] = column
         self._shift(row, column, 1.0)
         self._mark(row, 1)
 
     def take(self, row: int) -> int:
-        """The row stays after all; the column it went to."""
+        """Take the row's move back; return the column it went to."""
         column = self.plan.pop(row)
         self._shift(row, column, -1.0)
         self._mark(row, -1)
         return column
 
     def become(self, plan: Plan) -> None:
-        """Lay exactly these moves."""
+        """Replace the plan by exactly these moves."""
         for row in [r for r, c in self.plan.items() if plan.get(r) != c]:
             self.take(row)
         for row, column in plan.items():
@@ -113,40 +113,40 @@ class Board:
                 self.put(row, column)
 
     def value(self) -> float:
-        """What the state is worth, the moves' prices included."""
+        """Return the value of the state, the moves' prices included."""
         return self.measure.value(self.score) + self.cost()
 
     def cost(self) -> float:
-        """The moves' prices."""
+        """Return the sum of the moves' prices."""
         return math.fsum(self.price[column, row] for row, column in self.plan.items())
 
     def fits(self, row: int, column: int) -> bool:
-        """The claims have room, and where these are scarce the ceilings."""
+        """Return whether the claims have room, and, where room is scarce, the ceilings."""
         if not self.tight:
             return True
         need, left = self.need[:, row], self.left[:, self.columns[column]]
         return bool(((need <= left) | (need == 0.0)).all())
 
     def room(self, rows: sim.Ints | slice) -> sim.Bools:
-        """:meth:`fits` of columns x rows."""
+        """Return :meth:`fits` for columns x rows."""
         need, left = self.need[:, None, rows], self.left[:, self.columns, None]
         return np.asarray(((need <= left) | (need == 0.0)).all(axis=0))
 
     def crowded(self) -> bool:
-        """A destination has no room for what it got, all moves done."""
+        """Return whether a destination lacks room for its instances, all moves done."""
         if not self.tight:
             return False
         left = self.left[:, self.columns[list(self.plan.values())]]
         return bool(((left < 0.0) & (self.need[:, list(self.plan)] > 0.0)).any())
 
     def overflow(self) -> float:
-        """What hosts lack for what they got, in usual instances."""
+        """Return the room that hosts lack for their new instances, in usual instances."""
         if not self.tight:
             return 0.0
         return float((self._over().sum(axis=1) / self._usual).sum())
 
     def overflows(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
-        """What each addition would change of :meth:`overflow`: columns x rows."""
+        """Return the change of :meth:`overflow` by each addition: columns x rows."""
         source = self.source[rows]
         beyond = (self.lack - self.left) / self._usual[:, None]
         need = self.need[:, rows] / self._usual[:, None]
@@ -162,8 +162,11 @@ class Board:
         return total
 
     def order(self) -> list[int] | None:
-        """The rows of the plan in an order in which each finds room that is
-        free by then; None where this one look finds no such order."""
+        """Return the plan's rows in an order in which each finds room that earlier moves
+        left free.
+
+        None if this one attempt finds no such order.
+        """
         rows = sorted(self.plan)
         if not self.scarce:
             return rows
@@ -212,25 +215,25 @@ class Board:
 
 
 def _usual(need: sim.Floats, claims: int) -> sim.Floats:
-    """R: what one instance needs, mostly; of the claims, which come first, at least 1."""
+    """Return the mean need of an instance (R); at least 1 for the claims, which come first."""
     mean = need.mean(axis=1) if need.size else np.ones(len(need))
     mean[:claims] = np.maximum(mean[:claims], 1.0)
     return np.asarray(np.where(mean > 0.0, mean, 1.0))
 
 
 def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
-    """UUIDs of the server groups of each row that has any."""
+    """Return the UUIDs of the server groups of each row that has any."""
     return {int(row): tuple(g.uuid for g in
                             simulation.view.groups_of(simulation.uuids[rows[row]]))
             for row in np.flatnonzero(simulation.grouped[rows])}
 
 
 def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-    """Price of the memory, cost of soft groups; infinity where a mask that no
-    move of this plan can lift forbids, or a repair would be undone.
+    """Compute the price of the memory and the cost of soft groups, by column and row.
 
-    Mending a soft group earns nothing here: a spread would spend its budget on
-    that instead of on the imbalance.
+    It is infinite where a mask forbids the move that no move of this plan can lift, or
+    where the move would undo a repair. Mending a soft group earns nothing here: a spread
+    would spend its budget on that instead of on the imbalance.
     """
     fixed = choice.permitted(simulation, rows, columns)
     price = measure.price(simulation.options, simulation.cost[rows])
@@ -244,8 +247,11 @@ def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.
 
 def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             budget: int) -> tuple[sim.Floats, sim.Floats]:
-    """What rows need (R x n) and hosts have left (R x H) of the resource
-    classes that the rule ``claims`` counts and that can run short at all."""
+    """Return the need of rows (R x n) and the room left on hosts (R x H).
+
+    R are the resource classes that the rule ``claims`` counts and that can run short at
+    all.
+    """
     left = np.clip(simulation.room.limit - simulation.room.used, -ENDLESS, ENDLESS)
     need = simulation.claims[:, rows]
     short = [r for r in simulation.room.counted

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which instances and hosts a search looks at."""
+"""The instances and hosts that a search tries."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import claims
 
-#: What no move of the same plan can lift.
+#: The masks that no move of the same plan can lift.
 WITHOUT_CLAIMS = tuple(mask for mask in masks.MASKS if mask is not claims.room)
 #: Candidates (instance, host) on a board.
 CELLS = 150_000
@@ -28,24 +28,27 @@ ENDS = 16
 
 
 def may_move(simulation: sim.Simulation) -> sim.Bools:
-    """Instances that an imbalance move may take, as far as they and their
-    source decide it."""
+    """Return which instances an imbalance move may take, as far as they and their source
+    decide it.
+    """
     return np.asarray(simulation.movable & simulation.profiled
                       & simulation.givers[simulation.place])
 
 
 def permitted(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
-    """Candidates that no mask forbids, whether or not the claims have room
-    now: shape (rows, columns)."""
+    """Return which candidates no mask forbids, as an array of shape (rows, columns).
+
+    The mask of the claims is left out: the claims may lack room now.
+    """
     return masks.permitted(simulation, rows, columns, WITHOUT_CLAIMS)
 
 
 def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.Ints]:
-    """Instance numbers in order of their hosts, and destination host numbers.
+    """Choose instance numbers, in order of their hosts, and destination host numbers.
 
-    All that may move, if there are few; else the instances of the hottest
-    hosts of the policies above their thresholds, two hosts for each move that
-    may be made, and as many of the coldest hosts as leave few enough.
+    These are all that may move, if there are few. Else they are the instances of the
+    hottest hosts of the policies above their thresholds, two hosts for each move of the
+    budget, and as many of the coldest hosts as leave few enough candidates.
     """
     rows, columns = np.flatnonzero(may_move(simulation)), np.flatnonzero(simulation.takers)
     if rows.size * columns.size > CELLS:
@@ -60,7 +63,11 @@ def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.I
 
 
 def _extreme(simulation: sim.Simulation, who: sim.Bools, sign: float) -> sim.Ints:
-    """Hosts by their rank in the policy in which they are most extreme."""
+    """Sort hosts by their rank in the policy in which they are most extreme.
+
+    :param who: the hosts to sort.
+    :param sign: -1: the hottest first, 1: the coldest first.
+    """
     hosts = np.flatnonzero(who)
     over = np.flatnonzero(simulation.imbalances() > simulation.thresholds)
     rank = np.full(hosts.size, hosts.size)

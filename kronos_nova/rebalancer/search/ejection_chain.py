@@ -11,13 +11,12 @@
 # under the License.
 
 
-"""Room for an instance that must leave its host and fits nowhere.
+"""A search for room for an instance that must leave its host and fits nowhere.
 
-An augmenting chain of two: somebody leaves a host for a third one, and the
-instance takes its room. First those that this plan itself has put there are
-sent elsewhere, which costs no migration; then a resident moves, which costs
-one, where imbalance moves need not wait. The smallest that frees enough goes
-first.
+An augmenting chain of two: another instance leaves a host for a third one, and the instance
+takes its room. The search first tries instances that this plan itself has put on the host,
+which costs no migration; then residents, which costs one, where imbalance moves need not
+wait. The smallest instance that frees enough room goes first.
 """
 
 from collections.abc import Iterator
@@ -30,16 +29,16 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import replay
 
-#: Chains that are tried for one instance.
+#: Largest number of chains to try for one instance.
 TRIED = 64
 
 
 def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budget: int) -> bool:
-    """Whether instance n has been moved after all: the simulation and
-    ``moves`` say how.
+    """Move instance n by a chain; return whether it moved.
 
-    :param moves: of this plan, applied; all of the phase EVACUATE, or made
-        here.
+    The simulation and ``moves`` then contain the moves.
+
+    :param moves: of this plan, applied; all of the phase EVACUATE, or made here.
     :param budget: moves that may still be added.
     """
     if budget < 1:
@@ -54,7 +53,7 @@ def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budge
 
 def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
             budget: int) -> Iterator[tuple[int, int]]:
-    """(host, instance that would leave it): enough room would be free."""
+    """Yield (host, instance to move off it) where enough room would become free."""
     room = simulation.room
     every = np.arange(len(simulation.hosts))
     hosts = every[choice.permitted(simulation, np.array([n]), every)[0]]
@@ -77,7 +76,7 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
 
 def _try(simulation: sim.Simulation, n: int, host: int, other: int,
          moves: list[model.Move]) -> bool:
-    """Send the other one elsewhere and the instance to where it was."""
+    """Move the other instance elsewhere and instance n to its place; return whether both moved."""
     uuid = simulation.uuids[other]
     old = next((m for m in moves if m.instance_uuid == uuid), None)
     if old is not None:
@@ -100,7 +99,7 @@ def _try(simulation: sim.Simulation, n: int, host: int, other: int,
 
 
 def _elsewhere(simulation: sim.Simulation, n: int, but: int) -> list[int]:
-    """Hosts that may receive instance n, those that it loads least first."""
+    """Return the hosts that may receive instance n, least loaded first."""
     every = np.arange(len(simulation.hosts))
     may = masks.permitted(simulation, np.array([n]), every, masks.FILLING)[0]
     may[but] = False

@@ -10,16 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Two instances that change places, by the smooth measure (see :mod:`smooth`).
+"""Exchanges of two instances, by the smooth measure (see :mod:`soft_extremes`).
 
-Where claims leave little room, what is busy can often go to a cold host only
-if something idle leaves it, and neither of the two moves is any good alone.
-Of the few hosts with the largest shares in the smooth maxima, and as many with
-the largest in the minima, every pair of instances is judged in one step.
+Where claims leave little room, a busy instance can often go to a cold host only if an idle
+one leaves it, and neither of the two moves helps alone. For the few hosts with the largest
+shares in the smooth maxima, and as many with the largest in the minima, one step judges
+every pair of instances.
 
-A host's two terms of a sum are products of what its own instance takes away
-and what the other one brings: exp((x - u + v) / t) = exp(x / t) exp(-u / t)
-exp(v / t). So n + m exponentials judge n x m exchanges.
+A host's two terms of a sum are products: one factor for its own instance that leaves, one
+for the instance that comes: exp((x - u + v) / t) = exp(x / t) exp(-u / t) exp(v / t).
+So n + m exponentials judge n x m exchanges.
 """
 
 import random
@@ -31,12 +31,11 @@ from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import soft_extremes
 
-#: Hosts that are looked at at either end.
+#: Hosts to try at either end.
 ENDS = 2
-#: Instances of one host that are looked at: all, mostly.
+#: Largest number of instances of one host to try: all, mostly.
 MOST = 64
-#: Exchanges of which one is a member of the other's group are passed over, so
-#: many at most.
+#: Largest number of exchanges within one server group to pass over.
 TRIED = 8
 SINGLE = soft_extremes.SINGLE
 
@@ -45,9 +44,12 @@ Exchange = tuple[int, int, int, int]
 
 
 class Exchanges:
-    """The exchanges on one board. Shapes: P policies, s hosts that are hot, d that
-    are cold, n instances of each, padded. ``possible``: between any two hosts; on
-    the board of a large cloud nobody may both give and take."""
+    """The exchanges on one board.
+
+    Shapes: P policies, s hosts that are hot, d that are cold, n instances of each, padded.
+    ``possible``: at least two hosts may both give and take; the board of a large cloud may
+    lack such hosts.
+    """
 
     def __init__(self, board: boards.Board, rng: random.Random) -> None:
         self._board, self._rng = board, rng
@@ -55,7 +57,7 @@ class Exchanges:
         self._start = np.searchsorted(board.source, np.arange(hosts + 1))
         self._column = np.full(hosts, -1, dtype=np.intp)
         self._column[board.columns] = np.arange(len(board.columns))
-        #: Hosts that may give one and take another.
+        #: Hosts that may give one instance and take another.
         self._both = (board.givers & board.takers & (self._column >= 0)
                       & (np.diff(self._start) > 0))
         self.possible = int(self._both.sum()) >= 2
@@ -63,8 +65,9 @@ class Exchanges:
         self._mates = [frozenset(board.mates(row).tolist()) for row in range(len(board.rows))]
 
     def best(self, wanted: float) -> Exchange | None:
-        """The exchange that leaves the smallest value, both having room when both
-        have moved; None: there is none.
+        """Return the exchange that leaves the smallest value, or None.
+
+        Both hosts must have room when both instances have moved.
 
         :param wanted: the scale, in units of a score.
         """
@@ -80,7 +83,7 @@ class Exchanges:
         hot = self._largest(weights @ (near_high / total_high[:, None]))
         cold = self._largest(weights @ (near_low / total_low[:, None]))
         mine, others = self._rows(hot), self._rows(cold)
-        # P x s x d x n: what comes and goes, in units of the scale.
+        # P x s x d x n: arriving and leaving load, in units of the scale.
         per_hot = 1.0 / (scale * board.capacity[:, hot, None, None])
         per_cold = 1.0 / (scale * board.capacity[:, None, cold, None])
         usage, other = board.usage[:, mine][:, :, None], board.usage[:, others][:, None]
@@ -90,7 +93,7 @@ class Exchanges:
         x *= _sum(near_low, total_low, hot, cold, (1.0 / out, 1.0 / back),
                   (1.0 / there, 1.0 / away))
         np.log(np.maximum(x, SINGLE(soft_extremes.TINY) ** 2, out=x), out=x)
-        # the higher one of two lines, as in :mod:`smooth`
+        # the higher one of two lines, as in :mod:`soft_extremes`
         weight, span = (v.reshape(-1, 1, 1, 1, 1) for v in (weights, high - low))
         part = (1.0 - measure.BELOW) * board.measure.thresholds.reshape(-1, 1, 1, 1, 1)
         y = x * (weight * measure.BELOW * scale).astype(SINGLE)
@@ -109,7 +112,7 @@ class Exchanges:
         return np.asarray(order[:self._ends])
 
     def _rows(self, hosts: sim.Ints) -> sim.Ints:
-        """Rows of each host: hosts x n; one of them again where it has fewer."""
+        """Return the rows of each host: hosts x n; one row is repeated where a host has fewer."""
         found = []
         for host in hosts.tolist():
             first, end = int(self._start[host]), int(self._start[host + 1])
@@ -121,7 +124,7 @@ class Exchanges:
 
     def _without_room(self, total: sim.Floats, hot: sim.Ints, cold: sim.Ints, mine: sim.Ints,
                       others: sim.Ints) -> None:
-        """Infinity where a host would lack room for what it gets."""
+        """Set infinity where a host would lack room for the instance that it gets."""
         board = self._board
         for need, left in zip(board.need, board.left, strict=True):
             mine_needs = need[mine][:, None, :, None]
@@ -153,7 +156,7 @@ def _exp(values: sim.Floats) -> sim.Floats:
 def _sum(near: sim.Floats, total: sim.Floats, hot: sim.Ints, cold: sim.Ints,
          at_hot: tuple[sim.Floats, sim.Floats],
          at_cold: tuple[sim.Floats, sim.Floats]) -> soft_extremes.Table:
-    """P x s x d x n x n: a policy's sum of exponentials after each exchange."""
+    """Return a policy's sum of exponentials after each exchange: P x s x d x n x n."""
     here, there = near[:, hot, None, None], near[:, None, cold, None]
     found = ((here * at_hot[0]).astype(SINGLE)[..., :, None]
              * at_hot[1].astype(SINGLE)[..., None, :])

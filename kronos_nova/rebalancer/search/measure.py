@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What a state is worth, and what a migration must earn."""
+"""The value of a state, and the gain that a migration must bring."""
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
 
-#: How much the part of an imbalance below its threshold counts beside the
-#: part above: it decides between plans that are equally far above.
+#: Weight of the part of an imbalance below its threshold, relative to the part
+#: above: it decides between plans that are equally far above.
 BELOW = 0.1
 #: Ending above both its start and its threshold costs a policy so many times
 #: its weight, and a higher combined imbalance than at the start likewise.
@@ -29,22 +29,24 @@ MIB_PER_GIB = 1024.0
 
 
 def price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
-    """What each migration must gain in combined imbalance to be made:
-    ``minimum_gain`` per GiB that it is expected to send."""
+    """Return the gain in combined imbalance that each migration must bring to be made.
+
+    It is ``minimum_gain`` per GiB that the migration is expected to send.
+    """
     return options.minimum_gain / MIB_PER_GIB * mebibytes
 
 
 class Measure:
-    """Values of states as they follow from one start; lower is better.
+    """Values of the states that follow from one start; lower is better.
 
-    weight x imbalance, what is above the threshold counting fully and the
-    rest :data:`BELOW`, plus penalties for what a whole plan must not do.
+    A value is weight x imbalance, where the part above the threshold counts fully and the
+    rest :data:`BELOW`, plus penalties for outcomes that a whole plan must avoid.
     """
 
     def __init__(self, simulation: sim.Simulation) -> None:
         self.weights = simulation.weights
         self.thresholds = simulation.thresholds
-        #: Added to scores, they take out who may not give or take.
+        #: Added to scores, they exclude hosts that may not give or take.
         self._out = (np.where(simulation.givers, 0.0, -np.inf),
                      np.where(simulation.takers, 0.0, np.inf))
         self.start = simulation.combined()
@@ -52,12 +54,14 @@ class Measure:
         self._limits = np.maximum(simulation.imbalances(), self.thresholds) + metrics.ROUNDING
 
     def highest(self, score: sim.Floats) -> sim.Floats:
-        """... P: the highest score of the hosts that may give; score is
-        ... P x H here and below, one state or many."""
+        """Return the highest score of the hosts that may give (shape ... P).
+
+        ``score`` is ... P x H here and below, one state or many.
+        """
         return np.asarray((score + self._out[0]).max(axis=-1))
 
     def lowest(self, score: sim.Floats) -> sim.Floats:
-        """... P: the lowest score of the hosts that may take."""
+        """Return the lowest score of the hosts that may take (shape ... P)."""
         return np.asarray((score + self._out[1]).min(axis=-1))
 
     def imbalances(self, score: sim.Floats) -> sim.Floats:
@@ -67,7 +71,7 @@ class Measure:
         return float(self.weights @ self.imbalances(score))
 
     def excess(self, score: sim.Floats) -> float:
-        """Sum of weight x what is above the thresholds, rounding apart."""
+        """Return the sum of weight x imbalance above the thresholds, rounding apart."""
         above = self.imbalances(score) - self.thresholds
         return float(self.weights @ np.where(above > metrics.ROUNDING, above, 0.0))
 
@@ -75,7 +79,7 @@ class Measure:
         return float(self.values(score))
 
     def values(self, score: sim.Floats) -> sim.Floats:
-        """... : :meth:`value` of each state."""
+        """Return :meth:`value` of each state (shape ...)."""
         imbalance = self.imbalances(score)
         combined = imbalance @ self.weights
         above = np.maximum(imbalance - self.thresholds, 0.0) @ self.weights
@@ -84,15 +88,16 @@ class Measure:
         return np.asarray(BELOW * combined + (1.0 - BELOW) * above + REFUSED * refused)
 
     def reached(self, score: sim.Floats) -> sim.Bools:
-        """... : every policy is at its threshold, and none is refused."""
+        """Return which states bring every policy to its threshold and are not refused."""
         imbalance = self.imbalances(score)
         limits = np.minimum(self.thresholds + metrics.ROUNDING, self._limits)
         return np.asarray((imbalance <= limits).all(axis=-1)
                           & (imbalance @ self.weights <= self.start + metrics.ROUNDING))
 
     def refused(self, score: sim.Floats) -> bool:
-        """A policy ends worse and above its threshold, or all of them
-        together end worse than they began."""
+        """Return whether a policy ends worse and above its threshold, or all policies
+        together end worse.
+        """
         imbalance = self.imbalances(score)
         return bool((imbalance > self._limits).any()
                     or float(self.weights @ imbalance) > self.start + metrics.ROUNDING)

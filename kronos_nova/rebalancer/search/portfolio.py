@@ -27,13 +27,13 @@ from kronos_nova.rebalancer.search import ruin_recreate
 #: Additions of one search, and how many candidates and moves earn one.
 ADDITIONS = 7000
 CANDIDATES = 8
-#: However few there are: the greedy starts alone use up some.
+#: The least number of additions: the greedy starts alone use up some.
 FEWEST = 300
-#: In a cluster of more instances, what reaches every threshold is good enough.
+#: In a cluster of more instances, a plan that reaches every threshold is good enough.
 LARGE = 4000
-#: A search does less in inverse proportion above so many.
+#: Above so many instances, a search does less in inverse proportion.
 SEARCHED = 1200
-#: And where one addition judges more than so many candidates, times policies.
+#: The same where one addition judges more than so many candidates, times policies.
 JUDGED = 14_000
 #: Candidates that count as one step of ``Options.max_steps``.
 STEP = 1024
@@ -41,14 +41,18 @@ STEP = 1024
 SCARCE = 0.75
 #: A search uses at most this part of the steps that are left.
 SHARE = 0.25
-#: Less progress towards the thresholds than this is none.
+#: Smaller progress towards the thresholds does not count.
 LEAST = 1e-6
 
 
 def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> list[model.Move]:
-    """In a large cluster: one greedy plan on the smooth measure, applied to the
-    simulation. It looks at the ends only, so it takes milliseconds where an
-    exact greedy step looks at every instance."""
+    """Apply one greedy plan on the smooth measure in a large cluster, if it brings progress.
+
+    This looks at the hottest and coldest hosts only, so it takes milliseconds where an
+    exact greedy step looks at every instance.
+
+    :returns: the applied moves; none in a smaller cluster.
+    """
     if len(simulation.uuids) <= LARGE:
         return []
     above = start.excess(simulation.score)
@@ -62,11 +66,11 @@ def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> li
 
 def better(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[model.Move],
            budget: int) -> list[model.Move]:
-    """The greedy ``moves`` or a better plan, applied to the simulation.
+    """Apply the greedy ``moves`` or a better plan to the simulation; return the applied plan.
 
-    Better: it reaches every threshold with fewer moves, or gets nearer to it
-    for what it costs. What is above the thresholds must fall, so that no
-    cycle of plans leads back to where one of them began.
+    A plan is better if it reaches every threshold with fewer moves, or gets nearer to it
+    for its cost. The excess above the thresholds must fall, so that no cycle of plans leads
+    back to a state in which one began.
 
     :param start: taken before ``moves``.
     :param moves: applied to the simulation, in order.
@@ -100,8 +104,11 @@ def cut(simulation: sim.Simulation, start: measure.Measure, moves: list[model.Mo
 
 
 def _additions(simulation: sim.Simulation, budget: int) -> int:
-    """How much one search may do: more for more candidates and moves, less
-    for a large cluster, never more than its share of the steps."""
+    """Return the number of additions of one search.
+
+    It is higher for more candidates and moves, lower for a large cluster, and never more
+    than the search's share of the steps.
+    """
     count = int(simulation.movable.sum())
     candidates = count * int(simulation.takers.sum())
     if not candidates:
@@ -119,8 +126,10 @@ def _steps(candidates: int) -> int:
 
 def _search(simulation: sim.Simulation, budget: int, additions: int,
             starts: tuple[float, ...] = ()) -> list[tuple[int, int]]:
-    """(instance, host) of the best plan that local search finds; with
-    ``starts``, of the best of these."""
+    """Return the (instance, host) pairs of the best plan that local search finds.
+
+    :param starts: if given, only the best of the greedy starts at these scales.
+    """
     rows, columns = choice.candidates(simulation, budget)
     if not rows.size or not columns.size:
         return []
@@ -137,7 +146,7 @@ def _search(simulation: sim.Simulation, budget: int, additions: int,
 
 def _worth(simulation: sim.Simulation, start: measure.Measure,
            moves: Sequence[model.Move]) -> tuple[bool, bool, int, float]:
-    """Apply the moves; what they come to, lower is better."""
+    """Apply the moves; return the value of the plan, lower is better."""
     cost = 0.0
     for move in moves:
         n = simulation.index[move.instance_uuid]

@@ -21,12 +21,12 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def replay(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
-    """The moves that were applied, in order, each judged when its turn came.
+    """Apply the moves in an order in which every rule permits each; return the applied ones.
 
-    Moves off the hottest hosts come first: what is cut off or fails later has
-    done the most by then. One that must wait for room is tried again after
-    the others; what stays illegal is left out. If something is, the order of
-    ``wanted`` is tried too.
+    Moves off the hottest hosts come first: they have the largest effect if a later move is
+    cut off or fails. A move that must wait for room is tried again after the others; a move
+    that stays illegal is left out. If any is left out, the order of ``wanted`` is tried
+    too.
 
     :param wanted: (instance number, host number).
     """
@@ -49,7 +49,7 @@ def _undo(simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
 
 
 def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
-    """Each when it is legal, those that must wait after the others."""
+    """Apply each move when it is legal, those that must wait after the others."""
     applied: list[model.Move] = []
     waiting = list(wanted)
     while waiting:
@@ -72,8 +72,7 @@ def _apply(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> lis
 
 def apply(simulation: sim.Simulation, n: int, h: int,
           phase: model.Phase = model.Phase.SPREAD) -> model.Move | None:
-    """The move, applied, with the fall in combined imbalance that it brings;
-    None where a rule forbids it."""
+    """Apply the move; return it with the fall in combined imbalance, or None if it is illegal."""
     move = simulation.move(n, h, phase)
     if simulation.check(move) is not None:
         return None

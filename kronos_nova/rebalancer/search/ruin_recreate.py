@@ -11,21 +11,19 @@
 # under the License.
 
 
-"""Local search over the moves of one budget: take some back, choose anew.
+"""Local search over the moves of one budget: take some back, choose others.
 
-A start is built greedily on the smooth measure, at several scales. Then, again
-and again, a few of its moves are taken back (a *ruin*) and as many are added,
-each the best by the smooth measure. Several such changes of a plan are tried at
-once, and the best of those that change anything is kept when it is better, or a
-little worse: how much worse falls to nothing with the work that is left. When
-a plan brings every policy to its threshold, the search goes on with one move
-less.
+A start is built greedily on the smooth measure, at several scales. Then the search repeats
+one change: it takes back a few of the moves (a *ruin*) and adds as many, each the best by
+the smooth measure. It tries several such changes of a plan at once, and keeps the best
+changed plan when it is better, or a little worse: how much worse falls to nothing with the
+remaining work. When a plan brings every policy to its threshold, the search goes on with
+one move less.
 
-Where room is scarce, two instances can often only change places, and the first
-of the two finds none. So now and then two are added at once that do, and a plan
-may lack room while it is worked on, for a price that rises and falls until half
-of the plans do; only a plan whose moves can be made in some order is kept.
-There, changes are tried one by one.
+Where room is scarce, two instances can often only change places, and the first of the two
+finds no room. So now and then the search adds two such moves at once, and a plan may lack
+room for a while, for a price that rises and falls until half of the plans do. It keeps only
+a plan whose moves can be made in some order. There, it tries changes one by one.
 """
 
 from collections.abc import Callable
@@ -42,32 +40,31 @@ from kronos_nova.rebalancer.search import variants
 
 #: Scales of greedy starts, as parts of the imbalance at each step.
 STARTS = (0.5, 0.2, 0.1, 0.05)
-#: Scale while plans are worked on, as a part of the best one's imbalance.
+#: Scale of a change, as a part of the best plan's imbalance.
 SCALE = 0.15
-#: At the beginning plans worse by this part are kept, on average; and where the
-#: best of several variants is asked, which is seldom worse.
+#: At the beginning plans worse by this part are kept, on average; and the same
+#: for the best of several variants, which is seldom worse.
 HEAT, HOTTER = 0.1, 0.15
-#: Most moves that are taken back at once: a part of the budget, and some more.
+#: Most moves to take back at once: a part of the budget, and some more.
 DEPTH, DEEPER = 0.3, 2
 #: Candidates that one addition looks at.
 WINDOW = 7_000
 #: The scale of one change is up to so many times larger or smaller.
 WIDE = 2.0
-#: Where room is scarce: what one usual instance without room costs at first, as
-#: a part of the imbalance; how much more after each change that ends without
-#: room, or less after one that does not; between which it stays.
+#: Where room is scarce: the cost of one usual instance without room at first, as
+#: a part of the imbalance; the factor by which it rises after each change that ends
+#: without room, and falls after any other; and its bounds.
 PRICE, RISE = 0.1, 1.03
 CHEAPEST, DEAREST = 1e-4, 10.0
-#: So many changes may lack room on their way; the others never do.
+#: The part of the changes that may lack room on their way; the others never do.
 SOFT = 0.8
-#: After so many changes that bring nothing the search goes on from the best plan.
+#: After so many changes without a better plan the search goes on from the best plan.
 BACK = 20
-#: Where room is scarce: how often two instances are added that change places,
-#: and how many additions take as long as looking for them.
+#: Where room is scarce: how often the search adds two instances that change places,
+#: and how many additions take as long as finding them.
 EXCHANGES, EXCHANGE = 0.2, 4.0
-#: Variants of a plan that are worked on at once, and how many of their
-#: additions take as long as one that looks at the whole board; fewer with more
-#: policies than these.
+#: Variants of a plan to compute at once, and how many of their additions take as
+#: long as one that looks at the whole board; fewer with more policies than these.
 VARIANTS, CHEAPER, POLICIES = 16, 4.0, 2
 
 #: See :meth:`Search._worth`.
@@ -76,12 +73,12 @@ Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
 
 def anywhere(board: boards.Board, rng: random.Random, count: int) -> list[int]:
-    """Any of the moves."""
+    """Choose any of the moves."""
     return rng.sample(list(board.plan), min(count, len(board.plan)))
 
 
 def at_an_extreme(board: boards.Board, rng: random.Random, count: int) -> list[int]:
-    """One that touches a host that holds an extreme, and any others."""
+    """Choose one move that touches a host that holds an extreme, and any others."""
     p = rng.randrange(len(board.score))
     score = board.score[p]
     host = int(np.where(board.givers, score, -np.inf).argmax() if rng.random() < 0.5
@@ -98,7 +95,7 @@ RUINS: tuple[Ruin, ...] = (anywhere, at_an_extreme)
 
 
 class Search:
-    """One board, one budget, a number of additions to spend."""
+    """Search on one board, with one budget and a number of additions to spend."""
 
     def __init__(self, board: boards.Board, budget: int, seed: int, additions: int,
                  stop: Callable[[], bool]) -> None:
@@ -120,7 +117,7 @@ class Search:
         return self._total - self._left
 
     def run(self) -> dict[int, int]:
-        """The best plan found: row -> column."""
+        """Return the best plan found: row -> column."""
         self._starts(STARTS)
         self._board.become(self.best)
         if self._price is None:
@@ -130,7 +127,7 @@ class Search:
         return self._pruned()
 
     def _vary(self) -> None:
-        """Several variants of a plan at once; the best one, if it will do."""
+        """Try several variants of a plan at once; keep the best one, if it is good enough."""
         board, rng = self._board, self._rng
         several = variants.Variants(board)
         each = max(1.0, len(board.score) / POLICIES) / CHEAPER
@@ -162,7 +159,7 @@ class Search:
                 value = self._worth()
 
     def _walk(self) -> None:
-        """One plan after the other, which may lack room on its way."""
+        """Try one plan after the other; a plan may lack room for a while."""
         size = self._shrunk(len(self.best))
         value, idle = self._worth(), 0
         while self._left > 0 and size > 0 and not self._stop():
@@ -192,7 +189,7 @@ class Search:
                 value, idle = self._worth(), 0
 
     def start(self, parts: Sequence[float]) -> dict[int, int]:
-        """The best of greedy plans, one for each scale."""
+        """Return the best of greedy plans, one for each scale."""
         self._starts(parts)
         return self._pruned()
 
@@ -203,8 +200,11 @@ class Search:
             self._keep()
 
     def _worth(self) -> Worth:
-        """Lower is better: plans that reach every threshold first, of these
-        the one with fewest moves; then by value."""
+        """Return the value of the plan; lower is better.
+
+        Plans that reach every threshold come first, those with fewer moves before others;
+        then the value decides.
+        """
         if self._board.crowded():
             if self._price is None:
                 return 1, 0, np.inf
@@ -233,7 +233,11 @@ class Search:
                 return
 
     def _shrunk(self, size: int) -> int:
-        """Moves of the next plans: one less than one that has reached all."""
+        """Return the number of moves of the next plans.
+
+        This is the budget, until a plan has reached every threshold; then it is one less
+        than ``size``, and the board holds the best plan without its least useful move.
+        """
         if self._best[0]:
             return self._budget
         self._board.become(self.best)
@@ -256,8 +260,10 @@ class Search:
                 return
 
     def _exchange(self, size: int, scale: float) -> bool:
-        """Now and then two additions that are the best exchange; False: there is none,
-        or no room for two in a plan of that size."""
+        """Add the best exchange now and then; return whether it was added.
+
+        An exchange is two additions, so a plan of that size must have room for both.
+        """
         if (self._exchanges is None or not self._exchanges.possible  # costs nothing then
                 or len(self._board.plan) + 2 > size or self._rng.random() >= EXCHANGES):
             return False
@@ -270,7 +276,7 @@ class Search:
         return True
 
     def _add(self, scale: float) -> bool:
-        """The best addition by the smooth measure; False: there is none."""
+        """Add the best move by the smooth measure; return whether one was found."""
         self._left -= 1
         found = self._smooth.best(scale, self._window(scale), self._price if self._soft else None)
         if found is None:
@@ -279,7 +285,7 @@ class Search:
         return True
 
     def _window(self, scale: float) -> sim.Ints | slice:
-        """Rows to look at: all, or those on the hosts that count most."""
+        """Return the rows to look at: all, or those on the hosts that count most."""
         board = self._board
         rows, columns = board.shape
         if rows * columns <= WINDOW:
@@ -292,8 +298,10 @@ class Search:
         return np.asarray(order[:max(1, WINDOW // columns)])
 
     def _pruned(self) -> dict[int, int]:
-        """The best plan without moves that do not earn their price, those of
-        least loss first."""
+        """Return the best plan without the moves that do not earn their price.
+
+        Moves of least loss are taken out first.
+        """
         board = self._board
         board.become(self.best)
         dropped = True

@@ -13,15 +13,15 @@
 
 """A convex stand-in for max - min that has no plateaus.
 
-t log(sum exp(x / t)) is the maximum of x rounded off at the scale t, and the
-minimum likewise: every host near an extreme has its share in it, so relieving
-one of several that are equally hot is progress. For t -> 0 it is max - min,
-for large t it tends to the spread of all hosts around their mean.
+t log(sum exp(x / t)) is the maximum of x rounded off at the scale t, and the minimum
+likewise: every host near an extreme has its share in it, so relieving one of several that
+are equally hot is progress. For t -> 0 it is max - min, for large t it tends to the spread
+of all hosts around their mean.
 
-A move changes two terms of each sum. Terms are relative to the extreme; t is
-at least 1/12 of the imbalance, so that what is left after a subtraction keeps
-two digits in single precision. It only has to rank candidates, and single
-precision ranks twice as many; plans are judged in double precision.
+A move changes two terms of each sum. Terms are relative to the extreme; t is at least 1/12
+of the imbalance, so that the rest after a subtraction keeps two digits in single precision.
+This only has to rank candidates, and single precision ranks twice as many; plans are judged
+in double precision.
 """
 
 import math
@@ -34,28 +34,28 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import measure
 
-#: Scales are rounded to powers of this: what depends on the scale alone is
-#: kept for each.
+#: Scales are rounded to powers of this: the tables that depend on the scale alone
+#: are kept for each.
 STEP = 1.4
 #: Largest imbalance in units of the scale.
 SHARPEST = 12.0
-#: Larger exponents are never looked at: they cannot win.
+#: Cap of exponents: candidates with larger ones cannot win.
 CAP = 40.0
 #: Keeps sums positive where single precision leaves nothing; less than the
 #: share of a host at the far end.
 TINY = 1e-6
 SINGLE = np.float32
 Table = npt.NDArray[np.floating[Any]]
-#: So many candidates without room are tried before all are looked at.
+#: Number of candidates without room to try before all are checked for room.
 TRIED = 4
-#: So many scales are kept.
+#: Largest number of scales to keep.
 KEPT = 12
 
 
 class Smooth:
     """Smooth values of all candidates on one board.
 
-    :param windows: a few rows are looked at, mostly.
+    :param windows: most calls look at a few rows only.
     """
 
     def __init__(self, board: boards.Board, windows: bool = False) -> None:
@@ -63,7 +63,7 @@ class Smooth:
         self._scales: dict[int, tuple[Table, ...]] = {}
 
     def scale(self, wanted: float) -> tuple[float, tuple[Table, ...]]:
-        """The scale at or above ``wanted`` and exp(+-usage / scale) - 1."""
+        """Return the scale at or above ``wanted`` and exp(+-usage / scale) - 1."""
         power = math.ceil(math.log(max(wanted, 1e-9)) / math.log(STEP))
         scale = STEP ** power
         if power not in self._scales:
@@ -80,12 +80,13 @@ class Smooth:
 
     def best(self, wanted: float, rows: sim.Ints | slice,
              price: float | None = None) -> tuple[int, int] | None:
-        """Row and column of the addition that leaves the smallest value;
-        None: nothing may be added.
+        """Return row and column of the addition that leaves the smallest value, or None.
+
+        None if no move may be added.
 
         :param wanted: the scale, in units of a score.
-        :param rows: those to look at.
-        :param price: of one usual instance without room; None: all must have it.
+        :param rows: the rows to look at.
+        :param price: of one usual instance without room; None: all must have room.
         """
         board = self._board
         score, weights = board.score, board.measure.weights
@@ -96,10 +97,10 @@ class Smooth:
         near_high = np.exp(np.minimum((score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         source, columns = board.source[rows], board.columns
-        # P x n: the sums without what leaves each row's source.
+        # P x n: the sums without the load that leaves each row's source.
         upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * _of(off, rows)
         lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * _of(back, rows)
-        # P x c x n: the sums with what comes to each column.
+        # P x c x n: the sums with the load that comes to each column.
         x = self._big(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
         x += (upper + TINY).astype(SINGLE)[:, None, :]
         y = self._big(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
@@ -135,7 +136,10 @@ class Smooth:
         return None
 
     def _big(self, values: Table, rows: sim.Ints | slice) -> Table:
-        """P x c x rows of what is kept so, or rows first where few are taken."""
+        """Return these rows of a table, as P x c x rows.
+
+        With ``windows`` the table has its rows first, because calls take few.
+        """
         if not self._windows:
             return _of(values, rows)
         few = values[rows] if isinstance(rows, slice) else values.take(rows, axis=0)
@@ -143,8 +147,10 @@ class Smooth:
 
 
 def _of(values: Table, rows: sim.Ints | slice) -> Table:
-    """The rows, which come last. (An index array would return them first in
-    memory, and everything after it would be slow.)"""
+    """Return the rows, which are the last axis.
+
+    An index array would return them first in memory, and all later steps would be slow.
+    """
     if isinstance(rows, slice):
         return np.asarray(values[..., rows])
     return np.asarray(values.take(rows, axis=-1))

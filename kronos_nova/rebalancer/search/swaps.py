@@ -13,9 +13,9 @@
 
 """Two moves in opposite directions, where no single move helps.
 
-Hosts e and b trade instances i and j. Scores of other hosts stay, so max - min
-of a policy falls only if e or b is its one maximum or its one minimum: all
-pairs with e at such an extreme are looked at, and judged exactly.
+Hosts e and b trade instances i and j. Scores of other hosts stay, so max - min of a policy
+falls only if e or b is its one maximum or its one minimum: this looks at all pairs with e
+at such an extreme, and judges them exactly.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.search import choice
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import replay
 
-#: Pairs that are shown to the rules.
+#: Largest number of pairs that the rules check.
 TRIED = 200
 #: Pairs judged in one step.
 BLOCK = 500_000
@@ -37,8 +37,10 @@ EPSILON = 1e-9
 
 
 def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
-    """The legal pair of moves with the largest fall of combined imbalance
-    beyond its price, applied to the simulation; None when there is none."""
+    """Apply the legal pair of moves with the largest fall of combined imbalance beyond its price.
+
+    :returns: the two moves, or None when no pair improves.
+    """
     may = choice.may_move(simulation) & simulation.takers[simulation.place]
     found: list[tuple[float, int, int]] = []
     for host in _extremes(simulation):
@@ -69,7 +71,7 @@ def _extremes(simulation: sim.Simulation) -> list[int]:
 
 def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
            host: int) -> Iterator[tuple[float, int, int]]:
-    """(-gain, i, j), best first, at most :data:`TRIED`."""
+    """Yield (-gain, i, j), best first, at most :data:`TRIED`."""
     if not mine.size or not others.size:
         return
     simulation.steps += mine.size * others.size // 64

@@ -10,17 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Several variants of one plan, worked on at once.
+"""Several variants of one plan, computed at once.
 
-Each variant takes some moves of the plan back and adds as many, each the best
-by the smooth measure (see :mod:`smooth`). NumPy takes as long to begin as to
-judge a thousand candidates, so what all variants need is asked in one call.
+Each variant takes some moves of the plan back and adds as many, each the best by the smooth
+measure (see :mod:`soft_extremes`). NumPy takes as long to begin as to judge a thousand
+candidates, so one call computes the same array for all variants.
 
-While a plan is worked on, an instance leaves a host near a maximum or goes to
-one near a minimum, or it is no progress: only the few hosts with the largest
-shares in the smooth maxima are looked at as sources, and as many with the
-largest in the minima as destinations. Looking at all of them finds no better
-plans with as many additions.
+Progress needs an instance that leaves a host near a maximum or goes to one near a minimum.
+So this looks only at the few hosts with the largest shares in the smooth maxima as sources,
+and at as many with the largest in the minima as destinations. Looking at all hosts finds no
+better plans with as many additions.
 """
 
 from collections.abc import Sequence
@@ -35,9 +34,9 @@ from kronos_nova.rebalancer.search import board as boards
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.search import soft_extremes
 
-#: Hosts that are looked at as sources, and as destinations.
+#: Hosts to try as sources, and as destinations.
 ENDS = 4
-#: Fewest, where hosts hold many instances, and candidates of one variant then.
+#: Fewest sources, where hosts hold many instances, and candidates of one variant then.
 FEWEST = 2
 CANDIDATES = 1500
 SINGLE = soft_extremes.SINGLE
@@ -45,7 +44,7 @@ SINGLE = soft_extremes.SINGLE
 
 @dataclasses.dataclass
 class Outcome:
-    """One variant: what it is worth (see ``local.Search``), and its plan."""
+    """One variant: its value (see ``ruin_recreate.Search``), and its plan."""
 
     reached: bool
     value: float
@@ -53,8 +52,10 @@ class Outcome:
 
 
 class Variants:
-    """Variants of the plan that is laid on a board. Shapes: V variants,
-    P policies, R resource classes, H hosts, n rows, c columns."""
+    """Variants of the plan that is laid on a board.
+
+    Shapes: V variants, P policies, R resource classes, H hosts, n rows, c columns.
+    """
 
     def __init__(self, board: boards.Board) -> None:
         self._board = board
@@ -63,10 +64,10 @@ class Variants:
         counts = np.bincount(board.source, minlength=hosts)
         width = max(1, int(counts.max()))
         slot = np.arange(rows) - (np.cumsum(counts) - counts)[board.source]
-        #: n + 1: place of a row in what is kept by host, H x the most that one
-        #: has; the last one stands for no row.
+        #: n + 1: place of a row in the arrays by host, H x the most rows of one
+        #: host; the last place stands for no row.
         self._place = np.append(board.source * width + slot, hosts * width)
-        #: H x most: rows, what they use, what they need, where they may go.
+        #: H x most: rows, their usage, their need, and their prices by column.
         self._rows = self._by_host(np.arange(rows), width, 0)
         self._usage = self._by_host(board.usage, width, 0.0).swapaxes(0, 1).copy()
         self._need = self._by_host(board.need, width, 0.0)
@@ -81,7 +82,7 @@ class Variants:
         self._mates = self._place[self._mates]
 
     def _by_host(self, values: npt.NDArray[Any], width: int, none: float) -> npt.NDArray[Any]:
-        """... x n as ... x H x width."""
+        """Return values of shape ... x n as ... x H x width."""
         shape = (*values.shape[:-1], self._board.score.shape[1], width)
         kept = np.full((*shape[:-2], shape[-2] * width), none, dtype=values.dtype)
         kept[..., self._place[:-1]] = values
@@ -89,7 +90,7 @@ class Variants:
 
     def tried(self, ruins: Sequence[list[int]], size: int,
               scales: sim.Floats) -> list[Outcome]:
-        """The plan without the rows of each ruin, and with additions up to ``size``.
+        """Return the plan without the rows of each ruin, and with additions up to ``size``.
 
         :param ruins: V lists of rows of the plan, equally long.
         :param scales: V, in units of a score.
@@ -138,7 +139,7 @@ class Variants:
 
     def _best(self, score: sim.Floats, left: sim.Floats, barred: sim.Ints,
               scales: sim.Floats) -> tuple[sim.Ints, sim.Ints, sim.Ints]:
-        """Variant, row and column of the best addition of each variant that has one."""
+        """Return variant, row and column of the best addition of each variant that has one."""
         board, count = self._board, len(score)
         weights, thresholds = board.measure.weights, board.measure.thresholds
         high = board.measure.highest(score)[:, :, None]
@@ -174,7 +175,7 @@ class Variants:
         y += lower.astype(SINGLE).reshape(flat)
         x *= y
         np.log(x, out=x)
-        # the higher one of two lines, as in :mod:`smooth`
+        # the higher one of two lines, as in :mod:`soft_extremes`
         weight = weights[:, None]
         part = (1.0 - measure.BELOW) * thresholds[:, None]
         np.multiply(x, (weight * measure.BELOW * scale).astype(SINGLE)[..., None], out=y)
@@ -200,12 +201,12 @@ class Variants:
 
 
 def _at(values: sim.Floats, hosts: sim.Ints) -> sim.Floats:
-    """V x P x k: the values (V or 1 x P x H) of each variant's hosts (V x k)."""
+    """Return the values (V or 1 x P x H) of each variant's hosts (V x k): V x P x k."""
     if len(values) == 1:
         return np.asarray(values[0].take(hosts, axis=1).swapaxes(0, 1))
     return np.take_along_axis(values, hosts[:, None, :], axis=2)
 
 
 def _largest(values: sim.Floats, count: int) -> sim.Ints:
-    """V x count: places of the largest values of each variant."""
+    """Return the places of the largest values of each variant: V x count."""
     return np.asarray(np.argsort(-values, axis=1, kind='stable')[:, :count])

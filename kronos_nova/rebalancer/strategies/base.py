@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The contract of a strategy, and the choice they share.
+"""The contract of a strategy, and the choice that strategies share.
 
 To add one: a class with ``propose`` in one file, a line in setup.cfg under
 ``kronos_nova.strategies``, a test and a release note.
@@ -31,16 +31,16 @@ from kronos_nova.rebalancer import simulation as sim
 
 #: Differences below this are rounding, not improvement.
 EPSILON = 1e-9
-#: So many candidates that arrays judge count as one step of work.
+#: Number of candidates, judged by arrays, that count as one step of work.
 PER_STEP = 64
-#: So many candidates are ranked one by one before the rest is sorted.
+#: Number of candidates to rank one by one before the rest is sorted.
 EASY = 4
-#: So many candidates of each kind are shown to the rules to say what refuses them.
+#: Largest number of candidates of each kind that the rules check to name the refusals.
 SAMPLE = 16
 
 
 class Strategy(abc.ABC):
-    """Proposes moves by applying them to the simulation, in order."""
+    """A proposer of moves, which it applies to the simulation, in order."""
 
     #: Runs only with trusted metrics, and not before scores have settled.
     imbalance: ClassVar[bool] = False
@@ -49,27 +49,27 @@ class Strategy(abc.ABC):
 
     @abc.abstractmethod
     def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
-        """Whether the configuration asks for this strategy."""
+        """Return whether the configuration asks for this strategy."""
 
     @abc.abstractmethod
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        """At most ``budget`` legal moves, applied to the simulation.
+        """Apply at most ``budget`` legal moves to the simulation; return them.
 
-        What cannot be done goes to ``simulation.warnings``; why there is
-        nothing to do goes to ``simulation.notes``.
+        Add failures to ``simulation.warnings``, and the reasons for an empty plan to
+        ``simulation.notes``.
         """
 
 
 def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Phase,
                hosts: sim.Ints | None = None, *, mends: bool = False) -> model.Move | None:
-    """The legal move of one of the instances that leaves the cloud best.
+    """Return the legal move of one of the instances that leaves the cloud best.
 
-    Ordered by combined imbalance with the soft groups' cost, then the convex
-    measure, then memory, then UUID and host. Without trusted scores, by the
-    fullest resource class of the destination.
+    Moves are ordered by combined imbalance with the soft groups' cost, then the convex
+    measure, then memory, then UUID and host. Without trusted scores, the fullest resource
+    class of the destination decides first.
 
     :param hosts: destinations, ascending; None: any.
-    :param mends: only moves that mend what is to be repaired.
+    :param mends: only moves that mend a violated group.
     """
     if hosts is None:
         hosts = np.arange(len(simulation.hosts), dtype=np.intp)
@@ -115,8 +115,10 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
 
 
 def ranked(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
-    """Positions by ascending keys, the first key first. The first few are
-    found without sorting all: hardly anybody asks for more."""
+    """Yield positions by ascending keys, the first key first.
+
+    It finds the first few without sorting all: most callers need no more.
+    """
     left = np.arange(len(keys[0]))
     for _ in range(EASY):
         if not left.size:
@@ -141,7 +143,7 @@ def count_refused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.In
 
 def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
                  phase: model.Phase) -> None:
-    """Name the rules behind the masks' noes to (instance, host) pairs."""
+    """Name the rules behind the masks' refusals of (instance, host) pairs."""
     for n, h in zip(rows, columns, strict=True):
         if simulation.stop():
             return
@@ -151,11 +153,10 @@ def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
 
 def representatives(simulation: sim.Simulation, instances: sim.Ints,
                     hosts: sim.Ints) -> tuple[sim.Ints, sim.Ints]:
-    """Pairs of instance and another host that stand for all of them: the
-    first few that each different set of masks refuses.
+    """Return pairs of instance and another host that stand for all such pairs.
 
-    To ask every rule about every pair would take the longest where nothing
-    can be done.
+    They are the first few that each different set of masks refuses. To check every rule on
+    every pair would take the longest where no move is possible.
     """
     refused = np.zeros((len(instances), len(hosts)), dtype=np.intp)
     for bit, mask in enumerate(masks.FILLING):

@@ -11,29 +11,33 @@
 # under the License.
 
 
-"""Which hosts are drained, and why others that are disabled are not."""
+"""The hosts to drain, and the reasons why other disabled hosts are not drained."""
 
 from collections.abc import Collection
 import re
 
 from kronos_nova import model
 
-#: libvirt and Nova disable hosts by themselves with this prefix: no order
-#: to drain.
+#: Prefix of the reason when libvirt or Nova disables a host: no order to drain.
 AUTOMATIC = 'AUTO:'
 
 
 def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
-    """Hosts of the scope to drain: disabled, up, and disabled for a reason
-    that ``drain_reason_regex`` matches."""
+    """Return the hosts of the scope to drain.
+
+    They are disabled, up, and disabled for a reason that ``drain_reason_regex`` matches.
+    """
     return [host for host in sorted(cluster.scope_hosts)
             if (service := cluster.services.get(host)) is not None and not service.enabled
             and refusal(service, options) is None]
 
 
 def waiting(cluster: model.Cluster, options: model.Options) -> list[str]:
-    """Hosts that were ordered to be drained and keep instances, whatever the reason;
-    none when drains are switched off."""
+    """Return the hosts that an operator ordered to drain and that still hold instances.
+
+    The reason why they still hold instances does not matter. Returns none when drains are
+    switched off.
+    """
     if not options.evacuate_disabled_hosts:
         return []
     occupied = {i.host for i in cluster.instances.values()}
@@ -42,8 +46,9 @@ def waiting(cluster: model.Cluster, options: model.Options) -> list[str]:
 
 def undrained(cluster: model.Cluster, options: model.Options,
               held: str | None, going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
-    """Disabled hosts of the scope that keep their instances, each with the
-    reason. What blocks a drain that goes on is not here: warnings name it.
+    """Return the disabled hosts of the scope that keep their instances, each with the reason.
+
+    Hosts whose drain goes on but is blocked are left out: warnings name them.
 
     :param held: why no drain begins now.
     :param going_on: hosts whose drain goes on all the same.
@@ -63,7 +68,7 @@ def undrained(cluster: model.Cluster, options: model.Options,
 
 
 def refusal(service: model.Service, options: model.Options) -> str | None:
-    """Why a disabled host is not to be drained."""
+    """Return the reason why a disabled host must not be drained, or None."""
     reason = service.disabled_reason or ''
     if not service.up:
         return 'its nova-compute is down: migration needs it'

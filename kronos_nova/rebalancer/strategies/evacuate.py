@@ -12,8 +12,8 @@
 
 """Evacuate: move everything off hosts that an operator disabled.
 
-What runs or is paused is live-migrated; what is stopped is migrated cold, if
-that is allowed. What cannot be moved is named with the reason.
+Running or paused instances are live-migrated; stopped ones are migrated cold, if that is
+allowed. A warning names each instance that cannot be moved, with the reason.
 """
 
 import numpy as np
@@ -29,17 +29,17 @@ from kronos_nova.rebalancer.search import ejection_chain
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: So many instances at least are placed together, whatever the budget.
+#: Smallest number of instances to place together, also with a smaller budget.
 AHEAD = 64
-#: They end by themselves: a later cycle drains the instance.
+#: Rules that cease to apply with time: a later cycle drains the instance.
 PASSING = frozenset({'cooling', 'in-flight', 'group-in-flight', 'hint-in-flight'})
 
 
 class Evacuate(base.Strategy):
     """Fewest instances first, so that hosts become free one after another.
 
-    All hosts are one batch: none takes the room that another one's instances
-    alone could use.
+    All hosts are one batch: no host's instances take the room that only another host's
+    instances could use.
     """
 
     continues = True
@@ -59,10 +59,13 @@ class Evacuate(base.Strategy):
 
     def _empty(self, simulation: sim.Simulation, numbers: list[int],
                budget: int) -> list[model.Move]:
-        """Each where ``drain_mode`` has it. Where nothing has room, somebody
-        else makes room; if one is stranded all the same, all are placed anew
-        where they fit closest, if that places all. All are placed and only
-        the first so many move: the rest finds its room in later cycles."""
+        """Place each instance by ``drain_mode``; return the applied moves within the budget.
+
+        Where no host has room, another instance makes room. If an instance is still
+        stranded, the strategy places all again where they fit closest, if that places more.
+        It places all instances and moves only the first ``budget``: the rest finds its room
+        in later cycles.
+        """
         moves = _by_mode(simulation, numbers)
         placed = {simulation.index[m.instance_uuid] for m in moves}
         stranded: list[int] = []
@@ -77,7 +80,7 @@ class Evacuate(base.Strategy):
                 simulation.apply(move)
                 moves.append(move)
             elif simulation.truncated:
-                break  # nothing is known against it
+                break  # the search was cut short, so the instance may have a host
             elif not (simulation.drainable[n]
                       and ejection_chain.make_room(simulation, n, moves,
                                                    max(1, budget - len(moves)))):
@@ -91,7 +94,7 @@ class Evacuate(base.Strategy):
         return _first(simulation, moves, budget)
 
     def _blocked(self, simulation: sim.Simulation, n: int) -> None:
-        """Tell what keeps the host from becoming empty."""
+        """Warn of the reason that keeps the host from becoming empty."""
         uuid, host = simulation.uuids[n], simulation.hosts[simulation.place[n]]
         if _under_way(simulation, uuid):
             return
@@ -116,8 +119,10 @@ class Evacuate(base.Strategy):
 
 
 def _batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[int]:
-    """Who is placed together: hosts with the fewest instances first, of each
-    the largest first: they fit the fewest hosts."""
+    """Choose the instances to place together, largest first by host.
+
+    Hosts with the fewest instances come first. The largest instances fit the fewest hosts.
+    """
     found: list[int] = []
     for host in sorted(hosts, key=lambda h: (len(simulation.on_host(h)), h)):
         if len(found) >= max(budget, AHEAD):
@@ -128,7 +133,10 @@ def _batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[in
 
 
 def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]:
-    """Of those whom ``drain_mode`` finds a host for; auto leaves all to the least imbalance."""
+    """Place the instances for which ``drain_mode`` finds a host.
+
+    The mode auto places no instance here: it leaves all to the least imbalance.
+    """
     mode = simulation.options.drain_mode
     if mode == model.DrainMode.AUTO:
         return []
@@ -138,8 +146,10 @@ def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]
 
 def _anew(simulation: sim.Simulation, numbers: list[int],
           moves: list[model.Move]) -> list[model.Move]:
-    """All at once, if all can be placed for whom there is a host at all; else
-    ``moves``, applied again."""
+    """Place all instances at once, if that places more; else apply ``moves`` again.
+
+    Instances that no host can take at all are left out.
+    """
     for move in reversed(moves):
         simulation.undo(move)
     drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
@@ -156,7 +166,10 @@ def _anew(simulation: sim.Simulation, numbers: list[int],
 
 
 def _first(simulation: sim.Simulation, moves: list[model.Move], budget: int) -> list[model.Move]:
-    """So many of the moves; nobody makes room for one that does not come."""
+    """Keep the first moves within the budget; undo the others.
+
+    A move that makes room for an undone move is undone too.
+    """
     kept = moves[:budget]
     while kept and len(kept) < len(moves) and kept[-1].phase is not model.Phase.EVACUATE:
         kept.pop()
@@ -166,8 +179,11 @@ def _first(simulation: sim.Simulation, moves: list[model.Move], budget: int) -> 
 
 
 def _under_way(simulation: sim.Simulation, uuid: str) -> bool:
-    """It is leaving, or on its way. A resize that its owner has not confirmed
-    may stay so for days: that is told."""
+    """Return whether the instance is leaving, or on its way.
+
+    A resize that its owner has not confirmed may stay so for days: it does not count, so
+    that a warning names it.
+    """
     if not simulation.view.in_flight(uuid):
         return False
     return (simulation.cluster.instances[uuid].status != statuses.UNCONFIRMED

@@ -14,11 +14,12 @@
 """The move that lowers combined imbalance most: Kronos's greedy, made exact.
 
 Seed 000: of all moves that push no policy up and above its threshold, the one
-with the largest fall; of equals the first, by source host, instance and
-destination host. Tried one by one these are N x H moves. Here only those are
-looked at that can win (see :mod:`kronos_nova.rebalancer.simulation.extremes`):
+with the largest fall; among equals the first, by source host, instance and
+destination host. Tried one by one these are N x H moves. This module
+looks only at those that can win (see
+:mod:`kronos_nova.rebalancer.simulation.extremes`):
 
-* Source in A, the policies' unique maxima. What a move off s leaves behind is
+* Source in A, the policies' unique maxima. The state after a move off s is
   known without its destination d: the maximum is at least M = max(rest, x_s -
   u), and the minimum, unless d is in D, at most L = min(lowest, x_s - u). So
   the combined imbalance is at least the sum of w x max(M - L, 0), and exactly
@@ -29,7 +30,7 @@ looked at that can win (see :mod:`kronos_nova.rebalancer.simulation.extremes`):
 
 Both bounds are computed by the expressions of the real thing, so they hold in
 floating point. Candidates are taken by falling bound and then in the order of
-the ties, in growing batches, until nothing that is left can win.
+the ties, in growing batches, until no remaining candidate can win.
 """
 
 from collections.abc import Callable
@@ -44,11 +45,11 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.masks import groups
 from kronos_nova.rebalancer.strategies import base
 
-#: So many instances or source hosts are looked at first, and so many times
-#: more in each batch after that.
+#: Number of instances or source hosts in the first batch, and the factor by which
+#: each later batch grows.
 FIRST = 2
 GROWTH = 4
-#: So many good moves that masks refuse are named in the report.
+#: Largest number of good but refused moves that the report names.
 REPORTED = 64
 
 Pair = tuple[int, int]
@@ -64,7 +65,7 @@ class _Found:
 
 
 def best_move(simulation: sim.Simulation) -> model.Move | None:
-    """The legal move with the largest gain, or None and the reasons counted."""
+    """Return the legal move with the largest gain, or None after counting the reasons."""
     banned: set[Pair] = set()
     while not simulation.stop():
         search = Search(simulation, banned)
@@ -81,7 +82,7 @@ def best_move(simulation: sim.Simulation) -> model.Move | None:
 
 
 class Search:
-    """The best of all candidates in one state of a simulation.
+    """A search for the best candidate in one state of a simulation.
 
     :param banned: (instance, host) pairs that a rule has refused.
     """
@@ -102,7 +103,7 @@ class Search:
         self._takers = np.flatnonzero(simulation.takers)
 
     def run(self) -> tuple[int, int, float] | None:
-        """(instance, host, gain) of the best candidate, or None."""
+        """Return (instance, host, gain) of the best candidate, or None."""
         rows = self._on(self._hot)
         if rows.size and self._takers.size:
             self._look(rows, np.array(self._cold, dtype=np.intp))
@@ -121,7 +122,7 @@ class Search:
         return n, h, self._best.gain
 
     def explain(self) -> None:
-        """Name the rules behind the masks that refuse what would improve."""
+        """Name the rules behind the masks that refuse improving moves."""
         rows = self._on(self._hot)[:REPORTED]
         if not rows.size or not self._takers.size:
             return
@@ -132,7 +133,7 @@ class Search:
                           model.Phase.SPREAD)
 
     def _on(self, hosts: list[int]) -> sim.Ints:
-        """Candidates on the hosts, in the order of the ties."""
+        """Return the candidates on the hosts, in the order of the ties."""
         names = self._simulation.hosts
         here = [self._simulation.on_host(names[h]) for h in hosts]
         rows = np.concatenate(here) if here else np.zeros(0, dtype=np.intp)
@@ -164,7 +165,7 @@ class Search:
     # Bounds; each is the expression of _gains with more favourable arguments.
 
     def _bounds_without(self, rows: sim.Ints) -> sim.Floats:
-        """Highest possible gain of each instance on a host that is not cold."""
+        """Return the highest possible gain of each instance on a host that is not cold."""
         simulation = self._simulation
         source = simulation.place[rows]
         takes = simulation.takers[source]
@@ -181,14 +182,16 @@ class Search:
         return np.where(vetoed, -np.inf, self._combined - total)
 
     def _limit_towards(self, d: int) -> float:
-        """Highest possible gain of a move from any host that is not hot to d."""
+        """Return the highest possible gain of a move from any host that is not hot to d."""
         total = 0.0
         for p, weight in enumerate(self._weights):
             total += weight * max(self._extremes.high(p) - self._extremes.low(p, d), 0.0)
         return self._combined - total
 
     def _bounds_towards(self, sources: sim.Ints, d: int) -> sim.Floats:
-        """Highest possible gain of a move from each host, none of them hot, to d."""
+        """Return the highest possible gain of a move from each of the hosts, which are not
+        hot, to d.
+        """
         simulation = self._simulation
         total = np.zeros(len(sources))
         for p, weight in enumerate(self._weights):
@@ -200,8 +203,10 @@ class Search:
     # The real thing.
 
     def _gains(self, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-        """Fall of combined imbalance by instance and host; -inf where a policy
-        would rise and end above its threshold."""
+        """Return the fall of combined imbalance by instance and host.
+
+        It is -inf where a policy would rise and end above its threshold.
+        """
         simulation = self._simulation
         source = simulation.place[rows]
         takes = simulation.takers[source]
@@ -264,7 +269,7 @@ class Search:
 
     @staticmethod
     def _first_columns(gains: sim.Floats, gain: float) -> list[Pair]:
-        """(row, column) of the first such gain in each row that has it."""
+        """Return (row, column) of the first such gain in each row that has it."""
         hits = gains == gain
         return [(int(r), int(hits[r].argmax())) for r in np.flatnonzero(hits.any(axis=1))]
 
@@ -274,10 +279,11 @@ class Search:
 
 
 def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -> sim.Bools:
-    """The hard group masks, and what seed 000 makes of every kind of group:
-    soft rules veto, and an affinity group is only gathered as a whole.
+    """Return the columns that groups permit: the hard group masks, and seed 000's rule for
+    all groups.
 
-    Members in other scopes count for the hard rules alone, as Nova has it.
+    Seed 000 lets soft rules veto, and gathers an affinity group only as a whole. Members in
+    other scopes count for the hard rules alone, as in Nova.
     """
     allowed: sim.Bools = groups.hard_groups(
         simulation, np.array([n], dtype=np.intp), columns)[0]

@@ -12,8 +12,8 @@
 
 """Relief while spreading: an overfull host gives at once.
 
-Levelling is judged on smoothed scores; a burst is over before they show it.
-A policy with ``relief_threshold`` watches what hosts are filled by now.
+Levelling uses smoothed scores; a burst is over before they show it. A policy with
+``relief_threshold`` watches the current fill of hosts.
 """
 
 from kronos_nova import model
@@ -25,7 +25,7 @@ from kronos_nova.rebalancer.strategies.pack import relief
 
 
 class Relief(base.Strategy):
-    """Pack does the same on its own, with its ceilings."""
+    """Relief for the mode spread. Pack does the same on its own, with its ceilings."""
 
     imbalance = True
 

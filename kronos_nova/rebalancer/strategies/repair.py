@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Repair: bring violated server groups back to what their owners asked for."""
+"""Repair: make violated server groups follow their policies again."""
 
 from collections.abc import Mapping
 
@@ -56,7 +56,7 @@ class Repair(base.Strategy):
                 break
             move = (_gather if _together(group) else _part)(simulation, group, spread)
             if simulation.truncated and move is None:
-                break  # nothing is known against it
+                break  # the search was cut short, so a member may have a destination
             if move is None:
                 simulation.warnings.append(
                     f'server group {group.uuid} ({group.policy}) stays violated: no member has '
@@ -76,7 +76,7 @@ def _together(group: model.ServerGroup) -> bool:
 
 
 def violated(spread: Spread, group: model.ServerGroup) -> bool:
-    """Members by host, compared with what the policy allows."""
+    """Return whether the members by host break the group's policy."""
     if _together(group):
         return len(spread) > 1
     limit = group.max_server_per_host if group.policy.hard else 1
@@ -84,8 +84,10 @@ def violated(spread: Spread, group: model.ServerGroup) -> bool:
 
 
 def _place(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> model.Move | None:
-    """The best move of a member that mends more than it breaks, in all of its
-    groups: groups that contradict each other stay as they are."""
+    """Return the best move of a member that mends more than it breaks, in all of its groups.
+
+    Groups that contradict each other stay unchanged.
+    """
     numbers = sorted(simulation.index[u] for u in members
                      if u in simulation.index and simulation.repairable[simulation.index[u]])
     return base.best_place(simulation, np.array(numbers, dtype=np.intp), model.Phase.AFFINITY,
@@ -94,10 +96,10 @@ def _place(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> 
 
 def _gather(simulation: sim.Simulation, group: model.ServerGroup,
             spread: Spread) -> model.Move | None:
-    """Towards the host that holds most members; the next one if it is full.
+    """Return a move towards the host that holds most members; the next one if it is full.
 
-    The target must hold more members than the source, or as many and come
-    first by name: so members never chase each other.
+    The target must hold more members than the source, or as many and come first by name: so
+    members never chase each other.
     """
     ranked = sorted(spread, key=lambda h: (-len(spread[h]), h))
     for position, target in enumerate(ranked):
@@ -112,8 +114,11 @@ def _gather(simulation: sim.Simulation, group: model.ServerGroup,
 
 def _part(simulation: sim.Simulation, group: model.ServerGroup,
           spread: Spread) -> model.Move | None:
-    """From a host with too many members to one where that mends more than it
-    breaks: at least two members fewer (soft), or below the limit (hard)."""
+    """Return a move off a host with too many members.
+
+    The target must mend more than it breaks: it holds at least two members fewer (soft), or
+    fewer than the limit (hard).
+    """
     limit = group.max_server_per_host if group.policy.hard else 1
     for source in sorted(spread, key=lambda h: (-len(spread[h]), h)):
         count = len(spread[source])

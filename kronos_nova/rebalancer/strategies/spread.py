@@ -12,10 +12,10 @@
 
 """Spread: the move that lowers combined imbalance most, again and again.
 
-Seed 000's greedy, made exact. A single move lowers max - min of a policy only
-if its source is that policy's one maximum or its destination the one minimum:
-any other host that holds the extreme keeps it. So improving moves have their
-source among the policies' maxima or their destination among the minima.
+Seed 000's greedy, made exact. A single move lowers max - min of a policy only if its source
+is that policy's one maximum or its destination the one minimum: any other host that holds
+the extreme keeps it. So improving moves have their source among the policies' maxima or
+their destination among the minima.
 """
 
 import itertools
@@ -33,20 +33,20 @@ from kronos_nova.rebalancer.search import swaps
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import greedy
 
-#: Hosts at either end that a plateau is broken from.
+#: Number of hosts at either end to try when the extremes are tied.
 BAND = 8
-#: How far a measured score may be off: rates over minutes of samples every
+#: Error of a measured score: rates over minutes of samples every
 #: half minute scatter by about half a percent of a host.
 NOISE = 0.005
-#: A fall of the convex measure that two scores of that error can feign.
+#: A fall of the convex measure that two scores with that error can simulate.
 CONVEX_GAIN = (2 * NOISE) ** 2
-#: While a move that levels is there, a smaller fall of combined imbalance than
-#: NOISE, or than this part of what is above the thresholds, is no progress.
-#: What a move must gain to be made at all is ``minimum_gain`` for its memory.
+#: While a levelling move exists, a fall of combined imbalance counts as progress only
+#: above NOISE, and above this part of the excess over the thresholds. The least gain of
+#: any move is ``minimum_gain`` for its memory.
 PROGRESS = 0.05
 #: The masks leave hardly any illegal candidate; after so many, none is legal.
 TRIED = 10_000
-#: So many good moves that masks refuse are named in the report.
+#: Largest number of good but refused moves that the report names.
 REPORTED = 8
 
 
@@ -68,7 +68,7 @@ class Spread(base.Strategy):
 
 
 def _balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
-    """A greedy plan or a better one, and what still helps after it."""
+    """Apply a greedy plan or a better one, and then each move and swap that still helps."""
     start = measure.Measure(simulation)
     moves = portfolio.first(simulation, start, budget)
     moves += _greedy(simulation, budget - len(moves))
@@ -96,7 +96,7 @@ def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
 
 
 def _explain(simulation: sim.Simulation) -> None:
-    """Why a policy stays above its threshold although there is budget."""
+    """Note why a policy stays above its threshold although the budget is not used up."""
     simulation.notes.append('no legal move lowers the imbalance')
     copying = int(simulation.copying.sum())
     if copying:
@@ -110,14 +110,14 @@ def _explain(simulation: sim.Simulation) -> None:
 
 
 def _over(simulation: sim.Simulation) -> bool:
-    """A policy is above its threshold; seed 000 knows no rounding."""
+    """Return whether a policy is above its threshold; seed 000 allows no rounding margin."""
     if simulation.options.objective == 'kronos':
         return bool((simulation.imbalances() > simulation.thresholds).any())
     return simulation.over_threshold()
 
 
 def _choose(simulation: sim.Simulation) -> model.Move | None:
-    """Progress first, then what dissolves a tie, then the small steps."""
+    """Choose a move: progress first, then a move that dissolves a tie, then the small steps."""
     if simulation.options.objective == 'kronos':
         return greedy.best_move(simulation)
     progress = max(NOISE, PROGRESS * simulation.excess())
@@ -132,7 +132,7 @@ def _choose(simulation: sim.Simulation) -> model.Move | None:
 
 
 def _earns(simulation: sim.Simulation, move: model.Move) -> bool:
-    """A move of the exact greedy is one that :func:`_best` could choose."""
+    """Return whether :func:`_best` could choose this move of the exact greedy."""
     n, h = simulation.index[move.instance_uuid], simulation.host_index[move.to_host]
     effect = simulation.effects(np.array([n]), np.array([h]))
     falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON
@@ -143,9 +143,11 @@ def _earns(simulation: sim.Simulation, move: model.Move) -> bool:
 
 def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             ends: bool) -> list[tuple[sim.Ints, sim.Ints]]:
-    """Candidates with their source in ``sources`` or destination in
-    ``destinations`` (``ends``: both), as (instances, hosts) blocks that do not
-    overlap."""
+    """Return the candidates as (instances, hosts) blocks that do not overlap.
+
+    Candidates have their source in ``sources`` or their destination in ``destinations``
+    (``ends``: both).
+    """
     may_move = choice.may_move(simulation)
     hosts = np.flatnonzero(simulation.takers)
     hot = np.isin(simulation.place, sources) & may_move
@@ -157,17 +159,18 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Int
 
 def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           least: float | None) -> model.Move | None:
-    """The legal candidate with the largest gain, above ``least`` and its price;
-    without ``least``, the one that levels most. Ties by memory, then UUID.
+    """Return the legal candidate with the largest gain, above ``least`` and its price.
 
-    Taking u off the hottest host for one at a distance d > threshold lowers
-    the imbalance by up to 2u and the convex measure by 2u(d - u); with u at
-    most d / 2 that is half the threshold times the fall of the imbalance: so
-    much of its price a move that levels must bring.
+    Without ``least``, return the one that levels most. Memory decides ties, then UUID.
 
-    What is above a threshold falls, or else the convex measure does: one of
-    the two goes down with every move and neither plateau nor gain undoes the
-    other, so no instance goes to and fro.
+    Taking u off the hottest host for one at a distance d > threshold lowers the imbalance
+    by up to 2u and the convex measure by 2u(d - u); with u at most d / 2 that is half the
+    threshold times the fall of the imbalance: a move that levels must bring so much of its
+    price.
+
+    The excess above a threshold falls, or else the convex measure does: one of the two goes
+    down with every move and neither plateau nor gain undoes the other, so no instance goes
+    to and fro.
     """
     before, excess = simulation.combined(), simulation.excess()
     ends = least is None and len(simulation.uuids) > portfolio.LARGE
@@ -211,8 +214,10 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
 
 
 def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
-    """What each candidate adds to violated soft rules, and infinity where it
-    would undo a repair; most instances are in no group."""
+    """Return each candidate's addition to violated soft rules; most instances are in no group.
+
+    It is infinite where the move would undo a repair.
+    """
     costs = np.zeros(len(rows))
     for i in np.flatnonzero(simulation.grouped[rows]):
         move = simulation.move(int(rows[i]), int(columns[i]), model.Phase.SPREAD)
@@ -230,10 +235,11 @@ def _improving(simulation: sim.Simulation, least: float) -> model.Move | None:
 
 
 def _levelling(simulation: sim.Simulation) -> model.Move | None:
-    """No move lowers max - min: extremes are tied, or a hot host cannot give.
+    """Return the move that most lowers a strictly convex measure near the extremes.
 
-    Lower a strictly convex measure near the extremes instead, without
-    raising what is above a threshold; the tie dissolves move by move.
+    This is for states in which no move lowers max - min: extremes are tied, or a hot host
+    cannot give. The move does not raise the excess above a threshold; the tie dissolves
+    move by move.
     """
     over = simulation.imbalances() > simulation.thresholds
     hot: set[int] = set()

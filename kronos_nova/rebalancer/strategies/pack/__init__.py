@@ -12,11 +12,10 @@
 
 """Pack: empty whole hosts, or leave them alone; relieve the overfull.
 
-Fill is what a policy's ``capacity_query`` says, its ceiling is
-``capacity_threshold``; with ``vm_mean_query`` and ``vm_deviation_query`` the
-ceiling also holds for the peak that is foreseen. A drain is a transaction:
-either every instance of the host finds a place on a host that is in use
-already, or nothing moves.
+A policy's ``capacity_query`` measures the fill, and ``capacity_threshold`` is its ceiling;
+with ``vm_mean_query`` and ``vm_deviation_query`` the ceiling also holds for the foreseen
+peak. A drain is a transaction: either every instance of the host finds a place on a host in
+use, or no instance moves.
 """
 
 from kronos_nova import model

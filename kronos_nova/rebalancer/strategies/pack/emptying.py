@@ -12,16 +12,16 @@
 
 """Emptying: as many hosts as the mean fill targets allow, each whole or not.
 
-What is to be closed is chosen before anything moves, so that no instance goes
-to a host that is emptied next: the smallest hosts first, which leaves the most
-room per host, then those with the fewest instances. A host that holds as many
-instances as a packed host does must be too many by ``fill_hysteresis``; one
-with fewer costs fewer migrations and must be it by less.
+The hosts to empty are chosen before any move, so that no instance goes to a host that is
+emptied next: the smallest hosts first, which leaves the most room per host, then those with
+the fewest instances. A host with as many instances as a packed host is emptied
+only if the targets still hold with a margin of ``fill_hysteresis``; a host with fewer
+instances costs fewer migrations and needs a smaller margin.
 
-All instances that go are placed together, the largest first, each where the
-level stays lowest: what overloads a host grows faster than its fill, and hosts
-that are alike overload least. A few instances share their destinations while
-levels are not far apart: fewer hosts bear the work of receiving.
+All leaving instances are placed together, the largest first, each where the level stays
+lowest: the overload of a host grows faster than its fill, and equally filled hosts overload
+least. A few instances share their destinations while levels are not far apart: then fewer
+hosts bear the work of receiving.
 """
 
 import numpy as np
@@ -31,15 +31,14 @@ from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
 
-#: So many hosts are tried in another's place.
+#: Largest number of hosts to try in another's place.
 ALTERNATIVES = 32
-#: A host that receives already is taken before one that is lower by less, in
-#: levels.
+#: Advantage of a host that receives already over one that does not, in levels.
 SHARED = 0.1
 
 
 def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
-    """Moves of drains that go on and of new ones, applied."""
+    """Apply the moves of drains that go on and of new ones."""
     moves = _continue(outlook, budget)
     simulation = outlook.simulation
     if simulation.history.scope_cooling > 0 or simulation.stop():
@@ -53,17 +52,17 @@ def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
 
 
 def _in_use(outlook: outlooks.Outlook) -> sim.Bools:
-    """Hosts with a known fill that hold instances and stay."""
+    """Return which hosts with a known fill hold instances and stay."""
     simulation = outlook.simulation
     closed = np.array([h in simulation.view.draining for h in simulation.hosts])
     return np.asarray(simulation.givers & (outlook.counts > 0) & ~closed)
 
 
 def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
-    """The rest of drains that began in an earlier cycle.
+    """Apply the rest of drains that began in an earlier cycle.
 
-    A drain does not wait for those who are leaving, and is not called off for
-    those who cool down: they follow.
+    A drain does not wait for instances that are leaving, and instances that cool down do
+    not call it off: they follow.
     """
     simulation = outlook.simulation
     moves: list[model.Move] = []
@@ -79,7 +78,7 @@ def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
         taken, stuck = _drain(outlook, {h: numbers}, levelled=True)
         if stuck and not outlook.foresees:
             taken, stuck = _drain(outlook, {h: numbers}, levelled=False)
-        if stuck and simulation.truncated:  # nothing is known against it
+        if stuck and simulation.truncated:  # the search was cut short: keep the drain
             simulation.drain(simulation.hosts[h])
             break
         if stuck:
@@ -92,7 +91,7 @@ def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
 
 
 def _order(outlook: outlooks.Outlook) -> list[int]:
-    """Hosts that could be emptied: the smallest, then the fewest instances."""
+    """Return the hosts that could be emptied: the smallest, then the fewest instances."""
     simulation = outlook.simulation
     receiving = {f.to_host for f in simulation.cluster.flights}
     hosts = [int(h) for h in np.flatnonzero(_in_use(outlook))
@@ -106,11 +105,13 @@ def _order(outlook: outlooks.Outlook) -> list[int]:
 
 
 def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Move]:
-    """New drains. When the cheapest choice of hosts cannot all be emptied, the
-    one that leaves the most room is tried too: more hosts win, then fewer moves.
+    """Apply new drains.
 
-    :param begun: the plan has drained something already: no new drain is begun
-        that the budget cannot finish.
+    When the cheapest choice of hosts cannot all be emptied, the one that leaves the most
+    room is tried too: more hosts win, then fewer moves.
+
+    :param begun: the plan has drained a host already: begin no new drain that the budget
+        cannot finish.
     """
     draining = set(outlook.simulation.view.draining)
     moves, stuck = _attempt(outlook, budget, begun, cheap=True)
@@ -136,8 +137,10 @@ def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Mo
 
 def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
              cheap: bool) -> tuple[list[model.Move], bool]:
-    """Drains, round by round: a host that cannot be emptied is a destination
-    in the next round, and others of the order take its turn.
+    """Drain hosts round by round.
+
+    A host that cannot be emptied is a destination in the next round, and others of the
+    order take its turn.
 
     :returns: the moves, and whether a host could not be emptied.
     """
@@ -167,8 +170,10 @@ def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
 
 def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
             begun: bool, cheap: bool) -> list[int]:
-    """The first of the order that the targets let go together, as far as the
-    budget goes; one larger drain when there is nothing else."""
+    """Choose the first hosts of the order that the targets let go together, within the budget.
+
+    A single drain may exceed the budget when the plan contains no other move.
+    """
     simulation = outlook.simulation
     among = _in_use(outlook)
     gone = np.zeros(len(among), dtype=np.bool_)
@@ -194,8 +199,10 @@ def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: 
 
 def _cheaper(outlook: outlooks.Outlook, chosen: list[int], others: list[int], among: sim.Bools,
              gone: sim.Bools) -> list[int]:
-    """As many hosts with fewer instances: a larger host in place of a smaller
-    one, while the room that is left allows it."""
+    """Replace hosts by others with fewer instances, while the remaining room allows it.
+
+    The number of hosts stays; a larger host takes the place of a smaller one.
+    """
     rest = sorted(others, key=lambda h: (outlook.counts[h], h))[:ALTERNATIVES]
     for i in sorted(range(len(chosen)), key=lambda i: -outlook.counts[chosen[i]])[:ALTERNATIVES]:
         for other in rest:
@@ -216,10 +223,11 @@ def _residents(outlook: outlooks.Outlook, h: int) -> list[int]:
 
 def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
            levelled: bool) -> tuple[list[model.Move], set[int]]:
-    """Moves that empty the hosts, applied; and the hosts that cannot be
-    emptied, of which nothing is moved.
+    """Empty the hosts; return the applied moves, and the hosts that cannot be emptied.
 
-    :param leaving: what is to leave, by host.
+    No instance of the latter hosts moves.
+
+    :param leaving: the instances to move, by host.
     """
     simulation = outlook.simulation
     stuck: set[int] = set()
@@ -253,8 +261,11 @@ def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
 
 def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
            receiving: sim.Bools) -> model.Move | None:
-    """The lowest or the highest legal destination below its ceiling, those that
-    receive already as if lower; not where it undoes what repair does."""
+    """Return a move to the lowest or the highest legal destination below its ceiling.
+
+    Hosts that receive already count as lower. Destinations where the move would undo a
+    repair are left out.
+    """
     simulation = outlook.simulation
     hosts = outlook.permitted(n, hosts)
     level = outlook.loaded(n, hosts)
@@ -278,7 +289,7 @@ def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
 
 
 def _follows(outlook: outlooks.Outlook, n: int) -> bool:
-    """It is under way, or may be moved in a later cycle."""
+    """Return whether the instance is under way, or may be moved in a later cycle."""
     simulation, history = outlook.simulation, outlook.simulation.history
     uuid = simulation.uuids[n]
     return simulation.view.in_flight(uuid) or (
@@ -287,7 +298,7 @@ def _follows(outlook: outlooks.Outlook, n: int) -> bool:
 
 
 def _give_up(outlook: outlooks.Outlook, h: int) -> None:
-    """A drain that began earlier and cannot be finished is called off."""
+    """Warn that a drain that began earlier cannot be finished and is called off."""
     host = outlook.simulation.hosts[h]
     outlook.simulation.warnings.append(
         f'the drain of host {host} is called off: what is left on it has no legal destination')

@@ -10,19 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What hosts are filled by now, and what they will be filled by at a peak.
+"""The current fill of hosts, and their fill at a foreseen peak.
 
-The foreseen peak of a host is what no instance explains, plus the sum of its
-instances' means, plus ``peak_deviations`` times the root of the sum of their
-squared deviations: peaks do not coincide, so their sum would be too much
-(variances of independent loads add up; central limit theorem).
+The foreseen peak of a host is the load that no instance explains, plus the sum of its
+instances' means, plus ``peak_deviations`` times the root of the sum of their squared
+deviations: peaks do not coincide, so their sum would be too much (variances of independent
+loads add up; central limit theorem).
 
-A full host cannot show more than 1; what its instances ask for in sum can, so
-the higher of the two is what is there now.
+A full host cannot show more than 1, but the demand of its instances can be higher in sum;
+the higher of the two is the current fill.
 
-Everything is relative to the policy's ceiling: a *level* of 1 is a host at
-its ceiling in the policy that is nearest to it. P policies, H hosts, N
-instances, as in the simulation.
+Everything is relative to the policy's ceiling: a *level* of 1 is a host at its ceiling in
+the policy that is nearest to it. P policies, H hosts, N instances, as in the simulation.
 """
 
 import collections
@@ -41,12 +40,11 @@ LEAST_CEILING = 1e-6
 
 
 class Outlook:
-    """Follows the simulation's moves, which go through :meth:`apply` here.
+    """The fill forecast of a simulation; moves must go through :meth:`apply` here.
 
-    ``counts``: instances by host. ``mean``: P x N, in the unit of the
-    simulation's ``usage``. ``expected``: P x H, what the host holds on
-    average, in the same unit. ``base``: the part of it that no instance
-    explains and that no move takes away.
+    ``counts``: instances by host. ``mean``: P x N, in the unit of the simulation's
+    ``usage``. ``expected``: P x H, the mean load of the host, in the same unit. ``base``:
+    the part of this load that no instance explains and that no move takes away.
     """
 
     def __init__(self, simulation: sim.Simulation) -> None:
@@ -66,13 +64,13 @@ class Outlook:
             for n, uuid in enumerate(simulation.uuids):
                 self.mean[p, n] = known.means.get(uuid, self.mean[p, n])
                 self._variance[p, n] = known.deviations.get(uuid, 0.0) ** 2
-        #: Peaks can be foreseen, or only what is there now is known.
+        #: Whether peaks can be foreseen; if not, only the current load is known.
         self.foresees = bool(self._variance.any())
         self._asked = self._by_host(simulation.usage)
         self.expected = self._by_host(self.mean)
         self._variances = self._by_host(self._variance)
         fill = np.nan_to_num(simulation.fill)
-        #: Of ``expected``, what comes only if it cannot go where it should.
+        #: The part of ``expected`` that comes only if the destination refuses it.
         self._possible: sim.Floats = np.zeros_like(self.expected)
         self._coming: dict[int, list[int]] = collections.defaultdict(list)
         for n, h, surely in self._arriving():
@@ -85,27 +83,31 @@ class Outlook:
         self.expected += self.base
 
     def _sum(self, h: int) -> None:
-        """The sums of a host by what is on it and comes to it, always in the
-        same order: a move that is taken back leaves no rounding behind."""
+        """Sum up the instances on the host and on their way to it.
+
+        The order is always the same: a move that is taken back leaves no rounding behind.
+        """
         here = [*self.simulation.on_host(self.simulation.hosts[h]).tolist(), *self._coming[h]]
         for sums, values in ((self._asked, self.simulation.usage), (self.expected, self.mean),
                              (self._variances, self._variance)):
             sums[:, h] = values[:, here].cumsum(axis=1)[:, -1] if here else 0.0
 
     def _by_host(self, values: sim.Floats) -> sim.Floats:
-        """P x N summed up to P x H."""
+        """Sum P x N up to P x H."""
         hosts = len(self.simulation.hosts)
         return np.array([np.bincount(self.simulation.place, row, hosts) for row in values],
                         dtype=np.float64)
 
     def _arriving(self) -> list[tuple[int, int, bool]]:
-        """Moves in flight into the scope: (instance, host, whether it is the
-        destination and not an alternate)."""
+        """Return the moves in flight into the scope: (instance, host, surely).
+
+        ``surely``: the host is the destination and not an alternate.
+        """
         s = self.simulation
         goals: dict[str, str] = {}
         others: dict[str, tuple[str, ...]] = {}
         for flight in sorted(s.cluster.flights, key=lambda f: f.source == 'nova'):
-            if flight.to_host is not None:  # Nova's word goes before ours
+            if flight.to_host is not None:  # Nova's destination replaces ours
                 goals[flight.instance_uuid] = flight.to_host
             others[flight.instance_uuid] = flight.alternates or others.get(
                 flight.instance_uuid, ())
@@ -118,12 +120,12 @@ class Outlook:
     # Levels.
 
     def loaded(self, n: int, hosts: sim.Ints) -> sim.Floats:
-        """Of each host with instance n on it too; not of where it is."""
+        """Return the level of each host with instance n added; not for the instance's own host."""
         return self._levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
                             self._variance[:, n:n + 1])
 
     def unloaded(self, n: int) -> float:
-        """Of the instance's host without it."""
+        """Return the level of the instance's host without the instance."""
         host = self.simulation.place[n:n + 1]
         return float(self._levels(host, -self.simulation.usage[:, n:n + 1],
                                   -self.mean[:, n:n + 1], -self._variance[:, n:n + 1])[0])
@@ -142,15 +144,17 @@ class Outlook:
                           self._asked[:, hosts] / self.simulation.capacity[:, hosts])
 
     def size(self, n: int) -> float:
-        """What the instance's own peak would fill of its host's ceilings."""
+        """Return the instance's own peak as a part of its host's ceilings."""
         capacity = self.simulation.capacity[:, self.simulation.place[n]]
         peak = self.mean[:, n] + self._deviations[:, 0] * np.sqrt(self._variance[:, n])
         return float((np.maximum(peak, self.simulation.usage[:, n]) / capacity
                       / self._ceilings[:, 0]).max())
 
     def excess(self, h: int) -> sim.Floats:
-        """By policy, how far the host is surely above its limit without what is
-        leaving it already; <= 0: not over."""
+        """Return by policy how far the host is surely above its limit; <= 0: not above.
+
+        The load that is already leaving the host does not count.
+        """
         view, host = self.simulation.view, self.simulation.hosts[h]
         less = [view.leaving(p.name, host) + view.doubt(p.name, host)
                 for p in self.simulation.policies]
@@ -158,24 +162,27 @@ class Outlook:
         return np.asarray(now - less - self._limits)
 
     def share(self, n: int) -> sim.Floats:
-        """By policy, what the instance takes of its host now."""
+        """Return by policy the instance's part of its host's current load."""
         return np.asarray(self.simulation.usage[:, n]
                           / self.simulation.capacity[:, self.simulation.place[n]])
 
     def in_use(self) -> sim.Bools:
-        """Hosts that may take and hold an instance already."""
+        """Return which hosts may take instances and hold one already."""
         return np.asarray(self.simulation.takers & (self.counts > 0))
 
     def instances_per_host(self, among: sim.Bools) -> float:
-        """How many instances a host of the largest size holds at its target."""
+        """Return the number of instances that a host of the largest size holds at its target."""
         need = self.expected[:, among].sum(axis=1)
         largest = self.simulation.capacity[:, among].max(axis=1, initial=LEAST_CEILING)
         hosts = (need / (largest * np.maximum(self._targets, LEAST_CEILING))).max()
         return max(1.0, float(self.counts[among].sum()) / max(1.0, float(hosts)))
 
     def sustains(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
-        """Whether the hosts ``among`` without those ``gone`` keep to that part
-        of their mean fill targets with all that is on them now."""
+        """Return whether the hosts ``among`` can empty those ``gone`` and keep to their
+        fill targets.
+
+        :param part: the part of the mean fill targets that counts.
+        """
         stay = among & ~gone
         need = (self.base[:, stay].sum(axis=1)
                 + (self.expected - self.base - self._possible)[:, among].sum(axis=1))
@@ -185,25 +192,25 @@ class Outlook:
     # Moves.
 
     def first_legal(self, n: int, hosts: Sequence[int]) -> model.Move | None:
-        """The move to the first of the hosts that breaks no rule."""
+        """Return the move to the first of the hosts that breaks no rule."""
         return sim.first_legal(self.simulation, [(n, h) for h in hosts], self._phase,
                                lambda n, h: 0.0)
 
     def permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
-        """Of the hosts, those that no mask forbids to the instance."""
+        """Return the hosts that no mask forbids to the instance."""
         rows = np.array([n], dtype=np.intp)
         found: sim.Ints = hosts[masks.permitted(self.simulation, rows, hosts)[0]]
         return found
 
     def apply(self, move: model.Move) -> model.Move:
-        """Does the move, and says by how much combined imbalance fell."""
+        """Apply the move; return it with the fall in combined imbalance."""
         before = self.simulation.combined()
         self.simulation.apply(move)
         self._shift(move.from_host, move.to_host)
         return dataclasses.replace(move, improvement=before - self.simulation.combined())
 
     def undo(self, move: model.Move) -> None:
-        """Takes back the last :meth:`apply` of this move."""
+        """Take back the last :meth:`apply` of this move."""
         self.simulation.undo(move)
         self._shift(move.to_host, move.from_host)
 

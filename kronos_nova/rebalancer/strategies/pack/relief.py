@@ -12,9 +12,9 @@
 
 """Relief: hosts above their limit give, the worst first.
 
-One instance that ends the excess is better than several; among those the one
-that leaves both ends lowest, where a migration that copies less memory is
-worth some height: it is over sooner, and the host is overfull until then.
+One instance that ends the excess is better than several. Among such instances the best is
+the one that leaves both ends lowest, where a migration that copies less memory is worth
+some height: it is over sooner, and the host is overfull until then.
 """
 
 import numpy as np
@@ -23,20 +23,19 @@ from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
 
-#: So many instances of a host are looked at, the largest first.
+#: Number of instances of a host to try, the largest first.
 RANKED = 20
-#: Destinations asked per instance before the next kind of host is looked at.
+#: Destinations to try per instance before the next kind of host.
 TRIED = 50
-#: What copying the largest memory on the host weighs, in levels.
+#: Weight of copying the largest memory on the host, in levels.
 MEMORY = 0.5
-#: A host in use may be foreseen to peak so high, in levels, before an empty one
-#: is woken: most peaks do not come, and who wakes is emptied again later.
+#: Highest foreseen peak of a host in use, in levels, before an empty host is used:
+#: most peaks do not come, and a later plan must empty that host again.
 PEAK = 1.12
 
 
 def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
-    """Moves off hosts that are over, applied; what cannot be helped is a
-    warning."""
+    """Apply moves off hosts above their limit; warn of each host that cannot be relieved."""
     simulation = outlook.simulation
     moves: list[model.Move] = []
     stuck: set[int] = set()
@@ -49,7 +48,7 @@ def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
             break
         move = _relief(outlook, h)
         if move is None and simulation.truncated:
-            break  # nothing is known against it
+            break  # the search was cut short, so a legal move may exist
         if move is None:
             stuck.add(h)
             simulation.warnings.append(
@@ -93,11 +92,11 @@ def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
 
 
 def _place(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
-    """Where the instance goes, and how high the lowest host in use would be.
+    """Return the level of the lowest host in use, and the move of the instance.
 
-    That host, if its foreseen peak is not far above its ceiling; else the
-    largest empty one, where what bursts gets room of its own; else any that
-    the rules allow now.
+    The destination is that host, if its foreseen peak is not far above its ceiling; else
+    the largest empty one, which gives bursts room of their own; else any that the rules
+    allow now.
     """
     simulation = outlook.simulation
     targets = outlook.permitted(n, np.flatnonzero(simulation.takers))
