@@ -36,7 +36,7 @@ class KronosException(Exception):
 
 
 def sentence(said: object) -> str:
-    """What was said, so that another sentence can follow."""
+    """Return the text with a full stop, so that another sentence can follow."""
     text = str(said)
     return text if text.endswith('.') else f'{text}.'
 
@@ -85,7 +85,7 @@ class HistoryError(KronosException):
 
 
 class WeighError(KronosException):
-    """What nova-scheduler would do cannot be said."""
+    """The weighing of nova-scheduler cannot be shown."""
 
     msg_fmt = '%(what)s: %(problem)s. %(remedy)s.'
     code = 'kronos.weigh'
@@ -182,7 +182,7 @@ class InstanceRefused(MigrationError):
 
 
 class AllocationsLeft(MigrationError):
-    """A failed migration has left allocations: nothing more is asked for."""
+    """A failed migration has left allocations: no other host is tried."""
 
     msg_fmt = ('Instance %(instance_uuid)s: %(problem)s. No other host is tried while Placement '
                'charges it twice. See nova-manage placement audit')
@@ -277,19 +277,19 @@ class RepinError(KronosException):
 
 
 class RepinUnsupported(RepinError):
-    """Not enabled, not installed, or not ours to do."""
+    """Pinning is not enabled or not installed, or Nova pins the instance itself."""
 
     code = 'kronos.repin.unsupported'
 
 
 class RepinRefused(RepinError):
-    """What is asked for cannot be meant; libvirt has changed nothing."""
+    """The request to pin is not valid; libvirt has changed nothing."""
 
     code = 'kronos.repin.refused'
 
 
 class RepinFailed(RepinError):
-    """libvirt could not be reached or has refused; its pins are what they were."""
+    """libvirt could not be reached or has refused; it has changed no pin."""
 
     msg_fmt = ('The vCPUs of instance %(instance)s on host %(host)s were not pinned: %(problem)s. '
                '%(remedy)s')
@@ -297,7 +297,7 @@ class RepinFailed(RepinError):
 
 
 class RepinUnknown(RepinError):
-    """Some of its vCPUs may be pinned, and others not."""
+    """Some vCPUs of the instance may be pinned, and others not."""
 
     msg_fmt = ('Some vCPUs of instance %(instance)s on host %(host)s may be pinned and others '
                'not: %(problem)s. %(remedy)s')

@@ -10,13 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""From metric labels to Nova's names, and never by guessing.
+"""The mapping from metric labels to Nova's names, without guesses.
 
-A label value is a Nova host if it is one exactly; else by the operator's
-regular expression; else by its hypervisor hostname; else by folding short name
-and FQDN into each other, when exactly one host fits. Two different FQDNs are
-two hosts, whatever they begin with. Instances are found by UUID, or by a name
-that exactly one instance has.
+A label value is a Nova host if it is one exactly; else by the operator's regular expression; else
+by its hypervisor hostname; else by folding short name and FQDN into each other, when exactly one
+host fits. Two different FQDNs are two hosts, even with the same short name. Instances are found
+by UUID, or by a name that exactly one instance has.
 """
 
 from collections import defaultdict
@@ -31,10 +30,10 @@ from kronos_nova import model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mapped:
-    """Values by Nova identity, and what could not be mapped.
+    """Values by Nova identity, and the identities and labels that could not be mapped.
 
-    ``ambiguous`` holds identities that more than one series claims; they are
-    not in ``values``. ``unknown`` holds label values that are nobody's.
+    ``ambiguous`` holds identities that more than one series claims; they are not in ``values``.
+    ``unknown`` holds label values that match no identity.
     """
 
     values: Mapping[str, float]
@@ -43,7 +42,7 @@ class Mapped:
 
 
 class HostNames:
-    """Finds the Nova host behind a label value.
+    """An index of hosts, which finds the Nova host of a label value.
 
     :param hosts: service host -> hypervisor hostname (may be empty).
     :param regex: the operator's; group 1 is the service host.
@@ -62,12 +61,12 @@ class HostNames:
             for alias in qualified:
                 self._full[fold(alias)].add(name)
             if not qualified:
-                # Its domain is not known: any will do.
+                # The domain of the host is not known: accept any domain.
                 for alias in aliases:
                     self._short[alias].add(name)
 
     def find(self, label: str) -> str | None:
-        """The service host, or None when no host or more than one fits."""
+        """Return the service host, or None when no host or more than one fits."""
         if label in self._exact:
             return label
         if self._regex is not None:
@@ -88,7 +87,7 @@ class HostNames:
 
 
 def fold(name: str) -> str:
-    """The short host name: what stands before the first dot, lower case.
+    """Return the short host name: the part before the first dot, in lower case.
 
     An address folds to itself: 10.0.0.1 and 10.0.0.2 are not both ``10``.
     """
@@ -100,12 +99,11 @@ def fold(name: str) -> str:
 
 def map_instances(series: Mapping[str, float], instances: Iterable[model.Instance],
                   label_type: str) -> Mapped:
-    """Values by instance UUID.
+    """Map a whole answer to values by instance UUID.
 
-    :param label_type: ``nova_instance_uuid``, ``nova_internal_name`` or
-        ``nova_display_name``. A name that two instances share maps to none of
-        them: internal names are unique per cell only, display names are the
-        tenants' choice.
+    :param label_type: ``nova_instance_uuid``, ``nova_internal_name`` or ``nova_display_name``. A
+        name that two instances share maps to neither: internal names are unique per cell only,
+        display names are the tenants' choice.
     """
     if label_type == 'nova_instance_uuid':
         uuids = {i.uuid for i in instances}

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How far back a PromQL query looks, and how it shows a change.
+"""The lookback of PromQL queries: how far back they look, and how they show a change.
 
-Not a parser of PromQL: it follows calls, parentheses, ranges, subqueries and
-offsets, and leaves everything else to Prometheus. A parser would be one more
-binary package inside nova-scheduler; the tests compare with one.
+This is not a parser of PromQL: it follows calls, parentheses, ranges, subqueries and offsets, and
+leaves everything else to Prometheus. A parser would be one more binary package inside
+nova-scheduler; the tests compare with one.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ import re
 
 _UNITS = {'ms': 0.001, 's': 1.0, 'm': 60.0, 'h': 3600.0, 'd': 86400.0, 'w': 604800.0,
           'y': 31536000.0}
-#: Seconds; what Prometheus can tell (2**63 ns).
+#: Seconds; the longest duration of Prometheus (2**63 ns).
 LONGEST = 9.2e9
 _TEXT = r'''"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`'''
 _TOKEN = re.compile(rf'''
@@ -42,21 +42,22 @@ _TOKEN = re.compile(rf'''
     ''', re.VERBOSE)
 _PART = re.compile(r'([0-9.]+)(ms|[smhdwy])')
 
-#: They show a change in proportion to the time since.
+#: Functions that show a change in proportion to the time since.
 _MEANS = frozenset({'avg_over_time', 'sum_over_time', 'count_over_time', 'rate', 'increase',
                     'delta'})
-#: The quantile of the range that they return; quantile_over_time names its own.
+#: Function -> the quantile of the range that it returns; quantile_over_time names its own.
 _QUANTILES = {'max_over_time': 1.0, 'min_over_time': 0.0}
 _QUANTILE = 'quantile_over_time'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """How a query shows what has changed: not before ``delay`` seconds have
-    passed; then as the mean over ``ramp`` seconds does, of which it is not
-    known how many of ``slack`` more it takes; of that, the ``quantile`` of
-    ``span`` seconds (1: the peak). ``pending`` is a range that no function has
-    been applied to yet.
+    """The way in which a query shows a change.
+
+    It shows nothing before ``delay`` seconds have passed; then it follows the change as a mean
+    over ``ramp`` seconds does, or later by an unknown part of ``slack`` seconds; of that, it
+    takes the ``quantile`` of ``span`` seconds (1: the peak). ``pending`` is a range that no
+    function has been applied to yet.
     """
 
     delay: float = 0.0
@@ -72,9 +73,9 @@ class Look:
         return self.delay + self.ramp + self.slack + self.span + (self.pending or 0.0)
 
     def applied(self, function: str, number: float | None) -> 'Look':
-        """With what the function does with the pending range.
+        """Return the lookback after ``function`` is applied to the pending range.
 
-        :param number: the first argument of the function when it is one.
+        :param number: the first argument of the function when it is a number.
         """
         if self.pending is None:
             return self
@@ -91,14 +92,13 @@ class Look:
         return dataclasses.replace(self, pending=None, slack=self.slack + seconds)
 
     def unseen(self, elapsed: float, ramp: float, *, arriving: bool) -> float:
-        """The part, 0 to 1, of a steady load's coming or going that a query
-        does not show.
+        """Compute the part, 0 to 1, of a load's change that a query does not show.
 
-        A load that came is the p-quantile of a span from (1 - p) of it on; one
-        that went is it until p of the span has passed: a peak rises at once,
-        and falls when the whole span has seen the last of it.
+        The load is steady before and after the change. The p-quantile of a span shows a load that
+        came once (1 - p) of the span has passed, and shows a load that went until p of the span
+        has passed: a peak rises at once, and falls when the whole span lies after the change.
 
-        :param elapsed: seconds since then, by the clock of the samples.
+        :param elapsed: seconds since the change, by the clock of the samples.
         :param ramp: seconds, at least those of the query.
         """
         part = 1.0 - self.quantile if arriving else self.quantile
@@ -110,7 +110,7 @@ class Look:
 
 @dataclasses.dataclass
 class _Call:
-    """Parentheses that are open: of a function, or '' for plain ones."""
+    """An open parenthesis: that of ``function``, or a plain one when this is empty."""
 
     function: str = ''
     operands: list[Look] = dataclasses.field(default_factory=list)
@@ -120,7 +120,7 @@ class _Call:
         self.operands.append(look)
 
     def change(self, **fields: float) -> None:
-        """Of the operand that has just ended."""
+        """Change fields of the operand that has just ended."""
         if self.operands:
             self.operands[-1] = dataclasses.replace(self.operands[-1], **fields)
 
@@ -129,7 +129,7 @@ class _Call:
         return self.operands[-1] if self.operands else Look()
 
     def close(self) -> Look:
-        """What it returns: its operand that looks back farthest."""
+        """Apply the function, and return the operand that looks back farthest."""
         looks = self.operands
         if self.function:
             looks = [look.applied(self.function, self.number) for look in looks]
@@ -141,11 +141,11 @@ def _farthest(looks: Sequence[Look]) -> Look:
 
 
 def look(query: str) -> Look:
-    """How the part of a query that looks back farthest shows a change.
+    """Return how the part of a query that looks back farthest shows a change.
 
-    A subquery looks back over its own range and that of what it evaluates:
-    ``max_over_time(rate(x[5m])[30m:1m])`` 35 minutes. What a recording rule
-    looks back over is not in the query and not known.
+    A subquery looks back over its own range and that of its inner query: the subquery of
+    ``max_over_time(rate(x[5m])[30m:1m])`` over 35 minutes. The query does not tell the range of a
+    recording rule.
     """
     calls = [_Call()]
     named = False
@@ -179,13 +179,15 @@ def look(query: str) -> Look:
 
 
 def longest(query: str) -> float:
-    """Seconds before its evaluation from which a query still uses samples."""
+    """Return the seconds before its evaluation from which a query still uses samples."""
     return look(query).total
 
 
 def seconds(duration: str) -> float:
-    """A PromQL duration such as ``5m``, ``1h30m``, or a number of seconds; 0 for
-    what is none, or longer than LONGEST: Prometheus refuses it too."""
+    """Parse a PromQL duration such as ``5m``, ``1h30m``, or a number of seconds.
+
+    Return 0 for any other text, and for more than LONGEST: Prometheus refuses it too.
+    """
     parts = _PART.findall(duration)
     try:
         found = (sum(float(number) * _UNITS[unit] for number, unit in parts) if parts

@@ -10,13 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The values everything else speaks of: frozen, complete, free of I/O.
+"""The values that all other modules use: frozen, complete, free of I/O.
 
-Units: memory in MiB, disk in GiB, time in seconds since the epoch (UTC), a
-score is a host's utilisation ratio in [0, 1], a usage is an instance's share
-in the unit of the policy's capacity (cores, bytes, bytes/s). Every identity
-is a UUID or a Nova service host name; names that tenants choose are carried
-for people to read and are never keys.
+Units: memory in MiB, disk in GiB, time in seconds since the epoch (UTC), a score is a host's
+utilisation ratio in [0, 1], a usage is an instance's share in the unit of the policy's capacity
+(cores, bytes, bytes/s). Every identity is a UUID or a Nova service host name; names that tenants
+choose are carried for people to read and are never keys.
 """
 
 from collections.abc import Iterable
@@ -38,19 +37,22 @@ def _empty() -> Any:
 
 
 class Phase(enum.StrEnum):
-    """Why an instance is moved; all but ``requested`` are Kronos's wire values."""
+    """The reason for a move; all but ``requested`` are Kronos's wire values."""
 
     EVACUATE = 'evacuate'
     AFFINITY = 'affinity'
     SPREAD = 'spread'
     PACK = 'pack'
-    #: Somebody asked for this very move.
+    #: A user asked for this very move.
     REQUESTED = 'requested'
 
 
 class DrainMode(enum.StrEnum):
-    """Where instances of a host go that is emptied: ``auto`` for the least imbalance,
-    ``compact`` to the fewest hosts, ``scatter`` as many to each as to any other."""
+    """The destinations of a drained host's instances.
+
+    ``auto``: those of the least imbalance; ``compact``: the fewest hosts; ``scatter``: as many
+    instances to each host as to any other.
+    """
 
     AUTO = 'auto'
     COMPACT = 'compact'
@@ -58,8 +60,10 @@ class DrainMode(enum.StrEnum):
 
 
 class Method(enum.StrEnum):
-    """How Nova moves an instance. ``offline``: one that runs is shut down, moved cold and
-    started again, because somebody has asked for that."""
+    """The way in which Nova moves an instance.
+
+    ``offline``: a running instance is shut down, moved cold and started again, on request.
+    """
 
     LIVE = 'live'
     COLD = 'cold'
@@ -67,7 +71,7 @@ class Method(enum.StrEnum):
 
     @property
     def cold(self) -> bool:
-        """By Nova's cold migration."""
+        """True when Nova migrates the instance cold."""
         return self is not Method.LIVE
 
 
@@ -98,7 +102,7 @@ class Service:
 
     @property
     def up(self) -> bool:
-        """Nova can talk to it."""
+        """True when Nova can talk to the service."""
         return self.state == 'up' and not self.forced_down
 
     @property
@@ -107,7 +111,7 @@ class Service:
 
     @property
     def available(self) -> bool:
-        """May receive instances."""
+        """True when the host may receive instances."""
         return self.up and self.enabled
 
 
@@ -124,7 +128,7 @@ class Inventory:
 
     @property
     def capacity(self) -> float:
-        """What Placement lets consumers allocate in sum.
+        """The amount that Placement lets consumers allocate in sum.
 
         Source: placement.objects.allocation, (total - reserved) * ratio.
         """
@@ -133,10 +137,10 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
-    """A resource provider: what it has and what is allocated on it.
+    """A resource provider: its inventories, traits and allocated amounts.
 
-    ``parent_uuid`` is None for a root. ``aggregates`` are Placement's, by UUID:
-    those through which a provider shares.
+    ``parent_uuid``: None for a root. ``aggregates`` are Placement's, by UUID: those through which
+    a provider shares.
     """
 
     uuid: str
@@ -153,11 +157,11 @@ class Provider:
 class Host:
     """A compute service host with its one hypervisor.
 
-    ``name`` is the service host; ``hypervisor_hostname`` may differ from it.
-    ``provider``, the root of its tree, is None when Placement was not read (an
-    old snapshot). ``nested`` is the rest of the tree, parents first, then by UUID.
-    ``sharing`` are the UUIDs of providers, in ``Cluster.sharing``, that share
-    with the tree. ``hypervisor_version`` is os-hypervisors' number, 0 unknown.
+    ``name`` is the service host; ``hypervisor_hostname`` may differ from it. ``provider``: the
+    root of its tree, None when Placement was not read (an old snapshot). ``nested`` is the rest
+    of the tree, parents first, then by UUID. ``sharing`` are the UUIDs of providers, in
+    ``Cluster.sharing``, that share with the tree. ``hypervisor_version`` is os-hypervisors'
+    number, 0 unknown.
     """
 
     name: str
@@ -174,16 +178,16 @@ class Host:
 
     @property
     def tree(self) -> tuple[Provider, ...]:
-        """Root first; empty without one."""
+        """The providers of the tree, root first; empty without a root."""
         return () if self.provider is None else (self.provider, *self.nested)
 
     def total(self, resource_class: str) -> int:
-        """Of the tree together, as its inventories say; 0 where there is none."""
+        """Return the sum of the inventories of a class in the tree; 0 without any."""
         return sum(p.inventories[resource_class].total for p in self.tree
                    if resource_class in p.inventories)
 
     def capacities(self) -> dict[str, float]:
-        """What Placement lets consumers allocate of the tree together, by class."""
+        """Return the amount that Placement lets consumers allocate of the tree, by class."""
         found: dict[str, float] = {}
         for provider in self.tree:
             for name, inventory in provider.inventories.items():
@@ -193,19 +197,17 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance where Nova says it is.
+    """An instance on the host that Nova records.
 
-    ``claims`` are its allocations by resource class, whatever provider they
-    are on, ``allocations`` the same by provider UUID; empty where only the sums
-    are known (an old snapshot): then all are on its host's root. ``pinned`` is a
-    reason why we must never move it (None: movable). ``local_disk_gb`` is what it has
-    besides volumes, which a migration between hosts without shared storage
-    copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when
-    it was booted, unshelved or resized to its host, seconds since the epoch.
-    ``extra_specs`` of its flavor and ``image_properties`` are None where Nova
-    does not show them, ``scheduler_hints`` those that rules look at: instance
-    UUIDs by hint. ``power_state`` is Nova's number, None unknown. ``opted_out``
-    names where its owner has opted out of moves, in the operator's words.
+    ``claims`` are its allocations by resource class, over all providers, ``allocations`` the same
+    by provider UUID; empty where only the sums are known (an old snapshot): then all are on its
+    host's root. ``pinned`` is a reason why we must never move it (None: movable).
+    ``local_disk_gb``: its disks besides volumes, which a migration between hosts without shared
+    storage copies; 0 is certain, None is unknown (an old snapshot). ``launched_at``: when it was
+    booted, unshelved or resized to its host, seconds since the epoch. ``extra_specs`` of its
+    flavor and ``image_properties`` are None where Nova does not show them, ``scheduler_hints``
+    those that rules look at: instance UUIDs by hint. ``power_state`` is Nova's number, None
+    unknown. ``opted_out`` names where its owner has opted out of moves, in the operator's words.
     """
 
     uuid: str
@@ -234,7 +236,7 @@ class Instance:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerGroup:
-    """A server group; ``members`` are instance UUIDs, wherever they are."""
+    """A server group; ``members`` are instance UUIDs, on any host."""
 
     uuid: str
     policy: GroupPolicy
@@ -247,11 +249,10 @@ class ServerGroup:
 class Flight:
     """A migration that Nova or one of our tasks is carrying out.
 
-    ``to_host`` is None until the scheduler has chosen. The instance counts
-    at both ends, and at the ``alternates`` where a task may end instead.
-    ``scope``: of the plan that a task is from; None for anybody else's, and where
-    it is not known (an old snapshot). ``slotless``: Nova has long not changed the migration
-    of this task, which uses up no budget any more.
+    ``to_host``: None until the scheduler has chosen. The instance counts at both ends, and at the
+    ``alternates`` where a task may end instead. ``scope``: that of the task's plan; None for
+    migrations that are not ours, and where it is not known (an old snapshot). ``slotless``: Nova
+    has long not changed the migration of this task, which uses up no budget any more.
     """
 
     instance_uuid: str
@@ -263,22 +264,20 @@ class Flight:
     slotless: bool = False
 
 
-#: Status of a service of which Nova knows the name alone, as its cell does not answer.
+#: Status of a service whose cell does not answer: Nova knows only its name.
 UNKNOWN = 'UNKNOWN'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cluster:
-    """The whole cloud at one time, and the part of it being planned.
+    """The whole cloud at one time, and the part that is planned.
 
-    ``scope_hosts`` are the hosts that may give and take; every other host
-    still counts for groups and claims. ``sharing`` are the sharing providers by
-    UUID. ``placement_known`` is False only for
-    snapshots that carry no Placement data. ``aggregate_metadata`` by the name
-    of the aggregate, as in ``aggregates``. ``planned_zone``: hosts of other
-    availability zones belong to no scope; None: hosts of every zone do.
-    ``unreadable_hosts`` are hosts of the scope whose cell did not answer Nova: of these
-    only the names are known, and they are not in ``hosts``.
+    ``scope_hosts`` are the hosts that may give and take; every other host still counts for groups
+    and claims. ``sharing`` are the sharing providers by UUID. ``placement_known`` is False only
+    for snapshots that carry no Placement data. ``aggregate_metadata`` by the name of the
+    aggregate, as in ``aggregates``. ``planned_zone``: hosts of other availability zones belong to
+    no scope; None: hosts of every zone do. ``unreadable_hosts`` are hosts of the scope whose cell
+    did not answer Nova: only their names are known, and they are not in ``hosts``.
     """
 
     hosts: Mapping[str, Host]
@@ -297,10 +296,10 @@ class Cluster:
     unreadable_hosts: frozenset[str] = frozenset()
 
     def scoped(self, scope: str, named: Sequence[str] = ()) -> 'Cluster':
-        """The same cloud with another part of it under plan.
+        """Return the same cloud with another scope under plan.
 
-        :param named: the aggregates that are planned, in order: a host in
-            several of them belongs to the first.
+        :param named: the aggregates that are planned, in order: a host in several aggregates
+            belongs to the first.
         :raises KeyError: no such aggregate.
         """
         hosts, unreadable = set(self.hosts_of(scope)), self._unreadable_hosts_of(scope)
@@ -311,10 +310,10 @@ class Cluster:
                                    unreadable_hosts=frozenset(unreadable))
 
     def _unreadable_hosts_of(self, scope: str) -> set[str]:
-        """Hosts that may belong to the scope and whose cell did not answer.
+        """Return the hosts that may belong to the scope and whose cell did not answer.
 
-        Their zone is that of the metadata of their aggregates; without any it may be the
-        planned one.
+        Their zone is that of the metadata of their aggregates; without any it may be the planned
+        one.
         """
         unreadable = {h for h, service in self.services.items() if service.status == UNKNOWN}
         if scope == UNASSIGNED:
@@ -330,8 +329,10 @@ class Cluster:
                 if host in self.aggregates.get(name, ()) and 'availability_zone' in metadata}
 
     def shared_hosts(self, named: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Hosts that are in several of the named aggregates, with these in
-        their order: the first is the scope that the host belongs to."""
+        """Return the hosts in several of the named aggregates, with these in their order.
+
+        The first aggregate is the scope that the host belongs to.
+        """
         found: dict[str, list[str]] = {}
         for name in dict.fromkeys(named):
             for host in self.aggregates.get(name, ()):
@@ -340,8 +341,9 @@ class Cluster:
                 if len(names) > 1 and self.has_planned(host)}
 
     def hosts_of(self, scope: str) -> tuple[str, ...]:
-        """Hosts of an aggregate, or of the pool of hosts in none, sorted: those
-        of the planned zone.
+        """Return the hosts of a scope in the planned zone, sorted.
+
+        The scope is an aggregate, or UNASSIGNED, the pool of hosts in no aggregate.
 
         :raises KeyError: no such aggregate.
         """
@@ -367,7 +369,7 @@ class Cluster:
 
 
 class Health(enum.StrEnum):
-    """How far a source's answer can be believed."""
+    """The reliability of a source's answer."""
 
     HEALTHY = 'HEALTHY'
     STALE = 'STALE'
@@ -379,10 +381,9 @@ class Health(enum.StrEnum):
 class QueryResult:
     """A source's answer to one query: values by label, or a named reason.
 
-    ``series`` maps the value of the asked label to the sample; it holds only
-    finite numbers. ``error`` says why the answer must not be used; then
-    ``series`` is empty. ``duplicates`` are label values that came more than
-    once: none of them is in ``series``.
+    ``series`` maps the value of the asked label to the sample; it holds only finite numbers.
+    ``error`` says why the answer must not be used; then ``series`` is empty. ``duplicates`` are
+    label values that came more than once: ``series`` has no value for them.
     """
 
     query: str
@@ -396,13 +397,12 @@ class QueryResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicySamples:
-    """All a source knows about one policy at one time.
+    """All samples that a source has of one policy at one time.
 
-    ``age`` is the age in seconds of the samples behind ``imbalance``, the
-    median of its hosts (a source leaves hosts that are too old out of it);
-    None means that the policy has no ``age_query``: unverified. ``asked_ago``:
-    seconds before the call at which the source really was asked, when another
-    process has done it; ``age`` is as of then.
+    ``age`` is the age in seconds of the samples behind ``imbalance``, the median of its hosts (a
+    source leaves out hosts that are too old); None means that the policy has no ``age_query``:
+    unverified. ``asked_ago``: seconds before the call at which the source really was asked, when
+    another process has done it; ``age`` is as of then.
     """
 
     policy: str
@@ -420,20 +420,18 @@ class PolicySamples:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyScores:
-    """One policy, mapped to Nova's hosts and instances.
+    """The scores of one policy, mapped to Nova's hosts and instances.
 
-    ``hosts``: score in [0, 1] by host. ``fill``: what ceilings are compared
-    with, by host (a pack policy's ``capacity_query``, else the score).
-    ``capacity``: by host, in the unit of ``usages``. ``usages``: by instance
-    UUID, only of those that have a profile or a fallback. ``means`` and
-    ``deviations``: what an instance uses over hours, in the unit of
-    ``usages``; one that is not there is steady. ``dirty_rates``: bytes a second that
-    instances write to their memory, by UUID, where it is measured. ``untrusted`` says
-    why imbalance moves must not use it. ``coverage``: by host, the share of
-    the score that its instances' usages explain. ``window``: seconds over
-    which its queries look back at most, ``score_look`` and ``fill_look`` how
-    those of ``hosts`` and ``fill`` do. ``staleness``: how old samples may be, in
-    seconds, when ``age`` is None.
+    ``hosts``: score in [0, 1] by host. ``fill``: the values that ceilings are compared with, by
+    host (a pack policy's ``capacity_query``, else the score). ``capacity``: by host, in the unit
+    of ``usages``. ``usages``: by instance UUID, only of instances that have a profile or a
+    fallback. ``means`` and ``deviations``: the usage of an instance over hours, in the unit of
+    ``usages``; an instance without them is steady. ``dirty_rates``: bytes a second that instances
+    write to their memory, by UUID, where it is measured. ``untrusted``: why imbalance moves must
+    not use the policy; None: they may. ``coverage``: by host, the share of the score that its
+    instances' usages explain. ``window``: seconds over which its queries look back at most,
+    ``score_look`` and ``fill_look``: the lookback of the queries of ``hosts`` and ``fill``.
+    ``staleness``: how old samples may be, in seconds, when ``age`` is not known.
     """
 
     policy: str
@@ -455,8 +453,7 @@ class PolicyScores:
     dirty_rates: Mapping[str, float] = _empty()
 
     def knows(self, host: str) -> bool:
-        """Whether the host has all that an imbalance move needs; else it is
-        frozen."""
+        """Return whether the host has all values for imbalance moves; else it is frozen."""
         return host in self.hosts and host in self.fill and host in self.capacity
 
 
@@ -517,9 +514,12 @@ class Move:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Swap:
-    """Two instances of a plan of which both move, or none; ``second`` requires ``first``. They
-    change places; or spread moves them, and either alone would do harm. With ``parking`` the
-    first one moves there, and on to the place of the second one when that has moved."""
+    """Two instances of a plan that both move, or neither does; ``second`` requires ``first``.
+
+    They change places; or spread moves them, and either move alone would do harm. With
+    ``parking`` the first one moves there, and on to the place of the second one when that has
+    moved.
+    """
 
     first: str
     second: str
@@ -528,7 +528,7 @@ class Swap:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejection:
-    """A rule's no: ``rule`` is its stable name, ``detail`` is for people."""
+    """A refusal by a rule: ``rule`` is its stable name, ``detail`` is for people."""
 
     rule: str
     detail: str
@@ -538,9 +538,10 @@ class Rejection:
 class Measured:
     """One attempt at a live migration that Nova has begun.
 
-    ``memory_mb`` and ``disk_gb`` of its instance: what it copies, of the disks at most.
-    ``running``: seconds in which they were copied, ``other``: of Nova's other phases and of
-    ours after them. ``arrived``: it ended well; ``late``: it ended after its deadline.
+    ``memory_mb``: the memory that is copied; ``disk_gb``: the disks that are copied at most.
+    ``running``: seconds in which they were copied, ``other``: seconds of Nova's other phases and
+    of ours after them. ``arrived``: the migration succeeded; ``late``: it ended after its
+    deadline.
     """
 
     instance_uuid: str
@@ -554,22 +555,19 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class History:
-    """What happened before and still matters, as of the plan's ``now``.
+    """Past events that still matter, as of the plan's ``now``.
 
-    ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining
-    (-1: for ever). ``fresh`` are seconds during which an instance that has just
-    booted stays where the scheduler has put it. ``scope_cooling`` is in
-    seconds. ``draining`` are hosts whose pack drain began in an earlier cycle.
-    ``completed`` are moves with their completion times, newest last.
-    ``local_disk_hosts`` are hosts off
-    which Nova lately refused to move an instance without copying its disks.
-    ``other_cells`` are pairs of hosts, each sorted, of which Nova lately did not
-    find the one from the other.
-    ``paused`` says by whom and why the scope is; None: it is not. ``waiting``
-    says why imbalance moves alone have to wait. ``refused`` are hosts, by instance
-    UUID, on which Placement lately had no allocation candidate for it, or did not
-    answer; ``refused_everywhere`` are instances for which it was so wherever it
-    was tried. ``measured`` are the attempts that costs are learned from, newest first.
+    ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining (-1: for ever).
+    ``fresh`` are seconds during which an instance that has just booted stays where the scheduler
+    has put it. ``scope_cooling`` is in seconds. ``draining`` are hosts whose pack drain began in
+    an earlier cycle. ``completed`` are moves with their completion times, newest last.
+    ``local_disk_hosts`` are hosts off which Nova lately refused to move an instance without
+    copying its disks. ``other_cells`` are pairs of hosts, each sorted, of which Nova lately did
+    not find the one from the other. ``paused``: who has paused the scope and why; None: it is
+    active. ``waiting`` says why imbalance moves alone have to wait. ``refused`` are hosts, by
+    instance UUID, on which Placement lately had no allocation candidate for it, or did not
+    answer; ``refused_everywhere`` are instances for which it was so on each host that was tried.
+    ``measured`` are the attempts that costs are learned from, newest first.
     """
 
     cooling: Mapping[str, float] = _empty()
@@ -590,11 +588,11 @@ class History:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyReport:
-    """A policy's imbalance before and after a plan. ``age`` of its samples then, in seconds;
-    None: not known.
+    """A policy's imbalance before and after a plan.
 
-    ``imbalance_before`` counts moves in flight and those that wait for approval as done;
-    ``imbalance_measured`` counts none of them. None: of a release that did not record it.
+    ``age``: that of its samples then, in seconds; None: not known. ``imbalance_before`` counts
+    moves in flight and those that wait for approval as done; ``imbalance_measured`` counts
+    neither; None where an early release did not record it.
     """
 
     name: str
@@ -614,10 +612,10 @@ class PolicyReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Packing:
-    """How densely a scope is packed.
+    """The density of the instances in a scope.
 
-    ``hosts_in_use``: hosts that hold an instance or expect one. ``overload``: the sum, over
-    the hosts that the plan moves from or to, of what their fill exceeds the ceiling of the
+    ``hosts_in_use``: hosts that hold an instance or expect one. ``overload``: the sum, over the
+    hosts that the plan moves from or to, of the excess of their fill over the ceiling of the
     policy that is nearest to its own, in parts of that ceiling.
     """
 
@@ -627,17 +625,16 @@ class Packing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """What one cycle decided for one scope.
+    """The decision of one cycle for one scope.
 
-    ``reason`` says why there are no moves and is None when there are some.
-    ``rejections`` counts candidate moves refused, by rule, and instances that
-    nothing could be done with. ``held`` names the first of these. ``draining`` are
-    hosts whose drain goes on in the next cycle. ``undrained`` are disabled hosts
-    that keep their instances, each with the reason. ``load`` is the weighted mean of
-    the scores that it was made on: what an imbalance is compared with later. Of each of
-    ``swaps`` both instances have a move here. ``combined_measured`` counts no move in flight,
-    ``combined_before`` counts them as done. ``packing_before`` and ``packing_after`` are of
-    plans of mode pack that move something: what the plan found, and what it predicts.
+    ``reason`` says why a plan has no moves; None when it has some. ``rejections`` counts
+    candidate moves refused, by rule, and instances for which no move was possible. ``held`` names
+    the first of the latter. ``draining`` are hosts whose drain goes on in the next cycle.
+    ``undrained`` are disabled hosts that keep their instances, each with the reason. ``load`` is
+    the weighted mean of the scores that it was made on: an imbalance is compared with it later.
+    Both instances of each of ``swaps`` have a move here. ``combined_measured`` counts no move in
+    flight, ``combined_before`` counts them as done. ``packing_before`` and ``packing_after`` are
+    of plans of mode pack with moves: the state before the plan, and its prediction.
     """
 
     scope: str
@@ -665,7 +662,7 @@ class Plan:
 
 
 class TaskState(enum.StrEnum):
-    """A task's life; ``unknown`` keeps its slot until it is reconciled."""
+    """The state of a task; ``unknown`` keeps its slot until it is reconciled."""
 
     PENDING = 'pending'
     QUEUED = 'queued'
@@ -684,11 +681,11 @@ class TaskState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TreeMark:
-    """What a plan knew of a host's provider tree.
+    """The state of a host's provider tree that a plan was made with.
 
-    ``shape`` is a digest of its providers' UUIDs, their parents and the classes
-    of their inventories. ``generation`` is the sum of their generations: as long
-    as the shape stays it only grows.
+    ``shape`` is a digest of its providers' UUIDs, their parents and the classes of their
+    inventories. ``generation`` is the sum of their generations: as long as the shape stays it
+    only grows.
     """
 
     host: str
@@ -706,15 +703,14 @@ class TaskHook:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """A move being carried out; field names are Kronos's wire names.
+    """A move that an executor carries out; field names are Kronos's wire names.
 
-    ``memory_mb`` and ``disk_gb`` are what is copied at most. ``method``: a
-    stopped instance is moved cold. ``trees`` are of its source, destination and
-    alternates, where they were known; they do not go over the wire. ``improvement``
-    is that of ``to_host``, ``alternate_improvements`` as of a Move. ``hooks``: beside
-    those of [hooks] enabled, or with parameters for one of these; nor do they.
-    ``counts_alternates``: an attempt at an alternate counts as a retry, so ``max_retries``
-    bounds all attempts; nor does that go over the wire.
+    ``memory_mb`` and ``disk_gb`` are copied at most. ``method``: a stopped instance is moved
+    cold. ``trees`` are of its source, destination and alternates, where they were known; they do
+    not go over the wire. ``improvement`` is that of ``to_host``, ``alternate_improvements`` as of
+    a Move. ``hooks``: beside those of [hooks] enabled, or with parameters for one that is
+    enabled; nor do they. ``counts_alternates``: an attempt at an alternate counts as a retry, so
+    ``max_retries`` bounds all attempts; nor does that go over the wire.
     """
 
     task_id: str
@@ -766,9 +762,9 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """How a task ended; ``error_type`` is one of Kronos's names.
+    """The outcome of a task; ``error_type`` is one of Kronos's names.
 
-    ``attempts``: all that was tried, oldest first; of very many the newest.
+    ``attempts``: all attempts, oldest first; of very many the newest.
     """
 
     task_id: str
@@ -788,14 +784,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What an operator may set about planning; names are the options' names.
+    """The options of planning that an operator may set; names are the options' names.
 
-    ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts).
-    ``instance_storage`` is auto, shared or local. ``enforce_placement_disk`` False
-    leaves DISK_GB out of the claims; None counts it, True also takes disks to be
-    local where ``instance_storage`` is auto. ``nova_enabled_filters`` and
-    ``nova_prefilters`` name what nova-scheduler enforces. With ``overbooking``, no option of
-    a daemon, a destination may be filled above the policies' ceilings.
+    ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts). ``instance_storage`` is
+    auto, shared or local. ``enforce_placement_disk`` False leaves DISK_GB out of the claims; None
+    counts it, True also takes disks to be local where ``instance_storage`` is auto.
+    ``nova_enabled_filters`` and ``nova_prefilters`` name what nova-scheduler enforces. With
+    ``overbooking``, no option of a daemon, a destination may be filled above the policies'
+    ceilings.
     """
 
     dry_run: bool = True

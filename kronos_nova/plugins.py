@@ -10,11 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""stevedore namespaces, and how their plugins are found.
+"""stevedore namespaces, and the loading of their plugins.
 
-A plugin is a class and one line in its package's entry points. Filters and
-weighers are loaded whole by nova-scheduler; sources, strategies, executors and hooks
-by name.
+A plugin is a class and one line in its package's entry points. nova-scheduler loads all filters
+and weighers; sources, strategies, executors and hooks are loaded by name.
 """
 
 from typing import Any
@@ -38,10 +37,10 @@ def _fail(manager: Any, entry_point: Any, error: BaseException) -> None:
 
 
 def all_classes(namespace: str) -> list[type]:
-    """Every class of a namespace, in order of name.
+    """Return every class of a namespace, in order of name.
 
-    :raises ImportError: a plugin cannot be loaded; a scheduler must not start
-        with half of its filters.
+    :raises ImportError: a plugin cannot be loaded; a scheduler must not start with half of its
+        filters.
     """
     manager: extension.ExtensionManager[Any] = extension.ExtensionManager(
         namespace, on_load_failure_callback=_fail)
@@ -49,9 +48,9 @@ def all_classes(namespace: str) -> list[type]:
 
 
 def load(namespace: str, name: str) -> Any:
-    """The plugin of that name.
+    """Return the plugin of that name.
 
-    :raises PluginNotFound: there is none.
+    :raises PluginNotFound: the namespace has no such plugin.
     """
     try:
         manager: driver.DriverManager[Any] = driver.DriverManager(
@@ -64,6 +63,6 @@ def load(namespace: str, name: str) -> Any:
 
 
 def names(namespace: str) -> list[str]:
-    """Names of all plugins of a namespace, sorted."""
+    """Return the names of all plugins of a namespace, sorted."""
     manager: extension.ExtensionManager[Any] = extension.ExtensionManager(namespace)
     return sorted(manager.entry_points_names())

@@ -10,11 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The policy file's schema: what may be written, and what it means.
+"""The schema of the policy file: its fields, their bounds and their meaning.
 
-Field names, defaults and bounds are Kronos 0.2.0's, so that its files load
-unchanged; fields that are ours are marked so. No file is read here: see
-:mod:`kronos_nova.conf.policies`.
+Field names, defaults and bounds are Kronos 0.2.0's, so that its files load unchanged; fields that
+are ours are marked so. :mod:`kronos_nova.conf.policies` reads the file.
 """
 
 from collections.abc import Iterable
@@ -30,23 +29,23 @@ import pydantic
 from kronos_nova import exception
 from kronos_nova import lookback
 
-#: Characters of one query.
+#: Maximum number of characters of a query.
 LONGEST_QUERY = 16384
 #: The fields that hold PromQL.
 QUERIES = ('imbalance_query', 'vm_profile_query', 'capacity_query', 'host_capacity_query',
            'age_query', 'vm_mean_query', 'vm_deviation_query', 'vm_dirty_rate_query')
-#: How far the enabled weights may be off 1.0.
+#: Maximum distance of the sum of the enabled weights from 1.0.
 WEIGHT_TOLERANCE = 1e-6
 
 Ratio = Annotated[float, pydantic.Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 Query = Annotated[str, pydantic.Field(min_length=1, max_length=LONGEST_QUERY)]
 # Prometheus 3 has labels of any characters, such as k8s.node.
 Label = Annotated[str, pydantic.Field(pattern=r'^[^\x00-\x1f\x7f]+$', max_length=128)]
-#: Fields of early releases of Kronos that 0.2.0 ignored, and where that is said now.
+#: Fields of early releases of Kronos that 0.2.0 ignored, and the settings that replace them.
 _MOVED = {'aggregate': '[engine] aggregates in kronos.conf says what is planned, and aggregates in '
                        'this file what it is for',
           'cooldown': '[engine] cooldown in kronos.conf is obeyed'}
-#: How like a field another one must be to be taken for a slip of the pen.
+#: difflib's ratio from which a name counts as a misspelt field.
 _LIKENESS = 0.8
 
 
@@ -158,7 +157,7 @@ class Policy(pydantic.BaseModel):
 
     @property
     def relieved_above(self) -> float:
-        """Fill above which a host gives at once."""
+        """Fill above which instances leave a host at once."""
         if self.relief_threshold is not None:
             return self.relief_threshold
         return self.capacity_threshold if self.mode == 'pack' else math.inf
@@ -170,12 +169,12 @@ class Policy(pydantic.BaseModel):
 
     @property
     def score_look(self) -> lookback.Look:
-        """How its scores look back."""
+        """Lookback of the query of its scores."""
         return lookback.look(self.imbalance_query)
 
     @property
     def fill_look(self) -> lookback.Look:
-        """How what ceilings are compared with looks back."""
+        """Lookback of the query that ceilings are compared with."""
         return lookback.look(self.capacity_query or self.imbalance_query)
 
     @property
@@ -186,7 +185,7 @@ class Policy(pydantic.BaseModel):
 
 
 class PolicySet(pydantic.BaseModel):
-    """A whole file. Enabled weights sum to 1, all policies share one mode."""
+    """The policies of a whole file. Enabled weights sum to 1, all policies share one mode."""
 
     model_config = pydantic.ConfigDict(extra='forbid', frozen=True)
 
@@ -233,7 +232,10 @@ class PolicySet(pydantic.BaseModel):
         return max(p.window for p in self.enabled)
 
     def policy(self, name: str) -> Policy:
-        """:raises KeyError: no such policy."""
+        """Return the policy of that name.
+
+        :raises KeyError: no such policy.
+        """
         return {p.name: p for p in self.policies}[name]
 
 
@@ -251,21 +253,22 @@ class Ignored:
 
 
 def quote_label(name: str) -> str:
-    """Return the label as PromQL has it in ``by``: Prometheus 3 quotes what is no plain name."""
+    """Return the label as PromQL needs it in ``by``: Prometheus 3 quotes all but plain names."""
     if re.fullmatch('[a-zA-Z_][a-zA-Z0-9_]*', name):
         return name
     return '"' + name.replace('\\', '\\\\').replace('"', '\\"') + '"'
 
 
 def find_ignored(mapping: Any) -> list[Ignored]:
-    """List what a valid file says without effect."""
+    """List the fields of a valid file that have no effect."""
     return _tolerate(mapping)[1] if isinstance(mapping, Mapping) else []
 
 
 def _tolerate(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ignored]]:
-    """Leave out what cannot change a decision; return the rest, and what was left out.
+    """Split a file into the fields that count and those that cannot change a decision.
 
-    A field that resembles one of ours stays: it is refused, because it was meant to count.
+    A field that resembles one of ours is kept with the former: it was meant to count, so that
+    validation must refuse it.
     """
     ignored: list[Ignored] = []
     kept = _keep_fields(mapping, mapping, (), list(PolicySet.model_fields), ignored)
@@ -300,7 +303,7 @@ def _show_key(field: Any) -> str:
 
 
 def _judge_field(field: Any, value: Any, known: list[str]) -> str | None:
-    """Why a field has no effect; None: it counts, or is refused."""
+    """Return why a field has no effect; None when it counts, or is refused."""
     if field != 'imbalance_query' and field in QUERIES and value == '':
         return 'an empty query is taken as none'
     if field in known:
@@ -318,7 +321,7 @@ def _find_likely(field: str, known: Iterable[str]) -> str | None:
 
 
 def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
-    """Validate what a policy file holds.
+    """Validate the content of a policy file.
 
     :param mapping: the parsed document.
     :param path: for the error's text only.
@@ -335,9 +338,9 @@ def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
 
 
 def problems(mapping: Any, path: str) -> list[exception.PolicyFileError]:
-    """Everything that :func:`parse` would refuse; empty for a valid file.
+    """Return everything that :func:`parse` would refuse; empty for a valid file.
 
-    What holds between fields is looked at once each of them is right.
+    Rules between fields are checked only once each field is right.
     """
     try:
         PolicySet.model_validate(_tolerate(_checked(mapping, path))[0])
@@ -359,7 +362,7 @@ def _checked(mapping: Any, path: str) -> Mapping[str, Any]:
 def _problems(error: pydantic.ValidationError, mapping: Mapping[str, Any],
               path: str) -> list[exception.PolicyFileError]:
     errors = error.errors(include_url=False, include_context=False)
-    # Of policies that are all invalid pydantic says, too, that there are none.
+    # When all policies are invalid, pydantic also reports an empty list.
     errors = [e for e in errors if not (
         len(errors) > 1 and e['type'] == 'too_short' and mapping.get('policies'))]
     errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
@@ -369,7 +372,7 @@ def _problems(error: pydantic.ValidationError, mapping: Mapping[str, Any],
 
 
 def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
-    """``policies[1] (cpu).weight`` from pydantic's location."""
+    """Format pydantic's location as ``policies[1] (cpu).weight``."""
     out = ''
     node: Any = mapping
     for part in loc:
@@ -386,7 +389,7 @@ def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    """On one line, whatever it is."""
+    """Return the first 128 characters of a text as one printable line."""
     line = ''.join(c if c.isprintable() else '?' for c in text[:128])
     return line if len(text) <= 128 else f'{line}...'
 

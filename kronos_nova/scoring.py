@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Samples to scores: the one scoring behind both doors.
+"""The scoring of samples, which nova-scheduler and the rebalancer share.
 
 Plain Python: it runs inside nova-scheduler as well as in the rebalancer.
 """
@@ -36,30 +36,29 @@ DEFAULT_CAPACITY = 'VCPU'
 
 
 def imbalance(values: Iterable[float]) -> float:
-    """max - min of host scores; 0 for fewer than two hosts."""
+    """Compute max - min of host scores; 0 for fewer than two hosts."""
     found = list(values)
     return max(found) - min(found) if len(found) > 1 else 0.0
 
 
 def combine(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """Sum of weight x value over the policies (seed 000, Combined scoring)."""
+    """Compute the sum of weight x value over the policies (seed 000, Combined scoring)."""
     return math.fsum(weights[name] * value for name, value in values.items())
 
 
 def headroom(scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """1 - weighted score of one host, in [0, 1]: the weigher's value + 0.5."""
+    """Compute 1 - weighted score of one host, in [0, 1]: the weigher's value + 0.5."""
     return min(1.0, max(0.0, 1.0 - combine(scores, weights)))
 
 
 def usage_per_unit(hosts: Iterable[tuple[float, float, float]]) -> float:
-    """How much of a host's resource one allocated unit of it really uses.
+    """Compute the part that is really used of one allocated unit of a host's resource.
 
-    The sum of score x total over the sum of what is allocated, at most 1.
-    The hosts' base load is in the scores, so this errs on the high side; a
-    cloud without any allocation gives 0: there is nothing to go by.
+    This is the sum of score x total over the sum of the allocated units, at most 1. The scores
+    contain the hosts' base load, so the result errs on the high side. A cloud without any
+    allocation gives 0.
 
-    :param hosts: (score, total, allocated) of each host, in units such as
-        vCPUs or MiB.
+    :param hosts: (score, total, allocated) of each host, in units such as vCPUs or MiB.
     """
     used = allocated = 0.0
     for score, total, taken in hosts:
@@ -106,7 +105,7 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
 
 def freshness(samples: model.PolicySamples, now: float, staleness: float,
               require_age: bool) -> str | None:
-    """Why samples are too old to be used, or None.
+    """Return why samples are too old to be used, or None.
 
     :param staleness: seconds; [prometheus] staleness_threshold.
     """
@@ -118,10 +117,10 @@ def freshness(samples: model.PolicySamples, now: float, staleness: float,
 
 def too_old(age: float | None, since: float, staleness: float,
             require_age: bool) -> str | None:
-    """The same from ages already known.
+    """Return why samples of a known age are too old to be used, or None.
 
     :param age: seconds; None when the policy has no ``age_query``.
-    :param since: seconds since the question, which stand in for it.
+    :param since: seconds since the query, which stand in for the age.
     """
     if age is None and require_age:
         return 'age: unverified, and require_age is set; give the policy an age_query'
@@ -132,18 +131,17 @@ def too_old(age: float | None, since: float, staleness: float,
 
 
 def missing_limit(expected: int, configured: int | None) -> int:
-    """How many hosts may lack a score: max(1, 5 %) unless configured."""
+    """Return the number of hosts that may lack a score: max(1, 5 %) unless configured."""
     return configured if configured is not None else max(1, expected * 5 // 100)
 
 
 def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster, *,
           now: float, staleness: float, require_age: bool = False,
           max_missing_hosts: int | None = None) -> model.PolicyScores:
-    """One policy's scores over the cluster's scope.
+    """Compute one policy's scores over the cluster's scope.
 
-    Expected are the scope's hosts whose service is up; those without a score
-    (or capacity) are ``missing`` and frozen, and too many of them make the
-    policy untrusted.
+    A score is expected of the scope's hosts whose service is up. Those without a score (or
+    capacity) are ``missing`` and frozen, and too many missing hosts make the policy untrusted.
     """
     names = labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
                              policy.host_regex)
@@ -196,8 +194,9 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
 
 def measured(policy: policies.Policy, samples: model.PolicySamples,
              cluster: model.Cluster) -> tuple[dict[str, float], dict[str, float]]:
-    """What instances of the whole cloud are measured to use, and the hosts'
-    capacity, in its unit; without fallbacks, and empty when it is not known.
+    """Return the measured usages of the whole cloud's instances, and the hosts' capacity.
+
+    Both are in the unit of the capacity, without fallbacks, and empty when they are not known.
 
     :returns: usage by instance UUID; capacity by host.
     """
@@ -218,7 +217,7 @@ def _named(query: str, problem: str | None) -> str | None:
 
 def _capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
                 names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
-    """Capacity by host, in the unit of the policy's usages."""
+    """Return the capacity by host in the unit of the policy's usages, a problem, and warnings."""
     if policy.host_capacity_query is not None:
         result = samples.host_capacity
         if result is None or result.error is not None:
@@ -250,7 +249,7 @@ def _capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: 
 def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: model.Cluster,
             hosts: Mapping[str, float],
             capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
-    """Usage by instance UUID, in the unit of ``capacity``."""
+    """Return the usage by instance UUID, in the unit of ``capacity``, and warnings."""
     usages, warnings = ({}, []) if result is None else _measured(
         policy, result, cluster, capacity)
     if policy.vm_profile_fallback != 'skip':
@@ -261,7 +260,7 @@ def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: 
 
 def _measured(policy: policies.Policy, result: model.QueryResult, cluster: model.Cluster,
               capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
-    """What a query says of each instance, by UUID, in the unit of ``capacity``."""
+    """Return the value of a query by instance UUID, in the unit of ``capacity``, and warnings."""
     found: dict[str, float] = {}
     warnings: list[str] = []
     mapped = labels.map_instances(result.series, cluster.instances.values(),
@@ -285,8 +284,10 @@ def _measured(policy: policies.Policy, result: model.QueryResult, cluster: model
 
 def _dirty_rates(policy: policies.Policy, result: model.QueryResult | None,
                  cluster: model.Cluster) -> tuple[dict[str, float], list[str]]:
-    """Bytes a second by instance UUID. Only costs go by them: a query that fails makes
-    nobody distrust the policy."""
+    """Return bytes a second by instance UUID, and warnings.
+
+    They affect costs alone: a query that fails does not make the policy untrusted.
+    """
     if result is None:
         return {}, []
     if result.error is not None:
@@ -300,7 +301,7 @@ def _dirty_rates(policy: policies.Policy, result: model.QueryResult | None,
 
 def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mapping[str, float],
                capacity: Mapping[str, float], usages: dict[str, float]) -> None:
-    """Estimate what has no profile from its host's score (seed 000)."""
+    """Estimate the usage of each instance without a profile from its host's score (seed 000)."""
     by_host: dict[str, list[model.Instance]] = defaultdict(list)
     for instance in here:
         by_host[instance.host].append(instance)
@@ -319,7 +320,7 @@ def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mappi
 
 def _coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapping[str, float],
               usages: Mapping[str, float]) -> dict[str, float]:
-    """Share of each host's score that its instances explain."""
+    """Return the share of each host's score that its instances explain."""
     sums: dict[str, float] = defaultdict(float)
     for uuid, usage in usages.items():
         sums[cluster.instances[uuid].host] += usage
@@ -328,8 +329,10 @@ def _coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapp
 
 
 def explained(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
-    """Coverage over all hosts together, weighted by their scores; None when these are next
-    to idle."""
+    """Compute the coverage over all hosts together, weighted by their scores.
+
+    Return None when these are next to idle.
+    """
     total = math.fsum(hosts[h] for h in coverage)
     if total < 0.05 * max(1, len(coverage)):
         return None

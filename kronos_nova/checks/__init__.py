@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What ``kronos-test-config`` checks, in this order: one file for each."""
+"""The checks of ``kronos-test-config``, in order; one module for each."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ from kronos_nova.conf import masking
 
 LOG = logging.getLogger(__name__)
 
-#: Name and module. Each is loaded when it is its turn: kronos policy lint needs none of
-#: the services' clients.
+#: Name and module. A module is imported when its check runs: kronos policy lint needs no
+#: client of a service.
 CHECKS = (
     ('options', 'options'), ('policies', 'policies'), ('scheduler', 'scheduler'),
     ('source', 'scores'), ('keystone', 'keystone'), ('placement', 'placement'), ('nova', 'nova'),
@@ -38,7 +38,7 @@ CHECKS = (
 
 
 def run(conf: Any) -> Iterator[base.Item]:
-    """Every item; none raises, and no secret is in any of them."""
+    """Run every check and yield its items, without secrets. An error becomes an item."""
     context = base.Context(conf)
     masking.guard(conf)
     try:
@@ -52,7 +52,7 @@ def run(conf: Any) -> Iterator[base.Item]:
 
 
 def some(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:
-    """The same of some checks; what they open is left open in the context."""
+    """Run the named checks and yield their items. The context keeps the connections they open."""
     for name, module in CHECKS:
         if name in names:
             check = importlib.import_module(f'{__name__}.{module}').check
@@ -68,7 +68,7 @@ def _guarded(name: str, check: base.Check, context: base.Context) -> Iterator[ba
         LOG.debug('Check %s: %s', name, e)
         yield base.failed(name, 'an option that it needs has a value which the option does not '
                                 'admit', 'Correct what stands under options.')
-    except Exception as e:  # what a library raises is not known beforehand
+    except Exception as e:  # a library may raise anything
         LOG.debug('Check %s', name, exc_info=True)
         yield base.failed(name, f'unexpected error {type(e).__name__}: {e}',
                           'Run with --debug for its origin, and report it.')

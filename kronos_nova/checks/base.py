@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""A check looks at one thing and says what it found, item by item."""
+"""The context that checks share, and the items that they yield."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from kronos_nova.conf import masking
 
 
 class Status(enum.StrEnum):
-    """``warning`` and ``skipped`` do not make the whole fail."""
+    """The status of an item; only ``failed`` makes the whole result fail."""
 
     OK = 'ok'
     WARNING = 'warning'
@@ -37,8 +37,7 @@ class Status(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the result: what was looked at, what is wrong with it (or
-    what was found), and what to do."""
+    """One line of the result: its subject, the fault or the observation, and a remedy."""
 
     name: str
     status: Status
@@ -48,9 +47,9 @@ class Item:
 
 @dataclasses.dataclass
 class Context:
-    """What earlier checks leave to later ones; the one mutable thing here.
+    """The state that earlier checks leave to later ones; the only mutable value here.
 
-    None: it could not be had, and the check that failed has said so.
+    A field stays None when a check could not obtain it; that check has yielded an item.
     """
 
     conf: cfg.ConfigOpts
@@ -80,6 +79,6 @@ def skipped(name: str, text: str) -> Item:
 
 
 def masked(item: Item) -> Item:
-    """The item without secrets."""
+    """Return the item without secrets."""
     return dataclasses.replace(item, text=masking.masked(item.text),
                                remedy=masking.masked(item.remedy))

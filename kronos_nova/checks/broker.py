@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""The broker takes messages and queues as the daemons will have them, and keeps none of the check.
+"""The check of the broker: it accepts messages and queues as the daemons will declare them.
 
-A dry run does without a broker: then a fault is a warning.
+The check leaves nothing on the broker. A dry run needs no broker: then a fault is a warning.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from typing import Any
 
 from kronos_nova.checks import base
 
-#: For each broker of the URL.
+#: Seconds for each broker of the URL.
 SECONDS = 5.0
 
-#: No program listens to it: the broker drops what arrives.
+#: A topic without a listener: the broker drops its messages.
 TOPIC = 'kronos.test_config'
 _CONNECTION = (
     'See that it runs, and correct host, port, user, password and virtual host in '
@@ -71,14 +71,14 @@ def _queues(conf: Any, text: str, driver: str) -> base.Item:
 
 
 def address(conf: Any) -> Any:
-    """oslo.messaging's TransportURL; None where no broker is configured.
+    """Return oslo.messaging's TransportURL; None where no broker is configured.
 
-    :raises ConfigError: transport_url is not one.
+    :raises ConfigError: transport_url is not a URL.
     """
     from oslo_service import backend
 
     if backend.get_backend_type() is None:
-        # Before oslo.messaging, which would choose eventlet.
+        # Do this before oslo.messaging is imported: it would choose eventlet.
         backend.init_backend(backend.BackendType.THREADING)
     from kronos_nova.rebalancer.messaging import transport
 
@@ -86,7 +86,7 @@ def address(conf: Any) -> Any:
 
 
 def _problem(conf: Any, seconds: float) -> str | None:
-    """Why nothing can be sent within the limit, or None."""
+    """Return why no message can be sent within ``seconds``, or None."""
     import oslo_messaging
 
     from kronos_nova import exception

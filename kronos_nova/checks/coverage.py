@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What instances explain of their hosts' load: a usage in the wrong unit shows there."""
+"""The check of the share of hosts' load that instances explain; it reveals a wrong unit."""
 
 from collections.abc import Iterator
 import time
@@ -25,12 +25,12 @@ from kronos_nova.checks import units
 
 def check(context: base.Context, policy: policies.Policy,
           samples: model.PolicySamples) -> Iterator[base.Item]:
-    """One item, or none when there is nothing to compare."""
+    """Yield one item, or none when there is nothing to compare."""
     if context.cluster is None or samples.profile is None or samples.profile.error is not None:
         return
     cluster = survey.covered(context.cluster, context.policy_set)
     title = f'coverage: {policy.name}'
-    # Of what was measured: a fallback explains everything.
+    # Use measured usages alone: a fallback would explain the whole load.
     found = scoring.score(
         policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples, cluster,
         now=time.time(), staleness=context.conf.prometheus.staleness_threshold)

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The database can be reached and has this release's schema."""
+"""The check of the database: it can be reached and has this release's schema."""
 
 from collections.abc import Iterator
 import os
@@ -50,7 +50,8 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def _future_file(path: str, unsound: str | None) -> base.Item:
-    """Looked at without making it: it would belong to whoever runs this."""
+    """Check the place of a missing SQLite file. Create none: the user of this check would own it.
+    """
     if unsound is not None:
         return base.failed('database', f'the database {unsound}', process_identity.REMEDY)
     folder = os.path.dirname(os.path.abspath(path))
@@ -63,7 +64,7 @@ def _future_file(path: str, unsound: str | None) -> base.Item:
 
 
 def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:
-    """A broker on another host means that executors may be elsewhere too."""
+    """Warn when the broker is on another host: executors may run elsewhere too."""
     if context.conf.engine.dry_run or context.conf.executor.hosts:
         return
     url = broker.address(context.conf)

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Each query of a policy, looked at from every side: ``kronos policy test``.
+"""The detailed check of each query of a policy: ``kronos policy test``.
 
-``kronos-test-config`` says the same of a query in one line; what it is judged by is
-shared: :mod:`survey`, :mod:`units`, :mod:`coverage` and the scoring itself.
+``kronos-test-config`` reports a query in one line. Both use :mod:`survey`, :mod:`units`,
+:mod:`coverage` and the scoring itself.
 """
 
 from collections.abc import Iterable
@@ -30,13 +30,13 @@ from kronos_nova.checks import queries
 from kronos_nova.checks import survey
 from kronos_nova.sources import answer
 
-#: How many names a line shows unless all are asked for; characters of each.
+#: Number of names in a line unless ``every`` is set; maximum characters of each name.
 SHOWN, LONGEST = 5, 160
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Detail:
-    """One look at one query: ``item.name`` is what was looked at."""
+    """One finding on one query; ``item.name`` names the examined property."""
 
     policy: str
     field: str
@@ -45,9 +45,10 @@ class Detail:
 
 def look(context: base.Context, chosen: Iterable[policies.Policy],
          every: bool) -> Iterator[Detail]:
-    """
+    """Yield the findings on the queries of the chosen policies.
+
     :param context: with a source; without a cluster nothing is compared with Nova.
-    :param every: all names, not the first ones.
+    :param every: show all names, not only the first ones.
     """
     for policy, samples in queries.fetched(context, chosen):
         if isinstance(samples, base.Item):
@@ -142,7 +143,7 @@ def _twice(policy: policies.Policy, field: str, found: survey.Survey, by_host: b
 
 
 def _range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Item:
-    """From the lowest to the highest value of what is Nova's."""
+    """Check the lowest and the highest value of Nova's hosts or instances."""
     if not found.values:
         return base.skipped('range', 'no value is of a host or an instance of Nova\'s')
     text = f'{found.lowest:g} to {found.highest:g}'

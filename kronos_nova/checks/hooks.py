@@ -12,7 +12,10 @@
 
 
 
-"""Each hook that may be called can be used, and whom it talks to is there. None is called."""
+"""The check of the hooks and the plan webhook: each can be used, and its service answers.
+
+The check calls no hook and posts no event.
+"""
 
 from collections.abc import Iterator
 
@@ -63,7 +66,7 @@ def _hook(context: base.Context, name: str, option: str) -> base.Item:
     except exception.KronosException as e:
         return base.failed(title, f'the hook {e}',
                            f'See that it runs, and the options in [hook_{name}].')
-    except Exception as e:  # a hook may be anybody's
+    except Exception as e:  # a hook of a third party may raise anything
         return base.failed(title, f'it cannot be loaded or made ({type(e).__name__}: {e})',
                            f'Ask whoever has written it, {_BESIDE}')
     return base.ok(title, f'{option}: {text}')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Keystone gives the user of [nova] a token."""
+"""The check of Keystone: it gives the user of [nova] a token."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield base.failed('keystone', f'[nova] {e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
-    # The option is there once the plugin has been loaded.
+    # Loading the plugin has registered the option.
     where = context.conf.nova.auth_url if 'auth_url' in context.conf.nova else None
     try:
         found.session.get_token()

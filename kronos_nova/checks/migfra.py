@@ -12,7 +12,7 @@
 
 
 
-"""What kronos-migfra may be asked for is there: projects, scopes, hosts, names."""
+"""The check of [migfra]: the projects, scopes, hosts and names that requests use exist."""
 
 import collections
 from collections.abc import Collection
@@ -41,7 +41,7 @@ from kronos_nova.rebalancer.store import requests
 
 #: How many names an item shows.
 SHOWN = 5
-#: How many of the newest requests are looked at.
+#: Number of the newest requests to read.
 REQUESTS = 1000
 MOVES = frozenset({'migrate-vm', 'evacuate-node'})
 
@@ -80,7 +80,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def _useless(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterator[base.Item]:
-    """What is allowed and refused nevertheless."""
+    """Warn of allowed operations that other options prevent."""
     if conf.engine.dry_run or conf.engine.executor == 'dry_run':
         option = 'dry_run = true' if conf.engine.dry_run else 'executor = dry_run'
         yield base.warning('migfra: dry run', f'with [engine] {option} every request is refused',
@@ -96,7 +96,7 @@ def _useless(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterato
 
 
 def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]:
-    """Hooks that requests of late have asked for, and that executors do not allow."""
+    """Warn of hooks that recent requests have asked for and executors do not allow."""
     path = database.sqlite_file(conf.database.connection)
     if path is not None and not os.path.exists(path):
         return
@@ -132,7 +132,7 @@ def _aliases(options: Sequence[str]) -> Iterator[base.Item]:
 
 
 def _scopes(context: base.Context) -> list[str] | None:
-    """Those that are served; None: that is not known, and another check has said why."""
+    """Return the served scopes; None when they are not known and another check reports why."""
     if context.policy_set is None:
         return None
     try:
@@ -165,7 +165,7 @@ def _permit(context: base.Context, title: str, permit: permits.Permit,
         served = {host for scope in permit.scopes or scopes
                   for host in context.cluster.hosts_of(scope)}
     except KeyError:
-        # The check of aggregates has told that Nova has none of this name.
+        # The check of Nova reports the aggregate that is missing.
         return base.ok(title, f'{text}Nova does not have all of its scopes')
     if not served:
         return base.warning(title, f'{text}no host is in its scopes, so nothing can be asked for',
@@ -175,7 +175,7 @@ def _permit(context: base.Context, title: str, permit: permits.Permit,
 
 
 class _Projects:
-    """Which there are, as far as Nova's servers and Keystone tell."""
+    """The projects that exist, as far as Nova's instances and Keystone show it."""
 
     def __init__(self, context: base.Context) -> None:
         self._connection = context.connection
@@ -183,7 +183,7 @@ class _Projects:
             instance.project_id for instance in context.cluster.instances.values()}
 
     def judge(self, projects: Sequence[str]) -> tuple[list[str], str, list[str]]:
-        """Those that are not there, what to do about the first, and those not known of."""
+        """Return the projects that do not exist, a remedy for the first, and the unknown ones."""
         wrong, unsure = [], []
         for project in projects:
             there = project in self._seen or self._there(project)
@@ -194,7 +194,7 @@ class _Projects:
         return wrong, self._remedy(wrong[0]) if wrong else '', unsure
 
     def _there(self, project: str) -> bool | None:
-        """None: Keystone does not tell."""
+        """Return whether Keystone has the project; None when it does not tell."""
         answer = self._get(f'/projects/{urllib.parse.quote(project, safe="")}')
         return {200: True, 404: False}.get(getattr(answer, 'status_code', 0))
 
@@ -247,7 +247,10 @@ def _topical(host: str) -> bool:
 
 def _names(cluster: model.Cluster,
            meant: Collection[frozenset[str] | None]) -> Iterator[base.Item]:
-    """:param meant: each: the projects in which a name is looked up; None: all."""
+    """Warn of instance names that several instances of the same projects have.
+
+    :param meant: the sets of projects in which requests look up a name; None: all projects.
+    """
     doubled: set[str] = set()
     for projects in meant:
         count = collections.Counter(

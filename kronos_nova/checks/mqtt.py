@@ -12,11 +12,11 @@
 
 
 
-"""The MQTT broker takes us, and lets us say and hear what is ours.
+"""The check of the MQTT broker: it lets us connect, subscribe and publish.
 
-As a client of a name that nobody else has and of which nothing stays: whoever runs is not
-cut off, and gets nothing that was meant for another. What is published to see whether it may be
-is on topics of that name. Source of the details: MQTT 3.1.1 and 5, chapter 3.
+The client has a random name and leaves no session behind: it neither disconnects a running daemon
+nor receives its messages. Test messages go to topics of that name. Source of the details: MQTT
+3.1.1 and 5, chapter 3.
 """
 
 from collections.abc import Callable
@@ -29,23 +29,23 @@ from typing import Any
 from kronos_nova import exception
 from kronos_nova.checks import base
 
-#: For each step: to connect, to log in, to be answered.
+#: Seconds for each step: to connect, to log in, to get an answer.
 SECONDS = 5.0
 _LOGIN = 'Correct username, password or the certificate in [mqtt], or let the broker take us.'
 _VERSION = 'Set [mqtt] protocol to one that the broker speaks.'
-#: Of a CONNACK; MQTT 3.1.1's are read as these by paho-mqtt.
+#: Remedy by reason code of a CONNACK; paho-mqtt maps the codes of MQTT 3.1.1 to these.
 _REMEDIES = {0x84: _VERSION, 0x01: _VERSION, 0x86: _LOGIN, 0x87: _LOGIN, 0x8c: _LOGIN}
 _NAME_REFUSED = 0x85
 _RIGHTS = 'Let the user of [mqtt] do so in the access control of the broker.'
 
 
 class Trouble(Exception):
-    """What the broker does, or does not do; and what to do about it."""
+    """A fault of the broker, and its remedy."""
 
     def __init__(self, text: str, remedy: str, *, ours: bool = False) -> None:
         super().__init__(text)
         self.remedy = remedy
-        #: Of this check alone, not of the daemons.
+        #: The fault concerns this check alone, not the daemons.
         self.ours = ours
 
 
@@ -85,7 +85,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def _limits(visit: 'Visit') -> Iterator[base.Item]:
-    """Brokers that speak MQTT 5 tell what they do not do."""
+    """Check the limits that a broker announces by MQTT 5."""
     if getattr(visit.told, 'MaximumQoS', 1) < 1:
         yield base.failed('mqtt: QoS', 'the broker knows no QoS but 0: tasks and results are lost '
                                        'with a connection', 'Allow QoS 1 there.')
@@ -96,7 +96,7 @@ def _limits(visit: 'Visit') -> Iterator[base.Item]:
 
 
 def _rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
-    """Of each topic on which something is heard or said, with our name for a host's."""
+    """Check the rights to each topic, with our client name in place of a host's name."""
     heard, said = _topics(conf, visit.name)
     refused = [f'hear {topic}' for topic in heard if not visit.may_hear(topic)]
     if conf.mqtt.protocol == '5':
@@ -115,7 +115,10 @@ def _rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
 
 
 def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
-    """Those to hear, and what is said on the others: what their listeners can read."""
+    """Return the topics to subscribe to, and the payload for each topic to publish on.
+
+    The listeners of a topic can read its payload.
+    """
     from kronos_nova.rebalancer.migfra import replies
 
     heard: list[str] = []
@@ -135,7 +138,7 @@ def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
             pscom_client.Topic(conf.mqtt.prefix, option, conf.hook_pscom[option])
             for option in ('request_topic', 'response_topic'))
         heard.append(response.filter)
-        # No instance is of that name, and the message asks for nothing.
+        # No instance has that name, and the message asks for nothing.
         topic = request.render(dict.fromkeys(pscom_client.PLACEHOLDERS, name))
         if topic is not None:
             said[topic] = ''
@@ -143,22 +146,25 @@ def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
 
 
 class Visit:
-    """A connection for a moment. Each call waits for its answer.
+    """A short connection to the broker. Each call waits for its answer.
 
     :param conf: the group ``mqtt``.
     """
 
     def __init__(self, conf: Any) -> None:
         self._conf = conf
-        # No longer than what every broker takes.
+        # Short enough for every broker.
         self.name = f'kronos-test-{secrets.token_hex(5)}'
-        #: Properties of the broker's answer; None: it has told none.
+        #: Properties of the CONNACK; None until the broker sends some.
         self.told: Any = None
         self._answers: dict[tuple[str, int], list[Any]] = {}
         self._client: Any = None
 
     def connect(self) -> None:
-        """:raises Trouble: it is refused, or cannot be tried."""
+        """Connect and log in.
+
+        :raises Trouble: the broker refuses us, or the connection cannot be tried.
+        """
         self._client = self._made()
         try:
             self._client.connect(self._conf.host, self._conf.port, keepalive=60)
@@ -183,12 +189,20 @@ class Visit:
                           _REMEDIES.get(reason.value, 'See the log of the broker.'))
 
     def may_hear(self, topic: str) -> bool:
-        """With QoS 1. :raises Trouble: it does not answer."""
+        """Return whether the broker accepts a subscription with QoS 1.
+
+        :raises Trouble: the broker does not answer.
+        """
         reason, = self._asked('subscribe', lambda: self._client.subscribe(topic, 1)[1])
         return bool(reason.value == 1)
 
     def may_say(self, topic: str, text: str) -> bool:
-        """With QoS 1 and MQTT 5; nobody is told later. :raises Trouble: it does not answer."""
+        """Return whether the broker accepts a message with QoS 1 and MQTT 5.
+
+        The message expires after a second: later subscribers do not receive it.
+
+        :raises Trouble: the broker does not answer.
+        """
         from paho.mqtt import packettypes
         from paho.mqtt import properties
 
@@ -200,7 +214,7 @@ class Visit:
         return not reason.is_failure
 
     def close(self) -> None:
-        """Say that we leave: then nothing stays of us."""
+        """Disconnect in order, so that the broker keeps nothing of this client."""
         if self._client is not None:
             self._client.disconnect()
             self._client.loop(0.1)
@@ -209,7 +223,7 @@ class Visit:
         from kronos_nova.rebalancer.messaging import mqtt
 
         try:
-            # MQTT 5 begins anew and keeps nothing if it is not asked to.
+            # MQTT 5 starts a clean session and keeps none unless the client asks for it.
             made: Any = mqtt.made(self._conf, self.name, kept=False, reconnect_on_failure=False)
         except exception.ConfigError as e:
             raise Trouble(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',

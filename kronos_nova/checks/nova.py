@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Nova is new enough, shows everything, and has the configured aggregates."""
+"""The check of Nova: it is new enough, shows everything, and has the configured aggregates."""
 
 from collections.abc import Iterator
 import time
@@ -87,7 +87,7 @@ def _hosts(cluster: model.Cluster) -> Iterator[base.Item]:
 
 
 def _cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
-    """Nothing is to be said of a cloud where nobody names any."""
+    """Check that aggregates name the cell of every host, unless they name no cell at all."""
     found = {h.cell for h in cluster.hosts.values()} - {None}
     missing = sorted(h.name for h in cluster.hosts.values() if h.cell is None)
     key = context.conf.engine.cell_metadata_key
@@ -100,7 +100,10 @@ def _cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]
 
 
 def _disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
-    """Without shared storage these are not moved by load, which surprises."""
+    """Report how many instances have disks that are not volumes.
+
+    Without shared storage, imbalance moves leave these instances where they are.
+    """
     engine = context.conf.engine
     if engine.allow_disk_copy or engine.instance_storage == 'shared':
         return

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""kronos.conf: every value is one that its option admits, and every name is known."""
+"""The check of kronos.conf: each option admits its value, and each name is known."""
 
 from collections.abc import Iterator
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Placement is new enough and lists its providers."""
+"""The check of Placement: it is new enough and lists its providers."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def _candidates(context: base.Context) -> base.Item:
-    """Only engines ask for them: an executor's user need not have the right."""
+    """Check the right to read allocation candidates. Only engines need it."""
     name = 'placement allocation candidates'
     try:
         candidates_api.CandidatesApi(context.connection).refusal(

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The policy file loads, and nothing in it is known to be risky."""
+"""The check of the policy file: it loads, and no setting is known to be risky."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def list_ignored(document: Any) -> Iterator[base.Item]:
-    """What the file says without effect."""
+    """Warn of each field of the file that has no effect."""
     for note in policies.find_ignored(document):
         yield base.warning('policies', str(note), 'Remove it, or correct its name.')
 
@@ -47,7 +47,7 @@ def summary(policy_set: policies.PolicySet) -> str:
 
 
 def risks(policy_set: policies.PolicySet) -> Iterator[base.Item]:
-    """What is valid, and unwise."""
+    """Warn of settings that are valid but unwise."""
     for policy in policy_set.enabled:
         if policy.vm_profile_query and policy.vm_profile_label_type == 'nova_display_name':
             yield base.warning(

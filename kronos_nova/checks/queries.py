@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Every query of every enabled policy, run, and mapped to Nova's names."""
+"""The check of each query of each enabled policy: it is run and mapped to Nova's names."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -51,8 +51,11 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
         tuple[policies.Policy, model.PolicySamples | base.Item]]:
-    """Each policy with what its queries say, or with why they were not asked: of a source
-    that answers no more each query would be waited for."""
+    """Yield each policy with its samples, or with an item that says why it was skipped.
+
+    When the source no longer answers, the other policies are skipped: each query would have to
+    time out.
+    """
     lost = None
     for policy in chosen:
         if lost is not None:
@@ -60,14 +63,14 @@ def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterato
             continue
         samples = context.source.fetch(policy)
         if any(result.health is model.Health.UNREACHABLE for _field, result in answers(samples)):
-            # One query may just have taken too long.
+            # A single slow query does not mean that the source is lost.
             health, text = context.source.health()
             lost = text if health is model.Health.UNREACHABLE else None
         yield policy, samples
 
 
 def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:
-    """What was asked, by the field of the query; ages are judged apart."""
+    """Yield each result with the field of its query, without the ages."""
     for field, result in (('imbalance_query', samples.imbalance),
                           ('capacity_query', samples.capacity),
                           ('host_capacity_query', samples.host_capacity),
@@ -84,7 +87,7 @@ def title_of(policy: policies.Policy, field: str) -> str:
 
 
 def unanswered(title: str, label: str, result: model.QueryResult) -> base.Item | None:
-    """Why there is nothing to look at; None when there is something."""
+    """Return an item that says why a result has no series; None when it has some."""
     if result.error is not None:
         return base.failed(title, result.error,
                            'Run the query in Prometheus and correct it in the policy file.')
@@ -160,7 +163,7 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
 
 
 def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | None:
-    """Of scores that leave [0, 1]."""
+    """Guess the unit of host scores above 1; None when no score is above 1."""
     cpus = max((h.total('VCPU') for h in cluster.hosts.values()), default=0)
     return units.of_score(found.values.values(), cpus or None)
 
@@ -187,7 +190,7 @@ def age(context: base.Context, policy: policies.Policy,
 
 def scores(context: base.Context, policy: policies.Policy,
            samples: model.PolicySamples) -> Iterator[base.Item]:
-    """What the engine itself would say of the whole policy, by scope."""
+    """Yield the engine's judgement of the whole policy, by scope."""
     conf = context.conf
     if context.cluster is None or samples.imbalance.error is not None:
         return
@@ -213,7 +216,7 @@ def scores(context: base.Context, policy: policies.Policy,
 
 def _imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
                found: model.PolicyScores) -> str:
-    """What an engine begins to plan with, of this policy alone."""
+    """Format the imbalance with which an engine starts to plan, by this policy alone."""
     alone = policies.PolicySet(
         policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
     simulated = simulation.Simulation(

@@ -12,7 +12,7 @@
 
 
 
-"""libvirt of one host can be reached, where vCPUs are pinned. It is only read."""
+"""The check of libvirt on one host, where vCPUs are pinned. The check only reads."""
 
 from collections.abc import Iterator
 import os
@@ -25,7 +25,7 @@ from kronos_nova.checks import base
 from kronos_nova.checks import survey
 from kronos_nova.rebalancer.migfra import vcpu_pinning
 
-#: Where libvirt looks for what TLS takes: the authority's, our certificate and our key.
+#: Paths of libvirt's files for TLS: the authority's certificate, ours, and our key.
 _SYSTEM = ('/etc/pki/CA/cacert.pem', '/etc/pki/libvirt/clientcert.pem',
            '/etc/pki/libvirt/private/clientkey.pem')
 _NAMES = ('cacert.pem', 'clientcert.pem', 'clientkey.pem')
@@ -48,7 +48,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
                           e.kwargs['remedy'])
         return
     files = _files(address)
-    # Without a certificate of its own a client may be let in, if the host asks for none.
+    # A host may let clients in without asking for a certificate.
     unread = [path for path in files
               if not os.access(path, os.R_OK) and (path == files[0] or os.path.lexists(path))]
     if unread:
@@ -62,7 +62,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def _files(address: str) -> list[str]:
-    """Those that TLS to this address takes; none where it has another transport."""
+    """List the files that TLS to this address needs; empty for another transport."""
     parts = urllib.parse.urlsplit(address)
     _driver, _, transport = parts.scheme.partition('+')
     if not parts.hostname or transport not in ('', 'tls'):

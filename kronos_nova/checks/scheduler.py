@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The policy files of nova-scheduler, when its nova.conf is given too."""
+"""The check of nova-scheduler's policy files, when its nova.conf is given too."""
 
 from collections.abc import Iterator
 

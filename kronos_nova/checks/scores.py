@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The score source answers."""
+"""The check of the score source: it answers."""
 
 from collections.abc import Iterator
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which host or instance of Nova's each series of an answer is."""
+"""The host or instance of Nova behind each series of an answer."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ INSTANCE_FIELDS = ('vm_profile_query', 'vm_mean_query', 'vm_deviation_query',
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Survey:
-    """One answer beside Nova.
+    """One answer compared with Nova.
 
-    ``names``: label value by Nova's host or instance UUID; ``values`` by the same.
-    ``unknown``: label values that are nobody's. ``missing``: hosts that are up, or
-    instances that are active, without a value. ``twice``: hosts or instances with more than
-    one series. ``expected``: how many there should be.
+    ``names``: label value by Nova's host or instance UUID; ``values`` by the same. ``unknown``:
+    label values that match no host and no instance. ``missing``: hosts that are up, or instances
+    that are active, without a value. ``twice``: hosts or instances with more than one series.
+    ``expected``: the number of hosts or instances that should have a value.
     """
 
     names: Mapping[str, str]
@@ -59,7 +59,10 @@ class Survey:
 
 def of_hosts(policy: policies.Policy, result: model.QueryResult,
              cluster: model.Cluster) -> Survey:
-    """Expected are the hosts under plan that are up; any other may answer as well."""
+    """Compare an answer with Nova's hosts.
+
+    A value is expected of each host under plan that is up; other hosts may have one as well.
+    """
     found = host_names(policy, cluster)
     up = {host for host in cluster.scope_hosts if cluster.services[host].up}
     return _survey(result, found.map, up)
@@ -77,7 +80,7 @@ def of_instances(policy: policies.Policy, result: model.QueryResult,
 
 
 def covered(cluster: model.Cluster, policy_set: policies.PolicySet | None) -> model.Cluster:
-    """The cloud, with the hosts under plan that the policy file is for."""
+    """Return the cluster with the policy file's hosts alone under plan."""
     named = policy_set.aggregates if policy_set is not None else ()
     hosts = {host for name in named if name == model.UNASSIGNED or name in cluster.aggregates
              for host in cluster.hosts_of(name)}
@@ -92,13 +95,13 @@ def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNa
 
 def _survey(result: model.QueryResult, find: Callable[[Mapping[str, float]], labels.Mapped],
             expected: set[str]) -> Survey:
-    # Mapped are the places in this list, so that each leads back to its label.
+    # Map places in this list instead of values: each place leads back to its label.
     listed = sorted(result.series)
     mapped = find({label: float(place) for place, label in enumerate(listed)})
     names = {name: listed[int(place)] for name, place in mapped.values.items()}
     doubled = find({label: float(place) for place, label in enumerate(result.duplicates)})
     twice = {*mapped.ambiguous, *doubled.values, *doubled.ambiguous}
-    # A host of which one series came twice may have one more, by another name.
+    # A host with a duplicate series may have a further series under another name.
     names = {name: label for name, label in names.items() if name not in twice}
     return Survey(
         names, {name: result.series[label] for name, label in names.items()},

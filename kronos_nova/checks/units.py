@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The unit that a query is probably in, when it is not in the one it should be in.
+"""Guesses of the actual unit of a query whose values are in a wrong unit.
 
-A guess from sizes alone: what instances explain of their hosts' scores is some part of
-them, so that a sum which is about a known factor off has that factor for its reason.
+A guess uses sizes alone. Instances explain a part of their hosts' scores; when their sum is off
+by about a known factor, this factor is the probable reason.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,12 @@ from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.scheduler import depletion
 
-#: What instances explain when all is well; busy ones on hosts with little else about 0.7.
+#: Share of the load that instances explain in the right unit; busy instances on hosts with
+#: little other load explain about 0.7.
 LEAST, USUAL, MOST = 0.1, 0.7, 1.3
 KIB, MIB = 2.0**10, 2.0**20
-#: A ratio to a capacity that is overcommitted may be as high on most hosts, and on one of
-#: them: Nova's own cpu_allocation_ratio was 16.
+#: Highest plausible ratio to an overcommitted capacity, on most hosts and on a single host:
+#: Nova's own cpu_allocation_ratio was 16.
 OFTEN, ONCE = 2.0, 16.0
 _COUNTER = re.compile(r'\w_total\b|\bceilometer_cpu\b')
 _CHANGE = re.compile(r'\b(?:i?rate|increase|i?delta|deriv)\s*\(')
@@ -40,7 +41,7 @@ _CHANGE = re.compile(r'\b(?:i?rate|increase|i?delta|deriv)\s*\(')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mistake:
-    """``factor``: how many times too large the values are then."""
+    """A wrong unit; ``factor`` says how many times too large its values are."""
 
     factor: float
     unit: str
@@ -48,9 +49,9 @@ class Mistake:
 
 
 def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
-    """Of host scores that leave [0, 1].
+    """Guess the unit of host scores above 1; None when no score is above 1.
 
-    :param cpus: of the host with the most.
+    :param cpus: number of CPUs of the host that has the most.
     """
     found = list(values)
     highest = max(found, default=0.0)
@@ -71,16 +72,16 @@ def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
 
 
 def off(explained: float) -> bool:
-    """Whether instances explain too much, or next to nothing, of their hosts' scores."""
+    """Return whether instances explain too much, or next to nothing, of their hosts' scores."""
     return explained > scoring.HIGH_COVERAGE or explained < LEAST
 
 
 def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
              capacity: Iterable[float]) -> Mistake | None:
-    """Of instances that explain too much or too little of their hosts' scores.
+    """Guess the unit of usages that explain too much or too little of the hosts' scores.
 
     :param explained: the sum of the usages over that of the scores.
-    :param capacity: of each host, in the unit that usages should be in.
+    :param capacity: capacity of each host, in the unit that usages should be in.
     """
     query = policy.vm_profile_query or ''
     if explained > scoring.HIGH_COVERAGE and _COUNTER.search(query) and not _CHANGE.search(query):
@@ -94,7 +95,7 @@ def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
 
 def _known(policy: policies.Policy, cluster: model.Cluster,
            capacity: list[float]) -> Iterator[Mistake]:
-    """Units that queries have been seen in, as factors of the right one."""
+    """Yield units that queries were seen in, as factors of the right unit."""
     yield _times(100.0, 'percent')
     memory = depletion.goes_by_memory(policy)
     vcpus = _median(i.vcpus for i in cluster.instances.values())

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which policy file scores a host, and whether its mode is what is asked for."""
+"""The binding of hosts to policy files, and the check of file modes against multipliers."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from kronos_nova import policy as policies
 class Bindings:
     """Policy files and the aggregates they are for, in the order of the option.
 
-    A host is scored by the first file that names one of its aggregates
-    (``_unassigned_`` stands for none at all); a host that no file names, by
-    the first file that names no aggregates; else by none.
+    The first file that names one of its aggregates scores a host; ``_unassigned_`` stands for no
+    aggregate. The first file without aggregates scores the hosts that no file names; without such
+    a file these hosts have no scores.
 
-    :param files: path -> its policies; None while it has never been valid.
+    :param files: path -> its policies; None while the file has never been valid.
     """
 
     def __init__(self, files: Mapping[str, policies.PolicySet | None]) -> None:
@@ -43,7 +43,7 @@ class Bindings:
                 named.setdefault(name, []).append(index)
         self._first = {name: indices[0] for name, indices in named.items()}
         self._default = whole[0] if whole else None
-        #: (file that scores, file that does not) -> why both could.
+        #: (index of the file that scores, index of the other one) -> why both could score.
         self.overlaps: dict[tuple[int, int], str] = {}
         for name, indices in named.items():
             for other in indices[1:]:
@@ -52,13 +52,13 @@ class Bindings:
             self.overlaps[whole[0], other] = 'both name no aggregates'
 
     def split(self, hosts: list[Any]) -> list[tuple[int | None, list[Any]]]:
-        """The hosts of a request by the index of their file, or None.
+        """Group the hosts of a request by the index of their file, or None.
 
         :param hosts: HostState objects.
         """
         if not self._first:
             return [(self._default, hosts)]
-        # Of this call alone: aggregates may change before the next.
+        # Valid for this call alone: aggregates may change before the next one.
         files: dict[int, int | None] = {}
         groups: dict[int | None, list[Any]] = {}
         for host in hosts:
@@ -86,21 +86,21 @@ class Bindings:
         return list(groups.items())
 
     def of_names(self, aggregates: tuple[str, ...]) -> int | None:
-        """The file of a host in these aggregates, or None."""
+        """Return the index of the file of a host in these aggregates, or None."""
         named = [self._first[name] for name in aggregates if name in self._first]
         if named:
             return min(named)
         return self._default if aggregates else self._first.get(model.UNASSIGNED, self._default)
 
     def is_default(self, index: int) -> bool:
-        """Whether a file scores hosts that no file names."""
+        """Return whether the file scores hosts that no file names."""
         return index == self._default
 
 
 def disagreement(policy_set: policies.PolicySet, multiplier: float) -> str | None:
-    """What a multiplier does against the mode of a file, or None.
+    """Return how a multiplier contradicts the mode of a file, or None.
 
-    :returns: ``packed`` or ``spread``: what happens to new instances.
+    :returns: ``packed`` or ``spread``: the effect on new instances.
     """
     if not multiplier or (multiplier < 0) == (policy_set.mode == 'pack'):
         return None
@@ -108,7 +108,7 @@ def disagreement(policy_set: policies.PolicySet, multiplier: float) -> str | Non
 
 
 def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -> list[str]:
-    """What is wrong with files before any aggregate of the cloud is known.
+    """Return a sentence on each fault of files that shows without the cloud's aggregates.
 
     :param multiplier: the option; aggregates may override it.
     """
@@ -122,14 +122,14 @@ def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -
 
 
 def overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
-    """A sentence on two files that claim the same hosts."""
+    """Format a sentence on two files that claim the same hosts."""
     first, other = (bindings.paths[index] for index in pair)
     return (f'policies_file {first} and {other}: {why}; {first} scores the hosts, because it '
             'stands first. Name each aggregate in one file only.')
 
 
 def mismatch(path: str, mode: str, where: str, multiplier: float, done: str) -> str:
-    """A sentence on a mode that is not what the multiplier does."""
+    """Format a sentence on a multiplier that contradicts the mode of a file."""
     return (f'{path} says mode: {mode}, but {where} is {multiplier:g}: new instances are {done}. '
             'Negate one of them, or override the multiplier in the metadata of the aggregates '
             'that are meant.')

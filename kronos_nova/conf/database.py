@@ -14,12 +14,12 @@
 
 from oslo_config import cfg
 
-#: One host, no server to run. Several hosts need MariaDB or PostgreSQL.
+#: SQLite suits one host and needs no server. Several hosts need MariaDB or PostgreSQL.
 DEFAULT_CONNECTION = 'sqlite:////var/lib/kronos/kronos.sqlite'
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """oslo.db's own options; needs the extra ``rebalancer``."""
+    """Register oslo.db's own options; needs the extra ``rebalancer``."""
     from oslo_db import options
 
     options.set_defaults(conf, connection=DEFAULT_CONNECTION)

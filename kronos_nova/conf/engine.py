@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[engine]: what is planned, how often, and how much may move."""
+"""[engine]: the options of planning: its scopes, its interval, and limits on moves."""
 
 import dataclasses
 
@@ -92,7 +92,7 @@ OPTS: list[cfg.Opt] = [
                      'what is planned.'),
     cfg.BoolOpt('require_cpu_compatibility', default=False,
                 help='Refuse a destination that lacks a CPU trait (HW_CPU_*) of the source.'),
-    # Ours.
+    # New in kronos-nova.
     cfg.BoolOpt('restrict_to_az', default=False,
                 help='Refuse moves between availability zones.'),
     cfg.StrOpt('cell_metadata_key', default='kronos:cell',
@@ -252,27 +252,27 @@ OPTS: list[cfg.Opt] = [
 
 
 def frozen(conf: cfg.ConfigOpts, now: float) -> str | None:
-    """The freeze window that is open now, as a sentence, or None."""
+    """Return a sentence on the freeze window that is open now, or None."""
     return freeze.holding(conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now)
 
 
 def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
-    """Whether plans of the scope wait for an operator; of several the last one counts."""
+    """Return whether plans of the scope wait for an operator; its last scope_mode counts."""
     of = {found.scope: found.mode for found in conf.engine.scope_mode or ()}
     return bool(of.get(scope, conf.engine.mode) == scope_mode.APPROVE)
 
 
-#: Fields of ``model.Options`` that no operator sets: for what is asked by hand.
+#: Fields of ``model.Options`` without an option: only requests made by hand set them.
 NOT_SET = frozenset({'overbooking', 'max_steps'})
 
 
 def planned_zone(conf: cfg.ConfigOpts) -> str | None:
-    """Return the availability zone whose hosts are planned; None: all of them."""
+    """Return the availability zone whose hosts are planned; None: every zone."""
     return conf.engine.availability_zone or None
 
 
 def options(conf: cfg.ConfigOpts) -> model.Options:
-    """The planner's options as a frozen value."""
+    """Return the planner's options as a frozen value."""
     group = conf.engine
     values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.Options)
               if f.name not in NOT_SET}

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[executor]: how moves are carried out."""
+"""[executor]: the options of carrying out moves."""
 
 from oslo_config import cfg
 
@@ -19,10 +19,10 @@ from kronos_nova.conf import nova
 
 GROUP = cfg.OptGroup('executor', title='Carrying out moves')
 
-#: A step of an executor (a pre-flight, a request, a look) that takes longer (seconds) hangs:
-#: its claims are renewed no more.
+#: Seconds after which a step of an executor (a pre-flight, a request, a look) counts as hung:
+#: the executor then stops renewing its claims.
 STEP_SECONDS = 900.0
-#: A step reads within collect_timeout, and then sends so many requests of [nova] timeout.
+#: Requests, of [nova] timeout each, that a step sends after reading within collect_timeout.
 _REQUESTS = 3
 
 OPTS: list[cfg.Opt] = [
@@ -40,7 +40,7 @@ OPTS: list[cfg.Opt] = [
                       'each time.'),
     cfg.IntOpt('stagger_seconds', default=30, min=0,
                help='Seconds between the starts of two moves of one wave.'),
-    # Ours.
+    # New in kronos-nova.
     cfg.IntOpt('max_concurrent_migrations_total', default=8, min=1,
                help='Migrations the whole cloud may have in flight through us.'),
     cfg.IntOpt('max_concurrent_per_source', default=1, min=1,
@@ -87,7 +87,7 @@ OPTS: list[cfg.Opt] = [
 
 
 def find_inconsistency(conf: cfg.ConfigOpts) -> exception.ConfigError | None:
-    """Return what is wrong with timeouts under which a healthy step counts as hung."""
+    """Return an error when timeouts allow a healthy step to count as hung, or None."""
     timeout = conf.nova.timeout or nova.REQUEST_TIMEOUT
     longest = conf.nova.collect_timeout + _REQUESTS * timeout
     if longest <= STEP_SECONDS:

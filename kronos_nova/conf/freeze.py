@@ -22,28 +22,28 @@ import zoneinfo
 
 from oslo_config import types
 
-#: Hours and days alone: a window of seconds would be over before a cycle.
+#: Seconds by unit. A window of seconds would end before a cycle.
 UNITS = {'m': 60, 'h': 3600, 'd': 86400}
 _DURATION = re.compile(r'(\d+)([mhd])')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """It begins when ``cron`` says, and lasts ``seconds``."""
+    """A freeze window, which begins at the times of ``cron`` and lasts ``seconds``."""
 
     cron: str
     seconds: int
     text: str
 
     def ends(self, now: float, zone: datetime.tzinfo) -> float | None:
-        """When the window that is open now ends (epoch), or None.
+        """Return when the window that is open now ends (epoch), or None.
 
-        ``cron`` goes by the clocks of ``zone``; where they are put forward or
-        back the window is as long as ever.
+        ``cron`` follows the clocks of ``zone``. The window keeps its length when these are put
+        forward or back.
         """
         import croniter
 
-        # What begins this very second has begun.
+        # Include a window that begins this very second.
         begun = croniter.croniter(
             self.cron, datetime.datetime.fromtimestamp(now + 1.0, zone)
         ).get_prev(datetime.datetime).timestamp()
@@ -71,7 +71,7 @@ class WindowType(types.ConfigType):
         try:
             window.ends(0.0, datetime.UTC)
         except ImportError:
-            pass  # replay, which takes no notice of windows, needs no extra
+            pass  # replay ignores windows and needs no extra
         except (ValueError, KeyError) as e:
             raise ValueError(f'{value!r}: {e}') from None
         return window
@@ -120,7 +120,7 @@ class ZoneType(types.ConfigType):
 
 
 def holding(windows: Iterable[Window], zone: datetime.tzinfo, now: float) -> str | None:
-    """What holds everything at this time, or None; of several the last to end."""
+    """Return a sentence on the open freeze window that ends last, or None."""
     found = [(end, window) for window in windows
              if (end := window.ends(now, zone)) is not None]
     if not found:

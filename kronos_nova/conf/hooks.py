@@ -43,7 +43,7 @@ OPTS: list[cfg.Opt] = [
 
 @dataclasses.dataclass
 class Declared:
-    """A group of a hook's own."""
+    """The option group of one hook."""
 
     GROUP: cfg.OptGroup
     OPTS: list[cfg.Opt]

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Takes secrets out of what leaves the process: logs, errors, results.
+"""Masking of secrets in everything that leaves the process: logs, errors, results.
 
-Messages are written without secrets in the first place. This is for what
-libraries say: drivers, HTTP clients, servers that repeat what they were sent.
+Our own messages are written without secrets. Masking serves the messages of others: drivers, HTTP
+clients, and servers that repeat a request.
 """
 
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ from oslo_log import log as logging
 
 HIDDEN = '***'
 
-#: Shorter ones are left: masking every ``a`` helps nobody.
+#: Length of the shortest secret that is masked: masking every ``a`` makes text unreadable.
 SHORTEST = 4
 
 _LOGIN = re.compile(r'(\w+://)[^\s\'"<>]*@')
 _HEADER = re.compile(
     r'((?:authorization|x-auth-token|x-subject-token)[\'"]?\s*[:=]\s*[\'"]?'
     r'(?:(?:bearer|basic|digest)\s+)?)[^\s\'",]+', re.IGNORECASE)
-#: What follows where no header is named, as in ('Authorization', 'Bearer x'); words do not.
+#: Credentials without a header's name, as in ('Authorization', 'Bearer x'); not plain words.
 _SCHEME = re.compile(r'\b((?:bearer|basic)\s+)(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}', re.IGNORECASE)
 #: Keystone's tokens: Fernet, JWS.
 _TOKEN = re.compile(r'gAAAAA[\w-]{20,}={0,2}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+')
@@ -43,8 +43,8 @@ _WORDS = ('password', 'secret', 'token', 'passcode')
 
 
 class Mask:
-    """Hides the login of every URL, credentials in HTTP headers, Keystone's
-    tokens, and every secret value of a configuration."""
+    """A mask for the login of every URL, credentials in HTTP headers, Keystone's tokens, and
+    every secret value of a configuration."""
 
     def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
         self._conf = conf
@@ -59,7 +59,10 @@ class Mask:
         return _TOKEN.sub(HIDDEN, text)
 
     def _known(self) -> list[str]:
-        """Read anew when options were registered: keystoneauth does so late."""
+        """Return the secrets; read them again after further options were registered.
+
+        keystoneauth registers its options late.
+        """
         if self._conf is None:
             return []
         size = sum(len(self._conf[name]) if isinstance(self._conf[name], cfg.ConfigOpts.GroupAttr)
@@ -71,7 +74,7 @@ class Mask:
 
 
 class Formatter:
-    """Another formatter, and what it makes of a record without secrets."""
+    """A log formatter that masks secrets in the output of another formatter."""
 
     def __init__(self, inner: Any, mask: Mask) -> None:
         self._inner = inner
@@ -91,7 +94,7 @@ _active = Mask()
 
 
 def guard(conf: cfg.ConfigOpts) -> None:
-    """From now on, for this process: the log and :func:`masked`.
+    """Mask the secrets of ``conf`` in the log and in :func:`masked`, in this process.
 
     Call it after every ``logging.setup``, which makes new handlers.
     """
@@ -103,13 +106,15 @@ def guard(conf: cfg.ConfigOpts) -> None:
 
 
 def masked(text: str) -> str:
-    """The text without what :func:`guard` was told of."""
+    """Return the text without the secrets of the configuration given to :func:`guard`."""
     return _active(text)
 
 
 def hide(text: str, known: Iterable[str]) -> str:
-    """Without these secrets, and without the beginning of one that was cut
-    off where a long text was cut."""
+    """Return the text without these secrets.
+
+    A beginning of a secret before ``...``, where a long text was cut, is hidden too.
+    """
     for secret in sorted(known, key=len, reverse=True):
         if len(secret) < SHORTEST:
             continue
@@ -120,7 +125,7 @@ def hide(text: str, known: Iterable[str]) -> str:
 
 
 def secrets(conf: cfg.ConfigOpts) -> set[str]:
-    """The values of secret options, and the logins that URLs in others hold."""
+    """Return the values of secret options, and the passwords in URLs of all options."""
     found: set[str] = set()
     for group in conf:
         holder = conf[group] if _is_group(conf, group) else None
@@ -137,8 +142,7 @@ def secrets(conf: cfg.ConfigOpts) -> set[str]:
 
 
 def logins(text: str) -> Iterator[str]:
-    """The passwords in a URL, or in several with commas between them, as
-    they stand there and decoded."""
+    """Yield the passwords in a URL, or in several with commas between, as written and decoded."""
     _scheme, separator, rest = text.partition('://')
     if not separator or '@' not in rest:
         return

@@ -47,7 +47,7 @@ def _is_set(conf: cfg.ConfigOpts, name: str) -> bool:
 
 
 def transport_url(conf: cfg.ConfigOpts) -> str | None:
-    """The URL that [messaging] stands for, or None when none of its options is set.
+    """Return the URL for the options of [messaging], or None when all are unset.
 
     An option that is set to its default counts: it names a broker. ``transport_url`` wins when
     both are set. Special characters in user, password and virtual host are quoted.
@@ -66,6 +66,6 @@ def transport_url(conf: cfg.ConfigOpts) -> str | None:
             login += ':' + quote(group.password)
         login += '@'
     host = f'[{group.host}]' if ':' in group.host else group.host
-    # As 0.2.0 has it, the slash is a part of the name, and / the default's whole name.
+    # As in 0.2.0, a slash is a part of the name, and / is the name of the default.
     vhost = '' if group.virtual_host == '/' else group.virtual_host
     return f'{group.transport}://{login}{host}:{group.port}/{quote(vhost)}'

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[migfra]: what kronos-migfra does of what it is asked for."""
+"""[migfra]: the options of kronos-migfra."""
 
 from oslo_config import cfg
 

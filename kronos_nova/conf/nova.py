@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[nova]: how we log in to Keystone, and which endpoints we use."""
+"""[nova]: the login to Keystone, and the endpoints to use."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from oslo_config import types
 #: Seconds per request where [nova] timeout is not set; keystoneauth's own
 #: default is to wait for ever.
 REQUEST_TIMEOUT = 60
-#: Options of keystoneauth's adapters that nothing reads here.
+#: Options of keystoneauth's adapters that kronos-nova does not read.
 IGNORED = frozenset({'version', 'max_version', 'connect_retry_delay', 'status_code_retry_delay',
                      'retriable_status_codes'})
 
@@ -73,7 +73,7 @@ OPTS: list[cfg.Opt] = [
 
 
 def register_auth(conf: cfg.ConfigOpts) -> None:
-    """keystoneauth's own options; needs the extra ``rebalancer``."""
+    """Register keystoneauth's own options; needs the extra ``rebalancer``."""
     from keystoneauth1 import loading
 
     loading.register_auth_conf_options(conf, GROUP.name)
@@ -81,7 +81,7 @@ def register_auth(conf: cfg.ConfigOpts) -> None:
 
 
 def auth_opts() -> list[Any]:
-    """What the sample configuration shows of keystoneauth's options."""
+    """Return keystoneauth's options for the sample configuration."""
     from keystoneauth1 import loading
 
     plugin: Any = loading.get_plugin_loader('password')

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which words of a configuration file are options of ours, and which were meant to be.
+"""The names of options, and the search for misspelt options in configuration files.
 
-kronos.conf and nova.conf have groups that other programs and libraries read too: there
-only what is nearly a known word is said to be wrong. What a whole group of nova.conf is
-for we cannot know; in kronos.conf each belongs to us or to a library.
+Other programs and libraries also read some groups of kronos.conf and nova.conf: there, only a
+name close to a known option is reported. An unknown group of nova.conf may belong to any program;
+each group of kronos.conf belongs to us or to a library.
 """
 
 from collections.abc import Collection
@@ -38,29 +38,31 @@ from kronos_nova.conf import opts
 
 LOG = logging.getLogger(__name__)
 
-#: Groups that Nova, oslo.db or a plug-in of keystoneauth has options in as well.
+#: Groups in which Nova, oslo.db or a plug-in of keystoneauth has options as well.
 SHARED = ('nova', 'database', 'filter_scheduler')
-#: Whatever begins with this in a shared group is meant for us.
+#: Prefix of the options in a shared group that are meant for us.
 PREFIX = 'kronos'
-#: Nova's, and as near to [database] as a typing error would be.
+#: Groups of Nova whose names are as close to ours ([database]) as a typing error.
 NOT_MISSPELT = ('api_database',)
-#: Whoever has one of these and none of those is a kronos.conf, not a nova.conf.
+#: A file with a group of KRONOS_CONF and without any of NOVA_CONF is a kronos.conf.
 KRONOS_CONF = frozenset({'engine', 'executor', 'messaging', 'monitoring'})
 NOVA_CONF = frozenset({'filter_scheduler', 'api_database'})
-#: Their options are found without registering, or not by us.
+#: Groups whose options are read without being registered, or registered by others.
 ANYWHERE = frozenset({'DEFAULT', 'profiler'})
-#: Options that name groups: where a login stands, where more configuration comes from.
+#: Options that name groups: the group of a login, the groups of further configuration.
 NAMING = (('nova', 'auth_section'), ('DEFAULT', 'config_source'))
-#: As difflib measures it; a letter left out of six, or two of them swapped.
+#: difflib's ratio of similar names; five letters of six, or six with two swapped, reach it.
 NEAR = 0.8
-#: The multipliers of Nova's own weighers end as ours do.
+#: The ratio for multipliers: those of Nova's own weighers end as ours do.
 VERY_NEAR = 0.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence on an option or group that has no effect as it is written. ``certain``: no
-    plug-in and no other service can read it."""
+    """A sentence on an option or group that has no effect as it is written.
+
+    ``certain``: no plug-in and no other service can read it.
+    """
 
     text: str
     certain: bool
@@ -71,21 +73,21 @@ class Finding:
         return f'[{self.group}] {self.name}'.rstrip()
 
 
-#: group -> {name, also an old one: (group, name) of today}
+#: group -> {current or old name: current (group, name)}
 Known = dict[str, dict[str, tuple[str, str]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """Our options, those that others have in the groups we share with them, and those of
-    the libraries that read kronos.conf."""
+    """The known options: ``ours``; ``theirs``, of other programs, in groups that we share with
+    them; and those of ``libraries`` that read kronos.conf."""
 
     ours: Known
     theirs: dict[str, frozenset[str]]
     libraries: dict[str, frozenset[str]]
 
     def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[Finding]:
-        """Find what is wrong with the options of a file, in the order of groups.
+        """Find the options and groups of a file that have no effect, in the order of groups.
 
         :param sections: group -> names of its options, as written -> values.
         :returns: a sentence on each, without the path of the file and without a value.
@@ -175,12 +177,12 @@ def warn_of_misspelt(conf: cfg.ConfigOpts) -> None:
 
 
 def _nearest(word: str, words: Collection[str], cutoff: float) -> str | None:
-    """The one of the words that is most like it, whatever its case; None when none is."""
+    """Return the one of ``words`` that is most similar to ``word`` in lower case, or None."""
     return next(iter(difflib.get_close_matches(word.lower(), words, 1, cutoff)), None)
 
 
 def of_this_release() -> Vocabulary:
-    """What the options that are registered now make; needs the extra ``rebalancer``."""
+    """Build the vocabulary of this release's options; needs the extra ``rebalancer``."""
     from kronos_nova.conf import scheduler
 
     ours: Known = {}
@@ -189,7 +191,7 @@ def of_this_release() -> Vocabulary:
             today = (group, option.dest)
             ours.setdefault(group, {})[option.dest] = today
             for old in option.deprecated_opts:
-                # Of a shared group only: in [DEFAULT] and the like they are Nova's too.
+                # Only inside shared groups: in [DEFAULT] and the like the old names are Nova's too.
                 if group not in SHARED or (old.group or group) in SHARED:
                     ours.setdefault(old.group or group, {}).setdefault(
                         (old.name or option.name).replace('-', '_'), today)
@@ -197,14 +199,14 @@ def of_this_release() -> Vocabulary:
 
 
 def _of_libraries() -> dict[str, frozenset[str]]:
-    """Group -> options, old names among them, of the OpenStack libraries installed here."""
+    """Return group -> options, with their old names, of the OpenStack libraries installed here."""
     found: dict[str, set[str]] = {}
     for point in metadata.entry_points(group='oslo.config.opts'):
         if not point.name.startswith(('oslo.', 'keystonemiddleware')):
             continue
         try:
             listed = point.load()()
-        except Exception as e:  # what it needs for a back end of its own is not here
+        except Exception as e:  # the library of an optional back end is not installed
             LOG.debug('Options of %s are not known: %s', point.name, e)
             continue
         for group, options in listed:
@@ -222,7 +224,7 @@ def _note(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
 
 @contextlib.contextmanager
 def _quiet(library: str) -> Iterator[None]:
-    """A plug-in that lacks what only it needs is no news."""
+    """Silence the log of a library: plug-ins without their optional dependencies are expected."""
     log = std_logging.getLogger(library)
     before = log.level
     log.setLevel(std_logging.CRITICAL + 1)
@@ -233,7 +235,7 @@ def _quiet(library: str) -> Iterator[None]:
 
 
 def _of_keystoneauth() -> frozenset[str]:
-    """Options of every way to log in, and of those who ask for a service by its type."""
+    """Return the options of keystoneauth's login plug-ins and of its adapters."""
     from keystoneauth1 import loading
 
     with _quiet('stevedore'):

@@ -54,16 +54,15 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 
 def register_planning(conf: cfg.ConfigOpts) -> None:
-    """Only what planning offline reads; needs no extra."""
+    """Register only the options that planning offline reads; needs no extra."""
     for module in (engine, prometheus):
         groups.register(conf, module.GROUP, module.OPTS)
 
 
 def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
-    """Every value of the registered groups that its option does not admit.
+    """Return an error for each value of the registered groups that its option does not admit.
 
-    oslo.config looks at a value when it is first used, which for a daemon is
-    too late.
+    oslo.config checks a value at its first use, which is too late for a daemon.
     """
     found = []
     hidden = secret_names()
@@ -93,8 +92,10 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
 
 
 def sentence(error: Exception) -> str:
-    """What oslo.config found wrong, without the line that it found it in:
-    that may hold half a password."""
+    """Return oslo.config's error as a sentence, without the line of the file.
+
+    That line may hold half a password.
+    """
     text = ' '.join(str(error).split())
     if isinstance(error, cfg.ConfigFileParseError):
         text = re.sub(r"(:\d+, [^']*(?:'[:=]'[^']*)*): ['\"].*", r'\1', text)
@@ -102,13 +103,13 @@ def sentence(error: Exception) -> str:
 
 
 def why(error: cfg.ConfigSourceValueError, *, secret: bool) -> str:
-    """What is wrong with a value, without the value when it is a secret."""
+    """Return why a value is not valid, without the value when it is a secret."""
     said = '' if secret else str(error).partition('is not valid: ')[2]
     return said or 'the value is not valid'
 
 
 def secret_names() -> set[tuple[str, str]]:
-    """(group, name) of our options that must not be shown."""
+    """Return (group, name) of each of our options that must not be shown."""
     named = [(module.GROUP.name, opt) for module in _MODULES for opt in module.OPTS]
     try:
         named += [('database', opt) for opt in database.opts()]
@@ -118,7 +119,7 @@ def secret_names() -> set[tuple[str, str]]:
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """For oslo-config-generator: what goes into kronos.conf."""
+    """List the options of kronos.conf for oslo-config-generator."""
     groups = [(module.GROUP.name, list(module.OPTS)) for module in _MODULES]
     groups.append((nova.GROUP.name, nova.auth_opts()))
     groups.append(('database', database.opts()))

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What may be asked for over MQTT: operations x projects x scopes. Nothing, unless it is named."""
+"""Permits for requests over MQTT: operations x projects x scopes. Without one none is allowed."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -26,7 +26,10 @@ OPERATIONS = ('start-vm', 'stop-vm', 'suspend-vm', 'resume-vm', 'migrate-vm', 'e
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Permit:
-    """``operations`` for instances of ``projects`` in ``scopes``; of the last two None is any."""
+    """A permit of ``operations`` on instances of ``projects`` in ``scopes``.
+
+    None stands for all projects or all scopes.
+    """
 
     operations: frozenset[str]
     projects: frozenset[str] | None
@@ -36,14 +39,16 @@ class Permit:
         return operation in self.operations and (self.scopes is None or scope in self.scopes)
 
     def __str__(self) -> str:
-        """As it is written in the configuration."""
+        """Return the permit as written in the configuration."""
         return ':'.join(ANY if names is None else ','.join(sorted(names))
                         for names in (self.operations, self.projects, self.scopes))
 
 
 class PermitType(types.ConfigType):
-    """``OPERATIONS:PROJECTS:SCOPES``, each of them names with commas between, or ``*``; a
-    scope's name may have colons of its own."""
+    """The type of permits: ``OPERATIONS:PROJECTS:SCOPES``.
+
+    Each part holds names with commas between, or ``*``; a scope's name may have colons.
+    """
 
     def __init__(self, type_name: str = 'permit') -> None:
         super().__init__(type_name)
@@ -81,7 +86,7 @@ def _names(text: str) -> frozenset[str] | None:
 
 
 def projects(permits: Sequence[Permit], operation: str, scope: str) -> frozenset[str] | None:
-    """Whose instances the operation may be about in the scope; None: anybody's."""
+    """Return the projects whose instances the operation may concern in the scope; None: all."""
     found: frozenset[str] = frozenset()
     for permit in permits:
         if permit.covers(operation, scope):

@@ -10,23 +10,23 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Plain YAML of somebody else, read so that it can do no harm.
+"""A reader of plain YAML from untrusted sources.
 
-Refused, with the line: aliases and anchors (a small text can stand for gigabytes), tags,
-duplicate keys, a second document, too many values, too deep a nesting. A file that an operator
-wrote may share parts of itself, within the same limits.
+It refuses, with the line: aliases and anchors (a small text can stand for gigabytes), tags,
+duplicate keys, a second document, too many values, too deep a nesting. An operator's file may use
+anchors and aliases, within the same limits.
 """
 
 from typing import Any
 
 import yaml
 
-#: What to do about a fault that has no better remedy.
+#: The remedy of a fault that has no better one.
 _CORRECT = 'Correct the YAML there.'
 
 
 class PlainYamlError(Exception):
-    """``line`` counts from 1 and is None where no place is known."""
+    """A fault of a YAML text; ``line`` counts from 1. None: no place is known."""
 
     def __init__(self, problem: str, line: int | None, remedy: str = _CORRECT) -> None:
         super().__init__(problem)
@@ -36,7 +36,7 @@ class PlainYamlError(Exception):
 
 
 class Integer(int):
-    """A whole number, and ``spelling``, the text that YAML has read it from."""
+    """A whole number, and ``spelling``, its text in the YAML."""
 
     spelling: str
 
@@ -46,13 +46,13 @@ class Hexadecimal(Integer):
 
 
 class Float(float):
-    """A number, and ``spelling``, the text that YAML has read it from."""
+    """A number, and ``spelling``, its text in the YAML."""
 
     spelling: str
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that takes no key twice."""
+    """SafeLoader that refuses duplicate keys."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -76,7 +76,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 class _Spelling(_Loader):
-    """Also tells how numbers were written; a date is text."""
+    """Loader that keeps the spelling of numbers, and reads dates as text."""
 
 
 def _integer(loader: _Spelling, node: yaml.ScalarNode) -> Integer:
@@ -154,7 +154,7 @@ def load_shared(text: str, *, depth: int, nodes: int) -> Any:
 
     Mappings are :class:`LinedMapping`.
 
-    :param depth: of nesting, at most, after parts that are shared were put in their places.
+    :param depth: of nesting, at most, with shared parts counted in each of their places.
     :param nodes: keys, values and collections, at most, counted in the same way.
     :raises PlainYamlError: the text is not such a document.
     """
@@ -169,7 +169,7 @@ def load_shared(text: str, *, depth: int, nodes: int) -> Any:
         return loader.construct_document(root)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError,
             AttributeError) as e:
-        # A number or a date that is none, by its tag, makes PyYAML look into an empty text.
+        # PyYAML raises the last ones for a text that its tag wrongly calls a number or a date.
         raise _explain(e) from None
     finally:
         if loader is not None:
@@ -177,7 +177,7 @@ def load_shared(text: str, *, depth: int, nodes: int) -> Any:
 
 
 def _measure(root: yaml.Node, deepest: int, most: int) -> None:
-    """Refuse a document that would grow: sizes are added, nothing is copied."""
+    """Refuse a document whose aliases exceed the limits; add sizes, copy nothing."""
     sizes: dict[int, tuple[int, int]] = {}
     entered: set[int] = set()
 
@@ -208,13 +208,13 @@ def _measure(root: yaml.Node, deepest: int, most: int) -> None:
 
 
 def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
-    """What the text says.
+    """Return the content of a text.
 
     :param depth: of nesting, at most.
     :param nodes: keys, values and collections, at most.
-    :param spelling: numbers are :class:`Integer`, :class:`Hexadecimal` with 0x, or
-        :class:`Float`, and dates are text.
-    :raises PlainYamlError: it is none of ours.
+    :param spelling: read numbers as :class:`Integer`, :class:`Hexadecimal` (with 0x) or
+        :class:`Float`, and dates as text.
+    :raises PlainYamlError: the text is not plain YAML, or exceeds a limit.
     """
     loader: _Loader | None = None
     try:

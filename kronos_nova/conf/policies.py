@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Reads the policy file: YAML from an operator, checked before it is parsed.
+"""A reader of the policy file: YAML from an operator, checked before it is parsed.
 
-Refused with one clear error: a file over 1 MiB, one that grows over 20,000 values by its
-aliases, tags that are not YAML's own, a key with two values, a second document. What Kronos
-0.2.0 ignored and cannot change a decision is ignored with a warning.
+It refuses, with one clear error: a file over 1 MiB, one that grows over 20,000 values by its
+aliases, tags that are not YAML's own, a key with two values, a second document. It ignores, with
+a warning, fields that Kronos 0.2.0 ignored and that cannot change a decision.
 """
 
 import os
@@ -35,7 +35,7 @@ MAX_NODES = 20_000
 
 
 def load(path: str) -> policy.PolicySet:
-    """Read and validate a policy file. Log what it says without effect.
+    """Read and validate a policy file. Log a warning for each field without effect.
 
     :raises PolicyFileError: names file, line or field, and remedy.
     """
@@ -47,9 +47,9 @@ def load(path: str) -> policy.PolicySet:
 
 
 def document(path: str) -> Any:
-    """What a policy file holds, not validated yet.
+    """Read the content of a policy file without validating its fields.
 
-    :raises PolicyFileError: it cannot be read, or is no YAML of ours.
+    :raises PolicyFileError: the file cannot be read, or its YAML is refused.
     """
     return _document(path, _read(path))
 

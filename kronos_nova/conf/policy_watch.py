@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The policy file as it is now, read again when it changes."""
+"""The policy set of a file, which is read again when the file changes."""
 
 import os
 
@@ -24,10 +24,10 @@ LOG = logging.getLogger(__name__)
 
 
 class PolicyWatch:
-    """Holds the last good policy set of a file.
+    """The last good policy set of a file.
 
     :param path: the policy file.
-    :raises PolicyFileError: the first reading fails; there is no good set.
+    :raises PolicyFileError: the first reading fails, so that no good set exists.
     """
 
     def __init__(self, path: str) -> None:
@@ -36,7 +36,7 @@ class PolicyWatch:
         self.current: policy.PolicySet = policies.load(path)
 
     def refresh(self) -> policy.PolicySet:
-        """Read again if the file changed; a bad one is refused and said once."""
+        """Read the file again if it changed. Refuse a bad one, and log that once."""
         stamp = self._stamp()
         if stamp != self._seen:
             self._seen = stamp

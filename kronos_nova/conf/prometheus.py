@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[prometheus]: where the metrics come from, and when they are believed."""
+"""[prometheus]: the source of the metrics, and the age at which they are refused."""
 
 from oslo_config import cfg
 
@@ -39,7 +39,7 @@ OPTS: list[cfg.Opt] = [
                help='File with a bearer token; it is read again for every request.'),
     cfg.StrOpt('username', help='User for HTTP basic authentication.'),
     cfg.StrOpt('password', secret=True, help='Password for HTTP basic authentication.'),
-    # Ours.
+    # New in kronos-nova.
     cfg.IntOpt('max_body_bytes', default=8 * 1024 * 1024, min=1024,
                help='An answer larger than this is refused.'),
     cfg.IntOpt('max_series', default=50000, min=1,

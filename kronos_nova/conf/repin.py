@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""[repin]: pinning the vCPUs of instances, at libvirt's door."""
+"""[repin]: the options of pinning vCPUs of running instances through libvirt."""
 
 from oslo_config import cfg
 

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""nova.conf: the options of our filters and weigher inside nova-scheduler.
+"""nova.conf: the options of our filters and weighers inside nova-scheduler.
 
-The multiplier lives beside Nova's own in [filter_scheduler]; the rest is in
-[kronos]; [prometheus] is the same group as in kronos.conf.
+The multipliers are beside Nova's own in [filter_scheduler]; the other options are in [kronos].
+[prometheus] is the same group as in kronos.conf.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ from kronos_nova.conf import prometheus
 
 GROUP = cfg.OptGroup('kronos', title='Load-aware placement')
 
-#: Of more workers, few are at work at the same moment.
+#: Limit of the default: of more workers, few are busy at the same moment.
 MAX_CONCURRENT = 4
 
 FILTER_SCHEDULER_OPTS: list[cfg.Opt] = [
@@ -161,7 +161,7 @@ def _bad_option(conf: cfg.ConfigOpts, group: str, name: str,
 
 
 def concurrent_boots(conf: cfg.ConfigOpts) -> int:
-    """The option, or what Nova's own number of workers makes of it."""
+    """Return the option, or a default from Nova's own number of workers."""
     if conf.kronos.concurrent_boots is not None:
         return int(conf.kronos.concurrent_boots)
     try:
@@ -172,9 +172,11 @@ def concurrent_boots(conf: cfg.ConfigOpts) -> int:
 
 
 def configured(conf: cfg.ConfigOpts) -> bool:
-    """Whether the configuration files set any of these: a nova.conf was given.
+    """Return whether a nova.conf was given that sets one of our main options.
 
-    :param conf: with these options registered.
+    These are policies_file and kronos_weight_multiplier.
+
+    :param conf: with the options of this module registered.
     """
     return any((found := conf.get_location(name, group)) and found.location.is_user_controlled
                for name, group in (('policies_file', GROUP.name),
@@ -182,7 +184,7 @@ def configured(conf: cfg.ConfigOpts) -> bool:
 
 
 def examine(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list[str]]:
-    """Policy files that do not load, and what contradicts itself in the others.
+    """Return the errors of policy files that do not load, and contradictions in the others.
 
     Aggregates may override the multiplier, which only nova-scheduler sees.
     """
@@ -196,6 +198,6 @@ def examine(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """For oslo-config-generator: what goes into nova.conf."""
+    """List the options of nova.conf for oslo-config-generator."""
     return [('filter_scheduler', FILTER_SCHEDULER_OPTS), (GROUP.name, OPTS),
             (prometheus.GROUP.name, prometheus.OPTS), (channel.GROUP.name, channel.OPTS)]

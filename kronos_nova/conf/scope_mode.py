@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Which scopes wait for an operator's approval."""
+"""The mode of a scope: whether its plans wait for an operator's approval."""
 
 import dataclasses
 from typing import Any
@@ -23,14 +23,14 @@ MODES = (AUTO, APPROVE)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScopeMode:
-    """How the plans of one scope are carried out."""
+    """The mode in which the plans of one scope are carried out."""
 
     scope: str
     mode: str
 
 
 class ScopeModeType(types.ConfigType):
-    """``SCOPE:MODE``; a scope's name may have colons of its own."""
+    """The type of ``SCOPE:MODE``; a scope's name may have colons."""
 
     def __init__(self, type_name: str = 'scope mode') -> None:
         super().__init__(type_name)

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""What a Prometheus answer says: a vector of finite numbers, or why not.
+"""Parsing of Prometheus answers into vectors of finite numbers, or into a reason why not.
 
-The format is that of https://prometheus.io/docs/prometheus/latest/querying/api
-(JSON envelope, instant vectors, range vectors).
+The format is that of https://prometheus.io/docs/prometheus/latest/querying/api (JSON envelope,
+instant vectors, range vectors).
 """
 
 from collections.abc import Iterator
@@ -29,18 +29,18 @@ SHOWN = 5
 
 
 class Malformed(Exception):
-    """The answer is not what the API promises; the text is for operators."""
+    """An answer that breaks the API's format; the text is for operators."""
 
 
 def clean(text: Any, limit: int = 300) -> str:
-    """Foreign text for a message: one line, printable, bounded."""
+    """Return foreign text for a message: one line, printable, bounded."""
     line = ' '.join(str(text).split())
     line = ''.join(c if c.isprintable() else '?' for c in line)
     return line if len(line) <= limit else line[:limit - 3] + '...'
 
 
 def problem(body: bytes) -> str:
-    """Prometheus's own words about an error; empty when it gives none."""
+    """Return Prometheus's own words about an error; empty when it gives none."""
     try:
         document = _document(body)
     except Malformed:
@@ -49,10 +49,10 @@ def problem(body: bytes) -> str:
 
 
 def success(body: bytes, document: dict[str, Any] | None = None) -> Any:
-    """``data`` of a successful answer.
+    """Return ``data`` of a successful answer.
 
     :param document: the body, when it has been parsed already.
-    :raises Malformed: it is not one.
+    :raises Malformed: the answer is not a successful one.
     """
     document = document if document is not None else _document(body)
     if document.get('status') != 'success':
@@ -63,16 +63,15 @@ def success(body: bytes, document: dict[str, Any] | None = None) -> Any:
 
 def vector(query: str, label: str, body: bytes, max_series: int,
            sole: bool = False) -> model.QueryResult:
-    """An instant vector by the value of one label.
+    """Parse an instant vector into values by one label.
 
-    Not numbers (NaN, +Inf) are left out with a warning, as are series without
-    the label; label values that come twice are in ``duplicates`` only. An
-    answer that its server calls degraded is refused: what is missing from it
-    is unknown.
+    Values that are not finite (NaN, +Inf) are left out with a warning, as are series without the
+    label; label values that come twice are in ``duplicates`` only. An answer that its server
+    calls degraded is refused: its gaps are unknown.
 
     :param label: '' keeps nothing and only checks the answer.
     :param sole: one series without the label is allowed; its key is ''.
-    :raises Malformed: it is not a vector, or too large.
+    :raises Malformed: the answer is not a vector, or too large.
     """
     result = _result(body, 'vector', 'an instant vector', max_series)
     if not label:
@@ -85,18 +84,18 @@ def vector(query: str, label: str, body: bytes, max_series: int,
 
 
 def matrix(body: bytes, max_series: int) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
-    """The series of a range query, as (metric, [(time, value), ...]).
+    """Return the series of a range query, as (metric, [(time, value), ...]).
 
     Values may be NaN or infinite. A degraded answer is refused.
 
-    :raises Malformed: it is not a matrix, or too large.
+    :raises Malformed: the answer is not a matrix, or too large.
     """
     result = _result(body, 'matrix', 'series over time', max_series)
     return [(_metric(item), list(_points(item))) for item in result]
 
 
 def _result(body: bytes, kind: str, called: str, max_series: int) -> list[Any]:
-    """The series of a whole answer of one kind, decoded once."""
+    """Return the series of a whole answer of one kind, decoded once."""
     document = _document(body)
     data = success(body, document)
     degraded = _degraded(document)
@@ -185,7 +184,7 @@ def _sample(item: Any) -> tuple[dict[str, Any], float]:
 
 
 def _degraded(document: dict[str, Any]) -> str:
-    """Why the server itself does not call its answer complete."""
+    """Return the server's reason to call its answer incomplete; empty when it has none."""
     warnings = document.get('warnings')
     if isinstance(warnings, list) and warnings:
         return clean(warnings[0], 200)

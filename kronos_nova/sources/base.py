@@ -24,30 +24,29 @@ from kronos_nova.sources import ranges
 
 
 class Source(abc.ABC):
-    """Answers the queries of policies. It returns data and decides nothing."""
+    """A source of answers to the queries of policies. It returns data and decides nothing."""
 
     @abc.abstractmethod
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
         """Ask every query of one policy.
 
-        Never raises for what goes wrong outside: a failed query is a
-        :class:`~kronos_nova.model.QueryResult` with ``error`` set.
+        External faults raise nothing: a failed query is a :class:`~kronos_nova.model.QueryResult`
+        with ``error`` set.
 
-        :param profile: also ask for instances, and for what only they need.
-            The boot door needs the hosts' scores alone, and
-            ``capacity_query`` when there is a ``boot_ceiling``.
+        :param profile: also ask the queries for instances, and those that only they need.
+            nova-scheduler needs the hosts' scores alone, and ``capacity_query`` when the policy
+            has a ``boot_ceiling``.
         """
 
     @abc.abstractmethod
     def health(self) -> tuple[model.Health, str]:
-        """The source's own state, and a sentence that explains it."""
+        """Return the source's own state, and a sentence that explains it."""
 
     def check_syntax(self, query: str) -> model.QueryResult:
-        """Have one query parsed, without a look at samples; for ``kronos policy lint``.
+        """Parse one query without reading samples; for ``kronos policy lint``.
 
-        ``error`` says what is wrong with it; when ``health`` is UNREACHABLE, why
-        nobody could tell. Not every source knows PromQL: one that does not keeps
-        this method.
+        ``error`` names the fault of the query; when ``health`` is UNREACHABLE, the reason why the
+        source could not parse it. A source that does not know PromQL keeps this method.
         """
         return model.QueryResult(query, model.Health.UNREACHABLE,
                                  error=f'{type(self).__name__} does not parse PromQL')
@@ -56,12 +55,11 @@ class Source(abc.ABC):
                     progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
         """Ask one query at every time of the window; for ``kronos simulate``.
 
-        Not every source knows the past: one that does not keeps this method.
-        Never raises for what goes wrong outside.
+        A source without history keeps this method. External faults raise nothing.
 
-        :param label: whose value becomes the key.
+        :param label: the label whose value becomes the key.
         :param mark: a second label to keep, which a series need not have.
-        :param progress: told of every part that has come.
+        :param progress: called with the number of points of every part that has come.
         """
         return ranges.RangeResult(query, window, error=f'{type(self).__name__} keeps no history')
 

@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""A hard bound on a call that waits for the network.
+"""A hard time limit on a call that waits for the network.
 
-The timeouts of requests hold for one read: a server that sends a byte now and
-then is never late for them. So the call runs on a thread of its own, and who
-waits stops waiting when time is up.
+The timeouts of requests hold for one read: a server that sends a byte now and then never exceeds
+them. So the call runs on a thread of its own, and the caller stops waiting when time is up.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from typing import TypeVar
 
 T = TypeVar('T')
 
-#: Calls that may hang at once before no new one is begun.
+#: Number of hanging calls at which no new call starts.
 MAX_HANGING = 4
 
 
@@ -38,16 +37,16 @@ class Exhausted(Exception):
 
 
 class Bound:
-    """Runs calls; remembers those that it had to leave behind."""
+    """A runner of calls with a time limit; it remembers the calls that it left behind."""
 
     def __init__(self) -> None:
         self._left_behind: list[threading.Thread] = []
 
     def call(self, function: Callable[[], T], seconds: float) -> T:
-        """What ``function()`` returns or raises, within ``seconds``.
+        """Run ``function()``; return its result, or raise its error, within ``seconds``.
 
-        :raises Exceeded: it did neither in time.
-        :raises Exhausted: it was not begun.
+        :raises Exceeded: the function did not end in time.
+        :raises Exhausted: the function was not started.
         """
         self._left_behind = [t for t in self._left_behind if t.is_alive()]
         if len(self._left_behind) >= MAX_HANGING:

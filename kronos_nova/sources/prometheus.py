@@ -13,9 +13,9 @@
 
 """Scores from the Prometheus HTTP API (Thanos, Mimir and VictoriaMetrics too).
 
-An answer is complete, or the result says why not; nothing in between. Every
-query has one deadline for all its attempts, a cap on bytes and on series, and
-follows no redirect. Secrets are in no message.
+A result has the complete answer, or says why not; nothing in between. Every query has one
+deadline for all its attempts, a cap on bytes and on series, and follows no redirect. No message
+contains a secret.
 """
 
 import base64
@@ -46,35 +46,35 @@ CHUNK = 65536
 
 
 class _Failed(Exception):
-    """This attempt failed, and another one would fail the same way."""
+    """A failed attempt; another attempt would fail the same way."""
 
     health = model.Health.PARTIAL
 
 
 class _Unreachable(_Failed):
-    """No Prometheus behind the address, or it does not let us in."""
+    """A failed attempt: no Prometheus is at the address, or it refuses our login."""
 
     health = model.Health.UNREACHABLE
 
 
 class _Passing(_Unreachable):
-    """It may work the next time."""
+    """A failed attempt; the next one may succeed."""
 
 
 class _TooMuch(_Failed):
-    """The answer is too large; one over less time may not be."""
+    """An answer that is too large; one over less time may not be."""
 
 
 class _Late(_Unreachable):
-    """No answer in time; one over less time may come."""
+    """An answer that did not come in time; one over less time may come."""
 
 
 class _Busy(_Passing):
-    """Prometheus gave up on the query."""
+    """An error answer: Prometheus gave up on the query."""
 
 
 class PrometheusSource(base.Source):
-    """Asks instant queries at the server's own time.
+    """A source that asks instant queries at the server's own time.
 
     :param conf: with the group [prometheus].
     :raises ConfigError: the URL or a credential cannot be used.
@@ -92,14 +92,13 @@ class PrometheusSource(base.Source):
     # The contract.
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
-        """See the base class.
+        """Ask every query of one policy; see the base class.
 
-        ``age`` is the median of what ``age_query`` says of the hosts that are
-        not stale. A host whose own samples are older than
-        ``staleness_threshold``, or of unknown age, is left out of
-        ``imbalance`` as if it had not answered: one dead exporter must not
-        make the others stale. An ``age_query`` that returns one series
-        without ``host_label`` speaks of all hosts together.
+        ``age`` is the median age, by ``age_query``, of the hosts that are not stale. A host whose
+        own samples are older than ``staleness_threshold``, or of unknown age, is left out of
+        ``imbalance`` as if it had not answered: one dead exporter must not make the others stale.
+        An ``age_query`` that returns one series without ``host_label`` gives the age of all hosts
+        together.
         """
         taken_at = time.time()
         imbalance = self.query(policy.imbalance_query, policy.host_label)
@@ -157,10 +156,10 @@ class PrometheusSource(base.Source):
 
     def query(self, query: str, label: str, sole: bool = False,
               at: float | None = None) -> model.QueryResult:
-        """Ask one instant query; never raises for what the server does.
+        """Ask one instant query; faults of the server raise nothing.
 
-        :param label: whose value becomes the key; '' keeps no series and
-            only checks that the server answers.
+        :param label: the label whose value becomes the key; '' keeps no series and only checks
+            that the server answers.
         :param sole: one series without the label is allowed; its key is ''.
         :param at: epoch seconds; None: the server's own time.
         """
@@ -176,16 +175,21 @@ class PrometheusSource(base.Source):
             return model.QueryResult(query, model.Health.PARTIAL, error=self._clean(str(e)))
 
     def check_syntax(self, query: str) -> model.QueryResult:
-        """See the base class. Asked at the beginning of time, where no samples are; other
-        ways to have a query parsed not every server has."""
+        """Evaluate one query at the beginning of time, where no samples are; see the base class.
+
+        Not every server has another way to parse a query.
+        """
         return self.query(query, '', at=0.0)
 
     # One query over time.
 
     def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
                     progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
-        """See the base class. Asked in parts, each within the limits of one query
-        (time, retries, bytes, series); a part that is too much is halved."""
+        """Ask one query over time, in parts; see the base class.
+
+        Each part keeps the limits of one query (time, retries, bytes, series). A part that
+        exceeds them is halved.
+        """
         def ask(part: ranges.Window) -> bytes:
             return self._ask('POST', '/api/v1/query_range', {
                 'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
@@ -206,7 +210,7 @@ class PrometheusSource(base.Source):
         return collected.result()
 
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
-        """The body of a successful answer.
+        """Return the body of a successful answer.
 
         :raises _Failed: says why, fit for an operator.
         """
@@ -216,7 +220,7 @@ class PrometheusSource(base.Source):
             return self._bound.call(
                 lambda: self._attempts(method, path, form, end), end - time.monotonic())
         except deadline.Exceeded:
-            # What hangs keeps its connection; the next query gets another.
+            # The hanging call keeps its connection; the next query gets a new one.
             self._session = self._connect()
             raise _Late(f'{self._shown} did not answer within {seconds:g} s') from None
         except deadline.Exhausted as e:
@@ -227,7 +231,7 @@ class PrometheusSource(base.Source):
         often_enough = tenacity.stop_after_attempt(self._conf.max_retries + 1)
 
         def in_vain(state: tenacity.RetryCallState) -> bool:
-            """Also when the wait before the next attempt would outlast the query."""
+            """Return whether to give up; also when the wait would outlast the query."""
             return often_enough(state) or time.monotonic() + state.upcoming_sleep >= end
 
         retrying = tenacity.Retrying(
@@ -305,7 +309,7 @@ class PrometheusSource(base.Source):
 
     def _connect(self) -> requests.Session:
         session = requests.Session()
-        # No proxy and no ~/.netrc of whoever runs nova-scheduler.
+        # Ignore the proxies and the ~/.netrc of the user that runs nova-scheduler.
         session.trust_env = False
         return session
 
@@ -316,7 +320,7 @@ class PrometheusSource(base.Source):
         return tuple(part.encode() for part in self._login) if self._login else None
 
     def _clean(self, text: str) -> str:
-        """A server, or what stands before it, may repeat what it was sent."""
+        """Mask our credentials: a server, or a proxy before it, may repeat a request."""
         known = {self._token}
         if self._login:
             known |= {self._login[1], ':'.join(self._login), base64.b64encode(
@@ -330,7 +334,7 @@ class PrometheusSource(base.Source):
             missing_labels=tuple(map(self._clean, result.missing_labels)))
 
     def _authorization(self) -> dict[str, str]:
-        """The bearer header, if any; the file is read again each time."""
+        """Return the bearer header, if any; read the file again each time."""
         name, token = 'bearer_token', self._conf.bearer_token
         if self._conf.bearer_token_file:
             name = 'bearer_token_file'
@@ -353,12 +357,11 @@ class PrometheusSource(base.Source):
 
 def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
                staleness: float) -> tuple[model.QueryResult, float | None]:
-    """Leave stale hosts out; the age of the rest.
+    """Leave stale hosts out, and compute the age of the others.
 
-    :returns: ``imbalance`` without hosts older than ``staleness`` seconds or
-        of unknown age (an error when the ages themselves are not known), and
-        the median age of those that stay. When none would stay, all stay and
-        the age is the youngest host's: the policy is stale.
+    :returns: ``imbalance`` without hosts older than ``staleness`` seconds or of unknown age (an
+        error when the ages themselves are not known), and the median age of the hosts that stay.
+        When none would stay, all stay and the age is the youngest host's: the policy is stale.
     """
     def failed(why: str, health: model.Health) -> tuple[model.QueryResult, None]:
         return model.QueryResult(imbalance.query, health, error=f'age_query: {why}',
@@ -398,7 +401,12 @@ def _with(result: model.QueryResult, series: Mapping[str, float], health: model.
 
 
 def _url(conf: cfg.ConfigOpts) -> str:
-    """oslo.config's own message would show a login in it."""
+    """Return the configured URL.
+
+    The error of oslo.config would show a login in the URL; ours does not.
+
+    :raises ConfigError: the value is not such a URL.
+    """
     try:
         return str(conf.prometheus.url)
     except cfg.ConfigSourceValueError:
@@ -408,7 +416,7 @@ def _url(conf: cfg.ConfigOpts) -> str:
 
 
 def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:
-    """Base URL without its login, what messages show, and the login."""
+    """Return the base URL without its login, its name for messages, and the login."""
     parts = urllib.parse.urlsplit(url)
     try:
         port = parts.port
@@ -429,7 +437,7 @@ def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a connection failed, in a few words and without addresses."""
+    """Return why a connection failed, in a few words and without addresses."""
     seen: list[Any] = [error]
     for item in seen:
         if isinstance(item, OSError) and not isinstance(item, requests.RequestException) \

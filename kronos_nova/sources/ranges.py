@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Answers over a stretch of time: what a source once would have said.
+"""Answers of a source over a stretch of time.
 
-Plain arrays of single floats, so that days of thousands of series fit; a time
-without a sample is NaN.
+Plain arrays hold single floats, so that days of thousands of series fit; a time without a sample
+is NaN.
 """
 
 import array
@@ -24,15 +24,15 @@ from collections.abc import Mapping
 import dataclasses
 import math
 
-#: Prometheus refuses more points of one series in one answer.
+#: Maximum number of points of one series in one answer; Prometheus refuses more.
 MAX_POINTS = 11_000
 #: Points asked for first, while the size of an answer is not known.
 FIRST = 30
-#: How often a part is tried again over half the time.
+#: Number of times that a part may be halved and tried again.
 HALVINGS = 6
 #: Part of max_body_bytes that an answer should fill.
 FILL = 0.5
-#: No Nova name and no UUID is longer; a longer label value is nobody's.
+#: Maximum length of a Nova name or UUID; a longer label value is not Nova's.
 MAX_LABEL = 255
 #: The largest single float.
 LARGEST = 3.4028234663852886e38
@@ -40,7 +40,7 @@ LARGEST = 3.4028234663852886e38
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """``count`` times, ``step`` seconds apart, from ``start`` (epoch)."""
+    """A window of ``count`` times, ``step`` seconds apart, from ``start`` (epoch)."""
 
     start: float
     step: float
@@ -61,10 +61,10 @@ class Window:
 class RangeResult:
     """A source's answers to one query at every time of a window.
 
-    ``keys``: the asked label's value, by series. ``marks``: the value of the
-    second label, '' where the series has none; a key may come more than once.
-    ``values``: ``window.count`` single floats by series, NaN without a sample.
-    ``error`` says why there is no answer; then there are no series.
+    ``keys``: the asked label's value, by series. ``marks``: the value of the second label, ''
+    where the series has none; a key may come more than once. ``values``: ``window.count`` single
+    floats by series, NaN without a sample. ``error`` says why the answer is missing; then it has
+    no series.
     """
 
     query: str
@@ -77,13 +77,13 @@ class RangeResult:
 
 
 class TooManySeries(Exception):
-    """More than the cap, over the whole window."""
+    """More series than the cap, over the whole window."""
 
 
 class Collected:
-    """Grows into a RangeResult, part by part.
+    """A collector of parts, which become a RangeResult.
 
-    :param label: whose value becomes the key.
+    :param label: the label whose value becomes the key.
     :param mark: the second label; may be the same.
     :param max_series: cap on series over the whole window.
     """
@@ -101,9 +101,9 @@ class Collected:
         self._not_finite = 0
 
     def add(self, found: Iterable[tuple[Mapping[str, str], Iterable[tuple[float, float]]]]) -> None:
-        """One part's series, as (metric, samples).
+        """Add the series of one part, as (metric, samples).
 
-        :raises TooManySeries: the cap is passed.
+        :raises TooManySeries: the series exceed the cap.
         """
         window = self._window
         for metric, samples in found:
@@ -127,7 +127,7 @@ class Collected:
                     self._not_finite += 1
 
     def result(self) -> RangeResult:
-        """Sorted by label values, so that equal answers are equal."""
+        """Build the result, sorted by label values, so that equal answers are equal."""
         warnings = []
         if self._unlabelled:
             warnings.append(f'{self._unlabelled} series have no usable label {self._label}')
@@ -148,7 +148,7 @@ def _mark(metric: Mapping[str, str], label: str) -> str:
 
 def parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
           too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
-    """The whole window, part by part, each with its answer's body.
+    """Yield each part of the window with the body of its answer.
 
     A part that is too much is halved, and no later one is larger then.
 
@@ -171,18 +171,17 @@ def parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
 
 
 def next_points(points: int, size: int, max_size: int) -> int:
-    """How many points to ask for, after ``points`` of them made ``size`` bytes.
+    """Return the number of points to ask for, after ``points`` points made ``size`` bytes.
 
-    Aims at half of ``max_size`` and grows fourfold at most: what is asked
-    next may have more series.
+    Aim at half of ``max_size`` and grow fourfold at most: the next part may have more series.
     """
     fitting = int(points * max_size * FILL / max(1, size))
     return max(1, min(fitting, 4 * points, MAX_POINTS - 1))
 
 
-#: Told how many points have come.
+#: A callback for the number of points that have come.
 Progress = Callable[[int], None]
 
 
 def silent(points: int) -> None:
-    """Who does not want to know."""
+    """Ignore the progress."""

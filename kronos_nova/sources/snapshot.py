@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""Scores out of a snapshot: the answers that a source once gave.
+"""Scores from a snapshot: the recorded answers of a source.
 
-A query is found by its exact text, so a policy file with another query has no
-answer here; that is an error, never an empty answer. Samples are as old as
-they were when they were recorded.
+A query is found by its exact text. A policy file with another query has no answer here; that is
+an error, never an empty answer. Samples keep the age that they had at the recording.
 """
 
 import dataclasses
@@ -35,7 +34,7 @@ from kronos_nova.sources import snapshot_files as files
 
 MAX_FILES = 1000
 
-#: Field of a policy -> what its file's name begins with.
+#: Field of a policy -> prefix of its file's name.
 PREFIXES = {'imbalance_query': 'imbalance', 'vm_profile_query': 'vm_profile',
             'capacity_query': 'capacity', 'host_capacity_query': 'host_capacity',
             'vm_mean_query': 'vm_mean', 'vm_deviation_query': 'vm_deviation',
@@ -47,8 +46,11 @@ Name = Annotated[str, files.Name]
 
 
 class Answer(pydantic.BaseModel):
-    """A file of ``prometheus/``. ``label``, ``duplicates``, ``error``,
-    ``unknown``, ``age`` and ``taken_at`` are ours; Kronos 0.2.0 has the rest."""
+    """A file of ``prometheus/``.
+
+    ``label``, ``duplicates``, ``error``, ``unknown``, ``age`` and ``taken_at`` are ours; Kronos
+    0.2.0 has the others.
+    """
 
     model_config = pydantic.ConfigDict(strict=True)
 
@@ -66,7 +68,7 @@ class Answer(pydantic.BaseModel):
 
 
 class Meta(pydantic.BaseModel):
-    """``meta.json``. ``files`` is ours: all that was written."""
+    """The content of ``meta.json``. ``files`` is ours: all files that were written."""
 
     model_config = pydantic.ConfigDict(strict=True)
 
@@ -77,7 +79,7 @@ class Meta(pydantic.BaseModel):
 
 
 def meta(directory: str) -> tuple[Meta, float]:
-    """``meta.json``, and when the snapshot was recorded (epoch seconds).
+    """Return the content of ``meta.json``, and when the snapshot was recorded (epoch seconds).
 
     :raises SnapshotError: the directory is no snapshot, or not whole.
     """
@@ -99,11 +101,11 @@ def meta(directory: str) -> tuple[Meta, float]:
 
 
 class SnapshotSource(base.Source):
-    """Answers from ``prometheus/*.json``.
+    """A source of the answers in ``prometheus/*.json``.
 
-    :param conf: not used; what every source gets.
+    :param conf: not used; every source gets it.
     :param directory: the snapshot.
-    :raises ConfigError: there is no directory: it is no source for a daemon.
+    :raises ConfigError: no directory is given: a daemon cannot use this source.
     :raises SnapshotError: the snapshot cannot be used.
     """
 
@@ -140,8 +142,10 @@ class SnapshotSource(base.Source):
 
     def _aged(self, policy: policies.Policy,
               imbalance: model.QueryResult) -> tuple[model.QueryResult, float | None]:
-        """Age as recorded. A snapshot without it leaves the age unverified,
-        as a policy without ``age_query`` does."""
+        """Return the imbalance, and its age as recorded.
+
+        Without a recorded age it is unverified, as for a policy without ``age_query``.
+        """
         result, answer = self._find(policy, 'age_query', policy.host_label)
         if result is None or imbalance.error is not None:
             return imbalance, None
@@ -155,7 +159,10 @@ class SnapshotSource(base.Source):
 
     def _find(self, policy: policies.Policy, field: str,
               label: str) -> tuple[model.QueryResult | None, Answer | None]:
-        """The recorded answer to a policy's query; (None, None) without one."""
+        """Return the recorded answer to the query in a policy's field, as result and file content.
+
+        Return (None, None) when the policy has no such query.
+        """
         query: str | None = getattr(policy, field)
         if query is None:
             return None, None
@@ -195,7 +202,7 @@ def answer(directory: str, name: str) -> Answer:
 
 
 def _result(answer: Answer, query: str) -> model.QueryResult:
-    """As a live source would have told it: finite numbers, or why not."""
+    """Build the result that a live source would return: finite numbers, or an error."""
     health = _health(answer.health)
     error = answer.error
     if answer.unknown and error is None:

@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""Reading a snapshot's files: strict JSON of bounded size, or one clear error.
+"""A reader of a snapshot's files: strict JSON of bounded size, or one clear error.
 
-A snapshot may come from anybody: a name in it is data and never a path, a
-file is read only if it is a regular one, and what it holds is checked before
-anything uses it.
+A snapshot is untrusted: a name in it is data and never a path, only regular files are read, and
+their content is checked before use.
 """
 
 import collections
@@ -41,7 +40,7 @@ T = TypeVar('T')
 
 
 class Unknown(pydantic.BaseModel):
-    """Stands in a file's place when what belongs there could not be read."""
+    """The placeholder of a file whose content could not be read when it was recorded."""
 
     model_config = pydantic.ConfigDict(strict=True)
 
@@ -50,7 +49,7 @@ class Unknown(pydantic.BaseModel):
 
 
 def unknown(problem: str) -> dict[str, Any]:
-    """What is written for a part that could not be read."""
+    """Build the placeholder of a part that could not be read."""
     return {'unknown': True, 'error': problem}
 
 
@@ -59,12 +58,12 @@ def exists(directory: str, path: str) -> bool:
 
 
 def load(directory: str, path: str, *, numbers: bool = False) -> Any:
-    """The JSON document of one file.
+    """Return the JSON document of one file.
 
-    :param path: relative to the snapshot, one of our own constants or of a
-        listing; never a name out of a file.
+    :param path: relative to the snapshot, one of our own constants or of a listing; never a name
+        out of a file.
     :param numbers: admit NaN and Infinity, which Kronos 0.2.0 wrote.
-    :raises SnapshotError: it cannot be read, or is not JSON, or too large.
+    :raises SnapshotError: the file cannot be read, or is not JSON, or too large.
     """
     whole = os.path.join(directory, path)
     text = _read(whole)
@@ -83,10 +82,10 @@ def load(directory: str, path: str, *, numbers: bool = False) -> Any:
 
 
 def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any:
-    """The checked content of one file.
+    """Return the checked content of one file.
 
     :param kind: a type that pydantic can check.
-    :raises SnapshotError: also when it was recorded as unknown.
+    :raises SnapshotError: the file cannot be used, or was recorded as unknown.
     """
     data = load(directory, path, numbers=numbers)
     whole = os.path.join(directory, path)
@@ -99,7 +98,7 @@ def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any
 
 
 def check(whole: str, kind: Any, data: Any) -> Any:
-    """``data`` as ``kind``, or an error that names the first wrong field."""
+    """Return ``data`` as ``kind``, or raise an error that names the first wrong field."""
     try:
         return _adapter(kind).validate_python(data)
     except pydantic.ValidationError as e:
@@ -114,7 +113,7 @@ def bad(whole: str, problem: str) -> exception.SnapshotError:
 
 
 def clean(text: object, limit: int = 200) -> str:
-    """Somebody else's text for a message: one line, printable, bounded."""
+    """Return foreign text for a message: one line, printable, bounded."""
     line = ''.join(c if c.isprintable() else '?' for c in ' '.join(str(text).split()))
     return line if len(line) <= limit else line[:limit - 3] + '...'
 
@@ -125,13 +124,13 @@ def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 
 def _field(loc: tuple[int | str, ...]) -> str:
-    """``[compute-1][3].uuid`` from pydantic's location."""
+    """Format pydantic's location as ``[compute-1][3].uuid``."""
     parts = [f'[{part}]' if isinstance(part, int) else f'.{clean(part, 64)}' for part in loc]
     return ''.join(parts).removeprefix('.') or 'document'
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, refusing a key that comes twice: which one is meant?"""
+    """Build a JSON object; refuse a key that comes twice."""
     out = dict(pairs)
     if len(out) != len(pairs):
         counts = collections.Counter(key for key, _value in pairs)
