@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""Whether Nova has given back all that a failed migration had taken.
+"""Checks that Nova has released everything that a failed migration had claimed.
 
-Until then the next destination would be asked while Placement still charges
-the instance twice: it could be refused for want of room that is free, and
-Nova may still be at work on the instance.
+Until then Placement charges the instance twice, so the next destination could be refused for want
+of room that is free, and Nova may still work on the instance.
 """
 
 from kronos_nova import model
@@ -25,12 +24,12 @@ from kronos_nova.rebalancer.clients import placement_api
 
 def left(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: model.Task,
          migration: nova_api.Migration) -> str | None:
-    """What Placement still holds of it, as a clause; None: nothing.
+    """Return a clause that names an allocation which Placement still holds; None: it holds none.
 
-    While a migration is under way, its own UUID holds the allocation on the
-    source and the instance holds one on the destination.
+    While a migration is under way, its own UUID holds the allocation on the source, and the
+    instance holds one on the destination.
 
-    :raises ApiError: it cannot be known.
+    :raises ApiError: Nova or Placement could not be read.
     """
     if placement.allocations_of(migration.uuid):
         return f'migration {migration.uuid} still has its allocation in Placement'
@@ -44,5 +43,5 @@ def left(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: mo
 
 
 def superseded(migration: nova_api.Migration, others: list[nova_api.Migration]) -> bool:
-    """Somebody has begun another migration since: what is held is that one's."""
+    """Return whether a newer migration is under way, to which the allocations then belong."""
     return any(m.id > migration.id and not m.ended for m in others)

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The contract of an executor driver: how one move is carried out.
+"""The contract of an executor driver, which carries out one move.
 
-A driver holds no state of its own between the calls: whatever it needs to
-find a migration again is in the marker, which the worker stores before the
-request is sent. So a successor can go on after a crash.
+A driver holds no state between the calls. The marker, which the worker stores before it sends the
+request, has all that the driver needs to find the migration again. So a successor can go on after
+a crash.
 """
 
 import abc
@@ -32,16 +32,16 @@ from kronos_nova.rebalancer.executors import nova_error_classes
 
 
 class Stage(enum.StrEnum):
-    """What a look at a submitted task found."""
+    """Stage of a submitted task, as the driver finds it in Nova."""
 
     ABSENT = 'absent'  # no migration of ours: the request never took effect
     WAITING = 'waiting'  # accepted or queued, nothing copied yet
     RUNNING = 'running'
-    UNCONFIRMED = 'unconfirmed'  # it has moved, and Nova waits for confirm()
+    UNCONFIRMED = 'unconfirmed'  # the instance has moved, and Nova waits for confirm()
     COMPLETED = 'completed'
-    SETTLING = 'settling'  # failed, and Nova has not given back what it had taken
-    UNTOLD = 'untold'  # failed, and Nova has not said why yet
-    LEFT = 'left'  # Nova works on it no more, and its record says otherwise
+    SETTLING = 'settling'  # failed, and Nova has not released its claims yet
+    UNTOLD = 'untold'  # failed, and Nova has not recorded the reason yet
+    LEFT = 'left'  # Nova no longer works on it, and its record says otherwise
     FAILED = 'failed'
     CANCELLED = 'cancelled'  # by an operator, or nova-compute stopped
 
@@ -52,19 +52,23 @@ class Stage(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
-    """A look's result; ``detail`` is for people, ``reference`` names the
-    migration (its UUID) once it is known. ``rule``: of a failure, the rule of
-    ours that Nova has enforced; another try cannot change it. ``broken``: the
-    failure has left the instance in ERROR. ``fault``: whose the failure is. ``phase``: how
-    far it has come (one of timings.NOVAS), None where that is not told. ``version``: differs
-    when Nova has changed anything about the migration; None where that is not known.
+    """Progress of a task's migration, as the driver reads it from Nova.
 
-    ``place``: the host of an instance that is ``broken``, and ``aborted``: an operator or we
-    aborted its migration. ``patience`` of ``CANCELLED``, and of ``FAILED`` where the migration
-    was ``aborted``: so many seconds Nova may still put the instance into ERROR.
+    ``detail`` is a text for people. ``reference`` is the UUID of the migration, once it is known.
+    ``rule``, of a failure: the rule of ours that Nova has enforced; another try cannot change it.
+    ``broken``: the failure has left the instance in ERROR. ``fault``: the cause of the failure.
+    ``phase``: the phase that the migration has reached (one of attempt_phases.NOVAS), None where
+    Nova does not tell it. ``version``: differs when Nova has changed anything about the migration;
+    None where that is unknown.
 
-    Of ``LEFT``: the task ends as ``ending`` when this lasts for ``patience`` seconds;
-    ``held`` names what Placement still holds of it."""
+    ``place``: the host of an instance that is ``broken``, or whose migration was ``aborted``.
+    ``aborted``: an operator or we aborted the migration. ``patience`` of ``CANCELLED``, and of
+    ``FAILED`` where the migration was ``aborted``: seconds for which Nova may still put the
+    instance into ERROR.
+
+    ``LEFT``: the task ends as ``ending`` when the contradiction lasts for ``patience`` seconds;
+    ``held`` names an allocation that Placement still holds.
+    """
 
     stage: Stage
     detail: str = ''
@@ -83,13 +87,12 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Known:
-    """What our database knows and Nova does not, read just before pre-flight.
+    """Facts from our database that Nova does not know, read just before pre-flight.
 
-    ``history`` without cooldowns: the task's own planning has set one.
-    ``draining`` are hosts being emptied. ``flights`` are the tasks of others
-    that have been begun, or are about to be. ``scopes`` are those that some
-    engine plans now. ``slotless`` are instances whose task has lost its slots, since Nova
-    has long not changed its migration.
+    ``history`` has no cooldowns: the task's own planning has set one. ``draining``: hosts that are
+    being emptied. ``flights``: other tasks that have begun or are about to. ``scopes``: those that
+    an engine plans now. ``slotless``: instances whose task has lost its slots, because Nova has
+    not changed its migration for a long time.
     """
 
     history: model.History = dataclasses.field(default_factory=model.History)
@@ -100,17 +103,16 @@ class Known:
 
 
 class Executor(abc.ABC):
-    """Carries out one task, step by step; every step may be repeated."""
+    """Driver that carries out one task, step by step; the worker may repeat every step."""
 
-    #: Whether anything is migrated: then hooks are called.
+    #: True for drivers that migrate instances: the worker calls hooks.
     hooked = True
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
         """Build a driver from the configuration.
 
-        :param connect: gives an openstacksdk connection, for drivers that
-            need one.
+        :param connect: returns an openstacksdk connection, for drivers that need one.
         """
         return cls()
 
@@ -119,92 +121,99 @@ class Executor(abc.ABC):
         """Check on fresh data that the move is still legal and wanted.
 
         :returns: a marker (opaque text), stored before :meth:`submit`.
-        :raises PreFlightError: it is not; the message says which rule.
+        :raises PreFlightError: the move is not; the message says which rule.
         :raises PlacementRejected: the destination has no room.
         :raises ServiceUnavailable: a service does not work; the task waits.
         :raises NovaClientError: the data could not be read.
         """
 
     def log_in(self, task: model.Task) -> None:
-        """Have a valid token, before ``submitting`` is committed: a login may take long.
+        """Get a valid token before the worker commits ``submitting``: a login may take long.
 
-        :raises ServiceUnavailable: Keystone gives none.
+        :raises ServiceUnavailable: Keystone issues none.
         """
         return None
 
     @abc.abstractmethod
     def submit(self, task: model.Task,
                may_send: Callable[[], bool] = lambda: True) -> str | None:
-        """Ask for the migration, once.
+        """Ask Nova for the migration, once.
 
-        :param may_send: asked directly before the request is sent; False: it is too late.
+        :param may_send: called directly before the request is sent; False: it is too late.
         :returns: a reference for the logs (the request id).
-        :raises MigrationFailed: the destination is refused, nothing was started.
-        :raises InstanceRefused: the instance is, whatever the destination.
+        :raises MigrationFailed: Nova refuses the destination and has started nothing.
+        :raises InstanceRefused: Nova refuses the instance, for every destination.
         :raises PreFlightError: refused for good (gone, locked).
-        :raises ServiceUnavailable: a service does not work, and Nova was not asked.
-        :raises HeldUp: it was too late, and Nova was not asked.
+        :raises ServiceUnavailable: a service does not work, and the request was not sent.
+        :raises HeldUp: it was too late, and the request was not sent.
         :raises NovaClientError: the request certainly had no effect.
-        :raises AmbiguousSubmit: it may have.
+        :raises AmbiguousSubmit: the request may have had an effect.
         """
 
     @abc.abstractmethod
     def look(self, task: model.Task, marker: str) -> Progress:
-        """What became of the task since the marker was taken. A migration that
-        failed is ``FAILED`` only when all that it had taken is given back.
+        """Return the progress of the task since the marker was taken.
 
-        :raises NovaClientError: could not be read; look again later.
+        A failed migration is ``FAILED`` only once Nova has released everything that it had
+        claimed.
+
+        :raises NovaClientError: Nova could not be read; look again later.
         """
 
     def bind_marker(self, marker: str, reference: str | None) -> str:
         """Return the marker for later calls, once :meth:`look` has named the migration.
 
-        :param reference: what it named, or what :meth:`submit` gave.
+        :param reference: the reference that :meth:`look` or :meth:`submit` returned.
         """
         return marker
 
     def trace_late_request(self, task: model.Task, marker: str,
                            known: Collection[str]) -> model.Task:
-        """Return the task with the source from which Nova carries out its late request: where
-        the instance was when the request came.
+        """Return the task with the source from which Nova carries out its late request.
+
+        That is the host of the instance when the request came.
 
         :param known: UUIDs of migrations that belong to tasks.
-        :raises NovaClientError: could not be read.
+        :raises NovaClientError: Nova could not be read.
         """
         return task
 
     def confirm(self, task: model.Task, marker: str) -> None:
-        """Accept what look() found ``UNCONFIRMED``; it may come twice. Only
-        for drivers that find such.
+        """Confirm a migration that look() found ``UNCONFIRMED``; the worker may repeat this.
 
-        :raises NovaClientError: not accepted; it is looked at again.
+        Only for drivers that report this stage.
+
+        :raises NovaClientError: Nova did not accept; the worker looks again.
         """
         return None
 
     def abort(self, task: model.Task, marker: str) -> bool:
-        """Ask for the end of our live migration; it may come twice.
+        """Ask Nova to abort our live migration; the worker may repeat this.
 
-        :returns: whether that was accepted; False: there is nothing of ours
-            that could be ended, or this driver never does.
-        :raises NovaClientError: it is not known; asked again later.
+        :returns: whether Nova accepted; False: Nova can abort no migration of ours, or this driver
+            never aborts.
+        :raises NovaClientError: the result is unknown; the worker asks again later.
         """
         return False
 
     def reset_state(self, task: model.Task) -> bool:
-        """Make an instance active again whose migration we aborted, and which Nova has put
-        into ERROR while its guest runs on its source.
+        """Reset an instance to active that Nova has put into ERROR after we aborted its migration.
+
+        Its guest runs on its source.
 
         :returns: whether Nova did so; False: the instance is not as described.
-        :raises NovaClientError: it is not known.
+        :raises NovaClientError: the result is unknown.
         """
         return False
 
     def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
-        """Seconds of phases (timings.NOVAS) of a migration that has ended, by the clock of
-        whoever carried it out; together from our request to its end. Empty: not known.
+        """Return the seconds of phases (attempt_phases.NOVAS) of a migration that has ended.
+
+        They follow the clock of the service that migrated the instance; their sum is the time from
+        our request to the end. Empty: unknown.
 
         :param reference: names the migration, as in :class:`Progress`.
-        :raises NovaClientError: could not be read; it is not asked again.
+        :raises NovaClientError: Nova could not be read; the worker does not ask again.
         """
         return {}
 
@@ -214,6 +223,6 @@ class Executor(abc.ABC):
 
         :raises MigrationFailed: it is not.
         :raises PreFlightError: it was deleted.
-        :raises InstanceInError: it is in ERROR, wherever it is.
-        :raises NovaClientError: could not be read; verify again later.
+        :raises InstanceInError: it is in ERROR, on any host.
+        :raises NovaClientError: Nova could not be read; verify again later.
         """

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Keeps an executor's claims alive while its worker waits for Nova.
+"""A thread that keeps an executor's claims alive while its worker waits for Nova.
 
-A thread of its own renews them, so a slow pre-flight loses none. It is bounded as the
-lease keeper of an engine is: a worker whose current step takes longer than
-``HUNG_SECONDS`` hangs, and its claims run out.
+Because the thread renews them, a slow pre-flight loses no claim. It has the same limit as the
+lease keeper of an engine: a worker whose current step takes longer than ``HUNG_SECONDS`` hangs,
+and its claims run out.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,10 @@ RENEWALS = 6
 
 
 class ClaimKeeper:
-    """Renews the claims of one worker until :meth:`stop`.
+    """Thread that renews the claims of one worker until :meth:`stop`.
 
-    :param clock: epoch seconds, the clock that claims go by.
-    :param monotonic: seconds that no change of a clock touches.
+    :param clock: returns epoch seconds, by the clock of the claims.
+    :param monotonic: returns seconds that no change of a clock affects.
     """
 
     def __init__(self, store: api.Store, worker: str, claim_seconds: float,
@@ -60,7 +60,7 @@ class ClaimKeeper:
         self._step_began = self._monotonic()
 
     def renew_claims(self) -> bool:
-        """Renew what the worker holds; False: it hangs, and nothing was written.
+        """Renew the worker's claims; False: the worker hangs, and nothing was written.
 
         :raises StoreError: the database is away.
         """
@@ -79,7 +79,7 @@ class ClaimKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a renewal at hand is waited for."""
+        """Stop the thread, after a renewal that has begun."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

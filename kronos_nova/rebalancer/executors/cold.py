@@ -10,13 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Cold migration of a stopped instance: asked for, watched, confirmed.
+"""Cold migration of a stopped instance: its request, its progress and its confirmation.
 
-Nova moves it and then waits (VERIFY_RESIZE) until somebody confirms or
-reverts; only then are the source's disks and allocations given back. We
-confirm our own migration, and nobody else's. Nova refuses a second
-confirmation, so it may be repeated after a crash. With Nova's
-resize_confirm_window it may have been confirmed already.
+Nova moves the instance and then waits (VERIFY_RESIZE) for a confirmation or a revert. Only then it
+releases the source's disks and allocations. We confirm our own migrations only. Nova refuses a
+second confirmation, so a repetition after a crash is harmless. With Nova's resize_confirm_window
+Nova may have confirmed the migration already.
 """
 
 import dataclasses
@@ -38,34 +37,37 @@ from kronos_nova.rebalancer.store import attempt_phases
 POLICY = 'os_compute_api:os-migrate-server:migrate:host'
 CONFIRM_POLICY = 'os_compute_api:servers:confirm_resize'
 
-#: The instance's task states on its way, in Nova's order.
+#: Task states of the instance during the migration, in Nova's order.
 RESIZING = frozenset({
     collector.RESIZE_PREP, 'resize_migrating', 'resize_migrated', 'resize_finish',
     'resize_reverting'})
 
 
 def under_way(instance: model.Instance) -> bool:
-    """A cold migration or resize of it has begun and is not confirmed."""
+    """Return whether the instance has a cold migration or resize that is not confirmed."""
     return instance.task_state in RESIZING or instance.status == statuses.UNCONFIRMED
 
 
 class ColdMigration:
-    """The steps that differ from those of a live migration."""
+    """Steps that differ from those of a live migration."""
 
     def __init__(self, nova: nova_api.NovaApi, placement: placement_api.PlacementApi) -> None:
         self._nova = nova
         self._placement = placement
 
     def look(self, task: model.Task, after: int, known: str | None = None) -> base.Progress:
-        """:param known: the UUID of our migration, once a look has found it.
-        :raises ApiError: it cannot be known.
+        """Return the progress of the task's cold migration.
+
+        :param after: the id of the instance's newest migration before ours.
+        :param known: the UUID of our migration, once an earlier call has found it.
+        :raises ApiError: Nova or Placement could not be read.
         """
         uuid = task.instance_uuid
         migrations = self._nova.migrations(uuid)
         migration = self._ours(migrations, task, after, known)
         server = nova_responses.server(self._nova, task)
         if migration is None and (server is None or not under_way(server)):
-            # It may have come and gone between the two readings.
+            # The migration may have begun and ended between the two reads.
             migrations = self._nova.migrations(uuid)
             migration = self._ours(migrations, task, after, known)
         if migration is None:
@@ -84,7 +86,7 @@ class ColdMigration:
         if (migration.status == 'finished' and server.task_state is None
                 and server.status == statuses.UNCONFIRMED):
             return self._finished(task, migration)
-        # Nova confirms without a task state.
+        # The instance has no task state while Nova confirms.
         if server.task_state not in RESIZING and migration.status != 'confirming':
             return self._left(task, migration, server)
         stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
@@ -151,7 +153,10 @@ class ColdMigration:
         return nova_responses.told(found, details)
 
     def confirm(self, task: model.Task) -> None:
-        """:raises NovaClientError: not accepted; it is looked at again."""
+        """Confirm our migration.
+
+        :raises NovaClientError: Nova did not accept; the worker looks again.
+        """
         uuid = task.instance_uuid
         try:
             response = self._nova.confirm_resize(uuid)
@@ -165,8 +170,10 @@ class ColdMigration:
                                             + self._nova.api.refusal(response, CONFIRM_POLICY))
 
     def post_flight(self, task: model.Task) -> None:
-        """On its destination, as stopped as before unless its owner has
-        started it since, and with nothing left at the source."""
+        """Verify that the instance is on its destination and that its source holds nothing.
+
+        It is stopped as before, unless its owner has started it since.
+        """
         uuid = task.instance_uuid
         server = nova_responses.moved(self._nova, task)
         if server.status not in (statuses.STOPPED, statuses.ACTIVE):

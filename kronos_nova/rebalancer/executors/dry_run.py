@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Says what a move would do and asks Nova for nothing.
+"""A driver that logs each move and asks Nova for nothing.
 
-For tests and rehearsals of the queue; ``[engine] dry_run`` is what an
-operator wants: then no task exists at all.
+It serves tests and rehearsals of the queue. Operators use ``[engine] dry_run``: then no task
+exists at all.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 
 class DryRunExecutor(base.Executor):
-    """Every task completes at once, and nothing has moved."""
+    """Driver that completes every task at once and moves nothing."""
 
     hooked = False
 
@@ -46,4 +46,4 @@ class DryRunExecutor(base.Executor):
         return base.Progress(base.Stage.COMPLETED, 'dry run')
 
     def post_flight(self, task: model.Task) -> None:
-        """Nothing to verify: nothing was asked for."""
+        """Verify nothing: the driver requested no migration."""

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""How a task ends when Nova never finishes the record of its migration: pure rules.
+"""Pure rules for the end of a task whose migration record Nova never finishes.
 
-While Nova carries out a migration the server has a task state that says so. A record that
-is not over while the server has none was left behind: nova-compute was killed (Nova repairs
-records in ``running`` only), the instance was evacuated, or an administrator reset its
-state. Such a task ends by where the instance is:
+While Nova carries out a migration, the server has a task state of the migration. A record
+that is not over while the server has none was left behind: nova-compute was killed (Nova
+repairs records in ``running`` only), the instance was evacuated, or an administrator reset its
+state. The place of the instance decides how such a task ends:
 
 ==================  ===========================  ==================================
 Server is on        Server is                    Task ends
@@ -48,23 +48,23 @@ from kronos_nova.rebalancer.store import rows
 
 ERROR = 'ERROR'
 DELETED = frozenset({'DELETED', 'SOFT_DELETED'})
-#: A contradiction lasts so long (seconds) before it is believed: Nova writes the server
-#: first and the record next.
+#: Seconds that a contradiction must last before we believe it: Nova writes the server first
+#: and the record next.
 PATIENCE = 300.0
-#: And so long while the server has another task state: an evacuation, for example.
+#: The same while the server has another task state, for example during an evacuation.
 BUSY_PATIENCE = 600.0
-#: After ``cancelled`` Nova may still put the instance into ERROR: so long when its action's
-#: events have ended, and for PATIENCE before.
+#: Seconds for which Nova may still put the instance into ERROR after ``cancelled``, once the
+#: events of its action have ended. Before that: PATIENCE.
 ERROR_PATIENCE = 30.0
-#: What libvirt says of a job that was aborted, as Nova records it.
+#: libvirt's texts about an aborted job, as Nova records them.
 _ABORTED = re.compile(r'operation aborted|job:? cancell?ed|cancell?ed by client', re.IGNORECASE)
-#: A record must stay as it is for so long before that is noted.
+#: Seconds that a record must stay unchanged before we note that.
 NOTED_AFTER = 60.0
 
 
 def judge_record(task: model.Task, migration: nova_api.Migration,
                  server: model.Instance) -> base.Progress:
-    """Return what becomes of the task when this contradiction lasts.
+    """Return how the task ends if this contradiction lasts.
 
     :param migration: a record of ours that is not over, or that is over too early.
     :param server: has no task state of a migration, unless the record is over.
@@ -89,7 +89,7 @@ def _judge_place(task: model.Task, server: model.Instance) -> base.Stage:
 
 
 def build_error(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
-    """Return why a task failed whose record Nova left behind."""
+    """Build the error of a task whose migration record Nova left behind."""
     uuid = row.task.instance_uuid
     if progress.broken:
         return exception.InstanceInError(instance_uuid=uuid, problem=progress.detail)
@@ -115,14 +115,16 @@ def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> 
 
 
 def is_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> bool:
-    """Return whether Nova puts the instance into ERROR because an operator aborted its
-    migration; an abort that is not our own (:func:`is_own_abort`) is an operator's."""
+    """Return whether Nova puts the instance into ERROR because an operator aborted its migration.
+
+    An abort that is not our own (:func:`is_own_abort`) is an operator's.
+    """
     return ((progress.broken or progress.patience > 0.0) and progress.aborted
             and progress.place == row.task.from_host)
 
 
 def describe_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> str:
-    """Return why a task was cancelled whose migration an operator aborted, and the remedy."""
+    """Describe an operator's abort, which cancelled the task, and the remedy."""
     if not progress.broken:
         return 'Its migration was aborted in Nova, by an operator.'
     return (f'Its migration was aborted in Nova, by an operator. Nova put the instance into '
@@ -135,9 +137,9 @@ def _find_remedy(row: rows.TaskRow) -> str:
 
 def build_abort_error(row: rows.TaskRow, progress: base.Progress,
                       reset: bool) -> exception.MigrationTimeout:
-    """Return why a task failed whose migration we aborted at its deadline.
+    """Build the error of a task whose migration we aborted at its deadline.
 
-    :param reset: the state of the instance was made active again.
+    :param reset: the state of the instance was reset to active.
     """
     uuid = row.task.instance_uuid
     problem = 'its migration took longer than its deadline and was aborted'
@@ -150,19 +152,19 @@ def build_abort_error(row: rows.TaskRow, progress: base.Progress,
 
 
 class UnchangedRecords:
-    """Remembers since when the record of each migration has not changed.
+    """Times since when the record of each migration has not changed.
 
-    Nova's own time of a record only tells one version from another: our clock and Nova's
-    may differ.
+    Nova's own time of a record only tells one version from another: our clock and Nova's may
+    differ.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str, float]] = {}
 
     def find_since(self, row: rows.TaskRow, version: str | None, now: float) -> float | None:
-        """Return since when this version is known; None: for less than NOTED_AFTER.
+        """Return since when the record has this version; None: for less than NOTED_AFTER.
 
-        A predecessor's note in the row counts on.
+        A predecessor's note in the row counts, too.
         """
         task_id = row.task.task_id
         if version is None:
@@ -178,6 +180,6 @@ class UnchangedRecords:
         return seen[1] if now - seen[1] >= NOTED_AFTER else None
 
     def forget_all_but(self, task_ids: set[str]) -> None:
-        """Drop what is known of other tasks."""
+        """Drop the records of all other tasks."""
         for task_id in self._seen.keys() - task_ids:
             del self._seen[task_id]

@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""Hooks around the attempts of one executor: begun, polled, and owed until they are ended.
+"""Runner of one executor's hooks: it starts them, polls them, and ends them after the attempt.
 
-What is owed is committed before a hook is called, so whoever comes after a crash
-calls what has to be called. Nothing here waits: the worker's loop polls. What cannot
-be fenced is the same as of the worker: a process that is frozen inside a call itself for
-longer than ``claim_seconds``.
+The runner commits a pending hook before it calls it, so after a crash a successor knows which
+hooks to call. Nothing here waits: the worker's loop polls. One case cannot be fenced, as in the
+worker: a process that is frozen inside the call of a hook for longer than ``claim_seconds``.
 """
 
 from collections.abc import Callable
@@ -43,15 +42,15 @@ from kronos_nova.rebalancer.store import rows
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two polls of what is under way.
+#: Seconds between two polls of running hooks.
 POLL = 0.5
-#: Seconds before ``after`` is called again: the first time, and at most.
+#: Seconds until ``after`` is called again: the first time, and at most.
 BACKOFF, MAX_BACKOFF = 5.0, 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """From [hooks]; see its options."""
+    """Options of [hooks]; their help texts describe them."""
 
     enabled: tuple[str, ...] = ()
     deadline: float = 60.0
@@ -65,17 +64,17 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 
 class Found(enum.Enum):
-    """What a look at the hooks before a migration has found."""
+    """Result of a poll of the hooks before a migration."""
 
     GOING_ON = enum.auto()
     DONE = enum.auto()
     FAILED = enum.auto()  # with [hooks] on_failure = abort
-    LOST = enum.auto()  # the task is not ours any more
+    LOST = enum.auto()  # another executor has the task
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """With the marks of the row by now; ``error`` says why it failed."""
+    """Result of a poll, with the row's current marks; ``error``: why a hook failed."""
 
     found: Found
     marks: attempt_phases.Marks
@@ -84,7 +83,7 @@ class Look:
 
 @dataclasses.dataclass(slots=True)
 class _Before:
-    """How far the hooks of an attempt are."""
+    """State of an attempt's hooks before its migration."""
 
     waiting: list[model.TaskHook]
     marks: attempt_phases.Marks
@@ -104,10 +103,10 @@ class _After:
 
 
 class Catalogue:
-    """Hooks by name, made when they are first needed.
+    """Hooks by name, each made when first needed.
 
-    :param make: hook of a name; raises PluginNotFound or ConfigError.
-    :param allowed: those that may begin; None: all.
+    :param make: returns the hook of a name; raises PluginNotFound or ConfigError.
+    :param allowed: names of the hooks that may begin; None: all.
     """
 
     def __init__(self, make: Callable[[str], base.Hook],
@@ -118,11 +117,12 @@ class Catalogue:
 
     @classmethod
     def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'Catalogue':
-        """Of the installed ones those that are enabled or may be brought, made at once: some
-        have to listen for a while before they are of use.
+        """Make the installed hooks that are enabled or that a task may bring.
 
-        :raises PluginNotFound: one is not there.
-        :raises ConfigError: one cannot be used.
+        They are made at once: some have to listen for a while before they are of use.
+
+        :raises PluginNotFound: a hook is not installed.
+        :raises ConfigError: a hook cannot be used.
         """
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
 
@@ -136,13 +136,16 @@ class Catalogue:
         return found
 
     def __getitem__(self, name: str) -> base.Hook:
-        """:raises Failed: it may not be called before a migration."""
+        """Return a hook that may begin.
+
+        :raises NotAllowed: the options do not allow it before a migration.
+        """
         if self._allowed is not None and name not in self._allowed:
             raise base.NotAllowed(problem='is in neither [hooks] enabled nor on_request')
         return self.installed(name)
 
     def installed(self, name: str) -> base.Hook:
-        """Also one that may not begin any more: what it has begun is to be ended."""
+        """Return a hook, even one that may not begin any more: it ends its earlier work."""
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
@@ -153,7 +156,7 @@ class Catalogue:
 
 
 def known(found: Mapping[str, base.Hook]) -> Catalogue:
-    """Of hooks that are made already: for tests and simulations."""
+    """Build a catalogue of existing hooks: for tests, simulations, and workers without hooks."""
     def make(name: str) -> base.Hook:
         try:
             return found[name]
@@ -164,10 +167,10 @@ def known(found: Mapping[str, base.Hook]) -> Catalogue:
 
 
 class Hooks:
-    """Of one worker.
+    """Hooks of one worker.
 
     :param worker: its name in the database.
-    :param scopes: whose hooks it ends when others have gone silent; None: all.
+    :param scopes: scopes whose hooks it ends when other executors have gone silent; None: all.
     """
 
     def __init__(self, store: api.Store, catalogue: Catalogue, chosen: Settings, worker: str, *,
@@ -181,25 +184,30 @@ class Hooks:
         self._after: dict[str, _After] = {}
 
     def held(self, at: float) -> None:
-        """The database has said then that tasks and hooks are ours."""
+        """Record when the database last confirmed that tasks and hooks are ours."""
         self._held_at = at
 
     def _held_up(self) -> bool:
-        """Since then so long has passed that they may be another's: nothing is called."""
+        """Return whether another executor may have our tasks by now; then we call no hook.
+
+        Too much time has passed since the database last confirmed them.
+        """
         return self._clock() - self._held_at > self._claim_seconds / 2
 
     # Before.
 
     def wanted(self, task: model.Task) -> list[model.TaskHook]:
-        """What is enabled for all, with the parameters that the task has for it, and then
-        what the task brings."""
+        """Return the hooks of a task: the enabled ones, then those that the task brings.
+
+        An enabled hook has the parameters that the task gives to it.
+        """
         own = {hook.name: hook for hook in task.hooks}
         found = [own.get(name) or model.TaskHook(name) for name in self._chosen.enabled]
         return found + [hook for hook in own.values() if hook.name not in self._chosen.enabled]
 
     @staticmethod
     def interrupted(row: rows.TaskRow) -> bool:
-        """Hooks have begun in this claim, and whoever called them is not here any more."""
+        """Return whether hooks began in this claim; the executor that called them has gone."""
         phases = [phase for phase, _at in row.marks]
         since = (len(phases) - phases[::-1].index(attempt_phases.QUEUE)
                  if attempt_phases.QUEUE in phases else 0)
@@ -209,16 +217,16 @@ class Hooks:
         return task_id in self._before
 
     def begin(self, row: rows.TaskRow) -> bool:
-        """False: the task has none."""
+        """Begin the hooks of a task; False: the task has none."""
         wanted = self.wanted(row.task)
         if wanted:
             self._before[row.task.task_id] = _Before(wanted, row.marks)
         return bool(wanted)
 
     def look(self, row: rows.TaskRow) -> Look:
-        """Poll those before a migration; called as long as they are going on.
+        """Poll the hooks before a migration; the worker calls this as long as they are going on.
 
-        :raises StoreError: the database is away; they begin anew.
+        :raises StoreError: the database is away; the hooks start over.
         """
         before = self._before[row.task.task_id]
         error: exception.HookFailed | None = None
@@ -259,7 +267,7 @@ class Hooks:
             before.step = None
 
     def _call_before(self, row: rows.TaskRow, before: _Before, wanted: model.TaskHook) -> bool:
-        """Committed as owed, and then called; False: the task is another's."""
+        """Commit the pending hook, then call it; False: another executor has the task."""
         hook = self._catalogue[wanted.name]
         now = self._clock()
         call = base.Call(uuidutils.generate_uuid(), row.task, wanted.parameters)
@@ -272,7 +280,7 @@ class Hooks:
         before.number += 1
         self.held(now)
         if self._held_up():
-            # Somebody else may have taken it over, and ended the hook already.
+            # Another executor may have taken the task over and ended the hook already.
             LOG.warning('Instance %s: task %s: this executor was held up before it could call '
                         'hook %s; it begins anew', row.task.instance_uuid, row.task.task_id,
                         wanted.name)
@@ -283,19 +291,22 @@ class Hooks:
         return True
 
     def _failed(self, task: model.Task, name: str, error: Exception) -> None:
-        """:raises HookFailed: that is what is wanted of it."""
+        """Log the failure of a hook, or raise it.
+
+        :raises HookFailed: [hooks] on_failure demands it, or the task brings this hook.
+        """
         kind = (exception.HookNotAllowed if isinstance(error, base.NotAllowed)
                 else exception.HookFailed)
         found = kind(
             instance_uuid=task.instance_uuid, hook=name, problem=_said(error))
-        # What was asked for with the task is not left out in silence.
+        # A hook that the task requests is never left out silently.
         if self._chosen.abort or any(hook.name == name for hook in task.hooks):
             raise found
         LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id,
                     exception.sentence(found))
 
     def forget(self, mine: Iterable[str]) -> None:
-        """Let go of the tasks that are not ours any more."""
+        """Drop the hooks of tasks that are not ours any more."""
         for task_id in self._before.keys() - set(mine):
             self._drop(task_id)
 
@@ -307,16 +318,17 @@ class Hooks:
     # After.
 
     def settle(self, now: float, any_owed: bool) -> None:
-        """Go on with what is owed of attempts that have ended, the last begun of a task
-        first; one that has failed is waited for by none.
+        """Go on with the pending hooks of attempts that have ended.
 
-        :param any_owed: there may be any; else the database is not asked.
-        :raises StoreError: the database is away; it is gone on later.
+        Of the hooks of a task the last begun goes first; none waits for a hook that has failed.
+
+        :param any_owed: whether there may be pending hooks; if not, the database is not read.
+        :raises StoreError: the database is away; a later call goes on.
         """
         due = {owed.owed_id: owed for owed in self._store.take_owed(
             self._worker, self._scopes, now, self._claim_seconds)} if any_owed else {}
         for owed_id in self._after.keys() - due.keys():
-            _close(self._after.pop(owed_id).step)  # another executor's by now
+            _close(self._after.pop(owed_id).step)  # another executor has it now
         self.held(now)
         waiting = sorted((owed for owed in due.values()
                           if owed.owed_id not in self._after and owed.not_before <= now),
@@ -351,7 +363,7 @@ class Hooks:
         return last if last is not None and last.ended_at >= owed.begun_at else None
 
     def _look_after(self, after: _After) -> bool:
-        """Whether it is under way no more."""
+        """Poll a hook after its attempt; return whether it has ended."""
         if self._held_up():
             return False
         try:
@@ -372,7 +384,7 @@ class Hooks:
         _close(after.step)
 
     def _put_off(self, owed: owing.Owed, call: base.Call, error: Exception) -> None:
-        """Later again, or given up, with a word."""
+        """Schedule the hook for a later call or give it up, and log which."""
         tries, said = owed.tries + 1, _said(error)
         uuid = owed.task.instance_uuid
         if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
@@ -407,11 +419,11 @@ class Hooks:
 
     @property
     def due(self) -> float | None:
-        """When to poll next, epoch seconds; None: nothing is under way."""
+        """Time of the next poll in epoch seconds; None: no hook is running."""
         return self._clock() + POLL if self._before or self._after else None
 
     def close(self) -> None:
-        """What is owed stays owed; whoever comes next ends it."""
+        """Close all hooks; the pending ones stay in the database for a successor."""
         self.forget(())
         for after in list(self._after.values()):
             self._let_go(after)
@@ -426,7 +438,7 @@ def _close(step: base.Step) -> None:
 
 
 def _said(error: Exception) -> str:
-    """What went wrong, as a clause about the hook."""
+    """Return the failure as a clause about the hook."""
     if isinstance(error, base.Failed):
         return clients.printable(str(error))
     if isinstance(error, exception.KronosException):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a look at a task in flight contradicts, as its row keeps it."""
+"""Doubts about a task in flight: contradictions with Nova, as the task's row keeps them."""
 
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import rows
@@ -20,26 +20,29 @@ SAID = {base.Stage.ABSENT: 'Nova shows no migration of it',
         base.Stage.UNTOLD: 'its migration failed, and Nova has not said why',
         base.Stage.CANCELLED: 'it was aborted, and Nova may still put its instance into ERROR',
         base.Stage.LEFT: 'Nova works on it no more, and its record says otherwise'}
-#: Kept in the same column, and no doubt: Nova does not change the migration.
+#: Uses the same column but is no doubt: Nova does not change the migration.
 UNCHANGED = 'Nova has not changed its migration'
-#: Of a row that an executor of the release before has written.
+#: Describes a row that an executor of the previous release has written.
 UNNAMED = 'what Nova shows contradicts it'
 
 
 def kept(stage: base.Stage, since: float) -> str:
-    """With its time: an executor of the release before sets that alone."""
+    """Return the doubt with its time, as the row keeps it.
+
+    An executor of the previous release sets the time alone.
+    """
     return f'{stage}@{since:.0f}'
 
 
 def since(row: rows.TaskRow, stage: base.Stage) -> float | None:
-    """When that doubt began; what was doubted before it does not count."""
+    """Return when this doubt began; None: the row has another doubt, or no doubt."""
     if row.doubt_since is None or row.doubt != kept(stage, row.doubt_since):
         return None
     return row.doubt_since
 
 
 def said(row: rows.TaskRow) -> str | None:
-    """What is doubted, as a clause; None: nothing, or the task is over."""
+    """Describe the doubt about a task, as a clause; None: it has no doubt, or is over."""
     if row.doubt_since is None or row.task.state.terminal:
         return None
     if rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:

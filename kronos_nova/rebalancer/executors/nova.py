@@ -47,11 +47,11 @@ from kronos_nova.rebalancer.store import attempt_phases
 
 LOG = logging.getLogger(__name__)
 
-#: Rejections that are Placement's: another destination may have room.
+#: Rules by which Placement rejects a move: another destination may have room.
 NO_ROOM = frozenset({'no-provider', 'no-inventory', 'claim-unit', 'no-room'})
 
-#: In Nova's InvalidSharedStorage: a migration without copied disks was asked
-#: for, and there are some to copy.
+#: Text of Nova's InvalidSharedStorage: the request excludes disk copies, and the instance
+#: has disks to copy.
 NOT_SHARED = 'is not on shared storage'
 
 POLICY = 'os_compute_api:os-migrate-server:migrate_live:host'
@@ -66,10 +66,10 @@ ABORTABLE = frozenset({'queued', 'preparing', 'running'})
 
 
 class NovaExecutor(base.Executor):
-    """One migration, step by step.
+    """Driver that migrates through Nova, one step per call.
 
-    The marker is JSON: ``migration_id``, the newest migration of the instance
-    before ours, and ``time``, when it was read (for people).
+    The marker is JSON: ``migration_id``, the id of the instance's newest migration before ours,
+    and ``time``, when we read it (for people).
 
     :param connection: an openstacksdk connection.
     """
@@ -116,8 +116,11 @@ class NovaExecutor(base.Executor):
         return json.dumps({'migration_id': found.newest, 'time': now})
 
     def _named(self, task: model.Task, known: base.Known) -> list[str]:
-        """As the engine has it: aggregates that nobody plans own no host. Nothing
-        is known of those of a scope that has no engine now."""
+        """Return the configured aggregates that an engine plans now, as the task's engine does.
+
+        An aggregate without an engine owns no host. The list is empty when the task's own
+        aggregate is not among them: then its engine's aggregates are unknown.
+        """
         if task.aggregate not in known.scopes:
             return []
         named = [n for n in self._conf.engine.aggregates if n in known.scopes]
@@ -145,9 +148,11 @@ class NovaExecutor(base.Executor):
 
     def _find_slots(self, task: model.Task, known: base.Known,
                     changed: Mapping[str, list[nova_api.Migration]], now: float) -> None:
-        """Migrations that others asked Nova for take slots of a host as ours
-        do; ours were counted when the task was claimed. A record that Nova does not
-        change takes none."""
+        """Raise PreFlightError unless both hosts have a free slot.
+
+        Migrations that others requested from Nova take slots of a host as ours do; ours were
+        counted when the task was claimed. A record that Nova does not change takes none.
+        """
         ours = {f.instance_uuid for f in known.flights} | {task.instance_uuid}
         conf = self._conf.executor
         for end, host, limit in (
@@ -169,7 +174,10 @@ class NovaExecutor(base.Executor):
 
     def _await_scheduler(self, task: model.Task, cluster: model.Cluster,
                          changed: list[nova_api.Migration], now: float) -> None:
-        """One that ended in error may have moved its instance as well."""
+        """Raise PreFlightError if nova-scheduler may not know of recent live migrations yet.
+
+        A migration that ended in error may have moved its instance, too.
+        """
         seconds = self._conf.executor.scheduler_instance_sync_interval
         if not seconds:
             return
@@ -203,11 +211,14 @@ class NovaExecutor(base.Executor):
         raise self._refused(task, response)
 
     def _copies(self, task: model.Task) -> bool:
-        """Nova is to refuse what the rule ``copies-disk`` could not know."""
+        """Return whether Nova may copy disks.
+
+        If not, Nova refuses a move whose disks the rule ``copies-disk`` could not know.
+        """
         return self._conf.engine.allow_disk_copy or task.phase not in metrics.IMBALANCE
 
     def _refused(self, task: model.Task, response: Any) -> exception.MigrationError:
-        """What an answer that is no success means."""
+        """Return the error that Nova's unsuccessful response means."""
         uuid, status = task.instance_uuid, response.status_code
         said = self._nova.api.refusal(
             response, cold.POLICY if task.method.cold else POLICY)
@@ -232,7 +243,10 @@ class NovaExecutor(base.Executor):
 
     def _conflict(self, task: model.Task,
                   verdict: exception.MigrationError) -> exception.MigrationError:
-        """:param verdict: what the answer means if the instance is well."""
+        """Return the error that HTTP 409 means.
+
+        :param verdict: the error if the instance itself is well.
+        """
         uuid = task.instance_uuid
         try:
             instance = self._nova.server(uuid).instance
@@ -277,8 +291,11 @@ class NovaExecutor(base.Executor):
 
     def _find_ours(self, migrations: list[nova_api.Migration], task: model.Task, after: int,
                    known: str | None) -> nova_api.Migration | None:
-        """Our live migration. Until a look has found it, who asked tells it from one that an
-        operator began by hand between the same hosts: Nova names the user of the newest."""
+        """Find our live migration.
+
+        Until a look has found it, the requesting user tells it from one that an operator began by
+        hand between the same hosts: Nova names the user of the newest.
+        """
         found = nova_responses.ours(migrations, task, after, reference=known)
         if found is None or known is not None or any(
                 m.id > found.id and m.type == nova_api.LIVE_MIGRATION for m in migrations):
@@ -289,7 +306,7 @@ class NovaExecutor(base.Executor):
         except api.ApiError:
             if not found.ended:
                 raise
-            other = None  # Its end does not wait for who asked.
+            other = None  # An ended migration does not wait for its user's name.
         if other is None:
             return found
         return nova_responses.ours([m for m in migrations if m.id < found.id], task, after)
@@ -300,7 +317,7 @@ class NovaExecutor(base.Executor):
         server = nova_responses.server(self._nova, task)
         if migration is None and (
                 server is None or server.task_state != collector.MIGRATING):
-            # It may have come and gone between the two readings.
+            # The migration may have begun and ended between the two reads.
             migrations = self._nova.migrations(task.instance_uuid)
             migration = self._find_ours(migrations, task, after, known)
         if migration is None:
@@ -336,15 +353,14 @@ class NovaExecutor(base.Executor):
                              version=nova_responses.find_version(migration))
 
     def _find_patience(self, task: model.Task) -> float:
-        """How long Nova may still write ERROR after it wrote ``cancelled``."""
+        """Return the seconds for which Nova may still write ERROR after it wrote ``cancelled``."""
         told = nova_responses.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
 
     @staticmethod
     def _find_foreign(migrations: list[nova_api.Migration], task: model.Task,
                       server: model.Instance | None, after: int) -> base.Progress | None:
-        """The end of a task whose move an operator has made by hand; None: no operator
-        has."""
+        """Return the end of a task whose move an operator made by hand; None: no operator did."""
         found = nova_responses.ours(migrations, task, after)
         if (found is None or found.status != 'completed' or server is None
                 or endings.judge_record(task, found, server).ending is not base.Stage.COMPLETED):
@@ -370,9 +386,9 @@ class NovaExecutor(base.Executor):
 
     def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
                 migrations: list[nova_api.Migration]) -> base.Progress:
-        """An end in error, which may have come after the instance had moved.
+        """Judge a migration that ended in error, perhaps after the instance had moved.
 
-        :raises ApiError: it cannot be known.
+        :raises ApiError: Nova or Placement could not be read.
         """
         if server.host == task.to_host:
             return base.Progress(
@@ -491,7 +507,10 @@ class NovaExecutor(base.Executor):
 
 
 def _as_planned(task: model.Task, instance: model.Instance) -> None:
-    """:raises PreFlightError: it was started or stopped since."""
+    """Raise unless the planned method still fits the status of the instance.
+
+    :raises PreFlightError: the instance was started or stopped since.
+    """
     if not statuses.fits(task.method, instance.status):
         raise _changed(task, instance)
 

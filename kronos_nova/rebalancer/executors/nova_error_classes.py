@@ -11,14 +11,14 @@
 # under the License.
 
 
-"""Whose fault it is that Nova did not migrate, by what it says.
+"""Causes of Nova's failed migrations, judged by Nova's error texts.
 
-Nova's API gives the text of an exception and not its class, so the texts are
-what is known here. Where nothing is known the destination is blamed: the
-next one is tried, and only when all have refused is the instance set aside.
+Nova's API gives the text of an exception and not its class, so KNOWN lists texts. An unknown text
+blames the destination: the executor tries the next one, and sets the instance aside only when all
+have refused.
 Source: nova.conductor.tasks, live_migrate and migrate, nova.compute.manager and
-nova.virt.libvirt.driver, what each raises from the checks before a migration;
-nova.compute.api, live_migrate, what is refused at once.
+nova.virt.libvirt.driver: the exceptions of the checks before a migration; nova.compute.api,
+live_migrate: the immediate refusals.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ import re
 
 
 class Fault(enum.StrEnum):
-    """Who has to be another one, for the next try to end otherwise."""
+    """The part that must change before another try can end otherwise."""
 
     DESTINATION = 'destination'
     INSTANCE = 'instance'  # or its source: no destination differs
     API = 'api'  # a service of the cloud: the same again, later
 
 
-#: Texts of Nova, searched for in this order.
+#: Nova's error texts, in the order of the search.
 KNOWN: tuple[tuple[Fault, str], ...] = (
     # Properties of the instance.
     (Fault.INSTANCE, r'Feature not supported (with|until|because)'),
@@ -53,7 +53,7 @@ KNOWN: tuple[tuple[Fault, str], ...] = (
     (Fault.INSTANCE, r'VFIO migration is not supported with postcopy migration'),
     (Fault.INSTANCE, r'Unable to migrate instance \(\S+\) to current host'),
     (Fault.INSTANCE, r'Image \S+ is unacceptable'),
-    # Of its source, or of the whole cloud.
+    # Properties of its source, or of the whole cloud.
     (Fault.INSTANCE, r'version for compute service source are too old'),
     (Fault.INSTANCE, r'Neutron does not support required port binding extension'),
     (Fault.INSTANCE, r'Migration is not supported for LVM backed instances'),
@@ -62,23 +62,23 @@ KNOWN: tuple[tuple[Fault, str], ...] = (
     (Fault.API, r'Migration select destinations error'),
     (Fault.API, r'Unable to communicate with the Placement API'),
     (Fault.API, r'Failed to (update|retrieve|move) allocations (for|from) consumer'),
-    # As "no valid host", though none was asked: the allocations were written meanwhile.
+    # Nova reports "no valid host" without a search: the allocations have changed meanwhile.
     (Fault.API, r'Unable to replace instance claim on source'),
     (Fault.API, r'attempting to invoke the placement API'),
     (Fault.API, r'Connection to (keystone|cinder|glance|neutron) (host )?(\S+ )?failed'),
 )
 _KNOWN = tuple((fault, re.compile(text)) for fault, text in KNOWN)
 _UNAVAILABLE = re.compile(r'Compute service of (\S+) is unavailable')
-#: What the scheduler says of any destination; another event may say more.
+#: The scheduler's texts for every destination; another event may be more precise.
 _VAGUE = re.compile(r'No valid host was found|Exceeded maximum number of retries')
 
 
 def judge(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
-    """Whose fault it is, and the text that says so (empty without any).
+    """Return the fault that caused a failure, and the text that names it (empty without any).
 
-    :param details: of the events of one action; of several faults the one
-        that no other destination can help is taken.
-    :param from_host: the source: if it is not available, it comes back.
+    :param details: texts of the events of one action; of several faults, one that no other
+        destination avoids comes first.
+    :param from_host: the source; when its compute service is unavailable, it comes back.
     """
     found: dict[Fault, str] = {}
     for text in details:

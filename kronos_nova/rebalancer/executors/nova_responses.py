@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Nova's answers mean, for live and for cold migrations alike."""
+"""Interpretation of Nova's responses, for live and for cold migrations alike."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -33,15 +33,14 @@ WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
 def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
          kind: str = nova_api.LIVE_MIGRATION,
          reference: str | None = None) -> nova_api.Migration | None:
-    """Our migration among those of the instance, None when there is none.
+    """Return our migration among those of the instance; None: it is not there.
 
-    :param reference: its UUID once an earlier look has found it: then another migration
-        between the same hosts is not ours.
+    It is newer than the marker, of our kind, from our source, and to no other host than our
+    destination. Its destination stays empty until Nova schedules it, and in a migration that Nova
+    never scheduled. Of several the newest counts, since only the last can be under way.
 
-    Newer than the marker, of our kind, from our source, and to nowhere else
-    than our destination: that stays empty until it is scheduled, and in a
-    migration that never was. Of several the newest counts, since only the
-    last can be under way.
+    :param reference: the UUID of our migration, once an earlier look has found it: then another
+        migration between the same hosts is not ours.
     """
     found = [m for m in migrations if m.id > after and m.type == kind
              and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
@@ -51,10 +50,11 @@ def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
 
 
 def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | None:
-    """Return the user who asked for the newest action of this name, if that was not ours.
-    None also where Nova does not let us read actions.
+    """Return the user who asked for the newest action of this name; None: we asked.
 
-    :raises ApiError: it cannot be known now.
+    None also where Nova does not let us read actions, or has no such action.
+
+    :raises ApiError: Nova could not be read.
     """
     own = nova.user_id()
     try:
@@ -71,14 +71,13 @@ def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | No
 
 
 def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
-    """Return whether an abort was asked for since the newest live migration of the instance.
-    False also where Nova does not let us read actions.
+    """Return whether an abort was requested since the newest live migration of the instance.
 
-    Nova ends a running migration that was aborted as it ends one that failed: ``error``, the
-    instance in ERROR, and no event that says why.
+    False also where Nova does not let us read actions. Nova ends a running migration that was
+    aborted like one that failed: ``error``, the instance in ERROR, and no event that says why.
     Source: nova.compute.api, live_migrate_abort; nova.compute.manager, _do_live_migration.
 
-    :raises ApiError: it cannot be known now.
+    :raises ApiError: Nova could not be read.
     """
     try:
         actions = nova.actions(uuid)
@@ -92,9 +91,9 @@ def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
 
 
 def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
-    """The instance, None when it is gone.
+    """Read the instance; None: it is gone.
 
-    :raises ApiError: it cannot be known.
+    :raises ApiError: Nova could not be read.
     """
     try:
         return nova.server(task.instance_uuid).instance
@@ -105,12 +104,12 @@ def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
 
 
 def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
-    """The instance, which is on its destination and not in ERROR.
+    """Read the instance, which is on its destination and not in ERROR.
 
     :raises PreFlightError: it is gone.
-    :raises InstanceInError: it is in ERROR, wherever it is.
-    :raises MigrationFailed: it is elsewhere.
-    :raises NovaClientError: it cannot be known.
+    :raises InstanceInError: it is in ERROR, on any host.
+    :raises MigrationFailed: it is on another host.
+    :raises NovaClientError: Nova could not be read.
     """
     uuid = task.instance_uuid
     try:
@@ -131,11 +130,12 @@ def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
 
 
 def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
-    """What Nova recorded about the newest action of this name, by event; may
-    be empty. None: it is not told yet, or cannot be read now.
+    """Read Nova's error texts about the newest action of this name, one per event.
 
-    nova-conductor saves that a migration failed before its event says why, and an
-    event whose service died never does: who asks again has to stop some time.
+    The list may be empty. None: Nova has not recorded them yet, or they cannot be read now.
+
+    nova-conductor saves that a migration failed before its event says why, and an event whose
+    service died never says why: a caller that asks again has to stop some time.
     Source: nova.conductor.manager, _live_migrate; nova.compute.utils, EventReporter.
     """
     try:
@@ -149,26 +149,27 @@ def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
             return details or [str(found['message'])] * bool(found.get('message'))
     except api.ApiError as exc:
         refused = exc.status is not None and 400 <= exc.status < 500
-        # A refusal is one the next time, too, but for 408 and 429: not yet.
+        # A refusal is final, except 408 and 429: they mean "not yet".
         return [] if refused and exc.status not in (408, 429) else None
     return []
 
 
 def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
-    """Seconds of the phases of our live migration by Nova's own clock, which counts whole
-    seconds: from the action's start to what Nova last wrote of the migration. Empty
-    where Nova has not told them all, or in another order.
+    """Read the seconds of the phases of our live migration, by Nova's own clock.
 
-    Source: nova.compute.manager, _do_live_migration: ``preparing`` is when the
-    destination prepares (pre_live_migration), ``running`` is what comes after; the events
-    have the names of the methods.
+    Nova counts whole seconds, from the start of the action to its last update of the migration.
+    Empty where Nova does not have all times, or has them in another order.
 
-    :raises ApiError: it cannot be known.
+    Source: nova.compute.manager, _do_live_migration: ``preparing`` lasts while the destination
+    prepares (pre_live_migration), ``running`` comes after it; the events have the names of the
+    methods.
+
+    :raises ApiError: Nova could not be read.
     """
     migrations = nova.migrations(task.instance_uuid)
     migration = next((m for m in migrations if m.uuid == reference and m.ended), None)
     if migration is not None and any(m.id > migration.id for m in migrations):
-        return {}  # the newest action may be another migration's
+        return {}  # the newest action may belong to another migration
     action = next((records.Record('Nova', 'action', found, identity='request_id')
                    for found in nova.actions(task.instance_uuid)
                    if found.get('action') == nova_api.LIVE_MIGRATION), None)
@@ -199,9 +200,9 @@ def find_version(migration: nova_api.Migration) -> str:
 
 def failed(task: model.Task, migration: nova_api.Migration,
            details: list[str] | None) -> base.Progress:
-    """A migration that is over and has not moved the instance.
+    """Build the progress of a migration that is over and has not moved the instance.
 
-    :param details: see :func:`said`.
+    :param details: Nova's error texts; None: not recorded yet.
     """
     fault, text = nova_error_classes.judge(details or [], task.from_host)
     quoted = f': {api.printable(text)}' if text else ''
@@ -210,9 +211,9 @@ def failed(task: model.Task, migration: nova_api.Migration,
 
 
 def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
-    """The failure; before Nova says why, it is not known whose it is.
+    """Return the failure; mark it as unexplained while Nova has not recorded the reason.
 
-    :param details: see :func:`said`.
+    :param details: Nova's error texts; None: not recorded yet.
     """
     if details is not None:
         return progress
@@ -220,8 +221,10 @@ def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
 
 
 def _said(event: Mapping[str, Any]) -> str:
-    """Why an action's event failed: its details, below 2.84 the last line of
-    its traceback; empty when it did not."""
+    """Return the error text of an action's event; empty when it did not fail.
+
+    The text is the event's details, below 2.84 the last line of its traceback.
+    """
     if event.get('details'):
         return str(event['details'])
     lines = str(event.get('traceback') or '').strip().splitlines()
@@ -233,9 +236,9 @@ def _ended(event: Mapping[str, Any]) -> bool:
 
 
 def newest_before(task: model.Task, marker: str) -> int:
-    """The newest migration of the instance before ours.
+    """Return the id of the instance's newest migration before ours.
 
-    :raises NovaClientError: the marker does not say.
+    :raises NovaClientError: the marker does not have it.
     """
     try:
         value = json.loads(marker)['migration_id']
@@ -259,7 +262,7 @@ def find_reference(marker: str) -> str | None:
 
 
 def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
-    """A request for a migration that was not answered."""
+    """Build the error of a migration request that Nova did not answer."""
     if isinstance(error, api.TooLate):
         return exception.HeldUp(
             instance_uuid=task.instance_uuid,
@@ -272,8 +275,7 @@ def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
 
 
 def refused(task: model.Task, text: str) -> exception.MigrationError:
-    """A request that Nova has understood and declined, for this destination or
-    for any."""
+    """Build the error of a request that Nova declined, for this destination or for every one."""
     if nova_error_classes.judge([text], task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
         return exception.InstanceRefused(instance_uuid=task.instance_uuid, problem=text)
     return exception.MigrationFailed(
@@ -283,11 +285,12 @@ def refused(task: model.Task, text: str) -> exception.MigrationError:
 
 def elsewhere(nova: nova_api.NovaApi, task: model.Task,
               text: str) -> exception.MigrationError | None:
-    """What it means that Nova does not find the destination; None: something else
-    was said, or it is not there indeed.
+    """Return the error when Nova does not find the destination in the instance's cell.
 
-    Nova looks for it in the database of the instance's cell alone, and lists
-    services and hypervisors of all cells.
+    None: Nova declined for another reason, or the destination does not work in any cell.
+
+    Nova looks for the host in the database of the instance's cell alone, and lists services and
+    hypervisors of all cells.
     Source: nova.compute.api, live_migrate and _validate_host_for_cold_migrate.
     """
     if f'Compute host {task.to_host} could not be found' not in text:
@@ -310,12 +313,12 @@ def gone(task: model.Task) -> exception.PreFlightError:
 
 
 def unread(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
-    """Tell why something could not be read, and whether a service does not work."""
+    """Build the error of a failed read; it tells whether a service does not work."""
     return _failed(task, error, _unread(error))
 
 
 def after_refusal(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
-    """As :func:`unread`, when Nova has just refused the migration: that uses up a retry."""
+    """Build the error of a failed read after Nova has refused the migration: it uses up a retry."""
     return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=_unread(error))
 
 

@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""How tasks end or go on after a failure, and who is told.
+"""Outcomes of tasks: their end, or the next attempt after a failure, and the notifications.
 
-The row is committed first; the notification is news, not the truth.
+The row is committed first and is the truth; a notification only reports it.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ COMPLETED = 'migration.completed'
 FAILED = 'migration.failed'
 CANCELLED_TYPE = rows.CANCELLED_TYPE
 
-#: Told of each result: event type and result.
+#: Receives each result: (event type, result).
 Notify = Callable[[str, model.Result], object]
 
 
 class Outcomes:
-    """Writes what became of this worker's tasks.
+    """Writer of the outcomes of one worker's tasks.
 
-    :param measure: seconds of phases of an attempt that ends, where they are known better
+    :param measure: returns seconds of phases of an attempt that ends, where they are known better
         than from its marks.
     """
 
@@ -64,7 +64,7 @@ class Outcomes:
         self._tally = tally or tallies.Tally()
 
     def failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
-        """The next destination, a retry, or the end (see :mod:`retry`)."""
+        """Go on with the next destination or a retry, or end the task (see :mod:`retry`)."""
         now = self._clock()
         task = row.task
         if error.kwargs.get('rule') == retry.GONE:
@@ -92,7 +92,7 @@ class Outcomes:
 
     def _again(self, row: rows.TaskRow, error: exception.MigrationError,
                verdict: retry.Verdict, now: float) -> bool:
-        """Back to the queue; False: it was not ours any more."""
+        """Return the task to the queue; False: it was not ours any more."""
         task = row.task
         tried, marks = row.attempts, attempt_phases.begun(row.marks, attempt_phases.QUEUE, now)
         if not retry.waits(error):
@@ -142,9 +142,9 @@ class Outcomes:
     def end(self, row: rows.TaskRow, state: TaskState, error_type: str | None = None,
             error: str | None = None, *, quarantine: bool = False,
             for_ever: bool = False) -> bool:
-        """Terminal: cooldown, quarantine and dependents in one transaction.
+        """End a task: its state, cooldown, quarantine and dependents in one transaction.
 
-        :returns: False: it was not ours any more, and nothing was written.
+        :returns: False: the task was not ours any more, and nothing was written.
         """
         seconds = -1.0 if for_ever else self._settings.instance_quarantine_seconds
         now = self._clock()
@@ -176,7 +176,7 @@ class Outcomes:
         return True
 
     def cancelled(self, task: model.Task, now: float) -> None:
-        """A task that ended in the table, without Nova being asked."""
+        """Report a task that ended in the table, without a request to Nova."""
         self._tally.ended(task, TaskState.CANCELLED, None)
         row = self._store.task(task.task_id)
         if row is not None:
@@ -187,7 +187,10 @@ class Outcomes:
 
     @staticmethod
     def swapped(swap: swaps.Swap) -> None:
-        """The undo of a swap has begun, or is over; said once, by whoever sees it first."""
+        """Log that the undo of a swap has begun or is over.
+
+        The first executor that sees it logs it, once.
+        """
         uuids = ' and '.join(m.instance_uuid for m in swap.members)
         what = swap.noun.capitalize()
         if swap.state == swaps.STUCK:
@@ -228,8 +231,10 @@ class Outcomes:
 
 def _attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
              measured: Mapping[str, float]) -> model.Attempt:
-    """The one that ends now: from its request on, or from its claim when Nova
-    was not asked."""
+    """Build the attempt that ends now.
+
+    It began with its request, or with its claim when no request was sent to Nova.
+    """
     reference = row.reference or ''
     return model.Attempt(
         to_host=row.task.to_host, ended_at=now, error_type=error_type,
@@ -240,7 +245,10 @@ def _attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str |
 
 
 def _final(result: model.Result, task: model.Task) -> model.Result:
-    """Kronos reads retry_count < max_retries as "a retry is pending"."""
+    """Return a failed result with no retry left.
+
+    Kronos reads retry_count < max_retries as "a retry is pending".
+    """
     if result.success:
         return result
     return dataclasses.replace(result, retry_count=max(result.retry_count, task.max_retries))

@@ -26,15 +26,15 @@ from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import placement_api
 
-#: Nova's words when Placement has refused the write.
+#: Nova's error text when Placement has refused the write.
 NOT_REPLACED = 'Unable to replace instance claim on source'
 
 
 def find_problem(placement: placement_api.PlacementApi, task: model.Task,
                  details: Sequence[str]) -> str | None:
-    """Say which source provider is over its capacity; None: Nova failed for another reason.
+    """Return which source provider is over its capacity; None: Nova failed for another reason.
 
-    :param details: Nova's words on the failed migration.
+    :param details: Nova's error texts about the failed migration.
     :raises ApiError: Placement could not be read.
     """
     if not any(NOT_REPLACED in text for text in details):

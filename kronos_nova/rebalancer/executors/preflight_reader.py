@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The part of the cloud that decides about one move, read right now.
+"""Reader of the part of the cloud that decides about one move, right now.
 
-As small as can be: the instance, both hosts, the instance's server groups
-with their members, and what is under way among these. The rules judge it as
-they judge a whole Cluster.
+It reads as little as possible: the instance, both hosts, the instance's server groups with their
+members, and the migrations under way among these. The rules judge it as they judge a whole
+Cluster.
 """
 
 from collections.abc import Callable
@@ -42,14 +42,14 @@ T = TypeVar('T')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fresh:
-    """``newest`` is the highest id of the instance's migrations, 0 without."""
+    """A fresh view; ``newest`` is the highest id of the instance's migrations, 0 without."""
 
     cluster: model.Cluster
     newest: int
 
 
 class FreshReader:
-    """Reads what a move's rules need; ApiError means that it is not known.
+    """Reader of the facts that a move's rules need; ApiError: they could not be read.
 
     :param connection: an openstacksdk connection.
     """
@@ -62,8 +62,10 @@ class FreshReader:
         self._hypervisors = hypervisors.HypervisorReader(self.nova)
 
     def read(self, task: model.Task, now: float) -> Fresh:
-        """:raises ApiError: with status 404 and ``what`` naming the server
-        when the instance is gone."""
+        """Read the facts about one move.
+
+        :raises ApiError: with status 404 and ``what`` naming the server when the instance is gone.
+        """
         with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
             reads.one('Nova', 'supported API versions', self.nova.negotiate)
             migrations = reads.one('Nova', 'migrations',
@@ -108,9 +110,9 @@ class FreshReader:
             planned_zone=engine_conf.planned_zone(self._conf))
 
     def _forest(self, reads: parallel_reads.Reading, roots: list[str]) -> provider_trees.Forest:
-        """The trees of both hosts, and what is shared with them.
+        """Read the provider trees of both hosts, and the providers that share with them.
 
-        :raises ApiError: with status 409 when one changes all the time.
+        :raises ApiError: with status 409 when a tree changes all the time.
         """
         sharing = provider_trees.sharing(reads, self.placement)
 
@@ -141,14 +143,17 @@ class FreshReader:
         return allocations.claimed(instance, own, host)
 
     def _hinted(self, instance: model.Instance) -> set[str]:
-        """Who else decides by its hints, where any filter looks at them."""
+        """Return the instances that the instance's hints name, where a filter looks at hints."""
         if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
             return set()
         return {uuid for found in instance.scheduler_hints.values() for uuid in found}
 
     def _group(self, uuid: str) -> model.ServerGroup | None:
-        """:raises ApiError: no outage of Nova where it fails for a member in a cell that does
-        not answer: tasks in other cells go on."""
+        """Read a server group; None: it was deleted.
+
+        :raises ApiError: this is no outage of Nova where a member's cell does not answer: tasks in
+            other cells go on.
+        """
         try:
             return _unless_gone(lambda: self.nova.server_group(uuid))
         except api.ApiError as exc:
@@ -164,7 +169,7 @@ class FreshReader:
 
 
 def _unless_gone(read: Callable[[], T]) -> T | None:
-    """What is read, None when it was deleted meanwhile."""
+    """Return the result of a read; None: the object was deleted meanwhile."""
     try:
         return read()
     except api.ApiError as exc:

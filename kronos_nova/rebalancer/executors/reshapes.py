@@ -11,11 +11,12 @@
 # under the License.
 
 
-"""What became of provider trees between plan and pre-flight.
+"""Comparison of provider trees between plan and pre-flight.
 
-What has merely changed (a generation) is judged anew, as everything is. In a
-tree of another shape the plan's reasons are of providers that are gone: another
-destination is tried, and a source leaves the plan, task by task.
+A tree that has merely changed (another generation) needs no rule here: pre-flight judges
+everything again. In a tree of another shape the plan's reasons are about providers that are gone.
+The executor then replaces a destination by the next one, and ends the tasks of a source one by
+one.
 """
 
 from oslo_log import log as logging
@@ -28,7 +29,10 @@ LOG = logging.getLogger(__name__)
 
 
 def check(task: model.Task, cluster: model.Cluster) -> None:
-    """:raises PreFlightError: the provider tree of an end was reshaped."""
+    """Raise unless both hosts still have the provider trees of the plan.
+
+    :raises PreFlightError: the provider tree of a host was reshaped.
+    """
     marks = {mark.host: mark for mark in task.trees}
     for name in (task.from_host, task.to_host):
         known, host = marks.get(name), cluster.hosts.get(name)

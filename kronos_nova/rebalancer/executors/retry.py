@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""What follows from a failure, and how long a migration may take: pure rules.
+"""Pure rules: the consequences of a failure, and the time limit of a migration.
 
-A pass tries the destinations of a task in order, one attempt each;
-``max_attempts`` bounds the attempts of a pass, ``max_retries`` the further
-passes; of a task that counts alternates it bounds the further attempts. What
-cannot change by waiting is not tried again.
+A pass tries the destinations of a task in order, one attempt each. ``max_attempts`` limits the
+attempts of a pass, ``max_retries`` the further passes; for a task that counts alternates it limits
+the further attempts. A failure that waiting cannot change is final.
 """
 
 from collections.abc import Callable
@@ -29,8 +28,8 @@ from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.store import rows
 
-#: Rules whose no at pre-flight is no fault of the instance: another destination
-#: is tried, and the instance is not quarantined.
+#: Rules whose rejection at pre-flight is no fault of the instance: the executor tries another
+#: destination and does not quarantine the instance.
 NOT_THE_INSTANCE = frozenset({
     'service-unknown', 'service-down', 'service-disabled', 'source-disabled', 'drain-over',
     'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
@@ -38,36 +37,35 @@ NOT_THE_INSTANCE = frozenset({
     'hypervisor-older', 'vgpu-hypervisor', 'aggregate-tenant', 'aggregate-extra-specs',
     'aggregate-image', 'tenant-aggregate', 'isolated-aggregate', 'required-traits',
     'pci-destination', 'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
-#: Nor are these its fault, and no destination differs: the task ends.
+#: Rules that are no fault of the instance, but no destination differs: the task ends.
 FINAL = frozenset({
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
     'project-opted-out', 'tenant-without-aggregate', 'accelerators', 'power-state',
     'memory-encryption', 'vtpm', 'pci-passthrough', 'post-copy', 'one-time-use',
     'affinity-unmovable', 'source-reshaped', 'source-overcommitted',
     'placement-refuses-everywhere'})
-#: Nor is there anything left to do.
+#: The rule of an instance that was deleted: nothing is left to do.
 GONE = 'no-such-instance'
-#: Nor these, and waiting helps: the same destination is tried again.
+#: Rules that pass with time: the executor tries the same destination again.
 PASSING = frozenset({'group-in-flight', 'hint-in-flight'})
-#: Nor this, and it is no failure at all: the task waits as for a slot of ours.
+#: Rules that are no failure at all: the task waits as for a slot of ours.
 WAITING = frozenset({'no-slot', 'just-left', 'just-came'})
-#: No wait between two passes is longer.
+#: The longest wait between two passes, in seconds.
 MAX_BACKOFF = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What a worker needs to know; seconds where a time is meant.
+    """Settings of a worker; times are in seconds.
 
-    ``scopes`` None serves all. ``instance_quarantine_seconds`` -1 is for
-    ever. A host that refused ``host_refusals`` times in a row takes nothing
-    for ``host_quarantine_seconds``. ``abort_at_deadline``: a live migration
-    that takes longer is aborted, and with ``reset_state_after_abort`` its instance is
-    made active again when Nova puts it into ERROR. ``local_disk_seconds``,
-    ``other_cell_seconds``: for so long Nova's word is believed that a host's disks are
-    its own, and that two hosts are of different cells. Without ``begin`` nothing new is asked
-    for; what is under way is seen to its end. ``frozen`` says why nothing may begin at
-    an epoch time, or None.
+    ``scopes`` None: all. ``instance_quarantine_seconds`` -1: for ever. A host that refused
+    ``host_refusals`` times in a row takes nothing for ``host_quarantine_seconds``.
+    ``abort_at_deadline``: a live migration that takes longer is aborted, and with
+    ``reset_state_after_abort`` its instance is made active again when Nova puts it into ERROR.
+    ``local_disk_seconds``, ``other_cell_seconds``: for so long we believe Nova's word that a
+    host's disks are its own, and that two hosts are of different cells. Without ``begin`` the
+    worker requests no new migration, and watches those under way to their end. ``frozen`` returns
+    why no migration may begin at an epoch time, or None.
     """
 
     scopes: frozenset[str] | None = None
@@ -96,17 +94,17 @@ class Settings:
 
     @property
     def absent_seconds(self) -> float:
-        """How long no migration must be seen until none was begun."""
+        """Seconds without a visible migration until we conclude that none began."""
         return max(60.0, 2 * self.look_interval, self.claim_seconds)
 
     @property
     def settling_seconds(self) -> float:
-        """How long a failed migration may take to give back its allocations."""
+        """Seconds that Nova may take to release the claims of a failed migration."""
         return max(300.0, self.absent_seconds)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """From [executor] and [engine]."""
+    """Build the settings from [executor] and [engine]."""
     executor, engine = conf.executor, conf.engine
     return Settings(
         scopes=frozenset(executor.aggregates) or None,
@@ -125,14 +123,14 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 
 def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
-    """When a migration becomes unknown, in epoch seconds.
+    """Compute when a migration becomes unknown, in epoch seconds.
 
-    Nova allows live_migration_completion_timeout per GiB of memory and
-    copied disk, counted from when it runs; we add time to wait in its queue.
-    A cold migration copies no memory, and Nova sets it no limit.
+    Nova allows live_migration_completion_timeout per GiB of memory and copied disk, counted from
+    when it runs; we add time to wait in its queue. A cold migration copies no memory, and Nova
+    sets it no limit.
 
-    Source: nova.virt.libvirt.driver, _live_migration_data_gb, which takes
-    memory and each disk for 2 GiB at least.
+    Source: nova.virt.libvirt.driver, _live_migration_data_gb, which takes memory and each disk for
+    2 GiB at least.
     """
     memory = task.memory_mb / 1024 if task.method is model.Method.LIVE else 0.0
     gib = sum(max(2.0, part) for part in (memory, task.disk_gb) if part)
@@ -141,9 +139,10 @@ def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """``again``: queue it for ``attempt``; else it has failed for good.
+    """Verdict on a failed attempt.
 
-    ``refused``: the destination of this attempt counts as having refused.
+    ``again``: queue the task for ``attempt``; else it has failed for good. ``refused``: the
+    attempt counts as a refusal by its destination.
     """
 
     again: bool
@@ -155,14 +154,14 @@ class Verdict:
 
 
 def waits(error: exception.MigrationError) -> bool:
-    """Whether it is no failure of the task: Nova was not asked, and waiting helps."""
+    """Return whether the task has not failed: Nova was not asked, and waiting helps."""
     return (isinstance(error, exception.ServiceUnavailable | exception.HeldUp)
             or isinstance(error, exception.PreFlightError) and error.kwargs.get('rule') in WAITING)
 
 
 def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float,
                   chosen: Settings) -> Verdict:
-    """The next attempt, the next pass, or the end."""
+    """Decide between the next attempt, the next pass and the end."""
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
     rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None

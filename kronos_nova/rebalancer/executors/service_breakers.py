@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One circuit breaker for each service that migrations need: Nova, Placement, Keystone.
+"""Circuit breakers, one for each service that migrations need: Nova, Placement, Keystone.
 
-A breaker opens after ``FAILURES`` failures in a row. While it is open no task begins and Nova
-is not asked about migrations under way. After ``seconds`` one request tries the service: it
-closes the breaker, or keeps it open for as long again. The database remembers an outage, so
-that of all executors one announces it, once.
+A breaker opens after ``FAILURES`` failures in a row. While it is open, no task begins and the
+executor does not ask Nova about migrations under way. After ``seconds`` one request tries the
+service: it closes the breaker, or keeps it open for as long again. The database remembers an
+outage, so that only one of all executors announces it, once.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,11 @@ from kronos_nova.rebalancer.store import api
 LOG = logging.getLogger(__name__)
 
 NOVA, PLACEMENT, KEYSTONE = 'Nova', 'Placement', 'Keystone'
-#: All that a new migration needs.
+#: Services that a new migration needs.
 ALL = (NOVA, PLACEMENT, KEYSTONE)
-#: All that a look at a migration needs.
+#: Services that a look at a migration needs.
 WATCHING = (NOVA, KEYSTONE)
-#: So many failures in a row open a breaker: one request may fail for what it asks about.
+#: Failures in a row that open a breaker: a single request may fail because of its own content.
 FAILURES = 2
 #: A failure within so many seconds of the one before belongs to the same outage; where an open
 #: breaker waits for longer, a failure of the next three requests does.
@@ -50,7 +50,7 @@ Announce = Callable[[str, str, dict[str, Any]], object]
 
 @dataclasses.dataclass(slots=True)
 class _Breaker:
-    """``until``: when an open one is tried again; None: it is closed."""
+    """State of a breaker; ``until``: when an open one tries its service again; None: closed."""
 
     failures: int = 0
     until: float | None = None
@@ -101,7 +101,7 @@ class ServiceBreakers:
                 LOG.info('%s works again', service)
 
     def find_open(self, services: Collection[str], now: float) -> str | None:
-        """Return why nothing is to be asked of these services now; None: they may be asked."""
+        """Return why a request must not be sent to these services now; None: it may be sent."""
         for service in services:
             breaker = self._breakers[service]
             # A clock that was set back does not keep it open for longer.

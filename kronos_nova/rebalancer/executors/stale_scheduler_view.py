@@ -12,12 +12,12 @@
 
 """Live migrations of which Nova's scheduler may not know yet.
 
-nova-compute tells the scheduler nothing of an instance that has left by a live
-migration, and names the source as the host of one that has come: until the next
-``scheduler_instance_sync_interval`` the filters that look at a host's instances go by
-where it was. What they would refuse for that waits: ServerGroupAntiAffinityFilter and
-DifferentHostFilter a destination that somebody has just left, SameHostFilter one to
-which somebody has just come.
+nova-compute does not tell the scheduler of an instance that has left by a live migration, and
+names the source as the host of one that has come. Until the next
+``scheduler_instance_sync_interval`` the filters that look at a host's instances see their old
+hosts. A move that they would refuse for that reason waits: ServerGroupAntiAffinityFilter and
+DifferentHostFilter would refuse a destination that an instance has just left, SameHostFilter one
+to which an instance has just come.
 
 Source: nova.compute.manager, _post_live_migration, _update_scheduler_instance_info and
 _sync_scheduler_instance_info; nova.scheduler.host_manager, update_instance_info.
@@ -35,9 +35,11 @@ MARGIN = 30.0
 
 def check(task: model.Task, cluster: model.Cluster, options: model.Options,
           left: Collection[str], came: Collection[str]) -> None:
-    """:param left: the instances that lately left the destination by live migration.
-    :param came: those that lately came to it so.
-    :raises PreFlightError: the scheduler may take one for being where it was.
+    """Raise if nova-scheduler may judge the move by the old hosts of other instances.
+
+    :param left: the instances that lately left the destination by live migration.
+    :param came: the instances that lately came to it by live migration.
+    :raises PreFlightError: the scheduler may see an instance on its old host.
     """
     here = {uuid for uuid, i in cluster.instances.items()
             if i.host == task.to_host} - {task.instance_uuid}
@@ -62,7 +64,7 @@ def _limited(task: model.Task, cluster: model.Cluster) -> list[model.ServerGroup
 
 def _hinted(task: model.Task, cluster: model.Cluster, options: model.Options,
             filter_: str) -> frozenset[str]:
-    """Whom a hint of the instance names, where its filter is enabled."""
+    """Return the instances that a hint of the instance names, where its filter is enabled."""
     if filter_ not in options.nova_enabled_filters:
         return frozenset()
     hint = {hints.DIFFERENT: 'different_host', hints.SAME: 'same_host'}[filter_]

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Migrations that Nova began by a request that came too late: nobody wants them any more.
+"""Unwanted migrations, which Nova began by a request that came too late.
 
-An executor that stands still inside its request loses the task. Another one finds no
+An executor that stands still inside its request loses the task. Another executor finds no
 migration, and ends the task or goes on with another destination. ``os-migrateLive`` names no
-source, so Nova carries out the late request from wherever the instance is by then. Whoever
-sent it aborts it.
+source, so Nova carries out the late request from the instance's current host. The executor that
+sent the request aborts its migration.
 """
 
 import dataclasses
@@ -33,14 +33,17 @@ LOG = logging.getLogger(__name__)
 
 #: States in which the executor that holds the task watches the migration.
 _WATCHED = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
-#: So many tasks of an instance, the newest, may own a migration.
+#: Number of an instance's newest tasks that may own a migration.
 _NEWEST_TASKS = 20
 
 
 @dataclasses.dataclass(slots=True)
 class _Request:
-    """A request whose task was lost. ``row``: as it was when it was asked for;
-    ``ends_since``: when a look first found that its migration is under way no more."""
+    """A request whose task was lost.
+
+    ``row``: the task's row at the time of the request. ``ends_since``: when the driver first found
+    that the migration is no longer under way.
+    """
 
     row: rows.TaskRow
     since: float
@@ -50,11 +53,11 @@ class _Request:
 
 
 class StrayMigrations:
-    """Those of one executor, until they have ended.
+    """Late migrations of one executor, until they have ended.
 
     :param seconds: a request without a migration for so long has begun none.
-    :param resets_state: make an instance active again that Nova puts into ERROR because its
-        late migration was aborted.
+    :param resets_state: make an instance active again that Nova puts into ERROR because its late
+        migration was aborted.
     """
 
     def __init__(self, store: api.Store, driver: base.Executor, seconds: float,
@@ -66,21 +69,21 @@ class StrayMigrations:
         self._requests: dict[str, _Request] = {}
 
     def examine(self, row: rows.TaskRow, now: float) -> bool:
-        """Read a task again that was lost during its request; True: what Nova may have begun
-        is to be aborted.
+        """Read a task again that was lost during its request.
 
-        :param row: as it was when it was asked for, with its marker.
+        :param row: the row at the time of the request, with its marker.
+        :returns: whether the migration, if Nova has begun it, is to be aborted.
         :raises StoreError: the database is away.
         """
         self.remember(row, now)
         return self._is_unwanted(row.task.task_id)
 
     def remember(self, row: rows.TaskRow, now: float) -> None:
-        """Have :meth:`pursue` examine the task: the database could not be read."""
+        """Keep the request for :meth:`pursue`: the database cannot be read now."""
         self._requests[row.task.task_id] = _Request(row, now)
 
     def pursue(self, now: float) -> None:
-        """Look at each and abort it, until it has ended.
+        """Look at each late migration and abort it, until it has ended.
 
         :raises StoreError: the database is away.
         """
@@ -89,7 +92,7 @@ class StrayMigrations:
                 del self._requests[task_id]
 
     def close(self, now: float) -> None:
-        """Look at each for the last time, and name those that an operator has to abort.
+        """Look at each for the last time, and log those that an operator has to abort.
 
         :raises StoreError: the database is away.
         """
@@ -104,7 +107,8 @@ class StrayMigrations:
                           task.instance_uuid)
 
     def _is_unwanted(self, task_id: str) -> bool:
-        """Forget a request that another executor watches; log the others, once."""
+        """Return whether no executor watches the request, and log that once; forget a watched one.
+        """
         request = self._requests[task_id]
         became = self._find_unwanted(request.row)
         if became is None:
@@ -118,8 +122,10 @@ class StrayMigrations:
         return True
 
     def _find_unwanted(self, row: rows.TaskRow) -> str | None:
-        """Tell what became of the task, a verb phrase; None: an executor watches the
-        same move, for this task or for another one."""
+        """Return how the task went on, as a verb phrase.
+
+        None: an executor watches the same move, for this task or for another one.
+        """
         current = self._store.task(row.task.task_id)
         for other in self._store.tasks_of_instance(row.task.instance_uuid, _NEWEST_TASKS):
             if other.task.state in _WATCHED and other.task.to_host == row.task.to_host:
@@ -134,7 +140,7 @@ class StrayMigrations:
         task, marker = request.row.task, request.row.marker or ''
         try:
             known = self._find_known(request.row)
-            # Nova carries the request out from wherever the instance is by now.
+            # Nova carries the request out from the instance's current host.
             task = self._driver.trace_late_request(task, marker, known)
             progress = self._driver.look(task, marker)
             if progress.stage is base.Stage.ABSENT:
@@ -162,7 +168,7 @@ class StrayMigrations:
         return True
 
     def _find_patience(self, progress: base.Progress) -> float:
-        """How long what a look found may still change."""
+        """Return the seconds for which this progress may still change."""
         if progress.stage.terminal or progress.stage is base.Stage.UNCONFIRMED:
             return progress.patience
         return progress.patience or self._seconds
@@ -188,7 +194,7 @@ class StrayMigrations:
                         progress.detail or progress.stage)
 
     def _find_known(self, row: rows.TaskRow) -> set[str]:
-        """Migrations that the instance's tasks tell of."""
+        """Return the UUIDs of the migrations that the instance's tasks name."""
         known: set[str | None] = set()
         for each in self._store.tasks_of_instance(row.task.instance_uuid, _NEWEST_TASKS):
             known |= {each.reference, *(a.migration_uuid for a in each.attempts)}

@@ -11,19 +11,18 @@
 # under the License.
 
 
-"""Carries out tasks: claim -> pre-flight -> hooks -> submit -> watch -> post-flight.
+"""Worker that carries out tasks: claim -> pre-flight -> hooks -> submit -> watch -> post-flight.
 
-One loop and no thread per migration: each task in flight is looked at when
-its time has come. The table is the truth; a message only wakes the loop.
-Before Nova is asked, ``submitting`` is committed with all that is needed to
-find the migration again; so whoever comes next looks first, and asks again
-only when it is sure that nothing was begun.
+One loop and no thread per migration: the worker looks at each task in flight when its time has
+come. The table is the truth; a message only wakes the loop. Before the worker asks Nova, it
+commits ``submitting`` with all that is needed to find the migration again. So a successor looks
+first, and asks again only when it is sure that no migration was begun.
 
-A slow step loses no claim: :mod:`claim_keeper` renews it from another thread.
-What cannot be fenced: a process that is frozen inside the request itself,
-longer than ``claim_seconds``. Nova refuses a late request only while the instance
-migrates: the request names a destination and no source. So the row is read again after the
-request, and a migration that nobody wants any more is aborted (:mod:`stray_migrations`).
+A slow step loses no claim: :mod:`claim_keeper` renews it from another thread. One case cannot be
+fenced: a process that is frozen inside the request itself for longer than ``claim_seconds``. Nova
+refuses a late request only while the instance migrates: the request names a destination and no
+source. So the worker reads the row again after the request, and aborts a migration that is no
+longer wanted (:mod:`stray_migrations`).
 """
 
 from collections.abc import Callable
@@ -72,31 +71,32 @@ _OF = {nova_error_classes.Fault.DESTINATION: exception.MigrationFailed,
        nova_error_classes.Fault.API: exception.NovaClientError}
 
 
-#: Nova's part is over.
+#: Stages in which Nova has done its part.
 _OVER = (base.Stage.COMPLETED, base.Stage.FAILED, base.Stage.CANCELLED, base.Stage.SETTLING,
          base.Stage.UNTOLD)
 
-#: With these no attempt ends before Nova was asked.
+#: Error types of attempts that cannot end before Nova was asked.
 _NOVA_ANSWERED = frozenset(kind.wire_type for kind in (
     exception.MigrationFailed, exception.MigrationTimeout, exception.InstanceRefused,
     exception.AllocationsLeft))
 
 
 class UnexpectedError(exception.MigrationError):
-    """The driver raised what its contract does not know: a fault in it."""
+    """An exception outside the contract of the driver: a fault of the driver."""
 
     code = 'kronos.migration.unexpected'
     wire_type = 'UnexpectedError'
 
 
 class Worker:
-    """Serves the task table until :meth:`stop`.
+    """Worker that serves the task table until :meth:`stop`.
 
-    :param wake: set it to have the table looked at now.
-    :param clock: epoch seconds; None: the database's clock, see :mod:`database_clock`.
-    :param tally: told what became of tasks.
-    :param present: says in the database that this executor runs, and False that it ends.
-    :param hooks: what is called before and after migrations; None: what tasks bring.
+    :param wake: an event that makes the worker read the table now.
+    :param clock: returns epoch seconds; None: the database's clock, see :mod:`database_clock`.
+    :param tally: counts the outcomes of tasks.
+    :param present: records in the database that this executor runs, and with False that it ends.
+    :param hooks: the hooks to call before and after migrations, with their settings; None: no hook
+        is installed.
     :param announce: publishes the begin of an outage of Nova, Placement or Keystone.
     """
 
@@ -146,13 +146,13 @@ class Worker:
     # The loop.
 
     def tell(self, health: healths.Health) -> None:
-        """Whom :meth:`run` tells that it comes round, and how it went."""
+        """Set the health registry to which :meth:`run` reports each pass."""
         health.expect('pass')
         self._pulse = health.pulse('passes', self._settings.poll_interval + HUNG_SECONDS)
         self._health = health
 
     def run(self) -> None:
-        """Work until :meth:`stop`; a database that is away is waited for."""
+        """Work until :meth:`stop`; wait for a database that is away."""
         self.keeper.start(self._health)
         while not self._stopping.is_set():
             begun, problem = False, ''
@@ -180,7 +180,7 @@ class Worker:
         self._say(False)
 
     def close(self) -> None:
-        """Give the claims back, so that a successor goes on at once."""
+        """Release the claims, so that a successor goes on at once."""
         self.keeper.stop()
         self._hooks.close()
         try:
@@ -194,7 +194,7 @@ class Worker:
             LOG.warning('Executor %s: %s', self.name, e)
 
     def _say(self, there: bool) -> None:
-        """In the database, from time to time; for those who look."""
+        """Record in the database, from time to time, that this executor runs."""
         now = self._clock()
         if self._present is None or there and 0 <= now - self._said_at < executor_heartbeats.BEAT:
             return
@@ -205,21 +205,21 @@ class Worker:
             LOG.debug('Executor %s: %s', self.name, e)
 
     def stop(self) -> None:
-        """Claim nothing more; a request that was begun is finished and kept.
+        """Claim no more tasks; a request that has begun is finished and committed.
 
-        Not from a signal handler in the thread of :meth:`run`: it takes locks.
+        Do not call this from a signal handler in the thread of :meth:`run`: it takes locks.
         """
         self._stopping.set()
         self.wake.set()
 
     def read_clock(self) -> float:
-        """Read the database's clock; the time for :meth:`run_once`.
+        """Return the database's time, for :meth:`run_once`.
 
         :raises StoreError: the database is away.
         """
         if self._database_clock is not None:
             if self._database_clock.synchronise():
-                # Times of before would have to be waited for, or would be over.
+                # Times by the old clock may be far ahead, or over.
                 self._next_look.clear()
                 self._unverified.clear()
             if self._health is not None:
@@ -228,18 +228,18 @@ class Worker:
         return self._clock()
 
     def _has_clock_jumped(self) -> bool:
-        """Whether nothing may end by the clock: the database's may have just jumped."""
+        """Return whether the database's clock may have just jumped: nothing ends by it then."""
         return self._database_clock is not None and not self._database_clock.may_end()
 
     def _find_hold(self, now: float) -> str | None:
-        """Return why no migration may begin, whatever the database says."""
+        """Return why no migration may begin, beside pauses in the database; None: it may."""
         return self._settings.frozen(now) or (
             None if self._database_clock is None else self._database_clock.find_problem())
 
     def run_once(self, now: float) -> bool:
-        """One pass: watch what is in flight, then begin at most one task.
+        """Run one pass: watch the tasks in flight, then begin at most one task.
 
-        :returns: whether one was begun; then there may be more to do.
+        :returns: whether a task was begun; then there may be more to do.
         :raises StoreError: the database is away; nothing is lost by it.
         """
         self.keeper.note_step()
@@ -248,7 +248,7 @@ class Worker:
         ends = agenda.late and not self._has_clock_jumped()
         for task in self._store.expire(scopes, now, patience) if ends else ():
             self._outcomes.cancelled(task, now)
-        # The end of what was late may leave a swap to undo, and hooks to end.
+        # The end of late tasks may leave a swap to undo, and hooks to end.
         for swap in self._store.settle_swaps(now) if agenda.swaps or agenda.late else ():
             self._outcomes.swapped(swap)
         for row in (self._store.adopt(self.name, scopes, now, patience)
@@ -279,7 +279,7 @@ class Worker:
                     self._watch(row)
                 else:
                     self._check_deadline(row)
-        # What was ended above may have let others begin.
+        # Tasks that ended above may have let others begin.
         return not self._stopping.is_set() and self._begin(any(agenda))
 
     def _pause(self) -> float:
@@ -298,7 +298,10 @@ class Worker:
     # From claimed to submitted.
 
     def _begin(self, anything: bool) -> bool:
-        """:param anything: there is anything to do; else none can be claimed."""
+        """Claim a task and start it; False: no task was claimed.
+
+        :param anything: whether there may be work; if not, the database is not asked.
+        """
         if not self._settings.begin or self._is_frozen() or not anything:
             return False
         if self._services.find_open(service_breakers.ALL, self._clock()) is not None:
@@ -315,7 +318,7 @@ class Worker:
         return True
 
     def _is_frozen(self) -> bool:
-        """Said once when it begins and once when it ends."""
+        """Return whether no migration may begin; log when this begins and when it ends."""
         frozen = self._find_hold(self._clock())
         if frozen != self._frozen:
             LOG.info('Executor %s: %s', self.name, 'migrations begin again' if frozen is None
@@ -339,7 +342,10 @@ class Worker:
         self._ask(row, marker)
 
     def _look_at_hooks(self, row: rows.TaskRow) -> None:
-        """Those before the migration; what has taken time is checked again after them."""
+        """Poll the hooks before the migration.
+
+        They take time, so pre-flight is repeated after them.
+        """
         look = self._hooks.look(row)
         row = dataclasses.replace(row, marks=look.marks)
         if look.error is not None:
@@ -355,7 +361,10 @@ class Worker:
             self._ask(row, marker)
 
     def _checked(self, row: rows.TaskRow) -> str | None:
-        """The marker of a move that may begin; None: it may not, and that is written."""
+        """Run pre-flight; return the marker of a move that may begin.
+
+        None: the move may not begin, and the row says so.
+        """
         task = row.task
         known = self._known(task)
         try:
@@ -367,7 +376,7 @@ class Worker:
             self._outcomes.failed(row, _unexpected(task, e))
             return None
         now = self._clock()
-        # Whether Nova takes a request as well shows when it is asked.
+        # Only a request shows whether Nova takes requests, too.
         self._services.record_success((service_breakers.PLACEMENT,), now)
         pause = self._store.paused(task.aggregate, now) or self._find_hold(now)
         if pause is not None:
@@ -379,7 +388,7 @@ class Worker:
         return marker
 
     def _failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
-        """End an attempt, or have the task wait until a service works again."""
+        """End an attempt, or let the task wait until a service works again."""
         if isinstance(error, exception.ServiceUnavailable):
             self._services.record_failure(error, row.task, self._clock())
         elif error.kwargs.get('rule') == retry.GONE or isinstance(
@@ -391,14 +400,14 @@ class Worker:
         self._outcomes.failed(row, error)
 
     def _give_back(self, row: rows.TaskRow) -> None:
-        """To the queue, as it was."""
+        """Return the task to the queue, unchanged."""
         task, now = row.task, self._clock()
         self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
                             retry_count=task.retry_count, attempt=row.attempt,
                             marks=attempt_phases.begun(row.marks, attempt_phases.QUEUE, now))
 
     def _ask(self, row: rows.TaskRow, marker: str) -> None:
-        """Nova, under a committed ``submitting``."""
+        """Commit ``submitting``, then request the migration from Nova."""
         task = row.task
         self.keeper.note_step()
         try:
@@ -422,7 +431,7 @@ class Worker:
             row, lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
 
     def _known(self, task: model.Task) -> base.Known:
-        """Read before Nova is: what ends meanwhile still counts."""
+        """Read our database before Nova: a migration that ends in between still counts."""
         found = [row for row in self._store.in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
         others, now = [row.task for row in found], self._clock()
@@ -465,8 +474,11 @@ class Worker:
         return self._services.record_success(service_breakers.WATCHING, self._clock())
 
     def _keep_request(self, row: rows.TaskRow, state: TaskState, **fields: str | None) -> None:
-        """Commit that Nova was asked. While the database is away nothing tells whether the
-        task is still ours: that is read again when it is back."""
+        """Commit that Nova was asked.
+
+        While the database is away, the worker cannot know whether the task is still its own: it
+        reads the row again later.
+        """
         try:
             if not self._mark(row, state, [TaskState.SUBMITTING], **fields):
                 self._strays.examine(row, self._clock())
@@ -545,8 +557,10 @@ class Worker:
         return self._driver.bind_marker(row.marker or '', row.reference)
 
     def _reached(self, row: rows.TaskRow, progress: base.Progress | None) -> rows.TaskRow:
-        """With the phase that the look found, when it comes after the one that was known;
-        committed, so that a successor goes on with it."""
+        """Record the phase that the driver found, when it comes after the known phase.
+
+        The phase is committed, so that a successor goes on with it.
+        """
         if progress is None:
             return row
         phase = attempt_phases.POST_FLIGHT if progress.stage in _OVER else progress.phase
@@ -560,7 +574,10 @@ class Worker:
         return row
 
     def _measured(self, row: rows.TaskRow) -> Mapping[str, float]:
-        """What the driver knows better than looks do, which come every look_interval."""
+        """Return the phase times of the driver, which are better than those of looks.
+
+        Looks come every look_interval.
+        """
         if row.reference is None or all(p != attempt_phases.PRE_CHECK for p, _at in row.marks):
             return {}
         try:
@@ -592,8 +609,10 @@ class Worker:
                        doubt=doubt, error=None, error_type=None)
 
     def _left(self, row: rows.TaskRow, progress: base.Progress) -> None:
-        """End the task by where its instance is, once the contradiction has lasted. The
-        attempt has no phases: how long it took is not known."""
+        """End the task by the place of its instance, once the contradiction has lasted.
+
+        The attempt has no phases: its duration is unknown.
+        """
         task, now, since = row.task, self._clock(), migration_uncertainty.since(row, progress.stage)
         if since is None:
             LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
@@ -618,7 +637,10 @@ class Worker:
                 self._outcomes.failed(row, endings.build_error(row, progress))
 
     def _check_deadline(self, row: rows.TaskRow) -> bool:
-        """Past its deadline a task becomes unknown: watched on, slot kept."""
+        """Set a task to unknown once it is past its deadline; return whether it is.
+
+        The worker still watches the task, and the task keeps its slot.
+        """
         if row.task.deadline is None or self._clock() < row.task.deadline:
             return False
         wanted = ABORTING if self._aborts(row.task) else LATE
@@ -635,8 +657,11 @@ class Worker:
         return self._settings.abort_at_deadline and task.method is model.Method.LIVE
 
     def _abort(self, row: rows.TaskRow) -> None:
-        """Committed before it is asked for, as ``submitting`` is: a successor
-        then knows who ended the migration. Asked until it is accepted."""
+        """Ask Nova to abort a live migration past its deadline, until Nova accepts.
+
+        The row says so before the request, as with ``submitting``: a successor then knows who
+        ended the migration.
+        """
         task = row.task
         if (not self._aborts(task) or task.task_id in self._aborted
                 or self._has_clock_jumped()):
@@ -677,8 +702,10 @@ class Worker:
             return False
 
     def _confirm(self, row: rows.TaskRow) -> None:
-        """Nova refuses what has been confirmed before: nothing is lost when a
-        predecessor has done so."""
+        """Confirm a cold migration.
+
+        Nova refuses a second confirmation, so a repetition by a successor is harmless.
+        """
         try:
             self._driver.confirm(row.task, self._marker(row))
         except exception.NovaClientError as e:
@@ -706,8 +733,10 @@ class Worker:
                 problem='Nova shows no migration for our request'))
 
     def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
-        """It failed, and what it had taken is not given back, or Nova has not said
-        why: for a while. A successor waits on, since the row says since when."""
+        """Wait until Nova has released the claims of a failed migration and recorded the reason.
+
+        The wait is limited. A successor goes on with it, since the row has its start.
+        """
         now, since = self._clock(), migration_uncertainty.since(row, progress.stage)
         if since is None:
             self._tell_settling(row.task, progress)
@@ -734,7 +763,7 @@ class Worker:
                      task.instance_uuid, task.task_id, task.to_host, progress.detail)
 
     def _unsettled(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
-        """Nova says completed and the instance does not look it: for a while."""
+        """Fail a task whose instance looks wrong for a while although Nova says completed."""
         now = self._clock()
         since = self._unverified.setdefault(row.task.task_id, now)
         if now - since > self._settings.absent_seconds:
@@ -743,7 +772,7 @@ class Worker:
 
 
 def _asked(attempt: model.Attempt) -> bool:
-    """Whether it is known that Nova was asked in it."""
+    """Return whether Nova was certainly asked in this attempt."""
     return attempt.migration_uuid is not None or attempt.error_type in _NOVA_ANSWERED
 
 
@@ -755,8 +784,11 @@ def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
 
 
 def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
-    """A failure found after the deadline is a timeout, and final; one by a rule
-    of ours is as if pre-flight had known."""
+    """Build the error of a failed migration.
+
+    A failure found after the deadline is a timeout, and final. A failure by a rule of ours is the
+    error that pre-flight would have raised.
+    """
     if progress.rule is not None:
         return exception.PreFlightError(instance_uuid=row.task.instance_uuid,
                                         rule=progress.rule, problem=progress.detail)
@@ -774,7 +806,10 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
 
 def _untold(row: rows.TaskRow, progress: base.Progress,
             seconds: float) -> exception.MigrationError:
-    """A failure that Nova has not explained for so long; after the deadline a timeout."""
+    """Build the error of a failure that Nova has not explained for so long.
+
+    After the deadline it is a timeout.
+    """
     if row.error_type == exception.MigrationTimeout.wire_type:
         return _why(row, progress)
     return exception.FailureUntold(

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Silences alerts about an instance, or its hosts, while it is migrated.
+"""A hook that silences alerts about an instance, or its hosts, while it is migrated.
 
-A silence is found again by the key in its comment: whoever comes after a crash needs no
-more. It ends by itself, too. Source: Alertmanager's API v2, ``/silences``, ``/silence``.
+It finds a silence again by the key in its comment: a successor needs no more after a crash. A
+silence also ends at its own end time. Source: Alertmanager's API v2, ``/silences``, ``/silence``.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,20 @@ from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.hooks import direct
 from kronos_nova.rebalancer.hooks import pool
 
-#: What a matcher's value may be; no text of a tenant's.
+#: Permitted values of a matcher; none is a text that a tenant wrote.
 VALUES = ('instance_uuid', 'from_host', 'to_host')
 CREATED_BY = 'kronos-nova'
 _LABEL = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*')
 _SILENCE = re.compile(r'[0-9A-Za-z-]{1,64}')
-#: Octets of an answer that are read.
+#: Octets of the longest answer that the hook reads.
 LONGEST = 8 * 1024 * 1024
 
 
 class AlertmanagerHook(base.Hook):
-    """:param conf: its group ``hook_alertmanager``."""
+    """Hook that creates and deletes silences in Alertmanager.
+
+    :param conf: the configuration, with its group ``hook_alertmanager``.
+    """
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
@@ -50,7 +53,7 @@ class AlertmanagerHook(base.Hook):
 
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
-        """Silences are read, those of nobody; none is made."""
+        """Read the silences of no instance, to see that Alertmanager answers; create no silence."""
         found = cls(conf)
         found.close()
         nobody = [('filter', f'{name}="{CREATED_BY}"') for name in found._conf.matchers]
@@ -112,7 +115,11 @@ class AlertmanagerHook(base.Hook):
 
     def _ask(self, method: str, path: str, body: Any = None, *, params: Any = None,
              gone: bool = False) -> Any:
-        """:param gone: that it is not there is as well."""
+        """Send a request to Alertmanager; return the answer to a GET.
+
+        :param gone: accept HTTP 404: the silence has gone already.
+        :raises Failed: Alertmanager did not answer as expected.
+        """
         url = self._conf.url.rstrip('/') + '/api/v2' + path
         try:
             with direct.open_session() as session, session.request(

@@ -11,23 +11,22 @@
 # under the License.
 
 
-"""The contract of a hook: what is done before and after a migration, beside Nova.
+"""The contract of a hook, which acts before and after a migration, beside Nova.
 
-How often, and when. For each attempt of a task, before Nova is asked:
+The calls for each attempt of a task; the first two come before the request to Nova:
 
 1. ``marker`` once; its text and the task are committed to the database.
 2. ``before`` at most once with that key. It may never be called: the executor may crash
    in between.
-3. ``after`` at least once, whatever happened: before was not called, failed or was cut off
-   at its deadline; the migration completed, failed, was cancelled, or never began; the
-   executor crashed, and another one calls. Never before the attempt has ended, and never
-   while another attempt of the instance is under way. It is called again, later, until its
-   step comes to an end, and given up after ``[hooks] after_tries``, unless the hook never
-   gives up: so it must be
-   repeatable, and must succeed when there is nothing (left) to undo.
+3. ``after`` at least once, in every case: before was not called, failed or was cut off at
+   its deadline; the migration completed, failed, was cancelled, or never began; the executor
+   crashed, and another one calls. Never before the attempt has ended, and never while another
+   attempt of the instance is under way. The executor calls it again, later, until its step
+   ends, and gives it up after ``[hooks] after_tries``, unless the hook never gives up. So it
+   must be repeatable, and must succeed when nothing is left to undo.
 
-Both give a step, which the executor's one loop polls, a few times a second, beside all else
-that it does: a poll must not wait. What blocks is made a step by :class:`pool.Pool`.
+Both return a step, which the executor's one loop polls a few times a second, beside its other
+work: a poll must not wait. :class:`pool.Pool` makes a step of a function that blocks.
 A hook keeps nothing that ``after`` needs but the marker: another process may call it.
 """
 
@@ -44,24 +43,24 @@ from kronos_nova import model
 
 
 class Failed(exception.KronosException):
-    """A step cannot come to its end; a clause about the hook."""
+    """The failure of a step; its text is a clause about the hook."""
 
     msg_fmt = '%(problem)s'
     code = 'kronos.hook'
 
 
 class NotAllowed(Failed):
-    """The hook may not be called by this executor: trying again does not help."""
+    """The refusal to call a hook in this executor: another try does not help."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """What a hook is called about.
+    """A call of a hook.
 
-    ``key`` is of this hook and attempt, in ``before`` and in every ``after``. ``task`` goes
-    to the destination of this attempt; ``parameters`` are those that the task brings for
-    this hook. ``marker`` is empty when it is asked for. ``ended``: how the attempt ended, in
-    ``after`` and where it is known: one that never came to an end, as its claim was lost, has
+    ``key`` belongs to this hook and attempt, in ``before`` and in every ``after``. ``task`` goes
+    to the destination of this attempt; ``parameters`` are those that the task brings for this
+    hook. ``marker`` is empty in the call that returns it. ``ended``: how the attempt ended, in
+    ``after`` and where it is known; an attempt that never ended, because its claim was lost, has
     none.
     """
 
@@ -80,70 +79,77 @@ class Step(abc.ABC):
         """Go on, without waiting.
 
         :param now: epoch seconds.
-        :returns: whether it has come to its end.
+        :returns: whether the step has ended.
         :raises Failed: it never will.
         """
 
     def close(self) -> None:
-        """Let go of it, at its end, or when its time is over."""
+        """Release the resources of the step, at its end or when its time is over."""
         return None
 
 
 class Done(Step):
-    """There is nothing to do."""
+    """A step that has nothing to do."""
 
     def poll(self, now: float) -> bool:
         return True
 
 
 class Hook(abc.ABC):
-    """Something beside Nova that has to know of a migration.
+    """A system beside Nova that has to know of a migration.
 
-    ``gives_up``: ``after`` is not called for ever.
+    ``gives_up``: the executor does not call ``after`` for ever.
     """
 
     gives_up = True
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
-        """Build it from the configuration, when the executor starts.
+        """Build the hook from the configuration, when the executor starts.
 
-        :param connect: gives an openstacksdk connection, for hooks that need one.
+        :param connect: returns an openstacksdk connection, for hooks that need one.
         :raises ConfigError: an option cannot be used.
         """
         return cls()
 
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
-        """For ``kronos-test-config``: whether it could do its work now. It tells nobody anything
-        and changes nothing; a hook whose creation does has one of its own.
+        """Check for ``kronos-test-config`` whether the hook could do its work now.
 
-        :returns: what was found, as a clause.
+        This notifies no system and changes nothing; a hook whose creation does so overrides it.
+
+        :returns: the finding, as a clause.
         :raises ConfigError: an option cannot be used.
-        :raises Failed: whom it talks to is not there.
+        :raises Failed: the system that the hook talks to is not there.
         """
         cls.create(conf, connect).close()
         return 'it can be used'
 
     def marker(self, call: Call) -> str:
-        """What ``after`` needs to know, found out without doing anything.
+        """Return the facts that ``after`` needs; find them without any change.
 
-        :raises Failed: the call cannot be made; nothing is owed then.
+        :raises Failed: the call cannot be made; then no ``after`` is pending.
         """
         return ''
 
     @abc.abstractmethod
     def before(self, call: Call) -> Step:
-        """Before Nova is asked. :raises Failed: it cannot begin."""
+        """Begin the work before the request to Nova.
+
+        :raises Failed: it cannot begin.
+        """
 
     @abc.abstractmethod
     def after(self, call: Call) -> Step:
-        """After the attempt. :raises Failed: it cannot begin, for now."""
+        """Begin the work after the attempt.
+
+        :raises Failed: it cannot begin, for now.
+        """
 
     def remedy(self, call: Call) -> str:
-        """What people have to do when ``after`` was given up, as a sentence."""
+        """Return the instruction to people after ``after`` was given up, as a sentence."""
         return 'Undo by hand what it has done.'
 
     def close(self) -> None:
-        """The executor ends."""
+        """Release all resources: the executor ends."""
         return None

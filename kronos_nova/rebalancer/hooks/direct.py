@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""HTTP sessions that go where the configuration says, whatever the environment says."""
+"""HTTP sessions that follow the configuration alone and ignore the environment."""
 
 import requests
 

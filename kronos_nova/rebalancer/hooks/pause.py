@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Pauses an instance while it is live-migrated: a warm migration.
+"""A hook that pauses an instance while it is live-migrated: a warm migration.
 
-A task brings it (kronos-migfra asks so for ``migration-type: warm``); enabled for all, every
-live migration is one. Who was paused before stays so.
+A task brings the hook (kronos-migfra requests it for ``migration-type: warm``). Enabled for all,
+it makes every live migration a warm one. An instance that was paused before stays paused.
 """
 
 from collections.abc import Callable
@@ -32,15 +32,17 @@ from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.hooks import pool
 
 NAME = 'pause'
-#: The markers: whether it is for us to unpause it.
+#: Values of the marker: whether the hook has to unpause the instance.
 OURS, THEIRS = 'ours', 'theirs'
-#: Seconds between two looks at Nova.
+#: Seconds between two reads from Nova.
 LOOK = 0.5
 
 
 class PauseHook(base.Hook):
-    """:param nova: gives what asks Nova, when it is first needed.
-    :param seconds: for how long a step waits for Nova at most.
+    """Hook that pauses and unpauses an instance.
+
+    :param nova: returns the client of Nova, when it is first needed.
+    :param seconds: the longest time that a step waits for Nova.
     """
 
     gives_up = False
@@ -88,9 +90,11 @@ class PauseHook(base.Hook):
 
     def _reach(self, uuid: str, action: power.Action, over: threading.Event,
                until: float) -> None:
-        """Until it is what it is to be, or what the action does not change.
+        """Ask Nova for the action until the instance has a final status.
 
-        :raises Failed: it is not within the time.
+        That is the wanted status, or one that the action does not change.
+
+        :raises Failed: the instance does not reach it in time.
         """
         asked = False
         while not over.is_set():
@@ -114,6 +118,9 @@ class PauseHook(base.Hook):
 
     @staticmethod
     def _ended(status: str, action: power.Action) -> None:
-        """Nobody unpauses what does not run; only what is paused is migrated warm."""
+        """Raise Failed unless a pause has paused the instance: only then it migrates warm.
+
+        An unpause accepts every status: an instance that does not run needs none.
+        """
         if action is power.PAUSE and status != action.wanted:
             raise base.Failed(problem=f'cannot pause an instance that is {status}')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Calls that block, in a few threads of a hook's own."""
+"""Calls that block, in a few threads of each hook."""
 
 from collections.abc import Callable
 from concurrent import futures
@@ -19,21 +19,23 @@ import threading
 
 from kronos_nova.rebalancer.hooks import base
 
-#: So many calls of a hook are under way at once; the next ones wait for their turn.
+#: Calls of a hook that are under way at once; the next ones wait for their turn.
 THREADS = 4
 
 
 class Pool:
-    """Makes steps of functions that block; they bound their waiting themselves."""
+    """Pool that makes steps of blocking functions; these limit their waiting themselves."""
 
     def __init__(self, name: str) -> None:
         self._threads = futures.ThreadPoolExecutor(THREADS, thread_name_prefix=f'hook-{name}')
         self._busy: dict[str, futures.Future[None]] = {}
 
     def step(self, key: str, work: Callable[[threading.Event], None]) -> base.Step:
-        """:param key: of the call: ``after`` does not begin while its ``before`` is at work.
-        :param work: may raise base.Failed; its argument is set when nobody waits any more.
-        :raises Failed: the call before is at work, and nobody knows what will come of it.
+        """Start a blocking function and return it as a step.
+
+        :param key: key of the call: ``after`` does not begin while its ``before`` is at work.
+        :param work: may raise base.Failed; its argument is set when the executor no longer waits.
+        :raises Failed: the call before is still at work, and its outcome is unknown.
         """
         self._busy = {k: future for k, future in self._busy.items() if not future.done()}
         if key in self._busy:

@@ -11,12 +11,12 @@
 # under the License.
 
 
-"""Has pscom close what cannot be migrated, and open it again afterwards, over MQTT.
+"""A hook that has pscom close the connections that cannot migrate, and open them again, over MQTT.
 
-A request to suspend is published for the instance, its processes answer on topics of the
-instance, and after the migration a request to resume follows. pscom announces itself under
-the guest's name and speaks only when asked: one request is for all processes, or each process
-that is listed or was seen is asked by itself ([hook_pscom] request_topic).
+The hook publishes a request to suspend for the instance, its processes answer on topics of the
+instance, and after the migration a request to resume follows. pscom announces itself under the
+guest's name and speaks only when asked. One request is for all processes, or the hook asks each
+process that is listed or was seen, one by one ([hook_pscom] request_topic).
 """
 
 from collections.abc import Callable
@@ -34,14 +34,17 @@ from kronos_nova.rebalancer.hooks import pscom_client
 
 LOG = logging.getLogger(__name__)
 
-#: The parameter of a task: how many processes have to answer.
+#: The parameter of a task: the number of processes that have to answer.
 PROCESSES = 'processes'
 _LISTED = re.compile(r'([^/]+)/([^/]+)')
 MOST = 100_000
 
 
 class PscomHook(base.Hook):
-    """:param client: what speaks MQTT."""
+    """Hook that suspends and resumes the processes of an instance.
+
+    :param client: the MQTT client.
+    """
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
@@ -51,7 +54,7 @@ class PscomHook(base.Hook):
 
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
-        """Without a connection: it would be that of an executor, by its name."""
+        """Check the options without a connection: it would look like that of an executor."""
         cls(conf, pscom_client.Client(conf))
         return 'it can be used; its broker is looked at under mqtt'
 
@@ -110,7 +113,7 @@ class PscomHook(base.Hook):
         return _Resume(self.client, self._instances(call), processes)
 
     def _instances(self, call: base.Call) -> list[dict[str, str]]:
-        """Under what values the processes may listen now."""
+        """Return the topic values under which the processes may listen now."""
         hosts = [call.task.from_host]
         if 'host' in self.client.request.names and (
                 call.ended is None or call.ended.error_type is None):
@@ -138,17 +141,20 @@ def _read(call: base.Call) -> tuple[list[str], int | None, str]:
 
 
 def _values(task: model.Task, host: str, name: str) -> dict[str, str]:
-    """Map placeholders but the process to what they stand for."""
+    """Map each placeholder, except the process, to its value."""
     return {'host': host, 'name': name, 'uuid': task.instance_uuid}
 
 
 def _asks(processes: list[str], expected: int | None) -> bool:
-    """Whether a process is to be asked at all."""
+    """Return whether the hook has to ask any process."""
     return expected != 0 and bool(processes or expected)
 
 
 class _Suspend(base.Step):
-    """Asked once the broker hears us, until so many processes of the instance have answered."""
+    """Step that asks processes to suspend, once the broker hears us.
+
+    It ends when enough processes have answered.
+    """
 
     def __init__(self, client: pscom_client.Client, instance: dict[str, str],
                  processes: list[str], expected: int) -> None:
@@ -170,7 +176,7 @@ class _Suspend(base.Step):
 
 
 class _Resume(base.Step):
-    """Asked of all; done when the broker has it."""
+    """Step that asks all processes to resume, until the broker has the requests."""
 
     def __init__(self, client: pscom_client.Client, instances: list[dict[str, str]],
                  processes: list[str]) -> None:
@@ -189,5 +195,5 @@ class _Resume(base.Step):
 
 
 def _asked(client: pscom_client.Client, processes: list[str]) -> list[str]:
-    """Whom requests name; one that names no process is for all."""
+    """Return the processes that requests name; one request without a name is for all."""
     return [''] if client.asks_all else processes

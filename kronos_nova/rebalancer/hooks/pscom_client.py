@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""The MQTT side of the pscom hook: topics, what was said, and by whom.
+"""The MQTT side of the pscom hook: its topics, its requests, and the answers by process.
 
-The connection's thread calls back; everything that is shared is under one lock.
+The connection's thread calls back; one lock protects all shared state.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ MOST = 100_000
 
 
 def is_level(text: str) -> bool:
-    """Whether it may stand between two slashes of a topic that is published to."""
+    """Return whether the text may be one level of a topic to publish to."""
     return _LEVEL.fullmatch(text) is not None and not text.startswith('$')
 
 
@@ -106,8 +106,9 @@ def render_payload(payload: str, values: Mapping[str, str]) -> str:
 
 
 class Client:
-    """:param conf: the groups ``mqtt`` and ``hook_pscom``.
+    """MQTT client of the pscom hook.
 
+    :param conf: the groups ``mqtt`` and ``hook_pscom``.
     :raises ConfigError: paho-mqtt is not installed, or an option cannot be used.
     """
 
@@ -132,16 +133,16 @@ class Client:
             if (unknown := find_unknown_placeholder(payload)) is not None:
                 raise _refuse(f'{task}_payload', f'there is no {{{unknown}}}')
         self._lock = threading.Lock()
-        #: Topic of a response -> number of its last answer; 0: it was only seen.
+        #: Topic of a response -> number of its last answer; 0: the process was only seen.
         self._answers: dict[str, int] = {}
         self._count = 0
-        # What was said while we were away answers nothing of ours.
+        # A message from the time when we were away answers no request of ours.
         self._connection = mqtt.Connection(
             conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._heard, kept=False)
         self._connection.subscribe([self.response.filter])
 
     def start(self) -> None:
-        """Connect, and go on trying; returns at once."""
+        """Connect in the background, with further tries; return at once."""
         self._connection.start()
 
     def stop(self) -> None:
@@ -149,25 +150,25 @@ class Client:
 
     @property
     def ready(self) -> bool:
-        """The broker would send us an answer that comes now."""
+        """True when the broker would send us an answer that comes now."""
         return self._connection.hearing.is_set()
 
     @property
     def asks_all(self) -> bool:
-        """Whether one request is for all processes of an instance."""
+        """True when one request is for all processes of an instance."""
         return PROCESS not in self.request.names
 
     def seen(self, instance: Mapping[str, str]) -> set[str]:
-        """The processes of an instance that have said something, or left it with the broker."""
+        """Return the processes of an instance that have answered, or left a retained message."""
         return self.answered(instance, -1)
 
     def answers(self) -> int:
-        """How many have come so far: what counts later comes after it."""
+        """Return the number of answers so far; an answer counts only after it."""
         with self._lock:
             return self._count
 
     def answered(self, instance: Mapping[str, str], since: int) -> set[str]:
-        """The processes of an instance that have answered after so many answers."""
+        """Return the processes of an instance that answered after the first ``since`` answers."""
         with self._lock:
             found = [self.response.read(topic) for topic, number in self._answers.items()
                      if number > since]
@@ -177,8 +178,8 @@ class Client:
     def ask(self, instance: Mapping[str, str], process: str, task: str) -> Callable[[], bool]:
         """Publish a request, at least once.
 
-        :param process: empty: all of the instance.
-        :returns: tells whether the broker has it.
+        :param process: empty: all processes of the instance.
+        :returns: a function that tells whether the broker has the request.
         :raises Failed: it cannot be sent now.
         """
         values = {**instance, PROCESS: process}
@@ -206,8 +207,8 @@ class Client:
             return
         with self._lock:
             if heard.retained:
-                # Said some time ago: it is there, and answers nothing of ours. Empty: it is
-                # not there any more.
+                # An old message: the process is there, and answers no request of ours. Empty:
+                # the process has gone.
                 if heard.payload:
                     self._remember(key, self._answers.get(key, 0))
                 else:

@@ -11,11 +11,10 @@
 # under the License.
 
 
-"""Tells a program of the operator's, by a signed POST of JSON.
+"""A hook that notifies a program of the operator, by a signed POST of JSON.
 
 The signature is ``v1=`` and the hexadecimal HMAC-SHA256, with the secret as its key, of the
-timestamp, a full stop and the body as it was sent. Nothing that a tenant has written is in
-the body.
+timestamp, a full stop and the body as it was sent. The body has no text that a tenant wrote.
 """
 
 from collections.abc import Callable
@@ -35,14 +34,17 @@ from kronos_nova.rebalancer.hooks import direct
 from kronos_nova.rebalancer.hooks import pool
 
 BEFORE, AFTER = 'migration.before', 'migration.after'
-#: Octets: a shorter secret can be guessed.
+#: Octets of the shortest secret: a shorter one can be guessed.
 SHORTEST = 16
-#: What a proxy says of a program that is away.
+#: HTTP statuses of a proxy whose program is away.
 UNREACHABLE = frozenset({502, 503, 504})
 
 
 class WebhookHook(base.Hook):
-    """:param conf: its group ``hook_webhook``."""
+    """Hook that posts to a program of the operator.
+
+    :param conf: the configuration, with its group ``hook_webhook``.
+    """
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
@@ -50,7 +52,7 @@ class WebhookHook(base.Hook):
 
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
-        """By OPTIONS, which asks for nothing: a program need not know it to be there."""
+        """Send OPTIONS, which requests nothing: a program need not know the method to answer."""
         found = cls(conf)
         found.close()
         status = found._send('OPTIONS', {})
@@ -100,7 +102,7 @@ class WebhookHook(base.Hook):
             raise base.Failed(problem=f'was answered HTTP {status}')
 
     def _send(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
-        """The status that it is answered."""
+        """Send a request; return the HTTP status of the answer."""
         try:
             with direct.open_session() as session, session.request(
                     method, self._conf.url, data=body, headers=headers,
@@ -112,7 +114,10 @@ class WebhookHook(base.Hook):
                 f'did not reach its program ({type(e).__name__})')) from None
 
     def _secret(self) -> bytes:
-        """Read each time: it may be rotated. :raises Failed: it cannot be used."""
+        """Read the secret, at each call: an operator may rotate it.
+
+        :raises Failed: it cannot be used.
+        """
         try:
             with open(self._conf.secret_file, 'rb') as f:
                 secret = f.read().strip()
@@ -129,7 +134,7 @@ def _unredirected(status: int) -> None:
 
 
 def document(call: base.Call, event: str) -> dict[str, Any]:
-    """The body. ``success`` and ``error_type`` are null where they are not known."""
+    """Build the body; ``success`` and ``error_type`` are null where they are not known."""
     task, ended = call.task, call.ended
     return {
         'version': '1', 'event': event, 'key': call.key, 'task_id': task.task_id,
@@ -141,5 +146,5 @@ def document(call: base.Call, event: str) -> dict[str, Any]:
 
 
 def sign(secret: bytes, stamp: str, body: bytes) -> str:
-    """What the header ``Kronos-Signature`` has."""
+    """Return the value of the header ``Kronos-Signature``."""
     return 'v1=' + hmac.new(secret, stamp.encode() + b'.' + body, hashlib.sha256).hexdigest()

@@ -14,7 +14,7 @@
 
 """Exchanges and queues that RabbitMQ already has, compared with those that we declare.
 
-Another program may have declared them with other properties. RabbitMQ then refuses ours, and
+Another program may have declared them with other properties. Then RabbitMQ refuses ours, and
 oslo.messaging hides that, or declares something else. A comparison creates nothing.
 """
 
@@ -32,11 +32,11 @@ from oslo_messaging._drivers import impl_rabbit
 
 from kronos_nova import exception
 
-#: RabbitMQ removes the queue of a trial after so long when the trial could not.
+#: Milliseconds until RabbitMQ removes the queue of a trial that could not remove it.
 _TRIAL_MILLISECONDS = 60000
 #: Priority of our notifications: oslo.messaging makes it a part of the queue's name.
 _PRIORITY = 'info'
-#: AMQP's codes: it does not exist; it is another program's alone, it has other properties.
+#: AMQP's codes: it does not exist; another program owns it alone, it has other properties.
 _NOT_FOUND = 404
 _CONFLICTS = {405, 406}
 
@@ -54,19 +54,19 @@ class Binding:
 
 
 def bind_casts(topic: str, server: str) -> list[Binding]:
-    """Queues and exchanges of an RPC server named ``server`` on ``topic``."""
+    """Return queues and exchanges of an RPC server named ``server`` on ``topic``."""
     return [*(Binding(name, name) for name in (topic, f'{topic}.{server}')),
             Binding(topic, fanout=True)]
 
 
 def bind_notifications(topics: Sequence[str], pool: str | None = None) -> list[Binding]:
-    """Queues of a notification listener, or of a notifier (which has no pool)."""
+    """Return queues of a notification listener, or of a notifier (which has no pool)."""
     names = [f'{topic}.{_PRIORITY}' for topic in topics]
     return [Binding(name, pool or name) for name in names]
 
 
 def compare_topology(transport: Any, bindings: Sequence[Binding]) -> None:
-    """Compare what exists with what oslo.messaging would declare for ``bindings``.
+    """Compare the existing entities with those that oslo.messaging would declare for ``bindings``.
 
     Other drivers than RabbitMQ's declare nothing.
 
@@ -86,9 +86,9 @@ def compare_topology(transport: Any, bindings: Sequence[Binding]) -> None:
 
 
 def try_round_trip(transport: Any, retry: int) -> None:
-    """Declare a queue as ours are, send a message through it, and remove it again.
+    """Declare a queue like ours, send a message through it, and remove it again.
 
-    :raises Exception: what RabbitMQ or its client has against it.
+    :raises Exception: the objection of RabbitMQ or its client.
     """
     from kombu import entity
 
@@ -110,7 +110,7 @@ def try_round_trip(transport: Any, retry: int) -> None:
 
 
 def _remove(connection: Any, queue: Any, exchange: Any) -> None:
-    """Delete both, on a channel of its own: an error has closed the other one."""
+    """Delete both on a new channel: an error has closed the other one."""
     with contextlib.suppress(*connection.connection.channel_errors):
         channel = connection.connection.channel()
         queue(channel).delete()
@@ -119,13 +119,13 @@ def _remove(connection: Any, queue: Any, exchange: Any) -> None:
 
 
 def uses_rabbitmq(transport: Any) -> bool:
-    """Whether exchanges and queues are declared."""
+    """Return whether the driver is the one for RabbitMQ, which declares exchanges and queues."""
     return isinstance(getattr(transport, '_driver', None), impl_rabbit.RabbitDriver)
 
 
 @contextlib.contextmanager
 def _open_connection(transport: Any, retry: int) -> Iterator[Any]:
-    """Take one of the driver's own connections: with its hosts, login and TLS.
+    """Borrow one of the driver's own connections, with its hosts, login and TLS.
 
     Its lock keeps the thread away that sends heartbeats.
     """
@@ -136,7 +136,7 @@ def _open_connection(transport: Any, retry: int) -> Iterator[Any]:
 
 
 class _Recorder:
-    """Stands for the driver's connection and keeps the consumer that it would declare."""
+    """Stand-in for the driver's connection that keeps the consumer which it would declare."""
 
     #: Its next name belongs to the server's own queue.
     _q_manager = None
@@ -153,7 +153,7 @@ class _Recorder:
 
 
 def _describe_consumer(connection: Any, exchange: str, topic: str, queue: str) -> Any:
-    """oslo.messaging's own description of a topic queue: properties follow its options."""
+    """Return oslo.messaging's own description of a topic queue; its options set properties."""
     recorder = _Recorder(connection)
     declare: Callable[..., None] = impl_rabbit.Connection.declare_topic_consumer
     declare(recorder, exchange, topic, None, queue or topic)
@@ -161,7 +161,7 @@ def _describe_consumer(connection: Any, exchange: str, topic: str, queue: str) -
 
 
 def _describe_fanout(connection: Any, topic: str) -> Any:
-    """oslo.messaging's own description of a topic's fanout exchange and of one queue."""
+    """Return oslo.messaging's own description of a topic's fanout exchange and of one queue."""
     recorder = _Recorder(connection)
     declare: Callable[..., None] = impl_rabbit.Connection.declare_fanout_consumer
     declare(recorder, topic, None)
@@ -210,6 +210,6 @@ def _compare_entity(connection: Any, kind: str, entity: Any) -> None:
 
 
 def _shorten(error: Exception) -> str:
-    """RabbitMQ's words without the frame around them."""
+    """Return RabbitMQ's text without the frame around it."""
     text = ' '.join(str(getattr(error, 'reply_text', '') or error).split())
     return re.sub(r'[\x00-\x1f\x7f]', ' ', text)[:300]

@@ -11,14 +11,14 @@
 # under the License.
 
 
-"""What goes over the wire: Kronos's topics, fields and version 1.0.
+"""Kronos's wire format: its topics, fields and version 1.0.
 
-Pure conversion. A message is believed only as far as it can be checked, and
-even then it is a wake-up or news: the task table is the truth.
+Pure conversion. We trust a message only as far as we can check it, and even then it is a wake-up
+or news: the task table is the truth.
 
-Neighbouring releases talk to each other: a field that is not known here is passed
-over, one that an older release did not send has a default, and a version differs by
-more than its second number only where the releases cannot understand each other.
+Neighbouring releases talk to each other. A reader ignores a field that it does not know, and has a
+default for one that an older release did not send. A version differs by more than its second
+number only where the releases cannot understand each other.
 """
 
 from collections.abc import Callable
@@ -53,19 +53,18 @@ _PHASES = 32
 _PHASE = re.compile(r'[a-z_]{1,32}')
 #: Later than any clock may say (the year 5138).
 _LATEST = 1e11
-#: Line breaks and other controls, and halves of characters: names have none, and
-#: a log must not be written to by them.
+#: Control characters, line breaks and halves of characters: names have none, and they could
+#: forge lines of a log.
 _CONTROL = re.compile('[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
 
 def slug(scope: str, *, aggregate: bool = False) -> str:
-    """A scope's part of a topic name: at most 128 ASCII characters.
+    """Return a scope's part of a topic name: at most 128 ASCII characters.
 
-    Plain names stay as Kronos wrote them; any other becomes its plain
-    characters and a hash. Different scopes never share a slug.
+    Plain names stay as Kronos wrote them; any other becomes its plain characters and a hash.
+    Different scopes never share a slug.
 
-    :param aggregate: the scope is an aggregate even if it is called
-        ``_unassigned_``.
+    :param aggregate: the scope is an aggregate even if it is called ``_unassigned_``.
     """
     reserved = aggregate and scope == model.UNASSIGNED
     if _PLAIN.fullmatch(scope) and not _HASHED.fullmatch(scope) and not reserved:
@@ -96,7 +95,7 @@ def publisher_id(scope: str, *, aggregate: bool = False) -> str:
 
 
 def to_wire(task: model.Task) -> dict[str, Any]:
-    """Kronos's fields, and ours after them."""
+    """Return the message of a task: Kronos's fields, and ours after them."""
     return {
         'task_id': task.task_id, 'plan_id': task.plan_id, 'aggregate': task.aggregate,
         'policy_names': list(task.policy_names), 'instance_uuid': task.instance_uuid,
@@ -111,7 +110,7 @@ def to_wire(task: model.Task) -> dict[str, Any]:
 
 
 def from_wire(data: object, now: float | None = None) -> model.Task:
-    """The task of a message.
+    """Return the task of a message.
 
     :param now: epoch seconds; a message past its deadline is refused.
     :raises MessageError: names the field.
@@ -142,7 +141,7 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
 
 
 def to_payload(result: model.Result) -> dict[str, Any]:
-    """A notification's payload, with Kronos's fields; no error is an empty string there."""
+    """Return the payload of a result, with Kronos's fields; no error is an empty string there."""
     return {
         'task_id': result.task_id, 'plan_id': result.plan_id, 'aggregate': result.aggregate,
         'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
@@ -154,8 +153,10 @@ def to_payload(result: model.Result) -> dict[str, Any]:
 
 def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
                  state: model.TaskState) -> dict[str, Any]:
-    """Of ``plan.created``: what was decided; ``state`` is that of its tasks, ``pending``
-    where they wait for approval."""
+    """Return the payload of ``plan.created``.
+
+    ``state`` is the state of the plan's tasks: ``pending`` where they wait for approval.
+    """
     return {
         'version': VERSION, 'plan_id': plan_id, 'aggregate': plan.scope,
         'created_at': _iso(created_at), 'state': state.value,
@@ -170,25 +171,25 @@ def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
 
 
 def decided(verb: str) -> str:
-    """The event of what operators say of plans: ``plan.approved`` and the like."""
+    """Return the event of an operator's decision on a plan: ``plan.approved`` and the like."""
     return f'plan.{verb}'
 
 
 def decision_payload(scope: str, plan_id: str, at: float, tasks: int, by: str = '',
                      reason: str = '') -> dict[str, Any]:
-    """Of what was said of a plan; nobody said that it lapses."""
+    """Return the payload of a decision on a plan; ``decided_by`` is empty where the plan lapses."""
     return {'version': VERSION, 'plan_id': plan_id, 'aggregate': scope, 'at': _iso(at),
             'tasks': tasks, 'decided_by': by, 'reason': reason}
 
 
 def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str, Any]:
-    """Of the events of drains: ``instances`` are left on the host."""
+    """Return the payload of drain events; ``instances`` are left on the host."""
     return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _iso(at),
             'instances': instances}
 
 
 def outage_payload(service: str, problem: str, scope: str, at: float) -> dict[str, Any]:
-    """Of ``service.unavailable``: the outage of a service begins, as a task of a scope met it."""
+    """Return the payload of ``service.unavailable``: a task of a scope has met a new outage."""
     return {'version': VERSION, 'service': service, 'problem': problem, 'aggregate': scope,
             'at': _iso(at)}
 
@@ -202,7 +203,10 @@ def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:
 
 
 def from_payload(data: object) -> model.Result:
-    """:raises MessageError: names the field."""
+    """Return the result of a payload.
+
+    :raises MessageError: names the field.
+    """
     read = _Reader(data)
     return model.Result(
         task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
@@ -217,7 +221,10 @@ def from_payload(data: object) -> model.Result:
 
 
 def _attempt(data: object) -> model.Attempt:
-    """:raises ValueError: names the field."""
+    """Return the attempt of a payload.
+
+    :raises ValueError: names the field.
+    """
     try:
         read = _Reader(data)
         return model.Attempt(
@@ -261,7 +268,7 @@ def _improvement(value: object) -> float:
 
 
 class _Reader:
-    """Takes checked values out of what somebody sent."""
+    """Reader that takes checked values out of a received message."""
 
     def __init__(self, data: object) -> None:
         if not isinstance(data, Mapping):
@@ -338,7 +345,7 @@ class _Reader:
         return self.number(field, low, high, default=low)
 
     def seconds(self, field: str) -> dict[str, float]:
-        """Of phases by their names; what a later release has added is kept."""
+        """Return seconds by the names of phases; keep those that a later release has added."""
         def convert(value: object) -> dict[str, float]:
             if not isinstance(value, Mapping) or len(value) > _PHASES or not all(
                     isinstance(name, str) and _PHASE.fullmatch(name) and not isinstance(
@@ -349,7 +356,7 @@ class _Reader:
         return dict(self._take(field, convert, {}))
 
     def time(self, field: str, *, default: float) -> float:
-        """ISO 8601; without an offset it is UTC."""
+        """Return the epoch seconds of an ISO 8601 time; without an offset it is UTC."""
         def convert(value: object) -> float:
             if value is default:
                 return default

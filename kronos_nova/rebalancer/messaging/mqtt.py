@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One connection to an MQTT broker, kept up for as long as the process lives.
+"""A connection to an MQTT broker that stays up for as long as the process lives.
 
-At least once in both directions: what is heard is acknowledged when whoever took it says so,
-and what is said counts as said when the broker has acknowledged it. Source of the details:
-MQTT 3.1.1 and 5, chapters 3 and 4; paho-mqtt's threaded loop.
+At least once in both directions: we acknowledge a message when its receiver says so, and a
+publication is complete when the broker has acknowledged it. Source of the details: MQTT 3.1.1 and
+5, chapters 3 and 4; paho-mqtt's threaded loop.
 """
 
 from collections.abc import Callable
@@ -36,20 +36,23 @@ from kronos_nova import exception
 
 LOG = logging.getLogger(__name__)
 
-#: For so many seconds a broker that speaks MQTT 5 keeps what comes while we are away.
+#: Seconds for which a broker that speaks MQTT 5 keeps messages while we are away.
 KEPT_SECONDS = 7 * 86400
-#: So many messages may wait for our acknowledgement; MQTT 3.1.1 brokers have their own limit.
+#: Messages that may wait for our acknowledgement; MQTT 3.1.1 brokers have their own limit.
 IN_FLIGHT = 64
 _PER_SUBSCRIBE = 100
-#: No number of a packet: what is to be asked at once has not been.
+#: Not a packet's number: stands for subscriptions that we are about to send.
 _NOT_YET = -1
 _VERSIONS = {'3.1.1': enums.MQTTProtocolVersion.MQTTv311, '5': enums.MQTTProtocolVersion.MQTTv5}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Heard:
-    """A message; ``retained``: it was kept by the broker for whoever subscribes, and may be
-    of long ago. ``acknowledge`` it when it can be forgotten; else it comes again."""
+    """A received message.
+
+    ``retained``: the broker kept it for new subscribers, and it may be old. ``acknowledge`` it
+    when it can be forgotten; else it comes again.
+    """
 
     topic: str
     payload: bytes
@@ -58,12 +61,14 @@ class Heard:
 
 
 class Connection:
-    """:param client_id: who we are; another connection of the same name ends this one.
-    :param heard: takes what comes, on the connection's thread; it may block for a while.
-    :param status: a topic that shows, retained, whether we are ``online``: all that is to be
-        heard is; ``partial``: the broker refuses some of it; or ``offline``.
-    :param kept: the broker keeps what comes while we are away; then ``client_id`` must be
-        ours alone, and the same after a restart.
+    """Connection to the broker of [mqtt].
+
+    :param client_id: our name; another connection of the same name ends this one.
+    :param heard: receives messages, on the connection's thread; it may block for a while.
+    :param status: a topic that shows, retained, our state: ``online``: we receive all topics;
+        ``partial``: the broker refuses some topics; or ``offline``.
+    :param kept: the broker keeps messages while we are away; then ``client_id`` must be ours
+        alone, and the same after a restart.
     :raises ConfigError: the options cannot be used.
     """
 
@@ -86,7 +91,7 @@ class Connection:
         self._session = 0
         self._trouble: str | None = None
         self.connected = threading.Event()
-        #: All topics that we have been told of are heard.
+        #: Set while the broker has accepted the subscriptions to all our topics.
         self.hearing = threading.Event()
         self._client = self._made(client_id)
 
@@ -117,7 +122,7 @@ class Connection:
         self._client.loop_start()
 
     def stop(self) -> None:
-        """Say that we leave; what was not acknowledged comes again."""
+        """Publish that we leave, and disconnect; the broker sends unacknowledged messages again."""
         try:
             if self._status is not None and self.connected.is_set():
                 self._client.publish(self._status, 'offline', 1, True).wait_for_publish(2.0)
@@ -130,7 +135,7 @@ class Connection:
             self._client.loop_stop()
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Hear these from now on, and nothing else."""
+        """Receive these topics from now on, and no others."""
         with self._lock:
             new, old = frozenset(topics) - self._topics, self._topics - frozenset(topics)
             self._topics = frozenset(topics)
@@ -142,9 +147,10 @@ class Connection:
             self._show()
 
     def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
-        """Say something; it waits for the broker if that is away.
+        """Publish a message; it waits for a broker that is away.
 
-        :param said: told, on the connection's thread, whether the broker has taken it.
+        :param said: called on the connection's thread, with whether the broker has taken the
+            message.
         """
         self._publish(topic, payload, False, said)
 
@@ -203,7 +209,7 @@ class Connection:
             self._tell(f'the connection broke ({reason})')
 
     def _tell(self, trouble: str) -> None:
-        """Once, until it is well again."""
+        """Log a trouble with the broker once, until it changes or is over."""
         if trouble != self._trouble:
             LOG.warning('MQTT broker %s:%d: %s. It is tried again until it is there; what is to '
                         'be said waits.', self._conf.host, self._conf.port, trouble)
@@ -249,7 +255,7 @@ class Connection:
                       refused[0])
 
     def _show(self) -> None:
-        """What follows from the broker's answers, once all have come."""
+        """Update ``hearing`` and the status topic, once all subscriptions are answered."""
         with self._showing:
             with self._lock:
                 self._refused &= self._topics
@@ -268,11 +274,11 @@ class Connection:
 
 
 def made(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
-    """paho's client, which is not connected yet.
+    """Make paho's client, which is not connected yet.
 
     :param conf: the group ``mqtt``.
-    :param kept: the broker keeps a session; MQTT 5 is told when connecting.
-    :param more: what else it is made with.
+    :param kept: the broker keeps a session; with MQTT 5 the connection requests this.
+    :param more: further arguments of the client.
     :raises ConfigError: the options cannot be used.
     """
     client = paho.Client(
@@ -294,6 +300,9 @@ def made(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
 
 
 def _parts(topics: Iterable[str]) -> list[list[str]]:
-    """MQTT sets no limit to a packet's subscriptions, but brokers do to its size."""
+    """Split topics into packets.
+
+    MQTT sets no limit to a packet's subscriptions, but brokers limit its size.
+    """
     found = sorted(topics)
     return [found[at:at + _PER_SUBSCRIBE] for at in range(0, len(found), _PER_SUBSCRIBE)]

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""The broker: wake-ups to executors, results to whoever wants to hear them.
+"""The message broker: it takes wake-ups to executors, and results to their listeners.
 
-Nothing depends on it: a message that is lost costs one poll interval, and a
-broker that is away never holds up a cycle or a migration for long.
+Nothing depends on it: a message that is lost costs one poll interval, and a broker that is away
+never holds up a cycle or a migration for long.
 """
 
 from collections.abc import Callable
@@ -41,19 +41,19 @@ from kronos_nova.rebalancer.messaging import messages
 
 LOG = logging.getLogger(__name__)
 
-#: oslo.messaging would otherwise try for ever.
+#: Retries of a message; oslo.messaging would otherwise try for ever.
 RETRY = 1
 _RABBIT = 'oslo_messaging_rabbit'
-#: After a failure the broker is left alone for so long.
+#: Seconds without a message to a broker that has failed.
 PAUSE_SECONDS = 30.0
-#: A cast only wakes: executors that hear none look into the database as often.
+#: Seconds that a cast may wait. It only wakes: executors without one poll as often.
 CAST_SECONDS = 60.0
 
 
 def url(conf: cfg.ConfigOpts) -> str | None:
-    """``transport_url``, or what [messaging] says, or None: no broker.
+    """Return ``transport_url``, or the URL of [messaging]; None: no broker is configured.
 
-    oslo.messaging's default names no host; it means that nobody named one.
+    oslo.messaging's default names no host, and counts as no URL.
     """
     (option,) = [opt for group, opts in messaging_opts.list_opts() if group is None
                  for opt in opts if opt.name == 'transport_url']
@@ -64,10 +64,10 @@ def url(conf: cfg.ConfigOpts) -> str | None:
 
 
 def address(conf: cfg.ConfigOpts) -> Any:
-    """oslo.messaging's TransportURL; without a broker, of its default.
+    """Return oslo.messaging's TransportURL; without a broker, that of its default.
 
-    :raises ConfigError: the URL cannot be understood. What oslo.messaging
-        says of it may hold a part of the password.
+    :raises ConfigError: the URL cannot be parsed. oslo.messaging's own error may hold a part of
+        the password, and is not shown.
     """
     try:
         return oslo_messaging.TransportURL.parse(conf, url(conf))
@@ -84,18 +84,19 @@ def _unusable(error: Exception) -> exception.ConfigError:
 
 
 def retries(conf: cfg.ConfigOpts) -> int:
-    """How often to try again, so that every broker of the URL gets its turn:
-    oslo.messaging begins with any of them and takes the next at each retry.
+    """Return the number of retries that gives every broker of the URL its turn.
+
+    oslo.messaging begins with any broker and takes the next at each retry.
     """
     return max(RETRY, len(address(conf).hosts) - 1)
 
 
 def get(conf: cfg.ConfigOpts) -> Any | None:
-    """The transport for casts and notifications; None: no broker is configured.
+    """Return the transport for casts and notifications; None: no broker is configured.
 
-    :raises ConfigError: the URL cannot be used, or ``conf`` is not the
-        process-wide configuration: oslo.messaging registers options on that
-        one alone and would acknowledge and drop every cast, silently.
+    :raises ConfigError: the URL cannot be used, or ``conf`` is not the process-wide configuration:
+        oslo.messaging registers options on that one alone and would acknowledge and drop every
+        cast, silently.
     """
     found = url(conf)
     if found is None:
@@ -115,8 +116,10 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
 
 
 def queues(conf: cfg.ConfigOpts) -> str | None:
-    """How RabbitMQ keeps queues over its restart: 'quorum' or 'durable'; None: it
-    does not. Quorum queues unless the configuration says something else."""
+    """Return how RabbitMQ keeps queues over its restart: 'quorum' or 'durable'; None: not at all.
+
+    Set quorum queues as the default, unless the configuration has another kind.
+    """
     for group, options in messaging_opts.list_opts():
         if str(group) == _RABBIT:
             conf.register_opts(options, group=_RABBIT)
@@ -129,26 +132,28 @@ def queues(conf: cfg.ConfigOpts) -> str | None:
 
 
 def set_defaults() -> None:
-    """For oslo-config-generator: oslo.messaging's options as :func:`queues` has them."""
+    """Set oslo.messaging's defaults as this module does, for oslo-config-generator."""
     from oslo_messaging._drivers import impl_rabbit
 
     cfg.set_defaults(impl_rabbit.rabbit_opts, rabbit_quorum_queue=True)
 
 
 def this_host() -> str:
-    """What queues of this host's daemons are told apart by: the same after a
-    restart, so that no queue is left behind, and short enough for AMQP."""
+    """Return the name that distinguishes the queues of this host's daemons.
+
+    It is the same after a restart, so that no queue is left behind, and short enough for AMQP.
+    """
     return messages.slug(socket.gethostname())[-64:]
 
 
 def results_pool(conf: cfg.ConfigOpts) -> str:
-    """The queue in which an engine hears of results: its own."""
+    """Return the queue in which an engine receives results: its own."""
     name = messages.slug(conf.engine.name) if conf.engine.name else this_host()
     return f'kronos.engine.{name}'
 
 
 class _Conflicts:
-    """Logs each conflict with the broker's exchanges and queues once in a process."""
+    """Log of conflicts with the broker's exchanges and queues, each once in a process."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
@@ -168,9 +173,9 @@ _CONFLICTS = _Conflicts()
 
 
 class _Breaker:
-    """Leaves a broker alone that has just failed.
+    """Circuit breaker that spares a broker which has just failed.
 
-    :param instead: what becomes of what it did not take, a clause.
+    :param instead: a clause that tells the consequence of an unsent message.
     """
 
     def __init__(self, clock: Callable[[], float], instead: str) -> None:
@@ -179,7 +184,7 @@ class _Breaker:
         self._until = float('-inf')
 
     def send(self, what: str, action: Callable[[], None]) -> bool:
-        """False: not sent, and logged once per pause."""
+        """Send a message unless the breaker is open; False: not sent, logged once per pause."""
         if self._clock() < self._until:
             return False
         try:
@@ -200,14 +205,17 @@ class _Breaker:
 
 
 class _Sender:
-    """Compares exchanges and queues with ours before the first message to each topic."""
+    """Sender that compares exchanges and queues before its first message to each topic."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self._compared: set[broker_topology.Binding] = set()
 
     def compare(self, bindings: Sequence[broker_topology.Binding]) -> None:
-        """:raises BrokerConflict: one has other properties."""
+        """Compare those of ``bindings`` that have not been compared yet.
+
+        :raises BrokerConflict: an exchange or a queue has other properties.
+        """
         left = [binding for binding in bindings if binding not in self._compared]
         if left:
             broker_topology.compare_topology(self._transport, left)
@@ -215,7 +223,7 @@ class _Sender:
 
 
 class Caster(_Sender):
-    """Tells executors that a task is in the table."""
+    """Sender that tells executors of a task in the table."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY, now: Callable[[], float] = time.time) -> None:
@@ -226,10 +234,10 @@ class Caster(_Sender):
         self._clients: dict[str, Any] = {}
 
     def __call__(self, task: model.Task) -> bool:
-        """Never raises; False: the message was not delivered to anybody.
+        """Cast the task; never raise. False: the message was delivered to no executor.
 
-        The broker drops a cast that waits for longer than CAST_SECONDS, or until its
-        task's deadline: an executor of 0.2.0 that is started later would carry it out.
+        The broker drops a cast that waits for longer than CAST_SECONDS, or until its task's
+        deadline: an executor of 0.2.0 that is started later would carry it out.
         """
         seconds = CAST_SECONDS
         if task.deadline is not None:
@@ -258,7 +266,7 @@ class Caster(_Sender):
 
 
 def _expire_messages(transport: Any) -> Any:
-    """A transport whose messages the broker drops after its ``seconds``.
+    """Return a transport whose messages the broker drops after its ``seconds``.
 
     oslo.messaging has this for calls and not for casts.
     """
@@ -273,9 +281,10 @@ def _expire_messages(transport: Any) -> Any:
 
 
 def _raise_failures(transport: Any, failures: list[Exception]) -> Any:
-    """A transport that notes why a notification was not sent.
+    """Return a transport that notes why a notification was not sent.
 
-    oslo.messaging's notifier writes a traceback instead, and returns as if it had been.
+    oslo.messaging's notifier logs a traceback instead, and returns as if it had sent the
+    notification.
     """
     noting = copy.copy(transport)
 
@@ -290,7 +299,7 @@ def _raise_failures(transport: Any, failures: list[Exception]) -> Any:
 
 
 class _Notifying(_Sender):
-    """Publishes notifications of scopes, from each one's publisher on its own topic."""
+    """Publisher of notifications, from each scope's publisher on its own topic."""
 
     def __init__(self, publisher: Callable[[str], str], topic: Callable[[str], str],
                  transport: Any, clock: Callable[[], float], retry: int) -> None:
@@ -301,7 +310,7 @@ class _Notifying(_Sender):
         self._notifiers: dict[str, tuple[list[Exception], Any]] = {}
 
     def _publish(self, what: str, scope: str, event: str, payload: dict[str, Any]) -> bool:
-        """Never raises; False: it was not published."""
+        """Publish an event; never raise. False: it was not published."""
         def publish() -> None:
             self.compare(broker_topology.bind_notifications([self._names[1](scope)]))
             failures, notifier = self._of(scope)
@@ -323,40 +332,40 @@ class _Notifying(_Sender):
 
 
 class Notifier(_Notifying):
-    """Publishes results, as a worker's ``notify``."""
+    """Publisher of results, as a worker's ``notify``."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY) -> None:
         super().__init__(messages.publisher_id, messages.results_topic, transport, clock, retry)
 
     def __call__(self, event: str, result: model.Result) -> bool:
-        """Never raises; False: it was not published."""
+        """Publish a result; never raise. False: it was not published."""
         return self._publish(f'Result of task {result.task_id}', result.aggregate, event,
                              messages.to_payload(result))
 
     def announce(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
-        """Publish an event that is no result. Never raises; False: it was not published."""
+        """Publish an event that is no result; never raise. False: it was not published."""
         return self._publish(f'{event} of scope {scope}', scope, event, payload)
 
 
 class PlanNotifier(_Notifying):
-    """Publishes what engines decide: (event, scope, payload)."""
+    """Publisher of the engines' decisions: (event, scope, payload)."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY) -> None:
         super().__init__(messages.planner_id, messages.plans_topic, transport, clock, retry)
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
-        """Never raises; False: it was not published."""
+        """Publish a decision; never raise. False: it was not published."""
         return self._publish(f'{event} of scope {scope}', scope, event, payload)
 
 
-#: Why a task that somebody sent is not one of ours, or None.
+#: Returns why a received task is not one of ours, or None.
 Doubt = Callable[[model.Task], str | None]
 
 
 class _WakeUp:
-    """The RPC endpoint: a valid message for our scope wakes, no other does."""
+    """The RPC endpoint: a valid message for our scope wakes the worker, no other does."""
 
     target = oslo_messaging.Target(version=messages.VERSION)
 
@@ -446,7 +455,7 @@ class _Servers:
         self.ready.set()
 
     def stop(self) -> None:
-        """Ends after the message at hand."""
+        """Stop the servers after the message at hand."""
         with self._lock:
             self._stopping.set()
             started, self._started = self._started, []
@@ -457,10 +466,10 @@ class _Servers:
 
 
 class WakeUps(_Servers):
-    """Listens to the casts of ``scopes``.
+    """Servers that receive the casts of ``scopes``.
 
-    :param name: of the host, see :func:`this_host`.
-    :param doubt: what the task table has against a message.
+    :param name: name of the host, see :func:`this_host`.
+    :param doubt: returns the objection of the task table to a message, or None.
     """
 
     def __init__(self, transport: Any, scopes: Collection[str], name: str,
@@ -476,10 +485,10 @@ class WakeUps(_Servers):
 
 
 class Results(_Servers):
-    """Listens to the results of ``scopes``.
+    """Servers that receive the results of ``scopes``.
 
-    :param pool: listeners of one pool share the messages; each pool hears
-        all. Without any, all such listeners share them.
+    :param pool: listeners of one pool share the messages; each pool hears all. Without any, all
+        such listeners share them.
     """
 
     def __init__(self, transport: Any, scopes: Collection[str],
