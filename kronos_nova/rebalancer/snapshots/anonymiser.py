@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""A snapshot that can be given away: same numbers, same structure, no names.
+"""Anonymised snapshots, to be given away: same numbers, same structure, no names.
 
-Nothing is copied unless a rule below names it. Free texts (reasons, errors,
-warnings) are not renamed but replaced: nobody knows what is in them.
+Only fields with a rule below are copied. Free texts (reasons, errors, warnings) are not renamed
+but replaced: they may contain anything.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ Rule = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Anonymised:
-    """``documents`` by path. ``ordered``: identifiers sort as they did."""
+    """An anonymised snapshot: ``documents`` by path. ``ordered``: identifiers sort as they did."""
 
     documents: Mapping[str, Any]
     policies: Mapping[str, Any] | None
@@ -57,8 +57,11 @@ class Anonymised:
 
 def anonymise(directory: str, salt: bytes, *, keep_order: bool = False,
               policy_set: policies.PolicySet | None = None) -> Anonymised:
-    """:raises SnapshotError: it is no snapshot, or a file of it is wrong."""
-    recorded = reader.read(directory)  # refuses what is not whole
+    """Return the snapshot in a directory, anonymised.
+
+    :raises SnapshotError: it is no snapshot, or one of its files is wrong.
+    """
+    recorded = reader.read(directory)  # refuses incomplete snapshots
     cluster = recorded.cluster
     uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
              *(m for g in cluster.groups for m in g.members),
@@ -145,8 +148,10 @@ class _Anonymiser:
                 completed=_each(self._completed), measured=_each(self._measured))}
 
     def documents(self) -> dict[str, Any]:
-        """Every file by its path; the queries last, as they need to know what
-        was renamed."""
+        """Return every file by its path.
+
+        The queries come last, as they need all words that were renamed.
+        """
         out: dict[str, Any] = {}
         for path, rule in self._rules.items():
             if files.exists(self._directory, path):
@@ -168,8 +173,10 @@ class _Anonymiser:
         return out
 
     def policies(self) -> dict[str, Any] | None:
-        """The policy file that fits the answers; no regular expression for
-        hosts, since their labels have been resolved."""
+        """Return the policy file that fits the answers.
+
+        It has no regular expression for hosts, since their labels have been resolved.
+        """
         if self._policies is None:
             return None
         data = self._policies.model_dump(mode='json', exclude_defaults=True,
@@ -208,8 +215,10 @@ class _Anonymiser:
         return out
 
     def _label(self, policy: str, known: list[str]) -> Callable[[str], str]:
-        """How labels of hosts are renamed: those that only the policy's regular
-        expression leads to a host, as that host."""
+        """Return a function that renames labels of hosts.
+
+        A label that only the policy's regular expression leads to a host is renamed as that host.
+        """
         if policy not in self._hostnames:
             return self._names.host
         find = self._hostnames[policy].find
@@ -227,7 +236,7 @@ def _unknown(data: Any) -> bool:
 
 
 def _split(name: str) -> tuple[str | None, str]:
-    """The kind of an answer and its policy, from a file's name."""
+    """Return the kind of an answer and its policy, from a file's name."""
     for prefix in sorted(snapshot.PREFIXES.values(), key=len, reverse=True):
         found = re.fullmatch(rf'{prefix}_([a-z][a-z0-9_-]*)\.json', name)
         if found:
@@ -240,7 +249,7 @@ def _same(value: Any) -> Any:
 
 
 def _reason(text: Any) -> Any:
-    """There is one, and of which kind; no more."""
+    """Replace a reason, but keep its kind; without a reason return it unchanged."""
     if not text:
         return text
     code = _CODE.match(str(text))
@@ -260,12 +269,12 @@ def _mapping(key: Rule, rule: Rule) -> Rule:
 
 
 def _record(**rules: Rule) -> Rule:
-    """The fields that have a rule; no others."""
+    """Return a rule that keeps the fields that have a rule, and no others."""
     return lambda data: {name: rule(data[name]) for name, rule in rules.items() if name in data}
 
 
 def salt_of(path: str) -> bytes:
-    """The salt in a file, as it stands there.
+    """Return the bytes of a salt file, unchanged.
 
     :raises SnapshotError: it cannot be read, or is shorter than 16 bytes.
     """

@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""Names that say nothing, the same ones for the same salt: HMAC-SHA256 (RFC 2104).
+"""Anonymous names, the same ones for the same salt: HMAC-SHA256 (RFC 2104).
 
-An identifier keeps its shape, since Nova's, Placement's and the metrics' must
-still fit each other: a UUID becomes a UUID, the parts of a host's name between
-dots become parts, so that a short name still is the short form of its FQDN.
+An identifier keeps its shape, since Nova's, Placement's and the metrics' must still fit each
+other: a UUID becomes a UUID, the parts of a host's name between dots become parts, so that a short
+name still is the short form of its FQDN.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ import hmac
 import re
 import uuid
 
-#: What Nova, or the ancestor, calls it where nobody has chosen a name.
+#: Default names in Nova and in Kronos 0.2.0, where the operator has chosen none.
 COMMON = frozenset({'', 'nova', '_unassigned_'})
 
 _UUID = re.compile(r'[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}')
@@ -41,10 +41,10 @@ _PROMQL = frozenset({
 class Names:
     """Anonymous names.
 
-    :param salt: a secret; who has it can test a guess.
-    :param identifiers: UUIDs, and hosts, whose order is to be kept: each
-        begins with its place among them, which a reader learns by that.
-    :param hosts: of these.
+    :param salt: a secret; its owner can test a guess.
+    :param identifiers: UUIDs whose order is to be kept: each new one begins with its place among
+        them, so a reader learns that place.
+    :param hosts: hosts whose order is to be kept, in the same way.
     """
 
     def __init__(self, salt: bytes, identifiers: Iterable[str] = (),
@@ -55,12 +55,12 @@ class Names:
         for place, text in enumerate(sorted(set(hosts))):
             first.setdefault(text.split('.', 1)[0].lower(), place)
         self._host_places = first
-        #: What was renamed.
+        #: Texts that were renamed.
         self.seen: set[str] = set()
         self._words_of: frozenset[str] = frozenset()
 
     def identifier(self, text: str) -> str:
-        """Of an instance, group, provider, project; the name of an instance."""
+        """Rename the ID of an instance, group, provider or project, or an instance's name."""
         if text in COMMON:
             return text
         self.seen.add(text)
@@ -75,8 +75,7 @@ class Names:
         return f'n{digest[:20]}' if place is None else f'n{place:08x}{digest[:20]}'
 
     def host(self, text: str) -> str:
-        """A service host, a hypervisor, or a label that names one, with its
-        port if it has one."""
+        """Rename a service host, a hypervisor, or a label that names one; keep a port."""
         if text in COMMON:
             return text
         self.seen.add(text)
@@ -86,8 +85,11 @@ class Names:
         return '.'.join(self._part(part, first=not n) for n, part in enumerate(parts)) + port
 
     def _part(self, text: str, first: bool) -> str:
-        """The case of letters does not tell hosts from each other in labels,
-        so it is kept apart: capitals stay capitals."""
+        """Rename a part of a host's name; capitals stay capitals.
+
+        Labels that differ only in the case of letters name the same host, so both get the same
+        digest.
+        """
         lowered = text.lower()
         digest = self._digest('host', lowered)[:12]
         place = self._host_places.get(lowered) if first else None
@@ -95,27 +97,28 @@ class Names:
         return out if text == lowered else out.upper()
 
     def scope(self, text: str) -> str:
-        """An aggregate or an availability zone."""
+        """Rename an aggregate or an availability zone."""
         if text in COMMON:
             return text
         self.seen.add(text)
         return f'a{self._digest("scope", text)[:16]}'
 
     def standard(self, text: str) -> str:
-        """A trait or resource class: CUSTOM_ ones are somebody's own."""
+        """Rename a trait or resource class when it is CUSTOM_, an operator's own."""
         if not text.startswith('CUSTOM_'):
             return text
         self.seen.add(text)
         return f'CUSTOM_{self._digest("custom", text)[:16].upper()}'
 
     def settle(self) -> None:
-        """From now on the same query always becomes the same."""
+        """Fix the set of words to rename: from now on the same query always becomes the same."""
         self._words_of = frozenset(self.seen)
 
     def query(self, text: str) -> str:
-        """PromQL whose texts say nothing, without its comments; what it is
-        made of, and over which time, stays. Words that were renamed
-        elsewhere are renamed here as well.
+        """Return a PromQL query without its comments and with its texts renamed.
+
+        Its metrics, functions and time ranges stay. Words that were renamed elsewhere are renamed
+        here as well.
 
         Call it when everything else has been renamed, and :meth:`settle`.
         """

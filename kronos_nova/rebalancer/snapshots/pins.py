@@ -13,9 +13,9 @@
 
 """Extra specs, image properties and aggregate metadata without their words.
 
-Numbers, operators and Nova's own words stay; any other word is renamed, the same
-everywhere, so that whatever matched still does. An operator that looks into words, or
-compares their order, becomes a list of the recorded values that it matches.
+Numbers, operators and Nova's own words stay; any other word is renamed, the same everywhere, so
+that equal words still match. An operator that looks into words, or compares their order, becomes a
+list of the recorded values that it matches.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ _OPERATORS = _INSIDE | {'=', '==', '!=', '>=', '<=', 's==', 's!=', '<or>'}
 class Pins:
     """The rules for one snapshot's names.
 
-    :param metadata: of every aggregate of the snapshot.
+    :param metadata: metadata of every aggregate of the snapshot.
     """
 
     def __init__(self, names: naming.Names, metadata: Iterable[Mapping[str, str]] = ()) -> None:
@@ -63,13 +63,13 @@ class Pins:
                 else self._value(v) for k, v in found.items()}
 
     def metadata(self, found: Mapping[str, str]) -> dict[str, str]:
-        """Of an aggregate. A value may be several, set apart by commas."""
+        """Rename the metadata of an aggregate; a value may be several, separated by commas."""
         return {self._shared(k): v if k in image_properties.SPELLINGS else ''.join(
             self._value(part) for part in re.split(
                 r'(\s*,\s*|^\s+|\s+$)', v)) for k, v in found.items()}
 
     def _required(self, key: str, value: str) -> str:
-        """The value of an extra spec."""
+        """Rename the value of an extra spec."""
         if key.startswith(('hw:', 'quota:')):
             return value
         if key == _ALIAS:
@@ -88,7 +88,7 @@ class Pins:
         return self._value(value)
 
     def _shared(self, key: str) -> str:
-        """A key by which flavors, images and aggregates are compared."""
+        """Rename a key by which flavors, images and aggregates are compared."""
         return key if key.startswith(('hw_', 'img_', 'os_')) else self._key(key)
 
     def _key(self, key: str) -> str:
@@ -106,7 +106,7 @@ class Pins:
         return key if key == 'availability_zone' else self._parts(key)
 
     def _parts(self, key: str) -> str:
-        """A key with a scope keeps one: rules judge no other scope than their own."""
+        """Rename a key, but keep whether it has a scope: rules judge only their own scope."""
         return ':'.join(map(self._names.identifier, key.split(':', 1)))
 
     def _value(self, text: str) -> str:

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Reads a snapshot of ours, or of Kronos 0.2.0, back into the model.
+"""Reader of snapshots, ours or Kronos 0.2.0's, into the model.
 
-A snapshot of 0.2.0 knows its hosts by its aggregates only and has no
-Placement, migrations or locks.
+A snapshot of 0.2.0 knows its hosts by its aggregates only and has no Placement, migrations or
+locks.
 """
 
 from collections.abc import Iterable
@@ -34,11 +34,11 @@ T = TypeVar('T')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a snapshot holds besides the answers of its score source.
+    """The content of a snapshot, except the answers of its score source.
 
-    ``scopes`` are those that were planned when it was recorded.
-    ``recorded_at`` in epoch seconds. ``traits_known``: the hosts' CPU traits
-    were recorded. ``warnings``: what could not be read then.
+    ``scopes`` are those that were planned when it was recorded. ``recorded_at`` in epoch seconds.
+    ``traits_known``: the hosts' CPU traits were recorded. ``warnings`` name the parts that could
+    not be read then.
     """
 
     cluster: model.Cluster
@@ -50,7 +50,7 @@ class Recorded:
     warnings: tuple[str, ...] = ()
 
     def history(self, scope: str, *, cooldown: float, instance_cooldown: float) -> model.History:
-        """A scope's past; cooldowns last no longer than configured (seconds)."""
+        """Return a scope's past; cooldowns last no longer than configured (seconds)."""
         found = self.histories.get(scope, self.histories[''])
         return dataclasses.replace(
             found, scope_cooling=min(found.scope_cooling, cooldown),
@@ -58,12 +58,15 @@ class Recorded:
 
 
 def read(directory: str) -> Recorded:
-    """:raises SnapshotError: it is not whole, or a file of it is wrong."""
+    """Read the snapshot in a directory.
+
+    :raises SnapshotError: it is incomplete, or one of its files is wrong.
+    """
     return _Reader(directory).read()
 
 
 class _Reader:
-    """Reads one directory."""
+    """A reader of one directory."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -98,8 +101,10 @@ class _Reader:
         return files.parse(self._directory, path, kind)
 
     def _optional(self, path: str, kind: Any, default: T) -> Any | T:
-        """A file that 0.2.0 does not write. One of ours that has been lost is
-        found by meta.json's list."""
+        """Read a file that 0.2.0 does not write, or return the default.
+
+        The list in meta.json shows when one of our files has been lost.
+        """
         return self._parse(path, kind) if files.exists(self._directory, path) else default
 
     def _bad(self, path: str, problem: str) -> exception.SnapshotError:
@@ -125,7 +130,7 @@ class _Reader:
         return out
 
     def _services(self) -> list[model.Service] | None:
-        """Services of nova-compute; None: early releases of Kronos recorded none."""
+        """Return the nova-compute services; None: early releases of Kronos recorded none."""
         found = self._optional(schema.SERVICES, list[schema.Service], None)
         if found is None:
             return None
@@ -144,7 +149,7 @@ class _Reader:
         where = f'server group {files.clean(record.id, 64)}'
         told = not record.model_fields_set.isdisjoint({'policy', 'policies'})
         if list(named) == ['legacy'] or (told and not named):
-            return None  # it binds nobody, see nova_api.server_group
+            return None  # it binds no instance, see nova_api.server_group
         if len(named) != 1:
             raise self._bad(schema.GROUPS, f'{where} has {len(named)} policies, not one')
         limit = (record.rules or {}).get('max_server_per_host', 1)
@@ -165,7 +170,7 @@ class _Reader:
             for r in self._optional(schema.MIGRATIONS, list[schema.Migration], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
-        """Allocations; the flavor's where none were recorded."""
+        """Return instances with their allocations, or the flavor's where none were recorded."""
         found = self._optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
         if found is None:
             return {u: dataclasses.replace(i, claims=_flavor(i)) for u, i in instances.items()}
@@ -198,10 +203,10 @@ class _Reader:
     def _hosts(self, instances: Mapping[str, model.Instance],
                services: Mapping[str, model.Service],
                ) -> tuple[dict[str, tuple[str, ...]], dict[str, model.Host]]:
-        """Aggregates and hosts.
+        """Read aggregates and hosts.
 
-        A host that stands in no list and not in the pool's is kept out of
-        the pool by an aggregate of that name, which nobody can plan.
+        A host that is in no aggregate and not in the pool gets an aggregate with the pool's name,
+        which no engine can plan: so it stays out of the pool.
         """
         listed = {name: tuple(hosts) for name, hosts in self._parse(
             schema.AGGREGATES, schema.Aggregates).items()}
@@ -226,7 +231,7 @@ class _Reader:
                         for n in nodes}
 
     def _histories(self) -> tuple[dict[str, model.History], tuple[str, ...]]:
-        """By scope; '' for a scope of which nothing is known."""
+        """Read the histories by scope; '' is for a scope without records."""
         path = schema.COOLDOWNS
         if not files.exists(self._directory, path):
             return {'': model.History()}, ()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Looks at everything a cycle would look at, and remembers what failed."""
+"""Recorder of everything that a cycle would read, with the reasons of failures."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -28,23 +28,32 @@ from kronos_nova.sources import base
 
 class Collector(Protocol):
     def collect(self, now: float) -> model.Cluster:
-        """:raises CollectError: nothing partial is ever returned."""
+        """Return the whole cluster.
+
+        :raises CollectError: nothing partial is ever returned.
+        """
 
 
 class Store(Protocol):
     def history(self, scope: str, now: float, remembered: float) -> model.History:
-        """:raises StoreError: the database cannot be used."""
+        """Return the history of a scope.
+
+        :raises StoreError: the database cannot be used.
+        """
 
     def flights(self) -> tuple[model.Flight, ...]:
-        """:raises StoreError: the database cannot be used."""
+        """Return the moves that may be under way.
+
+        :raises StoreError: the database cannot be used.
+        """
 
 
 def record(collector: Collector, source: base.Source, store: Store | str,
            policy_set: policies.PolicySet, scopes: Sequence[str],
            clock: Callable[[], float]) -> writer.Recording:
-    """What is to be written; what could not be read is a text that says why.
+    """Read the content of a snapshot; a part that cannot be read is a text with the reason.
 
-    :param store: or why there is none.
+    :param store: the store, or the reason why it is missing.
     :param clock: seconds since the epoch.
     """
     cluster: model.Cluster | str
@@ -65,7 +74,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
             if isinstance(cluster, model.Cluster):
                 flights = store.flights()
                 under_way = {f.instance_uuid for f in flights}
-                # What ended while Nova was read may have been seen at either end.
+                # A move that ended while Nova was read may have been seen at either end.
                 ended = tuple(f for f in live if f.instance_uuid not in under_way)
                 cluster = dataclasses.replace(
                     cluster, flights=(*cluster.flights, *flights, *ended))
@@ -76,7 +85,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
 
 
 def _flights(store: Store) -> tuple[model.Flight, ...]:
-    """None where they cannot be read: the next reading says why."""
+    """Return the store's flights, or none if they cannot be read: the next reading reports why."""
     try:
         return store.flights()
     except exception.StoreError:
@@ -84,7 +93,7 @@ def _flights(store: Store) -> tuple[model.Flight, ...]:
 
 
 def unknowns(recording: writer.Recording) -> list[str]:
-    """What was recorded as unknown, a sentence each."""
+    """Return the parts that were recorded as unknown, a sentence each."""
     out = []
     if isinstance(recording.cluster, str):
         out.append(f'Nova and Placement: {recording.cluster}')

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The engine's pass over a recorded cloud: offline, and the same every time."""
+"""Replay of the engine's cycle over a recorded cloud: offline, and the same every time."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -42,12 +42,11 @@ def replay(conf: cfg.ConfigOpts, directory: str,
            clock: Callable[[], float]) -> list[dict[str, Any]]:
     """Plan every recorded scope that the configuration covers.
 
-    Options and policies are the configuration's, the cloud and the time are
-    the snapshot's. ``planning_deadline`` is not kept: it would make a plan
-    depend on the machine.
+    Options and policies are the configuration's, the cloud and the time are the snapshot's.
+    ``planning_deadline`` is not kept: it would make a plan depend on the machine.
 
     :param clock: monotonic seconds, for timings.
-    :returns: a report row per scope (see :mod:`report`).
+    :returns: a report row per scope (see :mod:`cycle_report`).
     :raises KronosException: snapshot or configuration cannot be used.
     """
     started = clock()
@@ -77,10 +76,10 @@ def replay(conf: cfg.ConfigOpts, directory: str,
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
            recorded: reader.Recorded) -> list[str]:
-    """The recorded scopes, less those that the configuration leaves out.
+    """Return the recorded scopes without those that the configuration leaves out.
 
-    A configuration that names no aggregate leaves none out: it need not be
-    written for the recorded cloud.
+    A configuration that names no aggregate leaves none out: it need not be written for the
+    recorded cloud.
 
     :raises SnapshotError: nothing is left.
     """

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""What stands in a snapshot's files: Kronos 0.2.0's fields, and ours.
+"""Fields of a snapshot's files: Kronos 0.2.0's, and ours.
 
-Fields with a default may be missing; the rest of a record is not looked at.
-Hosts and instances are named by Nova's service host and by UUID.
+Fields with a default may be missing; unknown fields of a record are ignored. Hosts and instances
+are named by Nova's service host and by UUID.
 """
 
 from typing import Annotated, Literal
@@ -52,7 +52,8 @@ class _Record(pydantic.BaseModel):
 
 
 class Instance(_Record):
-    """From ``task_state`` on: ours. ``local_disk_gb`` may be unknown."""
+    """An instance; the fields from ``task_state`` on are ours. ``local_disk_gb`` may be unknown.
+    """
 
     uuid: Annotated[str, pydantic.StringConstraints(pattern=r'^[!-~]{1,255}$')]
     name: Text = ''
@@ -77,7 +78,7 @@ class Instance(_Record):
 
 
 class Group(_Record):
-    """``policy``, or ``policies`` with one entry (Nova before 2.64)."""
+    """A server group: ``policy``, or ``policies`` with one entry (Nova before 2.64)."""
 
     id: Name
     name: Text = ''
@@ -127,7 +128,7 @@ class Inventory(_Record):
 
 
 class Provider(_Record):
-    """Of a tree or a sharing one; ``parent_uuid`` is None for a root."""
+    """A resource provider of a tree, or a sharing one; a root has no ``parent_uuid``."""
 
     uuid: Text
     generation: Count = 0
@@ -140,8 +141,10 @@ class Provider(_Record):
 
 
 class Root(Provider):
-    """A host's own, with the rest of its tree, parents first, and the UUIDs of
-    those that share with it."""
+    """A host's root provider, with the rest of its tree, parents first.
+
+    ``sharing``: the UUIDs of the providers that share with it.
+    """
 
     nested: list[Provider] = []
     sharing: list[Name] = []
@@ -166,13 +169,14 @@ class Measured(_Record):
 
 
 class Cooldowns(_Record):
-    """Seconds remaining; -1 of a quarantine is for ever. The last ten are
-    ours: hosts in quarantine, hosts whose disks are their own, pairs of hosts of
-    different cells, hosts that
-    Placement has refused by instance, instances that it has refused wherever
-    tried, hosts being emptied by scope, who has paused a scope and why, why its
-    imbalance moves wait, ended moves, how long attempts took. The file may be written by hand, so a
-    misspelt part is refused."""
+    """Cooldowns and other history: seconds remaining; -1 of a quarantine is for ever.
+
+    The last ten fields are ours: hosts in quarantine, hosts whose disks are their own, pairs of
+    hosts of different cells, hosts that Placement has refused by instance, instances that it has
+    refused wherever tried, hosts being drained by scope, who has paused a scope and why, why its
+    imbalance moves wait, ended moves, durations of attempts. The file may be written by hand, so a
+    misspelt field is refused.
+    """
 
     model_config = pydantic.ConfigDict(strict=True, extra='forbid')
 

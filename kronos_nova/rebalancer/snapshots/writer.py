@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""Writes what the engine sees into a directory: Kronos 0.2.0's layout and ours.
+"""Writer of the engine's view into a directory: Kronos 0.2.0's layout and ours.
 
-The directory appears whole or not at all, readable by its owner alone. What
-could not be read is written as unknown, never as empty.
+The directory appears complete or not at all, readable by its owner alone. A part that could not be
+read is written as unknown, never as empty.
 """
 
 from collections.abc import Iterator
@@ -44,10 +44,10 @@ SIGNALLED = 'kronos-engine-snapshot'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """What is to be written.
+    """The content of a snapshot to be written.
 
-    ``cluster`` with the flights of our own tasks; a text says why it is not
-    known. ``histories`` by scope; a text says why they are not known.
+    ``cluster`` with the flights of our own tasks; a text is the reason why it is not known.
+    ``histories`` by scope; a text is the reason why they are not known.
     """
 
     now: float
@@ -89,7 +89,7 @@ def publish(parent: str, contents: Mapping[str, Any], name: str,
 
 
 def documents(recording: Recording) -> dict[str, Any]:
-    """Every file's content by its path in the snapshot."""
+    """Return every file's content by its path in the snapshot."""
     out = _prometheus(recording)
     if isinstance(recording.cluster, str):
         unknown = files.unknown(recording.cluster)
@@ -205,9 +205,12 @@ def _rules(group: model.ServerGroup) -> dict[str, int]:
 
 
 def _placement(cluster: model.Cluster) -> dict[str, Any]:
-    """Nothing for a cluster whose Placement was not read. Traits only where
-    some were read: the collector reads them for require_cpu_compatibility.
-    Sharing providers, and which provider has what, only where that is known."""
+    """Return Placement's files; none for a cluster whose Placement was not read.
+
+    Traits are written only where some were read: the collector reads them for
+    require_cpu_compatibility. Sharing providers, and the allocations by provider, are written only
+    where known.
+    """
     if not cluster.placement_known:
         return {}
     out: dict[str, Any] = {
@@ -236,7 +239,7 @@ def _root(host: model.Host) -> dict[str, Any] | None:
 
 
 def _provider(provider: model.Provider) -> dict[str, Any]:
-    """What is not known, or of no tree, is left out."""
+    """Return a provider's record; optional fields that are unknown or empty are left out."""
     found = {'uuid': provider.uuid, 'generation': provider.generation,
              'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
              'used': dict(provider.used)}
@@ -246,7 +249,10 @@ def _provider(provider: model.Provider) -> dict[str, Any]:
 
 
 def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
-    """All but the first and the last two parts are cloud-wide."""
+    """Return the file of cooldowns.
+
+    By scope: aggregate_cooldowns, paused, waiting and draining. The others are cloud-wide.
+    """
     cooling: dict[str, float] = {}
     quarantined: dict[str, float] = {}
     hosts: set[str] = set()
@@ -313,7 +319,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _publish(work: str, parent: str, name: str) -> str:
-    """Rename into place; a second snapshot of the same second gets a number."""
+    """Rename the directory into place; a second snapshot of the same second gets a number."""
     for number in range(1, 100):
         target = os.path.join(parent, name if number == 1 else f'{name}-{number}')
         if os.path.lexists(target):

@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""The store: each method is one transaction, done wholly or not at all.
+"""The store: each method is one transaction, which takes effect completely or not at all.
 
-Deadlocks and lost races for a unique key are tried again; any other database
-error is a StoreError. ``now`` and all times are epoch seconds UTC. Several
-processes may use one database; every change of a task is a compare-and-swap
-on its state and worker.
+Deadlocks and lost races for a unique key are tried again; any other database error is a
+StoreError. ``now`` and all times are epoch seconds UTC. Several processes may use one database;
+every change of a task is a compare-and-swap on its state and worker.
 """
 
 from collections.abc import Callable
@@ -76,17 +75,17 @@ from kronos_nova.rebalancer.store.rows import PlanRow
 from kronos_nova.rebalancer.store.rows import TaskRow
 from kronos_nova.rebalancer.store.store_stats import Census
 
-# Methods of the class have the names of these modules.
+# Methods of the class have the same names as some modules above.
 from kronos_nova.rebalancer.store.worker_todo import Agenda
 
 _T = TypeVar('_T')
-#: An executor that was heard of within so many seconds is there.
+#: An executor with a heartbeat within so many seconds is running.
 WRITER_SECONDS = 300.0
-#: The longest rest between two batches of a purge.
+#: The longest rest between two batches of a purge (seconds).
 PURGE_REST = 1.0
-#: The name in the audit of a program that gives none.
+#: The audit's name for a program that gives none.
 UNNAMED = 'unnamed'
-#: No cap: more than anybody migrates.
+#: No cap: more than any cloud migrates.
 UNLIMITED = 2**31
 
 
@@ -94,7 +93,7 @@ class Store:
     """Plans, tasks, cooldowns, quarantine and leases.
 
     :param clock: for simulations; else leases use the database's clock.
-    :param seconds: how long it waits for a server that says nothing.
+    :param seconds: how long it waits for a server that does not answer.
     """
 
     def __init__(self, conf: cfg.ConfigOpts | None = None, *, engine: sa.Engine | None = None,
@@ -110,7 +109,10 @@ class Store:
 
     @classmethod
     def from_url(cls, url: str, *, clock: Callable[[], float] | None = None) -> 'Store':
-        """:raises StoreError: the URL cannot be used."""
+        """Return the store at a database URL.
+
+        :raises StoreError: the URL cannot be used.
+        """
         return cls(engine=database.from_url(url), clock=clock)
 
     def _now(self) -> ColumnElement[float]:
@@ -118,7 +120,7 @@ class Store:
 
     @contextlib.contextmanager
     def _long_engine(self) -> Iterator[sa.Engine]:
-        """An engine for what may take minutes, once the server is known to answer."""
+        """Yield an engine for work that may take minutes, once the server is known to answer."""
         if self._conf is None or self.engine.dialect.name == 'sqlite':
             yield self.engine
             return
@@ -151,13 +153,16 @@ class Store:
         return self._run(step, begin='')
 
     def transaction(self, step: Callable[[sa.Connection], _T]) -> _T:
-        """One of a module that has its own tables; ``step`` may be called again."""
+        """Run ``step`` in one transaction, for a module that has its own tables.
+
+        A deadlock or a lost race calls ``step`` again.
+        """
         return self._run(step)
 
     # The schema.
 
     def upgrade(self) -> None:
-        """Bring the schema to this release's; concurrent callers wait.
+        """Upgrade the schema to this release's revision; concurrent callers wait.
 
         :raises StoreError: unreachable, or written by a newer release.
         """
@@ -165,14 +170,20 @@ class Store:
             schema.upgrade(engine)
 
     def check(self) -> None:
-        """:raises StoreError: unreachable, or not at this release's schema."""
+        """Check that the database has this release's schema.
+
+        :raises StoreError: unreachable, or not at this release's schema.
+        """
         schema.check(self.engine)
 
     def refuse_other_machines(self, hosts: Collection[str] = ()) -> None:
-        """SQLite serves one machine. See :mod:`owners`.
+        """Raise StoreError when the database is SQLite and another machine uses it.
 
-        :param hosts: where executors are said to run.
-        :raises StoreError: it is SQLite, and another machine has a part in it.
+        SQLite serves one machine. See :mod:`process_identity`.
+
+        :param hosts: machines that run executors, as configured.
+        :raises StoreError: the database is SQLite, and in memory, on a network file system, or
+            used by another machine.
         """
         if self.engine.dialect.name != 'sqlite':
             return
@@ -188,7 +199,7 @@ class Store:
             raise exception.StoreError(problem=problem, remedy=process_identity.REMEDY)
 
     def _writers(self) -> list[str]:
-        """Engines with a live lease, executors with a fresh claim."""
+        """Return the engines with a live lease and the executors with a fresh claim."""
         lease, task = tables.lease, tables.task
 
         def step(connection: sa.Connection) -> list[str]:
@@ -203,7 +214,7 @@ class Store:
         return self._read(step)
 
     def unused(self) -> bool:
-        """No engine has ever written to it."""
+        """Return whether the database has no lease at all: no engine has ever written to it."""
         return self._read(lambda c: c.execute(
             sa.select(tables.lease.c.scope).limit(1)).first()) is None
 
@@ -211,14 +222,14 @@ class Store:
         self.engine.dispose()
 
     def now(self) -> float:
-        """The clock that leases go by."""
+        """Return the time of the clock that decides when leases end."""
         return float(self._read(lambda c: c.execute(sa.select(self._now())).scalar_one()))
 
     # Leases.
 
     def acquire_lease(self, scope: str, owner: str, seconds: float,
                       policy_hash: str) -> Lease | None:
-        """Lease the scope; None while another engine holds it.
+        """Lease the scope; return None while another engine holds it.
 
         The same owner gets its live lease again, for ``seconds`` from now.
 
@@ -228,31 +239,36 @@ class Store:
             c, self._now(), scope, owner, seconds, policy_hash))
 
     def renew(self, lease: Lease, seconds: float) -> bool:
-        """False: it is over; drop what was decided under it."""
+        """Extend the lease; return False when it has ended or its epoch has risen.
+
+        After False, drop the decisions that were made under the lease.
+        """
         return self._run(lambda c: leases.renew(c, self._now(), lease, seconds))
 
     def retake(self, lease: Lease, seconds: float) -> Lease | None:
-        """The same lease in a later epoch: a plan of somebody else's came between. None: it
-        is over, or another engine's."""
+        """Reacquire our lease after an operator's plan raised its epoch.
+
+        :returns: the lease in its later epoch; None: it has ended, or another engine holds it.
+        """
         return self._run(lambda c: leases.retake(c, self._now(), lease, seconds))
 
     def release(self, lease: Lease) -> None:
-        """Give the scope back; a lease that is over is left as it is."""
+        """Release the scope's lease; a lease that has ended stays as it is."""
         self._run(lambda c: leases.release(c, self._now(), lease))
 
     def has_free(self, scopes: Collection[str]) -> bool:
-        """Whether one of the scopes is leased by nobody now."""
+        """Return whether at least one of the scopes has no live lease."""
         lease = tables.lease
         held = self._read(lambda c: set(c.scalars(sa.select(lease.c.scope).where(
             lease.c.scope.in_(sorted(scopes)), lease.c.until > self._now()))))
         return not held.issuperset(scopes)
 
     def leased(self) -> frozenset[str]:
-        """Scopes that some engine plans now."""
+        """Return the scopes that some engine plans now."""
         return self._read(lambda c: frozenset(c.scalars(*leases.live(self._now()))))
 
     def scopes(self) -> list[str]:
-        """Every scope that an engine has ever leased."""
+        """Return every scope that has ever had a lease."""
         return self._read(lambda c: list(c.scalars(
             sa.select(tables.lease.c.scope).order_by(tables.lease.c.scope))))
 
@@ -261,18 +277,18 @@ class Store:
     def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
                   plan_id: str, now: float, dry_run: bool, cooldown: float,
                   instance_cooldown: float) -> frozenset[str]:
-        """Plan, tasks, cooldowns, budget and draining hosts, under the lease.
+        """Write a plan with its tasks, cooldowns, budget and draining hosts, under the lease.
 
-        A plan without moves is stored only when its reason is not that of
-        the scope's newest plan; its draining hosts always are, those that a plan
-        begins which waits for approval with that. In dry run
-        only the plan's row is written, and no lease is needed. A task's ``deadline`` is the time by
-        which it must have begun (None: rows.BEGIN_WITHIN from now).
+        A plan without moves is stored only when its reason differs from that of the scope's newest
+        plan. Its draining hosts are always stored; but while a plan of the scope waits for
+        approval, new ones are stored only with the approval. A dry run writes only the plan's row,
+        and needs no lease. A task's ``deadline`` is the time by which it must have begun (None:
+        rows.BEGIN_WITHIN from now).
 
-        :returns: the hosts of the scope that are being emptied from now on.
+        :returns: the hosts of the scope that are drained from now on.
         :raises LeaseLost: nothing was written.
-        :raises StoreError: an instance has a live task already, or a task
-            does not belong here; nothing was written.
+        :raises StoreError: an instance has a live task already, or a task does not belong to this
+            plan and scope; nothing was written.
         """
         def step(connection: sa.Connection) -> frozenset[str]:
             if not dry_run:
@@ -288,26 +304,29 @@ class Store:
         return self._run(step)
 
     def seen(self) -> Mark:
-        """What :meth:`save_wanted` compares: taken before anything else is read."""
+        """Return the live tasks and drains, which :meth:`save_wanted` compares.
+
+        Call this before anything else is read.
+        """
         return self._read(plans.mark)
 
     def ended(self) -> tuple[int, float]:
         """Count the newest ended tasks; return the time of the newest end as well.
 
-        Another answer later says that tasks have ended since. See :func:`tasks.ended`.
+        A different answer later means that tasks have ended since.
         """
         return self._read(tasks.ended)
 
     def present(self, name: str, scopes: Collection[str] | None) -> None:
-        """An executor runs. See :func:`presence.present`."""
+        """Record that an executor runs, and the scopes that it serves (None: all)."""
         self._run(lambda c: executor_heartbeats.present(c, self._now(), name, scopes))
 
     def leave(self, name: str) -> None:
-        """It does not any more."""
+        """Remove an executor that stops."""
         self._run(lambda c: executor_heartbeats.leave(c, name))
 
     def fail(self, lease: Lease, error: str, now: float) -> None:
-        """A cycle of the scope has failed.
+        """Record that a cycle of the scope has failed.
 
         :raises LeaseLost: nothing was written.
         """
@@ -317,11 +336,12 @@ class Store:
                     plan_id: str, now: float, instance_cooldown: float, said: Said,
                     verb: str,
                     also: Callable[[sa.Connection], None] = lambda connection: None) -> None:
-        """A plan that somebody asked for, beside those of the engine that plans the scope.
+        """Write a plan that an operator or ``migfra`` requested.
 
-        What that one has in mind at the time is fenced off: it knew nothing of this.
+        Plans of the scope's engine stay. The lease's epoch rises: the engine's current cycle does
+        not know this plan, and must not write its own decision.
 
-        :param said: by whom, and why; kept with the plan as ``verb``.
+        :param said: the requester and the reason; kept with the plan as ``verb``.
         :param also: writes more, in the same transaction.
 
         :raises StoreError: others have planned since ``mark``, or an instance has a live task;
@@ -339,20 +359,20 @@ class Store:
 
     def history(self, scope: str, now: float,
                 remembered: float = metric_lag.REMEMBERED) -> model.History:
-        """Cooldowns, quarantine and completed moves are cloud-wide.
+        """Return the scope's history; cooldowns, quarantine and completed moves are cloud-wide.
 
         :param remembered: seconds that completed moves go back.
         """
         return self._read(lambda c: plans.history(c, scope, now, remembered))
 
     def planned_at(self, scope: str) -> float | None:
-        """When an engine last stored what it had decided, moves or none."""
+        """Return when an engine last stored its decision for the scope, with moves or without."""
         lease = tables.lease
         return self._read(lambda c: c.scalar(
             sa.select(lease.c.planned_at).where(lease.c.scope == scope)))
 
     def draining(self) -> frozenset[str]:
-        """The hosts that are being emptied, of every scope that engines plan."""
+        """Return the draining hosts of every scope that engines plan or planned lately."""
         drain, lease = tables.drain, tables.lease
         return self._read(lambda c: frozenset(c.scalars(
             sa.select(drain.c.host).join(lease, lease.c.scope == drain.c.scope)
@@ -363,13 +383,13 @@ class Store:
         return found[0] if found else None
 
     def plans(self, limit: int = 20, scope: str | None = None) -> list[PlanRow]:
-        """The newest plans, of one scope or of all, newest first."""
+        """Return the newest plans, of one scope or of all, newest first."""
         wanted = sa.true() if scope is None else tables.plan.c.scope == scope
         return self._plans(sa.select(tables.plan).where(wanted).order_by(
             tables.plan.c.created_at.desc(), tables.plan.c.plan_id.desc()).limit(limit))
 
     def newest_plans(self) -> dict[str, PlanRow]:
-        """Scope -> its newest plan, also of a dry run."""
+        """Return the newest plan of each scope, also of a dry run."""
         return {row.plan.scope: row for row in self._read(
             lambda c: [rows.plan_row(found) for found in plans.newest(c)])}
 
@@ -378,7 +398,7 @@ class Store:
             rows.plan_row(row) for row in c.execute(query).mappings()])
 
     def spent(self, scope: str, since: float) -> int:
-        """How many moves the scope's plans have ordered since then."""
+        """Return the number of moves that the scope's plans have ordered since ``since``."""
         budget = tables.budget
         return int(self._read(lambda c: c.execute(
             sa.select(sa.func.coalesce(sa.func.sum(budget.c.moves), 0))
@@ -387,17 +407,16 @@ class Store:
     def purge(self, older_than: float, *, judged: int = 3,
               remembered: float = metric_lag.REMEMBERED, seconds: float | None = None,
               audited_before: float = 0.0) -> int:
-        """Forget what ended before; returns the number of plans forgotten.
+        """Delete records that ended before ``older_than``; return the number of plans deleted.
 
-        Live tasks, running cooldowns, quarantines and pauses, completions of
-        the last hours, and what circuit breakers go by stay, whatever is
-        asked. Each batch is a transaction, and after it other writers have as long as it took.
+        Always kept: live tasks, running cooldowns, quarantines and pauses, completions of the last
+        hours, and the plans that circuit breakers need. Each batch is a transaction; after it,
+        other writers have as long as it took.
 
-        :param judged: by so many plans of a scope its breaker decides.
-        :param remembered: seconds that completed moves are asked for, as in
-            :meth:`history`.
-        :param audited_before: forget audit rows that are older.
-        :param seconds: begin no batch after so long; the next purge goes on. None: purge all.
+        :param judged: number of plans of a scope by which its breaker decides.
+        :param remembered: seconds that completed moves go back, as in :meth:`history`.
+        :param audited_before: delete audit rows that are older.
+        :param seconds: begin no batch after so long; the next purge continues. None: purge all.
         """
         with self._long_engine() as engine:
             run = (self._run if engine is self.engine
@@ -433,8 +452,10 @@ class Store:
     # Tasks.
 
     def flights(self, states: Sequence[TaskState] = rows.LIVE) -> tuple[model.Flight, ...]:
-        """Every live task of the cloud, as a move that may be under way; and what swaps that
-        are not over keep free."""
+        """Return every live task of the cloud as a move that may be under way.
+
+        Moves for which open swaps keep capacity free are included.
+        """
         def step(connection: sa.Connection) -> tuple[model.Flight, ...]:
             now = float(connection.scalar(sa.select(self._now())) or 0.0)
             return swaps.held(connection, [
@@ -451,11 +472,11 @@ class Store:
         return self._read(lambda c: tasks.known(c, task_id))
 
     def tasks_of(self, plan_ids: Collection[str]) -> list[TaskRow]:
-        """All tasks of these plans, also those that are over."""
+        """Return all tasks of the plans, live and ended."""
         return self._read(lambda c: tasks.find(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
 
     def tasks_from(self, host: str, since: float) -> list[TaskRow]:
-        """Tasks off a host that were live then or have been made since, oldest first."""
+        """Return tasks off a host that are live or have ended since ``since``, oldest first."""
         task = tables.task
         return self._read(lambda c: [rows.task_row(row) for row in c.execute(
             sa.select(task).where(
@@ -487,14 +508,14 @@ class Store:
             .order_by(task.c.completed_at.desc(), task.c.task_id).limit(limit)).mappings()])
 
     def tasks_of_instance(self, uuid: str, limit: int) -> list[TaskRow]:
-        """The newest tasks of an instance, newest first."""
+        """Return the newest tasks of an instance, newest first."""
         task = tables.task
         return self._read(lambda c: [rows.task_row(row) for row in c.execute(
             sa.select(task).where(task.c.instance_uuid == uuid)
             .order_by(task.c.created_at.desc(), task.c.task_id).limit(limit)).mappings()])
 
     def doubt(self, task: model.Task) -> str | None:
-        """Why a task that somebody sent is not one of this table's, or None."""
+        """Return why a received task does not match its row; None: it matches."""
         row = self.task(task.task_id)
         if row is None:
             return 'is not in the database'
@@ -508,27 +529,27 @@ class Store:
 
     def in_states(self, states: Sequence[TaskState], scopes: Collection[str] | None = None, *,
                   worker: str | None = None) -> list[TaskRow]:
-        """Tasks in these states, of these scopes (None: all), in order."""
+        """Return tasks in the given states and scopes (None: all), in the order of their turn."""
         return self._read(lambda c: tasks.in_states(c, states, scopes, worker))
 
     def agenda(self, worker: str, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> Agenda:
-        """What an executor finds to do, in one statement that writes nothing.
+        """Return the kinds of work that an executor finds, in one statement that writes nothing.
 
-        :param claim_seconds: whoever has been silent for so long has lost its tasks.
+        :param claim_seconds: a worker that is silent for so long has lost its tasks.
         """
         return self._read(lambda c: worker_todo.read(c, worker, scopes, now, claim_seconds))
 
     def claim(self, worker: str, scopes: Collection[str] | None, now: float, *, per_scope: int,
               total: int, claim_seconds: float, per_source: int = UNLIMITED,
               per_destination: int = UNLIMITED) -> TaskRow | None:
-        """The next task that may begin, now ours in state ``claimed``.
+        """Claim the next task that may begin: it is then ours, in state ``claimed``.
 
-        Queued, due, not expired, not paused, everything it requires completed,
-        no hook owed for its instance, and a slot free: at most ``per_scope`` tasks
-        of its scope, ``per_source`` and ``per_destination`` of its hosts and
-        ``total`` of the cloud are claimed, submitting, submitted or unknown. A claim
-        whose worker has been silent for ``claim_seconds`` passes to us.
+        The task is queued, due, not expired and not paused; everything that it requires is
+        completed; its instance has no pending hook; and a slot is free: at most ``per_scope``
+        tasks of its scope, ``per_source`` and ``per_destination`` of its hosts and ``total`` of
+        the cloud are claimed, submitting, submitted or unknown. A claim whose worker has been
+        silent for ``claim_seconds`` passes to us.
         """
         if not self._read(lambda c: tasks.has_claimable(c, scopes, now, claim_seconds)):
             return None
@@ -538,24 +559,24 @@ class Store:
             per_destination=per_destination))
 
     def renew_claim(self, worker: str, now: float) -> None:
-        """We are alive: nobody takes our tasks for ``claim_seconds``."""
+        """Record that we are alive: no executor takes our tasks for ``claim_seconds``."""
         self._run(lambda c: tasks.renew_claim(c, worker, now))
 
     def release_claims(self, worker: str) -> None:
-        """Give our tasks and hooks to any executor, which need not wait ``claim_seconds``."""
+        """Give up our tasks and hooks; any executor may take them at once."""
         self._run(lambda c: tasks.release_claims(c, worker))
 
     def adopt(self, worker: str, scopes: Collection[str] | None, now: float,
               claim_seconds: float) -> list[TaskRow]:
-        """Take over what silent workers may have asked Nova for."""
+        """Take over tasks of silent workers that may have reached Nova."""
         return self._run(lambda c: tasks.adopt(c, worker, scopes, now, claim_seconds))
 
     def mark(self, task_id: str, worker: str, from_states: Iterable[TaskState],
              to_state: TaskState, now: float, **fields: Any) -> bool:
-        """Move our task to another live state; False: it is not ours.
+        """Move our task to another live state; return False when it is not ours.
 
-        :param fields: marker, reference, error, error_type, deadline,
-            not_before, retry_count, submitted_at, doubt_since, doubt, timings.
+        :param fields: marker, reference, error, error_type, deadline, not_before, retry_count,
+            submitted_at, doubt_since, doubt, timings.
         """
         return self._run(lambda c: tasks.mark(
             c, task_id, worker, from_states, to_state, now, **fields))
@@ -565,10 +586,10 @@ class Store:
                 error_type: str | None = None,
                 attempts: Sequence[model.Attempt] | None = None,
                 marks: attempt_phases.Marks = ()) -> bool:
-        """Back to ``queued`` for destination number ``attempt``, unclaimed.
+        """Move our task back to ``queued`` for destination number ``attempt``, unclaimed.
 
-        :param attempts: all that have ended so far; None: as before.
-        :param marks: of the phases of an attempt that goes on; none: another one begins.
+        :param attempts: all attempts that have ended so far; None: unchanged.
+        :param marks: the phases of an attempt that continues; empty: another attempt begins.
         """
         return self._run(lambda c: tasks.requeue(
             c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
@@ -578,11 +599,11 @@ class Store:
     def finish(self, task: model.Task, result: model.Result, state: TaskState, now: float, *,
                worker: str, instance_cooldown: float,
                quarantine_seconds: float | None = None) -> list[model.Task] | None:
-        """End our task, cool its instance, and quarantine it when asked.
+        """End our task, start its instance's cooldown, and quarantine the instance when asked.
 
         :param quarantine_seconds: -1 is for ever, None is not at all.
-        :returns: the tasks cancelled because they required it; None: it was
-            not ours to end, and nothing was written.
+        :returns: the tasks cancelled because they required it; None: it was not ours to end, and
+            nothing was written.
         """
         if not state.terminal:
             raise ValueError(f'{state} does not end a task')
@@ -592,11 +613,12 @@ class Store:
 
     def cancel(self, task_id: str, now: float, *, cancelled_by: str, reason: str,
                instance_cooldown: float) -> list[model.Task] | None:
-        """An operator ends a task that Nova has not been asked for; an executor
-        that is judging it finds out before it asks.
+        """Cancel a task that Nova has not been asked for, on an operator's order.
 
-        :returns: the task and those that required it; None: nothing was
-            written, since Nova may have been asked, or it is over or unknown.
+        An executor that is checking the task notices this before it asks Nova.
+
+        :returns: the task and those that required it; None: nothing was written, since Nova may
+            have been asked, or the task has ended or is unknown.
         """
         def step(connection: sa.Connection) -> list[model.Task] | None:
             ended = tasks.cancel(
@@ -613,49 +635,53 @@ class Store:
                      instance_cooldown: float) -> list[model.Task] | None:
         """End a submitted or unknown task as ``state``, on the word of an operator.
 
-        :returns: the tasks cancelled because they required it; None: it is in another
-            state, or there is none, and nothing was written.
+        :returns: the tasks cancelled because they required it; None: the task is in another state
+            or does not exist, and nothing was written.
         """
         return self._run(lambda c: resolutions.resolve_task(
             c, task_id, state, now, said, instance_cooldown))
 
-    # Hooks that are owed.
+    # Pending hooks.
 
     def owe(self, what: Owed, worker: str, now: float, marks: attempt_phases.Marks) -> bool:
-        """A hook is about to be called for the task that we have claimed; with the marks of
-        the attempt's phases. False: it is not ours any more, and nothing was written."""
+        """Record that a hook is about to be called for our claimed task, and the attempt's phases.
+
+        :returns: False: the task is not ours any more, and nothing was written.
+        """
         return self._run(lambda c: pending_hooks.owe(c, what, worker, now, marks))
 
     def take_owed(self, worker: str, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> list[Owed]:
-        """What is owed of attempts that have ended: of our own, and of those that others owe
-        who have been silent for ``claim_seconds``. Ours from now on, for as long."""
+        """Take pending hooks of attempts that have ended: our own, and those of silent workers.
+
+        A worker is silent after ``claim_seconds``. The hooks are ours from now on, for as long.
+        """
         return self._run(lambda c: pending_hooks.take(c, worker, scopes, now, claim_seconds))
 
     def put_off_owed(self, what: Owed, worker: str) -> bool:
-        """Keep its ``tries``, ``not_before`` and ``error``; False: it is not ours."""
+        """Store a hook's ``tries``, ``not_before`` and ``error``; False: it is not ours."""
         return self._run(lambda c: pending_hooks.put_off(c, what, worker))
 
     def settle_owed(self, owed_id: str, worker: str) -> bool:
-        """It is owed no more; False: it was not ours."""
+        """Delete a pending hook that has ended; return False when it was not ours."""
         return self._run(lambda c: pending_hooks.settle(c, owed_id, worker))
 
     def owes(self, instance_uuid: str) -> bool:
-        """A hook that has begun for the instance has not been ended."""
+        """Return whether a hook has begun for the instance and has not ended."""
         return self._read(lambda c: pending_hooks.is_owed(c, instance_uuid))
 
     def owed(self, task_id: str) -> list[Owed]:
-        """Of a task, in the order in which they began."""
+        """Return the pending hooks of a task, in the order in which they began."""
         return self._read(lambda c: pending_hooks.of(c, task_id))
 
-    # What operators say of plans.
+    # Operators' decisions on plans.
 
     def waiting(self, now: float, scope: str | None = None) -> list[Waiting]:
-        """Plans that wait for approval, of one scope or of all, oldest first."""
+        """Return plans that wait for approval, of one scope or of all, oldest first."""
         return self._read(lambda c: plan_approvals.waiting(c, now, scope))
 
     def lapse(self, lease: Lease, now: float) -> list[model.Task]:
-        """Cancel what nobody approved in time in the scope.
+        """Cancel tasks of the scope that were not approved in time.
 
         :raises LeaseLost: nothing was written.
         """
@@ -670,9 +696,9 @@ class Store:
     def approve(self, plan_id: str, now: float, said: Said, *,
                 begin_within: Mapping[model.Phase, float], cooldown: float,
                 instance_cooldown: float) -> list[model.Task]:
-        """Let tasks begin that wait for it. See :func:`decisions.approve`.
+        """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
 
-        :raises StoreError: one requires another that waits on; nothing was written.
+        :raises StoreError: one requires another that still waits; nothing was written.
         """
         return self._run(lambda c: plan_approvals.approve(
             c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
@@ -680,19 +706,20 @@ class Store:
 
     def reject(self, plan_id: str, now: float, said: Said,
                instance_cooldown: float) -> list[model.Task]:
-        """End tasks that wait for approval, and what required them; the instances cool."""
+        """Cancel pending tasks, and the tasks that require them; the instances cool."""
         return self._run(lambda c: plan_approvals.end(
             c, plan_id, now, said, plan_approvals.REJECTED, instance_cooldown))
 
     def cancel_plan(self, plan_id: str, now: float, said: Said,
                     instance_cooldown: float) -> list[model.Task]:
-        """End all of a plan that Nova has not been asked for; the instances cool."""
+        """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
         return self._run(lambda c: plan_approvals.end(
             c, plan_id, now, said, plan_approvals.CANCELLED, instance_cooldown))
 
     def tell(self, lease: Lease) -> list[Decision]:
-        """What operators have said of the scope's plans and no engine has told yet, oldest
-        first: whoever asks is to tell it.
+        """Return decisions on the scope's plans that are not announced yet, oldest first.
+
+        They are marked as announced: the caller must announce them.
 
         :raises LeaseLost: nothing was written.
         """
@@ -701,29 +728,29 @@ class Store:
         return self._fenced(lease, lambda c: plan_approvals.tell(c, lease.scope))
 
     def decisions(self, plan_id: str) -> list[Decision]:
-        """What operators have said of a plan, oldest first."""
+        """Return the operators' decisions on a plan, oldest first."""
         return self._read(lambda c: plan_approvals.of(c, plan_id))
 
     def asked_by(self, plan_ids: Collection[str]) -> dict[str, str]:
-        """By plan who has asked for it, an operator or ``migfra``; not those of engines."""
+        """Return who requested each plan (an operator or ``migfra``); omit plans of engines."""
         return self._read(lambda c: plan_approvals.asked_by(c, plan_ids))
 
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
-        """Cancel tasks that did not begin in time, and what requires them."""
+        """Cancel tasks that did not begin in time, and the tasks that require them."""
         return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))
 
     # Swaps.
 
     def swaps_of(self, plan_id: str) -> list[swaps.Swap]:
-        """Those that a plan began, and how far they have come."""
+        """Return the swaps that a plan began, with their progress."""
         return self._read(lambda c: swaps.find(c, tables.swap.c.plan_id == plan_id))
 
     def settle_swaps(self, now: float) -> list[swaps.Swap]:
-        """What is to follow in swaps that the end of their last task did not settle; most do.
+        """Do the next step of swaps that the end of their last task did not settle; most do.
 
-        :returns: those whose undo has begun or ended and that nobody has been told of: whoever
-            asks is to log them.
+        :returns: swaps whose undo has begun or ended and is not logged yet: the caller must log
+            them.
         """
         return self._run(lambda c: tasks.settle_swaps(c, now))
 
@@ -731,7 +758,7 @@ class Store:
 
     def pause(self, scope: str | None, now: float, *, seconds: float | None, paused_by: str,
               reason: str) -> Pause:
-        """Plan and begin nothing in the scope (None: anywhere).
+        """Pause the scope (None: the cloud): engines plan nothing, and no task begins.
 
         :param seconds: for how long; None: until :meth:`resume`.
         """
@@ -744,7 +771,7 @@ class Store:
         return found
 
     def resume(self, scope: str | None, now: float, by: str = UNNAMED) -> bool:
-        """End the pause of the scope, or the cloud's; False: there was none."""
+        """End the pause of the scope, or the cloud's; return False when there was none."""
         def step(connection: sa.Connection) -> bool:
             held = [pause for pause in pauses.lasting(connection, now) if pause.scope == scope]
             for pause in held:
@@ -755,17 +782,17 @@ class Store:
         return self._run(step)
 
     def pauses(self, now: float) -> list[Pause]:
-        """Those in force; that of the cloud first."""
+        """Return the pauses in force; that of the cloud first."""
         return self._read(lambda c: pauses.lasting(c, now))
 
     def paused(self, scope: str, now: float) -> Pause | None:
-        """What holds the scope."""
+        """Return the pause that holds the scope: the cloud's or its own."""
         return self._read(lambda c: pauses.of(c, scope, now))
 
-    # What came of plans.
+    # Outcomes of plans.
 
     def _fenced(self, lease: Lease, step: Callable[[sa.Connection], _T]) -> _T:
-        """Under the lease, or not at all.
+        """Run ``step`` in a transaction that holds the lease.
 
         :raises LeaseLost: nothing was written.
         """
@@ -777,12 +804,12 @@ class Store:
     def realise(self, lease: Lease, combined: float, now: float, *,
                 load: float | None = None,
                 measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
-        """Scores show all that the scope's ended plans did.
+        """Record the outcome of the scope's newest plan; call this once scores show all its moves.
 
-        :param combined: its imbalance now.
-        :param load: the weighted mean of its scores now (Plan.load).
-        :param measured: of a scope in mode pack.
-        :returns: what came of its newest plan, when that is known now.
+        :param combined: the scope's imbalance now.
+        :param load: the weighted mean of the scope's scores now (Plan.load).
+        :param measured: the scope's packing, in mode pack.
+        :returns: the outcome of the newest plan, when it is known now.
         :raises LeaseLost: nothing was written.
         """
         waiting = self._read(lambda c: c.execute(
@@ -796,43 +823,45 @@ class Store:
             c, lease.scope, combined, load, now, measured))
 
     def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
-        """Of the scope's plans since its breaker opened last, newest first."""
+        """Return outcomes of the scope's plans since its breaker opened last, newest first."""
         return self._read(lambda c: outcomes.realised(c, scope, limit))
 
     def realised(self, plan_ids: Collection[str]) -> dict[str, float]:
-        """The combined imbalance that scores showed after each of the plans; those are left
-        out of which it is not known, or not to be judged."""
+        """Return the combined imbalance that scores showed after each of the plans.
+
+        Plans without a known outcome, or that must not be judged, are left out.
+        """
         outcome = tables.outcome
         return self._read(lambda c: {row.plan_id: row.combined_realised for row in c.execute(
             sa.select(outcome).where(outcome.c.plan_id.in_(sorted(plan_ids)),
                                      outcome.c.combined_realised.is_not(None)))})
 
     def wish(self, lease: Lease, now: float) -> float:
-        """The scope wants to be balanced; since when it has, without a break.
+        """Record that the scope needs balancing; return since when, without a break.
 
         :raises LeaseLost: nothing was written.
         """
         return self._fenced(lease, lambda c: outcomes.wish(c, lease.scope, now))
 
     def wished(self) -> dict[str, float]:
-        """Since when scopes have wanted to be balanced, without a break."""
+        """Return since when each scope has needed balancing, without a break."""
         return self._read(lambda c: {
             row.scope: float(row.since) for row in c.execute(sa.select(tables.wish))})
 
     def content(self, lease: Lease) -> None:
-        """It does not, or no longer.
+        """Record that the scope needs no balancing now.
 
         :raises LeaseLost: nothing was written.
         """
         self._fenced(lease, lambda c: outcomes.content(c, lease.scope))
 
     def failures(self, scope: str, since: float) -> tuple[int, int]:
-        """(failed, ended) migrations since then, and since the breaker opened."""
+        """Count (failed, ended) migrations since ``since``, and since the breaker opened."""
         return self._read(lambda c: outcomes.failures(c, scope, since))
 
     def trip(self, lease: Lease, now: float, *, seconds: float | None, paused_by: str,
              reason: str) -> Pause:
-        """Pause the scope, and hold what came before against it no more.
+        """Open the scope's breaker: pause the scope, and count its earlier results no more.
 
         A pause of the scope that lasts longer, such as an operator's, stays.
 
@@ -851,49 +880,54 @@ class Store:
     # Metrics.
 
     def census(self) -> Census:
-        """What it holds, in numbers."""
+        """Return numbers of live rows, for metrics."""
         return self._read(lambda c: store_stats.take(c, self._now()))
 
     # Quarantine.
 
     def refused(self, host: str, now: float, *, limit: int, seconds: float,
                 reason: str) -> bool:
-        """Count a destination's refusal; True: the host is quarantined now."""
+        """Count a destination's refusal; return True when the host is quarantined now."""
         return self._run(lambda c: quarantine.refused(
             c, host, now, limit=limit, seconds=seconds, reason=reason))
 
     def keeps_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
-        """Nova said that the host shares no storage: History.local_disk_hosts."""
+        """Record Nova's answer that the host shares no storage: History.local_disk_hosts."""
         self._run(lambda c: quarantine.add(c, plans.DISKS, host, now, seconds, reason))
 
     def other_cells(self, one: str, other: str, now: float, seconds: float,
                     reason: str) -> None:
-        """Nova did not find the one host from the other: History.other_cells.
+        """Record that Nova did not find the one host from the other: History.other_cells.
 
-        Names that together are too long for the column are not kept: Nova says
-        it again.
+        Names that together are too long for the column are not kept: Nova reports it again.
         """
         name = ' '.join(sorted((one, other)))
         if len(name) <= tables.NAME_LENGTH:
             self._run(lambda c: quarantine.add(c, plans.CELLS, name, now, seconds, reason))
 
     def record_outage(self, service: str, now: float, seconds: float, reason: str) -> bool:
-        """Keep that a service fails; True: no executor has seen it fail within ``seconds``."""
+        """Record that a service fails; return True when no executor saw this within ``seconds``.
+        """
         return self._run(lambda c: quarantine.record_outage(c, service, now, seconds, reason))
 
     def end_outage(self, service: str) -> None:
-        """Forget an outage: the service works again."""
+        """Delete an outage: the service works again."""
         self._run(lambda c: quarantine.lift(c, plans.SERVICE, service))
 
     def quarantines(self, now: float) -> list[Quarantine]:
-        """Those in force, the hosts whose disks are known to be their own, the
-        pairs of hosts known to be of different cells, and the services that fail."""
+        """Return the quarantines in force.
+
+        These include hosts with local disks, pairs of hosts of different cells, and services that
+        fail.
+        """
         return self._read(lambda c: quarantine.lasting(c, now))
 
     def lift(self, kind: str, name: str, by: str = UNNAMED) -> bool:
-        """End the quarantine of an ``instance`` or ``host``, or forget that the
-        ``disks`` of a host are its own or that two hosts are of different
-        ``cells``; False: none."""
+        """End the quarantine of an ``instance`` or ``host``; return False when there was none.
+
+        Kind ``disks`` forgets that the disks of a host are its own, and ``cells`` that two hosts
+        are of different cells.
+        """
         if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS, plans.CELLS):
             raise exception.StoreError(problem=f'has no quarantine for {kind!r}',
                                        remedy='Say instance, host, disks or cells.')
@@ -909,7 +943,7 @@ class Store:
     # The audit.
 
     def audit(self, by: str, command: str, target: str, reason: str = '') -> None:
-        """Keep that a command has changed something which no other method writes down."""
+        """Write an audit row for a command whose change no other method records."""
         def step(connection: sa.Connection) -> None:
             now = float(connection.execute(sa.select(self._now())).scalar_one())
             audits.add(connection, Entry(now, by, command, target, reason))

@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""How long the phases of an attempt take: pure.
+"""Durations of the phases of an attempt: pure.
 
-What is under way is a list of marks (phase, epoch seconds of its beginning), the oldest
-first; a phase may come several times. The list stands in the task's row, so that
-whoever takes over goes on with it.
+The current attempt is a list of marks (phase, epoch seconds of its beginning), the oldest first; a
+phase may come several times. The list is stored in the task's row, so that an executor that takes
+the task over continues it.
 """
 
 from collections.abc import Iterable
@@ -31,12 +31,12 @@ RUNNING = 'running'
 POST_MIGRATING = 'post_migrating'
 POST_FLIGHT = 'post_flight'
 
-#: In the order of an attempt.
+#: All phases, in the order of an attempt.
 PHASES = (QUEUE, PRE_FLIGHT, HOOKS, PRE_CHECK, PREPARING, RUNNING, POST_MIGRATING, POST_FLIGHT)
-#: Those that Nova has the times of.
+#: Phases whose times Nova records.
 NOVAS = (PRE_CHECK, PREPARING, RUNNING, POST_MIGRATING)
 
-#: Migration statuses of Nova -> phase; what is not here says nothing.
+#: Migration statuses of Nova -> phase; other statuses tell nothing.
 #: Source: nova.compute.manager, live_migration and _do_live_migration.
 OF_STATUS: Mapping[str, str] = {
     'accepted': PRE_CHECK, 'queued': PRE_CHECK, 'pre-migrating': PRE_CHECK,
@@ -47,15 +47,17 @@ Marks = tuple[tuple[str, float], ...]
 
 
 def begun(marks: Marks, phase: str, at: float) -> Marks:
-    """With the phase that begins then, unless it is the one that lasts."""
+    """Return the marks with the phase that begins at ``at``, unless it is the current one."""
     if marks and marks[-1][0] == phase:
         return marks
     return (*marks, (phase, at))
 
 
 def later(marks: Marks, phase: str | None) -> bool:
-    """Whether the phase comes after the one that lasts: a look at Nova may be older than
-    what is known already."""
+    """Return whether the phase comes after the current one.
+
+    A look at Nova may be older than the recorded phase.
+    """
     if phase is None or not marks or marks[-1][0] not in PHASES:
         return False
     return PHASES.index(phase) > PHASES.index(marks[-1][0])
@@ -63,12 +65,12 @@ def later(marks: Marks, phase: str | None) -> bool:
 
 def seconds(marks: Marks, end: float, measured: Mapping[str, float] | None = None) \
         -> dict[str, float]:
-    """Of each phase, in the order of :data:`PHASES`.
+    """Return the seconds of each phase, in the order of :data:`PHASES`.
 
-    :param end: of the attempt, epoch seconds.
-    :param measured: seconds of phases by Nova's own clock, from its record of our request
-        until the end of its migration; none: what looks have found is all that is known.
-        What is left of the time since our request is then post_flight.
+    :param end: end of the attempt, epoch seconds.
+    :param measured: seconds of phases by Nova's own clock, from its record of our request until
+        the end of its migration; the rest of the time since our request is then post_flight. None:
+        only the marks are known, from looks at Nova.
     """
     found: dict[str, float] = {}
     ends = [*(at for _phase, at in marks), end][1:]
@@ -85,8 +87,10 @@ def seconds(marks: Marks, end: float, measured: Mapping[str, float] | None = Non
 
 
 def between(times: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    """Seconds of each phase from when it began; the last pair names the end. A phase whose
-    beginning is not known is part of the one before; empty when time runs backwards.
+    """Return the seconds of each phase from when it began; the last pair names the end.
+
+    A phase whose beginning is unknown is part of the one before. The result is empty when time
+    runs backwards.
 
     :param times: (phase, epoch seconds) in order; the first must be known.
     """
@@ -98,10 +102,10 @@ def between(times: Iterable[tuple[str, float | None]]) -> dict[str, float]:
 
 
 def document(marks: Marks) -> str:
-    """As JSON text."""
+    """Format marks as JSON text."""
     return json.dumps(marks)
 
 
 def marks(text: str | None) -> Marks:
-    """Of what :func:`document` wrote; of a row of an earlier release nothing."""
+    """Parse marks from JSON text; a row of an earlier release has none."""
     return tuple((str(phase), float(at)) for phase, at in json.loads(text or '[]'))

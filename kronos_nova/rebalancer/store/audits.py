@@ -26,7 +26,7 @@ DRAIN_STARTED = 'drain started'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """One command. ``target`` is the plan, task, scope or host that it changed."""
+    """An audit row of one command. ``target`` is the plan, task, scope or host that it changed."""
 
     at: float
     by: str

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""The connection: engine and clock; every error is one sentence.
+"""Database connections: engine, database clock, and errors of one sentence each.
 
-SQLite serves one host: the database file must not lie on a network file
-system, and no executor on another host can use it.
+SQLite serves one host: the database file must not lie on a network file system, and no executor on
+another host can use it.
 """
 
 from collections.abc import Iterator
@@ -36,19 +36,19 @@ from kronos_nova.rebalancer.store import psycopg2_waits
 
 #: How long one writer waits for another on SQLite.
 BUSY_SECONDS = 30
-#: A server ends a transaction in which nothing was said for so long (seconds):
-#: a process that is frozen in one keeps from others what it has locked.
+#: A server ends a transaction that is idle for so long (seconds): a process that is frozen in
+#: one keeps its locks.
 IDLE_SECONDS = 20
-#: Whoever does not want to wait gives up after so many seconds.
+#: An impatient caller gives up after so many seconds.
 IMPATIENCE = 5
 #: MariaDB: Record has changed since last read.
 _RECORD_CHANGED = 1020
-#: A daemon waits so many seconds for a server that says nothing: once for the connection
+#: A daemon waits so many seconds for a server that does not answer: once for the connection
 #: that is open, and once for a new one, so a lease or a claim waits about 20 s.
 ANSWER_SECONDS = 10
-#: The same of commands, which may ask for much.
+#: The same for commands, which may read much.
 COMMAND_SECONDS = 60
-#: The same of a purge and of migrations of the schema.
+#: The same for a purge and for migrations of the schema.
 LONG_SECONDS = 900
 _SQLITE_REMEDIES = {
     'is locked': f'Another process has been writing to it for more than {BUSY_SECONDS} s: see '
@@ -92,10 +92,10 @@ def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
 
 def connect(conf: cfg.ConfigOpts, patient: bool = True,
             seconds: int = COMMAND_SECONDS) -> sa.Engine:
-    """The engine for ``[database]``; opens no connection yet.
+    """Return the engine for ``[database]``; it opens no connection yet.
 
-    :param patient: else for somebody who would rather have no answer than wait.
-    :param seconds: how long a patient one waits for a server that says nothing.
+    :param patient: False: the caller prefers a quick failure to a long wait.
+    :param seconds: how long a patient engine waits for a server that does not answer.
     :raises StoreError: the URL cannot be used.
     """
     group = conf.database
@@ -114,16 +114,17 @@ def connect(conf: cfg.ConfigOpts, patient: bool = True,
 
 
 def _limit_waits(text: str, parameters: str | None, seconds: int) -> str:
-    """The URL with limits for connecting and for each answer, where the driver has any
-    and the operator gives none.
+    """Return the URL with limits for connecting and for each answer.
 
-    :param parameters: connection_parameters; they are in what is returned.
+    Limits are added where the driver has any and the operator sets none.
+
+    :param parameters: option connection_parameters; the returned URL contains them.
     """
     try:
         url = sa.engine.make_url(text)
         driver = url.get_driver_name()
     except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError):
-        return text  # from_url says it
+        return text  # from_url reports it
     if parameters:
         url = url.update_query_string(parameters, append=True)
     connecting = min(seconds, ANSWER_SECONDS)
@@ -138,7 +139,7 @@ def _limit_waits(text: str, parameters: str | None, seconds: int) -> str:
 
 
 def sqlite_file(text: str | None) -> str | None:
-    """The path of the file, when the URL is one of a SQLite file."""
+    """Return the path of the SQLite file that the URL names; None: it names no file."""
     try:
         url = sa.engine.make_url(text or '')
     except (sa_exc.ArgumentError, ValueError):
@@ -149,8 +150,9 @@ def sqlite_file(text: str | None) -> str | None:
 
 
 def must_exist(text: str | None) -> None:
-    """A SQLite file that is not there is not made by whoever only asks: it
-    would belong to them.
+    """Raise StoreError when the URL names a SQLite file that does not exist.
+
+    A command that only reads must not create the file: it would belong to that command's user.
 
     :raises StoreError: the URL names such a file.
     """
@@ -163,7 +165,7 @@ def must_exist(text: str | None) -> None:
 
 
 def from_url(text: str, seconds: int | None = None, **options: Any) -> sa.Engine:
-    """The engine for a URL; ``options`` are oslo.db's.
+    """Return the engine for a URL; ``options`` are oslo.db's.
 
     :param seconds: how long a statement may take on a server; None: for ever.
     :raises StoreError: the URL cannot be used.
@@ -200,7 +202,7 @@ def from_url(text: str, seconds: int | None = None, **options: Any) -> sa.Engine
 
 
 def _create_file(path: str | None) -> None:
-    """The file is readable by its owner alone before SQLite first opens it."""
+    """Create the file, readable by its owner alone, before SQLite first opens it."""
     if not path or path == ':memory:':
         return
     try:
@@ -238,9 +240,11 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
 
 
 def _prepare_server(engine: sa.Engine, seconds: int | None) -> None:
-    """MySQL has no such limit and reads the comment as one; MariaDB obeys it.
+    """Limit idle transactions and statements on each new connection.
 
-    :param seconds: for each statement; the server ends what nobody waits for any more.
+    MySQL has no limit for idle transactions and ignores the commented option; MariaDB obeys it.
+
+    :param seconds: limit of each statement; the server ends a statement whose client has given up.
     """
     text = {
         'postgresql': f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'" + (
@@ -260,10 +264,10 @@ def _prepare_server(engine: sa.Engine, seconds: int | None) -> None:
 
 
 def is_race(error: BaseException) -> bool:
-    """Tell whether another transaction came between, so that this one is to run again.
+    """Return whether another transaction interfered, so that this one must run again.
 
-    MariaDB's 1020 (snapshot isolation, the default since 11.6) is not mapped by oslo.db
-    before 18.1.
+    MariaDB's 1020 (snapshot isolation, the default since 11.6) is not mapped by oslo.db before
+    18.1.
     """
     if isinstance(error, db_exception.DBDeadlock | db_exception.DBDuplicateEntry):
         return True
@@ -276,7 +280,7 @@ def is_race(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def explained(engine: sa.Engine) -> Iterator[None]:
-    """Turns every database error into a StoreError without secrets."""
+    """Turn every database error into a StoreError without secrets."""
     try:
         yield
     except (db_exception.DBConnectionError, sa_exc.TimeoutError) as e:
@@ -307,12 +311,12 @@ def _where(engine: sa.Engine) -> str:
 
 
 def shown(url: sa.URL) -> str:
-    """Without the password, and without parameters, where another may be."""
+    """Return the URL without its password, and without parameters, which may contain another."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _brief(error: BaseException) -> str:
-    """What the driver said, without statement and parameters."""
+    """Return the driver's message, without statement and parameters."""
     inner = getattr(error, 'inner_exception', None) or error
     inner = getattr(inner, 'orig', None) or inner
     return ' '.join(str(inner).split())[:200] or type(inner).__name__

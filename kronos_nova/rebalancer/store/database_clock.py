@@ -13,10 +13,10 @@
 
 """The database's clock, as one process knows it.
 
-Machines disagree on the time of day; claims, deadlines and expiries are compared across
-them, so all go by the database's clock. Between two readings it runs on monotonic time:
-a step of this machine's clock changes nothing. A jump of the database's own clock (a
-failover, a step on the one host of SQLite) is held back until it has lasted.
+Machines disagree on the time of day; claims, deadlines and expiries are compared across them, so
+all processes use the database's clock. Between two readings it runs on monotonic time: a step of
+this machine's clock changes nothing. A jump of the database's own clock (a failover, a step on the
+one host of SQLite) is held back until it has lasted.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ class DatabaseClock:
         return has_jumped
 
     def _follow(self, base: float, after: float) -> bool:
-        """Take a reading over, or hold it back as a jump."""
+        """Adopt a reading, or hold it back as a jump; return whether a jump was adopted."""
         ahead = 0.0 if self._base is None else base - self._base
         if abs(ahead) <= SKEW_SECONDS:
             self._base, self._jump = base, None

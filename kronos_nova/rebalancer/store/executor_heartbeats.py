@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which executors run, as they say themselves."""
+"""Heartbeats: the executors that run, and the scopes that they serve."""
 
 from collections.abc import Collection
 import json
@@ -21,11 +21,10 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer.store import tables
 
-#: Seconds between two times that an executor says so; who was silent for three of
-#: them is not there any more.
+#: Seconds between two heartbeats of an executor; one that misses three does not run any more.
 BEAT = 60.0
 SILENT = 3 * BEAT
-#: Who was silent for so long is forgotten.
+#: An executor that was silent for so long (seconds) is deleted.
 FORGOTTEN = 86400.0
 
 _executor = tables.executor
@@ -33,7 +32,10 @@ _executor = tables.executor
 
 def present(connection: sa.Connection, clock: ColumnElement[float], name: str,
             scopes: Collection[str] | None) -> None:
-    """An executor runs, and serves these scopes; None: all."""
+    """Record that an executor runs, and the scopes that it serves (None: all).
+
+    A new executor also deletes those that were silent for :data:`FORGOTTEN`.
+    """
     values = {'scopes': None if scopes is None else json.dumps(sorted(scopes)), 'seen_at': clock}
     done = connection.execute(
         sa.update(_executor).where(_executor.c.name == name).values(values))
@@ -44,12 +46,12 @@ def present(connection: sa.Connection, clock: ColumnElement[float], name: str,
 
 
 def leave(connection: sa.Connection, name: str) -> None:
-    """It does not any more."""
+    """Remove an executor that stops."""
     connection.execute(sa.delete(_executor).where(_executor.c.name == name))
 
 
 def seen(connection: sa.Connection, now: float) -> dict[str, frozenset[str] | None]:
-    """Those that run, and what they serve; None: all scopes."""
+    """Return the executors that run, and the scopes that each serves (None: all)."""
     return {row.name: None if row.scopes is None else frozenset(json.loads(row.scopes))
             for row in connection.execute(
                 sa.select(_executor).where(_executor.c.seen_at > now - SILENT))}

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Who plans a scope: compare-and-swap on an epoch, by the database's clock."""
+"""Leases of scopes: compare-and-swap on an epoch, by the database's clock."""
 
 from typing import Any
 
@@ -25,20 +25,24 @@ from kronos_nova.rebalancer.store import tables
 
 _lease = tables.lease
 
-#: A scope that no engine has, and of which nothing was decided for so long (seconds), is one
-#: of the past: its row stays for the sake of the epoch.
+#: A scope without a lease and without a decision for so long (seconds) is out of use: its row
+#: stays, to keep the epoch.
 REMEMBERED = 86400.0
 
 
 def of_late(clock: ColumnElement[float]) -> ColumnElement[bool]:
-    """Leases of scopes that somebody plans, or did a moment ago."""
+    """Match leases of scopes that an engine plans, or planned within :data:`REMEMBERED`."""
     return sa.or_(_lease.c.until > clock, _lease.c.planned_at > clock - REMEMBERED)
 
 
 def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
             seconds: float, policy_hash: str) -> rows.Lease | None:
-    """Take the scope when it is free, or go on when it is ours already. Drains of one
-    that nobody has planned of late are over."""
+    """Lease the scope when it is free, or extend our lease; None: another engine has it.
+
+    Drains of a scope that no engine has planned lately are deleted.
+
+    :raises StoreError: another engine holds it with other policies.
+    """
     row = connection.execute(*_how_it_stands(scope, clock)).mappings().first()
     if row is None:
         connection.execute(sa.insert(_lease).values(
@@ -59,14 +63,14 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
     if taken.rowcount != 1:
         return None
     if not row['of_late']:
-        # What was being emptied then is not what anybody wants now.
+        # Drains of that time are out of date.
         connection.execute(sa.delete(tables.drain).where(tables.drain.c.scope == scope))
     return rows.Lease(scope, owner, epoch)
 
 
 @statements.once
 def live(clock: ColumnElement[float]) -> sa.Select[Any]:
-    """Scopes that some engine plans now."""
+    """Select the scopes that some engine plans now."""
     return sa.select(_lease.c.scope).where(_lease.c.until > clock)
 
 
@@ -107,8 +111,13 @@ def _renewed(scope: str, owner: str, epoch: int, clock: ColumnElement[float],
 
 
 def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
-    """A plan of somebody else's comes between: what the holder has in mind is fenced, and it
-    keeps the lease in the later epoch. Nobody holds what is returned."""
+    """Raise the epoch of the scope's lease, so that its holder cannot write its current decision.
+
+    The holder keeps the lease, in the later epoch. A scope without a lease gets one without an
+    owner.
+
+    :returns: the lease in its later epoch; the caller does not hold it.
+    """
     raised = connection.execute(
         sa.update(_lease).where(_lease.c.scope == scope).values(epoch=_lease.c.epoch + 1))
     if raised.rowcount != 1:
@@ -120,7 +129,7 @@ def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
 
 def retake(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
            seconds: float) -> rows.Lease | None:
-    """Ours still, and live, but overtaken."""
+    """Extend our live lease after a plan raised its epoch; return it in the later epoch."""
     ours = sa.and_(_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
                    _lease.c.epoch > lease.epoch, _lease.c.until > clock)
     if connection.execute(
@@ -131,7 +140,7 @@ def retake(connection: sa.Connection, clock: ColumnElement[float], lease: rows.L
 
 
 def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
-    # Also one that was overtaken and is ours still.
+    # Also a lease of ours whose epoch has risen.
     connection.execute(sa.update(_lease).where(
         _lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
         _lease.c.epoch >= lease.epoch, _lease.c.until > clock).values(until=0.0))
@@ -140,8 +149,8 @@ def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.
 def fence(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
     """Hold the lease's row until this transaction ends.
 
-    :raises LeaseLost: it is over, even if nobody has taken it yet: what was
-        decided under it is old.
+    :raises LeaseLost: it has ended, even if no engine has taken it yet: decisions under it are
+        old.
     """
     held = connection.execute(*_touched(lease.scope, lease.owner, lease.epoch, clock))
     if held.rowcount != 1:

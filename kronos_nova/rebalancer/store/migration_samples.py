@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The newest attempts at live migrations, which costs are learned from."""
+"""Samples of live migrations: the newest attempts, from which costs are learned."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import tables
 
-#: Of so many tasks.
+#: Number of tasks that are read.
 TASKS = 200
 
 _task = tables.task
@@ -37,15 +37,15 @@ _NEWEST = (
     .where(_task.c.completed_at.is_not(None), _task.c.method == model.Method.LIVE.value)
     # Both descending: MariaDB reads an index in one direction only.
     .order_by(_task.c.completed_at.desc(), _task.c.task_id.desc()).limit(sa.bindparam('tasks')))
-#: Where nobody has seen it copy, it did so somewhere in these.
+#: Phases before the copying; where no look at Nova saw that, it took place in these.
 _BEFORE = (attempt_phases.PRE_CHECK, attempt_phases.PREPARING)
 _AFTER = (attempt_phases.POST_MIGRATING, attempt_phases.POST_FLIGHT)
-#: A paused instance writes nothing, and says nothing about itself or others that run.
+#: The hook that pauses an instance: it then writes nothing, and is no sample for running ones.
 _PAUSES = 'pause'
 
 
 def newest(connection: sa.Connection) -> tuple[model.Measured, ...]:
-    """Newest first; attempts that Nova has not begun to carry out are none."""
+    """Return the newest attempts first; attempts that Nova did not begin are left out."""
     return tuple(found for row in connection.execute(
         _NEWEST, {'tasks': TASKS}) for found in _of_task(row))
 
@@ -58,7 +58,7 @@ def _of_task(row: Any) -> Iterator[model.Measured]:
     if completed and not (attempts and attempts[-1].get('phases')):
         # An attempt with empty phases ended by no look at Nova: its length says nothing.
         if row.submitted_at is not None and not (attempts and 'phases' in attempts[-1]):
-            # Of an earlier release: from its request until an executor saw its end.
+            # A row of an earlier release: from its request until an executor saw its end.
             yield model.Measured(row.instance_uuid, row.memory_mb, row.disk_gb,
                                  running=max(0.0, row.completed_at - row.submitted_at))
         attempts = attempts[:-1]

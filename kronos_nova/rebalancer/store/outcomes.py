@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What came of plans: foreseen and realised imbalance, failures of late."""
+"""Outcomes of plans: predicted and measured imbalance, and recent failures."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _outcome = tables.outcome
-#: Failures that say something of the cloud; what pre-flight refuses never began.
+#: Failures that reflect the cloud; moves that pre-flight refuses never began.
 FAILURES = ('MigrationFailed', 'MigrationTimeout', 'UnexpectedError')
 
 
 def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
-    """Record what a plan promises that is to lower the imbalance, or to pack hosts."""
+    """Record the prediction of a plan that is to lower the imbalance, or to pack hosts."""
     before, after = plan.combined_before, plan.combined_after
     phases = {m.phase for m in plan.moves}
     packs = model.Phase.PACK in phases
@@ -57,13 +57,13 @@ def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: floa
 def realise(connection: sa.Connection, scope: str, combined: float, load: float | None,
             now: float,
             measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
-    """The scope's newest plan has ended and scores show it: this came of it.
+    """Record the outcome of the scope's newest plan, once it has ended and scores show it.
 
-    Plans that moved nothing, and such as were overtaken before anybody could
-    see what came of them, are forgotten. Where the load of the whole scope has
-    grown meanwhile, what the plan found and foresaw is taken to have grown with
-    it; the plan's document keeps what it said. A plan of mode pack is judged by what
-    ``measured`` shows of its hosts, and forgotten where that is None.
+    Plans that moved nothing, and plans that later ones overtook before their outcome was known,
+    are deleted. Where the load of the whole scope has grown meanwhile, the plan's initial and
+    predicted imbalance are scaled by the same factor; the plan's document keeps the original
+    values. A plan of mode pack is judged by the packing in ``measured``, and deleted without
+    that.
     """
     open_ = list(connection.execute(
         sa.select(_outcome)
@@ -93,15 +93,17 @@ def realise(connection: sa.Connection, scope: str, combined: float, load: float 
 
 
 def _alone(connection: sa.Connection, outcome: Any) -> bool:
-    """Whether the plan moved something, and no later one did: a drain or a
-    repair that came after it has its own part in what scores show."""
+    """Return whether the plan moved something and no later plan did.
+
+    A drain or a repair after it has its own part in the scores.
+    """
     task = tables.task
     completed = sa.and_(task.c.scope == outcome.scope,
                         task.c.state == TaskState.COMPLETED.value)
-    # By the plan alone: SQLite would read all completed tasks of the scope.
+    # Selected by the plan alone: else SQLite would read all completed tasks of the scope.
     moved = TaskState.COMPLETED.value in connection.scalars(
         sa.select(task.c.state).where(task.c.plan_id == outcome.plan_id)).all()
-    # What was made after the plan has also ended after it.
+    # Tasks made after the plan have also ended after it.
     overtaken = connection.execute(sa.select(task.c.task_id).where(
         completed, task.c.completed_at > outcome.planned_at,
         task.c.created_at > outcome.planned_at, task.c.plan_id != outcome.plan_id,
@@ -116,13 +118,13 @@ def _document(connection: sa.Connection, plan_id: str) -> dict[str, Any]:
 
 
 def _touched(document: Mapping[str, Any]) -> set[str]:
-    """Hosts that the plan moves from or to."""
+    """Return the hosts that the plan moves instances from or to."""
     return {move[end] for move in document.get('moves', ()) for end in ('from_host', 'to_host')}
 
 
 def _growth(document: Mapping[str, Any], load: float | None) -> float:
-    """How much larger the scope's load is than when it was planned; 1 where it
-    has not grown or is not known."""
+    """Return the growth of the scope's load since it was planned; 1 without growth, or if unknown.
+    """
     then = document.get('load')
     return max(1.0, load / then) if load and then else 1.0
 
@@ -140,7 +142,7 @@ def of_row(row: Any) -> breakers.Outcome:
 
 
 def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers.Outcome]:
-    """Newest first, since the breaker tripped last."""
+    """Return outcomes since the breaker opened last, newest first."""
     return [of_row(row) for row in connection.execute(
         *_realised_since(scope, _tripped_at(connection, scope), limit))]
 
@@ -154,8 +156,11 @@ def _realised_since(scope: str, since: float, limit: int) -> sa.Select[Any]:
 
 
 def counted(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set[str]:
-    """The plans that a breaker goes by, or will: each scope's newest ones
-    since it tripped last, and the newest whose end nobody has seen yet."""
+    """Return the plans by which breakers decide, now or later.
+
+    These are each scope's newest ones since its breaker opened last, and the newest one without an
+    outcome.
+    """
     found: set[str] = set()
     for scope in scopes:
         found.update(outcome.plan_id for outcome in realised(connection, scope, limit))
@@ -167,7 +172,7 @@ def counted(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set
 
 
 def failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, int]:
-    """(failed, ended) migrations of the scope since then and the last trip."""
+    """Count (failed, ended) migrations since ``since`` and the breaker's last opening."""
     since = max(since, _tripped_at(connection, scope))
     ended = connection.execute(*_ended(scope, since)).all()
     failed = sum(row.number for row in ended if row.state == TaskState.FAILED.value
@@ -187,7 +192,7 @@ def _ended(scope: str, since: float) -> sa.Select[Any]:
 
 
 def wish(connection: sa.Connection, scope: str, now: float) -> float:
-    """Since when the scope has wanted to be balanced: from now on, if it is new."""
+    """Return since when the scope has needed balancing: from now on, if it is new."""
     table = tables.wish
     since = connection.scalar(sa.select(table.c.since).where(table.c.scope == scope))
     if since is None:
@@ -197,12 +202,12 @@ def wish(connection: sa.Connection, scope: str, now: float) -> float:
 
 
 def content(connection: sa.Connection, scope: str) -> None:
-    """The scope wants nothing any more."""
+    """Record that the scope needs no balancing now."""
     connection.execute(sa.delete(tables.wish).where(tables.wish.c.scope == scope))
 
 
 def trip(connection: sa.Connection, scope: str, now: float) -> None:
-    """What came before is not held against the scope again."""
+    """Record that the breaker opens: earlier results count no more against the scope."""
     table = tables.breaker
     if connection.execute(sa.update(table).where(table.c.scope == scope)
                           .values(tripped_at=now)).rowcount == 0:

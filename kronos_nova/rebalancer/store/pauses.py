@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Pauses: nothing is planned or begun in a scope, or anywhere."""
+"""Pauses of a scope or of the cloud: engines plan nothing there, and no task begins."""
 
 import dataclasses
 import datetime
@@ -32,7 +32,7 @@ _LAST = 253402214400.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pause:
-    """``scope`` None is the whole cloud; ``until`` None is until resumed."""
+    """A pause: ``scope`` None is the whole cloud; ``until`` None is until resumed."""
 
     scope: str | None
     since: float
@@ -62,7 +62,7 @@ def _lasts(now: float) -> ColumnElement[bool]:
 
 
 def begin(connection: sa.Connection, pause: Pause) -> None:
-    """Put it in the place of an earlier one of the same scope."""
+    """Write the pause in the place of an earlier one of the same scope."""
     kind, name = _key(pause.scope)
     values = {'since': pause.since, 'until': pause.until, 'paused_by': pause.paused_by,
               'reason': pause.reason}
@@ -71,7 +71,7 @@ def begin(connection: sa.Connection, pause: Pause) -> None:
 
 
 def outlasts(connection: sa.Connection, pause: Pause) -> bool:
-    """Whether one of the same scope lasts at least as long."""
+    """Return whether a stored pause of the same scope lasts at least as long."""
     last = connection.execute(
         sa.select(_pause.c.until).where(_at(pause.scope), _lasts(pause.since))).first()
     return last is not None and (last.until is None or (
@@ -79,14 +79,14 @@ def outlasts(connection: sa.Connection, pause: Pause) -> bool:
 
 
 def end(connection: sa.Connection, scope: str | None, now: float) -> bool:
-    """Whether it had lasted until now."""
+    """Delete the pause of the scope; return whether it was in force until now."""
     lasted = connection.execute(sa.select(_pause.c.since).where(_at(scope), _lasts(now))).first()
     connection.execute(sa.delete(_pause).where(_at(scope)))
     return lasted is not None
 
 
 def lasting(connection: sa.Connection, now: float) -> list[Pause]:
-    """Those in force; that of the cloud first, then by scope."""
+    """Return the pauses in force; that of the cloud first, then by scope."""
     return [Pause(row.name if row.kind == SCOPE else None, row.since, row.until, row.paused_by,
                   row.reason)
             for row in connection.execute(*_lasting(now))]
@@ -98,5 +98,5 @@ def _lasting(now: float) -> sa.Select[Any]:
 
 
 def of(connection: sa.Connection, scope: str, now: float) -> Pause | None:
-    """What holds a scope: the cloud's pause before its own."""
+    """Return the pause that holds a scope: the cloud's before its own."""
     return next((p for p in lasting(connection, now) if p.scope in (None, scope)), None)

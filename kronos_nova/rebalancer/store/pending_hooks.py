@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Hooks that are owed: they have begun for an attempt, and nobody has ended them yet."""
+"""Pending hooks: hooks that have begun for an attempt and have not ended yet."""
 
 from collections.abc import Collection
 import dataclasses
@@ -32,8 +32,11 @@ _owed, _task = tables.owed_hook, tables.task
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Owed:
-    """``task`` has what is known of it without its row, which may be gone, and the
-    destination of this attempt. ``number`` counts the hooks of an attempt from 0."""
+    """A pending hook.
+
+    ``task`` has the fields that are known without its row, which may be gone, and the destination
+    of this attempt. ``number`` counts the hooks of an attempt from 0.
+    """
 
     owed_id: str
     task: model.Task
@@ -48,7 +51,10 @@ class Owed:
 
 def owe(connection: sa.Connection, owed: Owed, worker: str, now: float,
         marks: attempt_phases.Marks) -> bool:
-    """False: the task is not claimed by the worker any more; nothing was written."""
+    """Record a hook that begins.
+
+    :returns: False: the worker has lost the task's claim, and nothing was written.
+    """
     held = connection.execute(
         sa.update(_task)
         .where(_task.c.task_id == owed.task.task_id, _task.c.worker == worker,
@@ -68,7 +74,7 @@ def owe(connection: sa.Connection, owed: Owed, worker: str, now: float,
 
 
 def _due() -> ColumnElement[bool]:
-    """The attempt has ended: its task is in flight no more, or gone."""
+    """Match hooks whose attempt has ended: the task is not in flight any more, or gone."""
     return ~sa.exists().where(
         _task.c.task_id == _owed.c.task_id,
         _task.c.state.in_([sa.literal(state.value) for state in rows.IN_FLIGHT]))
@@ -76,7 +82,7 @@ def _due() -> ColumnElement[bool]:
 
 def takable(worker: str, scopes: Collection[str] | None,
             silent_since: float) -> ColumnElement[bool]:
-    """It is due, and the worker's or nobody's any more."""
+    """Match due hooks of the worker, and those in its scopes that no live worker holds."""
     served = sa.true() if scopes is None else _owed.c.scope.in_(sorted(scopes))
     return sa.and_(
         _due(), sa.or_(_owed.c.worker == worker, sa.and_(served, sa.or_(
@@ -86,7 +92,7 @@ def takable(worker: str, scopes: Collection[str] | None,
 
 def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
          claim_seconds: float) -> list[Owed]:
-    """What is due and ours, or nobody's any more, ours now; the last begun first."""
+    """Take the due hooks that are ours or that no live worker holds, the last begun first."""
     still = takable(worker, scopes, now - claim_seconds)
     found = []
     for row in connection.execute(
@@ -128,7 +134,7 @@ def settle(connection: sa.Connection, owed_id: str, worker: str) -> bool:
 
 
 def free() -> ColumnElement[bool]:
-    """Of a task: no hook is owed for its instance."""
+    """Match tasks whose instance has no pending hook."""
     return ~sa.exists().where(_owed.c.instance_uuid == _task.c.instance_uuid)
 
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What operators say of plans: approve, reject, cancel; and which wait for it."""
+"""Operators' decisions on plans: approve, reject, cancel; and the plans that wait for one."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -44,7 +44,10 @@ RESOLVED = 'resolved'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Said:
-    """By whom, and why. ``instances`` are those whose moves are meant; None: all."""
+    """The author of a decision or request, and the reason.
+
+    ``instances`` are those whose moves are meant; None: all.
+    """
 
     by: str
     reason: str = ''
@@ -53,7 +56,7 @@ class Said:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """One that was made; ``tasks`` is how many it was about."""
+    """A stored decision; ``tasks`` is the number of tasks that it concerned."""
 
     verb: str
     decided_at: float
@@ -66,7 +69,7 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
-    """A plan of which ``moves`` tasks wait for approval, the first of them until ``until``."""
+    """A plan with ``moves`` tasks that wait for approval, the first until ``until``."""
 
     plan_id: str
     scope: str
@@ -82,9 +85,9 @@ class Waiting:
 
 
 def waiting(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:
-    """Plans that may still be approved, oldest first.
+    """Return plans that may still be approved, oldest first.
 
-    :param scope: of this one alone; None: of all.
+    :param scope: plans of this scope alone; None: of all.
     """
     return [Waiting(row.plan_id, row.scope, row.since, row.until, int(row.moves))
             for row in connection.execute(*_waiting(now, scope))]
@@ -103,7 +106,7 @@ def _waiting(now: float, scope: str | None) -> sa.Select[Any]:
 
 
 def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]:
-    """Cancel what nobody approved in time, and what requires it."""
+    """Cancel tasks that were not approved in time, and the tasks that require them."""
     late = sa.and_(_task.c.state == TaskState.PENDING.value, _task.c.scope == scope,
                    _task.c.expires_at <= now)
     return tasks.cancel_where(connection, late, now, tasks.EXPIRED_TYPE, tasks.LAPSED)
@@ -112,13 +115,15 @@ def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]
 def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
             begin_within: Mapping[model.Phase, float], cooldown: float,
             instance_cooldown: float) -> list[model.Task]:
-    """Pending tasks are queued: staggered as they were planned, from now on. Cooldowns
-    begin anew, and the drains that the plan begins are drains from now on.
+    """Queue pending tasks, staggered from now on as they were planned.
+
+    Cooldowns begin again, and hosts that the plan drains are drained from now on.
 
     :param begin_within: seconds, by phase; others, and second halves of swaps, have
         rows.BEGIN_WITHIN.
-    :returns: those approved.
-    :raises StoreError: a move that is meant requires one that waits on; nothing was written.
+    :returns: the approved tasks.
+    :raises StoreError: a move requires one that still waits, or its swap has another that still
+        waits; nothing was written.
     """
     found = _meant(connection, plan_id, {TaskState.PENDING}, said, now)
     meant = {row.task.instance_uuid for row in found}
@@ -154,7 +159,7 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
             approved.append(task)
             plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
     if approved:
-        # What an engine has in mind knows nothing of it, and would write other drains.
+        # An engine's current cycle does not know the approval, and would write other drains.
         leases.overtake(connection, approved[0].aggregate)
         _begin(connection, approved, now, cooldown)
     note(connection, plan_id, now, APPROVED, said, len(approved))
@@ -171,7 +176,7 @@ def _begin(connection: sa.Connection, approved: list[model.Task], now: float,
 
 
 def _drains(connection: sa.Connection, plan_id: str) -> set[str]:
-    """Hosts that the plan empties."""
+    """Return the hosts that the plan drains."""
     document = connection.scalar(
         sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id))
     return set(json.loads(document or '{}').get('draining', ()))
@@ -179,14 +184,15 @@ def _drains(connection: sa.Connection, plan_id: str) -> set[str]:
 
 def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
         instance_cooldown: float) -> list[model.Task]:
-    """Tasks that wait for approval (``rejected``), or all that Nova has not been asked for
-    (``cancelled``), end with what required them.
+    """Cancel the plan's tasks that Nova has not been asked for.
 
-    :returns: those that ended.
+    ``rejected`` cancels only the pending ones. The tasks that require these end as well.
+
+    :returns: the tasks that ended.
     """
     states = {TaskState.PENDING} if verb == REJECTED else set(rows.NOT_IN_NOVA)
     ended: list[model.Task] = []
-    # What requires others first: each cools, also those that would go with another.
+    # Tasks that require others first: each instance cools, also where another would end it.
     for row in sorted(_meant(connection, plan_id, states, said, None),
                       key=lambda row: -row.task.wave):
         ended += tasks.cancel(
@@ -194,8 +200,8 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
             error=f'{verb.capitalize()} by {said.by}: {said.reason}',
             instance_cooldown=instance_cooldown) or []
     if ended and verb == CANCELLED and said.instances is None:
-        # What it began to empty goes on by no later plan; a disabled host's drain is ordered
-        # anew with each. Others' drains go on.
+        # No later plan continues the drains that this one began; each orders a disabled host's
+        # drain again. Drains of other plans go on.
         scope = ended[0].aggregate
         leases.overtake(connection, scope)
         left = {task.from_host for task in ended} - set(connection.scalars(
@@ -208,8 +214,10 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
 
 def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
            now: float | None) -> list[rows.TaskRow]:
-    """:param now: those that have not lapsed by then; None: these, too.
-    :raises StoreError: of single moves that are meant some are not there.
+    """Return the tasks that a decision concerns.
+
+    :param now: leave out tasks that have lapsed at this time; None: include them, too.
+    :raises StoreError: only a part of the named instances has such a task.
     """
     of = (sa.true() if said.instances is None
           else _task.c.instance_uuid.in_(sorted(said.instances)))
@@ -235,26 +243,26 @@ def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: S
 
 
 def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
-    """All that was said of a plan, oldest first."""
+    """Return all decisions on a plan, oldest first."""
     return _found(connection, _decision.c.plan_id == plan_id)
 
 
 def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, str]:
-    """Who has asked for each of these plans; those of engines are nobody's."""
+    """Return who requested each of the plans; plans of engines are left out."""
     return {d.plan_id: d.decided_by for d in _found(connection, sa.and_(
         _decision.c.plan_id.in_(sorted(plan_ids)),
         _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED, RESOLVED])))}
 
 
 def untold(connection: sa.Connection, scope: str) -> list[Decision]:
-    """What was said of the scope's plans and nobody has been told of, oldest first."""
+    """Return decisions on the scope's plans that are not announced yet, oldest first."""
     return _found(connection, sa.and_(
         _decision.c.told.is_(None), _decision.c.plan_id.in_(
             sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
 
 
 def tell(connection: sa.Connection, scope: str) -> list[Decision]:
-    """The same, and from now on they are told."""
+    """Return the decisions that are not announced yet, and mark them as announced."""
     found = untold(connection, scope)
     if found:
         connection.execute(sa.update(_decision).values(told=True).where(

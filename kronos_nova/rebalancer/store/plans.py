@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Plans and what they leave behind: cooldowns, budgets, drains, history."""
+"""Plans and their effects: cooldowns, budgets, drains, history."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -40,14 +40,14 @@ CELLS = 'cells'
 SERVICE = 'service'
 #: States of swaps that are not over.
 UNSETTLED = ('going', 'undoing')
-#: Tables of what ends by itself.
+#: Tables whose rows end at a time.
 LAPSING = (tables.cooldown, tables.quarantine, tables.pause)
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mark:
-    """What was under way and being emptied at a time: task IDs, (scope, host) pairs."""
+    """The live tasks and the drains at a time: task IDs, (scope, host) pairs."""
 
     tasks: frozenset[str]
     drains: frozenset[tuple[str, str]]
@@ -63,7 +63,10 @@ def mark(connection: sa.Connection) -> Mark:
 
 
 def refuse_overtaken(connection: sa.Connection, known: Mark) -> None:
-    """:raises StoreError: tasks or drains have begun that were not known."""
+    """Raise StoreError when tasks or drains have begun that are not in ``known``.
+
+    :raises StoreError: such tasks or drains have begun.
+    """
     now = mark(connection)
     if now.tasks - known.tasks or now.drains - known.drains:
         raise exception.StoreError(
@@ -76,7 +79,7 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
          cooldown: float, instance_cooldown: float) -> frozenset[str]:
     """Write all of a plan; the caller has fenced the lease (dry run: any).
 
-    :returns: the hosts of the scope that are being emptied from now on.
+    :returns: the hosts of the scope that are drained from now on.
     """
     if lease is not None:
         _refuse_unsound(lease, plan, tasks, plan_id)
@@ -93,7 +96,7 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
             cool(connection, SCOPE, plan.scope, now + cooldown)
     drained = plan.draining
     if _waits(connection, plan.scope, now):
-        # No drain begins before somebody has approved what waits.
+        # No drain begins before an operator has approved the waiting plan.
         drained &= draining(connection, plan.scope)
     set_draining(connection, plan.scope, drained, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
@@ -103,7 +106,7 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
 
 
 def fail(connection: sa.Connection, scope: str, error: str, now: float) -> None:
-    """A cycle of the scope came to no plan; what the last one found that did is kept."""
+    """Record that a cycle of the scope made no plan; keep the result of the last one that did."""
     lease = tables.lease
     known = rows.cycle(connection.scalar(sa.select(lease.c.cycle).where(lease.c.scope == scope)))
     connection.execute(sa.update(lease).where(lease.c.scope == scope).values(
@@ -111,7 +114,7 @@ def fail(connection: sa.Connection, scope: str, error: str, now: float) -> None:
 
 
 def _waits(connection: sa.Connection, scope: str, now: float) -> bool:
-    """Whether a plan of the scope waits for approval."""
+    """Return whether a plan of the scope waits for approval."""
     return connection.execute(*_waiting(scope, now)).first() is not None
 
 
@@ -126,15 +129,17 @@ def _waiting(scope: str, now: float) -> sa.Select[Any]:
 def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
                 tasks: Sequence[model.Task], *, plan_id: str, now: float,
                 instance_cooldown: float) -> None:
-    """Write a plan that somebody asked for: nothing else of the scope changes by it."""
+    """Write a requested plan; it changes nothing else of the scope."""
     _refuse_unsound(lease, plan, tasks, plan_id)
     _insert(connection, lease, plan, plan_id, now, dry_run=False)
     _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
 
 
 def follow(connection: sa.Connection, plan: model.Plan, task: model.Task, now: float) -> None:
-    """Write a plan that follows from how another one went. The task that ends has cooled its
-    instance, and this one will."""
+    """Write a plan that follows from how another one went.
+
+    It sets no cooldown: the task that ends has cooled its instance, and this one will.
+    """
     _insert(connection, None, plan, task.plan_id, now, dry_run=False)
     connection.execute(sa.insert(tables.task), [rows.task_columns(task, now)])
     connection.execute(sa.insert(tables.budget).values(
@@ -151,7 +156,7 @@ def _insert(connection: sa.Connection, lease: rows.Lease | None, plan: model.Pla
 
 def _begin(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Task],
            plan_id: str, now: float, instance_cooldown: float) -> None:
-    """Tasks, what they spend of the budget, and their instances' cooldowns."""
+    """Write the tasks, the moves that they spend of the budget, and their instances' cooldowns."""
     _refuse_busy(connection, tasks)
     connection.execute(sa.insert(tables.task),
                        [rows.task_columns(task, now) for task in tasks])
@@ -179,9 +184,11 @@ def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.T
 
 
 def _is_news(connection: sa.Connection, plan: model.Plan, dry_run: bool) -> bool:
-    """An empty plan is kept only when it says something new, which seconds that
-    run down are not; what a dry run beside a live engine says is no answer to
-    that one."""
+    """Return whether an empty plan has a new reason and must be kept.
+
+    Seconds that run down are not new. Dry runs are compared with dry runs, live engines with live
+    engines.
+    """
     last = connection.execute(
         sa.select(tables.plan.c.reason)
         .where(tables.plan.c.scope == plan.scope, tables.plan.c.dry_run == dry_run)
@@ -191,7 +198,10 @@ def _is_news(connection: sa.Connection, plan: model.Plan, dry_run: bool) -> bool
 
 
 def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None:
-    """Names the instance; the UNIQUE constraint decides between racers."""
+    """Raise StoreError, which names the instance, when an instance has a live task.
+
+    Between racing writers the UNIQUE constraint decides.
+    """
     busy = connection.execute(
         sa.select(tables.task.c.active_instance, tables.task.c.task_id)
         .where(tables.task.c.active_instance.in_([task.instance_uuid for task in tasks]))
@@ -216,7 +226,7 @@ def _longer(kind: str, name: str, until: float) -> sa.Update:
 
 
 def draining(connection: sa.Connection, scope: str) -> set[str]:
-    """Hosts of the scope that are being emptied."""
+    """Return the hosts of the scope that are being drained."""
     return set(connection.scalars(*_drained(scope)))
 
 
@@ -227,7 +237,7 @@ def _drained(scope: str) -> sa.Select[Any]:
 
 def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
                  now: float) -> None:
-    """These are being emptied, and no others; one that is already goes on."""
+    """Store exactly these hosts as drained in the scope; one that already is keeps its start."""
     table = tables.drain
     wanted, known = set(hosts), draining(connection, scope)
     if known - wanted:
@@ -292,14 +302,14 @@ def _pair(name: str) -> tuple[str, str]:
 
 
 class Position(NamedTuple):
-    """A plan's place among all, the oldest first."""
+    """A plan's position among all, the oldest first."""
 
     created_at: float
     plan_id: str
 
 
 def oldest(connection: sa.Connection, limit: float, after: Position) -> list[Position]:
-    """A batch of the plans that were made before ``limit``, the oldest after ``after`` first."""
+    """Return a batch of the plans made before ``limit``, the oldest after ``after`` first."""
     plan = tables.plan
     found = connection.execute(
         sa.select(plan.c.created_at, plan.c.plan_id, plan.c.moves)
@@ -317,10 +327,10 @@ def oldest(connection: sa.Connection, limit: float, after: Position) -> list[Pos
 
 
 def purge(connection: sa.Connection, batch: Collection[str], limit: float, judged: int) -> int:
-    """Forget those of the plans that have ended before ``limit``; returns how many.
+    """Delete those of the plans that ended before ``limit``; return how many.
 
-    Kept whatever is asked: live tasks and their plans, leases, what :func:`history` still
-    reports, and the plans that circuit breakers go by.
+    Always kept: live tasks and their plans, leases, the rows that a history still reports, and the
+    plans that circuit breakers need.
     """
     task, plan, swap = tables.task, tables.plan, tables.swap
     needed = sa.union(
@@ -342,15 +352,15 @@ def purge(connection: sa.Connection, batch: Collection[str], limit: float, judge
 
 
 def purge_lapsed(connection: sa.Connection, table: sa.Table, limit: float) -> bool:
-    """Forget a batch of what lapsed before; return whether more is left."""
+    """Delete a batch of rows that lapsed before ``limit``; return whether more are left."""
     return statements.delete_oldest(connection, table.c.until, limit)
 
 
 def newest(connection: sa.Connection) -> Sequence[sa.RowMapping]:
     """Return the newest plan of each scope.
 
-    Goes from scope to scope in the index, by queries with constants: MAX() of each group would
-    read all plans, and so does MariaDB where a column of another table bounds MIN() or MAX().
+    Go from scope to scope in the index, by queries with constants: MAX() of each group would read
+    all plans, and so does MariaDB where a column of another table bounds MIN() or MAX().
     """
     plan = tables.plan
     times: dict[str, float] = {}

@@ -11,13 +11,12 @@
 # under the License.
 
 
-"""Who writes to the database: names of processes that tell their machine.
+"""Names of the processes that write to the database; each name identifies its machine.
 
-SQLite serves one machine: its write-ahead log is shared memory. So it has to
-be noticed when processes of two machines use one file. Containers of one
-machine may have different host names, and a machine another kernel after it
-was started again: two names are of different machines when host name and
-kernel both differ.
+SQLite serves one machine: its write-ahead log is shared memory. So the store must notice when
+processes of two machines use one file. Containers of one machine may have different host names,
+and a machine has another boot ID after a restart: two names are of different machines when host
+name and boot ID both differ.
 """
 
 from collections.abc import Iterable
@@ -42,7 +41,7 @@ REMEDY = ('SQLite serves one machine: run engine and executors on this one only,
 
 
 def boot_id() -> str:
-    """This kernel's; empty where there is none."""
+    """Return this kernel's boot ID; empty where the kernel has none."""
     try:
         with open(BOOT_ID) as f:
             return f.read().strip()
@@ -51,15 +50,14 @@ def boot_id() -> str:
 
 
 def name() -> str:
-    """A new name for this process, at most 255 characters."""
+    """Return a new name for this process, at most 255 characters."""
     return f'{socket.gethostname()}:{boot_id()}:{os.getpid()}:{uuidutils.generate_uuid()}'
 
 
 def name_operator() -> str:
     """Name the real user of this process, and the machine.
 
-    Anybody can set variables of the environment: a name in these is only shown, as not
-    authenticated.
+    Any user can set environment variables: a name from these is only shown, as not authenticated.
     """
     uid = os.getuid()
     try:
@@ -77,7 +75,7 @@ def _printable(text: str) -> str:
 
 
 def elsewhere(names: Iterable[str]) -> list[str]:
-    """The host names of those that are of another machine, sorted."""
+    """Return the host names of processes on other machines, sorted."""
     host, boot = socket.gethostname(), boot_id()
     found = set()
     for text in names:
@@ -88,15 +86,14 @@ def elsewhere(names: Iterable[str]) -> list[str]:
 
 
 def named_elsewhere(hosts: Iterable[str]) -> list[str]:
-    """The host names that are not this machine's, short or full, sorted."""
+    """Return the host names that are not this machine's, short or full, sorted."""
     mine = {socket.gethostname(), socket.getfqdn(), 'localhost'}
     mine |= {host.partition('.')[0] for host in mine}
     return sorted(host for host in set(hosts) if host not in mine)
 
 
 def network_file_system(path: str, mounts: str = MOUNTS) -> str | None:
-    """The type of the file system that holds the path, if it is one that
-    several machines can mount."""
+    """Return the type of the path's file system if several machines can mount it, else None."""
     try:
         with open(mounts) as f:
             lines = [line.split() for line in f]
@@ -115,8 +112,10 @@ def network_file_system(path: str, mounts: str = MOUNTS) -> str | None:
 
 
 def unsound(path: str, hosts: Iterable[str]) -> str | None:
-    """Why a SQLite file cannot serve, by where it lies and where executors
-    are said to run; None: nothing is known against it."""
+    """Return why a SQLite file cannot serve, by its location and by the executors' hosts.
+
+    None: no problem is known.
+    """
     if (kind := network_file_system(path)) is not None:
         return f'file {path} is on {kind}, and SQLite must not be on a network file system'
     if named := named_elsewhere(hosts):

@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""Limits for psycopg2, which waits for ever for an answer to what it has sent.
+"""Limits for psycopg2, which waits for ever for the answer to a statement.
 
-libpq's own limits see a dead machine, and not one that takes bytes and never answers.
-psycopg2 lets one function of the process wait; ours waits as it would, and gives up on
-connections that have a limit.
+libpq's own limits notice a dead machine, but not one that takes bytes and never answers. psycopg2
+lets one function of the process wait; ours waits in the same way, and gives up on connections that
+have a limit.
 """
 
 import select
@@ -30,7 +30,7 @@ GRACE_SECONDS = 1.0
 
 
 def limit(engine: sa.Engine, seconds: float) -> None:
-    """Give up on connections of the engine that say nothing for so long."""
+    """Limit how long connections of the engine wait for an answer."""
     from psycopg2 import extensions  # type: ignore[import-untyped]
 
     class Connection(extensions.connection):
@@ -48,7 +48,7 @@ def limit(engine: sa.Engine, seconds: float) -> None:
 def _wait(connection: Any) -> None:
     """Wait until the connection has its answer.
 
-    :raises OperationalError: it has a limit, and that is over; psycopg2 closes it.
+    :raises OperationalError: the connection's limit is over; psycopg2 closes it.
     """
     import psycopg2
     from psycopg2 import extensions

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Instances and hosts that are left alone for a time, or for ever."""
+"""Quarantines: instances and hosts that are left alone for a time, or for ever."""
 
 import dataclasses
 
@@ -25,8 +25,11 @@ _table = tables.quarantine
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quarantine:
-    """``kind`` is ``instance``, ``host``, ``disks``, ``cells`` or ``service``; ``until`` None
-    is for ever."""
+    """A quarantine, or another limit that ends in the same way.
+
+    ``kind`` is ``instance``, ``host``, ``disks``, ``cells`` or ``service``; ``until`` None is for
+    ever.
+    """
 
     kind: str
     name: str
@@ -37,7 +40,7 @@ class Quarantine:
 
 def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: float,
         reason: str) -> None:
-    """Begin or lengthen; ``seconds`` -1 is for ever."""
+    """Begin or lengthen a quarantine; ``seconds`` -1 is for ever."""
     until = None if seconds < 0 else now + seconds
     values = {'since': now, 'reason': reason}
     longer = until if until is None else sa.case(
@@ -52,7 +55,7 @@ def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: fl
 
 def refused(connection: sa.Connection, host: str, now: float, *, limit: int, seconds: float,
             reason: str) -> bool:
-    """Count a destination's refusal; True when the host is now quarantined.
+    """Count a destination's refusal; return True when the host is now quarantined.
 
     Refusals are counted from zero again after ``seconds`` without one.
     """
@@ -70,14 +73,14 @@ def refused(connection: sa.Connection, host: str, now: float, *, limit: int, sec
 
 
 def accepted(connection: sa.Connection, host: str, now: float) -> None:
-    """A host took an instance: its refusals are forgotten."""
+    """Delete a host's refusals: it took an instance."""
     connection.execute(sa.delete(_table).where(
         _table.c.kind == plans.HOST, _table.c.name == host, _table.c.until <= now))
 
 
 def record_outage(connection: sa.Connection, service: str, now: float, seconds: float,
                   reason: str) -> bool:
-    """Keep that a service fails; True: no executor has seen it fail within ``seconds``."""
+    """Record that a service fails; return True when no executor saw this within ``seconds``."""
     key = (_table.c.kind == plans.SERVICE, _table.c.name == service)
     row = connection.execute(sa.select(_table).where(*key).with_for_update()).first()
     begins = row is None or row.until <= now
@@ -91,7 +94,7 @@ def record_outage(connection: sa.Connection, service: str, now: float, seconds: 
 
 
 def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:
-    """Those in force, by kind and name."""
+    """Return the quarantines in force, by kind and name."""
     return [Quarantine(row.kind, row.name, row.since, row.until, row.reason)
             for row in connection.execute(
                 sa.select(_table).where(sa.or_(_table.c.until.is_(None), _table.c.until > now))
@@ -99,7 +102,7 @@ def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:
 
 
 def find_reason(connection: sa.Connection, kind: str, name: str) -> str | None:
-    """Return why it is in quarantine; None: it is not."""
+    """Return the reason of a quarantine; None: it does not exist."""
     return connection.scalar(sa.select(_table.c.reason).where(
         _table.c.kind == kind, _table.c.name == _stored_name(kind, name)))
 

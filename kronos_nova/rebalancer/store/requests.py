@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What was asked for from outside, until its answer has been told.
+"""Requests from outside, kept until their answers have arrived.
 
-Each is written before its message is acknowledged; so it is neither lost nor done twice,
-however often it is delivered. Whoever works on one says so by a heartbeat, and another takes
-over from who went silent.
+Each is written before its message is acknowledged; so it is neither lost nor done twice, however
+often it is delivered. The worker of a request renews its heartbeat, and another worker takes over
+from a silent one.
 """
 
 from collections.abc import Collection
@@ -29,15 +29,18 @@ from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
 
 _request = tables.request
-#: Longer than a broker keeps messages for who is away.
+#: Longer than a broker keeps messages for an absent receiver.
 KEPT_SECONDS = 30 * 86400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """``document`` is the task as it came, ``progress`` what has been done of it so far;
-    ``reply`` its result, ``failed`` whether that is an error. ``damaged``: the stored progress
-    cannot be read, and counts as empty."""
+    """A request from outside.
+
+    ``document`` is the task as received, ``progress`` the steps done so far; ``reply`` its result,
+    ``failed`` whether that is an error. ``damaged``: the stored progress cannot be read, and
+    counts as empty.
+    """
 
     request_id: str
     host: str
@@ -57,7 +60,7 @@ class Request:
 
 def receive(connection: sa.Connection, request: Request,
             former: Collection[str] = ()) -> Request | None:
-    """Keep a new one; else the one that bears its id already is returned.
+    """Store a new request and return None; return the stored one when its ID is known.
 
     :param former: other keys under which the same host may have it.
     """
@@ -81,8 +84,10 @@ def get(connection: sa.Connection, request_id: str) -> Request | None:
 
 def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: float,
           claim_seconds: float, limit: int) -> list[Request]:
-    """Those of these kinds that are open and nobody's, or of who went silent, oldest first;
-    ours from now on. And ours are kept."""
+    """Claim open requests that no live worker holds; return all of ours, oldest first.
+
+    Requests that we hold already get a heartbeat.
+    """
     beat(connection, worker, now)
     free = sa.and_(_request.c.ended_at.is_(None), sa.or_(
         _request.c.worker.is_(None), _request.c.heartbeat_at < now - claim_seconds))
@@ -100,14 +105,14 @@ def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: f
 
 
 def beat(connection: sa.Connection, worker: str, now: float) -> None:
-    """It is heard of."""
+    """Renew the worker's heartbeat on its open requests."""
     connection.execute(sa.update(_request)
                        .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
                        .values(heartbeat_at=now))
 
 
 def release(connection: sa.Connection, worker: str) -> None:
-    """It ends, and what is open is anybody's."""
+    """Give up the worker's open requests, so that any worker may claim them."""
     connection.execute(sa.update(_request)
                        .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
                        .values(worker=None))
@@ -115,9 +120,9 @@ def release(connection: sa.Connection, worker: str) -> None:
 
 def note(connection: sa.Connection, request_id: str, worker: str, now: float,
          progress: dict[str, Any], plan_id: str | None = None) -> None:
-    """What has been done of it, or is about to be.
+    """Record the steps of a request that are done or about to begin.
 
-    :raises StoreError: another has taken it over; nothing may be done.
+    :raises StoreError: another worker has taken it over; nothing may be done.
     """
     values: dict[str, Any] = {'progress': json.dumps(progress), 'heartbeat_at': now}
     if plan_id is not None:
@@ -127,7 +132,10 @@ def note(connection: sa.Connection, request_id: str, worker: str, now: float,
 
 def end(connection: sa.Connection, request_id: str, worker: str, now: float, reply: str,
         failed: bool) -> None:
-    """:raises StoreError: another has taken it over."""
+    """Record the reply of a request.
+
+    :raises StoreError: another worker has taken it over.
+    """
     _ours(connection, request_id, worker, {'reply': reply, 'failed': failed, 'ended_at': now})
 
 
@@ -146,10 +154,11 @@ def _ours(connection: sa.Connection, request_id: str, worker: str,
 
 def untold(connection: sa.Connection, workers: Collection[str], before: float,
            limit: int, but: Collection[str] = ()) -> list[Request]:
-    """Ended ones whose result nobody has been seen to get, oldest first.
+    """Return ended requests whose result has not arrived yet, oldest first.
 
-    :param workers: theirs, and everybody's that ended before.
-    :param but: not these.
+    :param workers: include all requests that these workers ended.
+    :param before: include requests of any worker that ended earlier.
+    :param but: leave these requests out.
     """
     return [_found(row) for row in connection.execute(
         sa.select(_request)
@@ -160,21 +169,21 @@ def untold(connection: sa.Connection, workers: Collection[str], before: float,
 
 
 def tell(connection: sa.Connection, request_id: str, now: float | None) -> None:
-    """Its result has arrived; None: it is wanted once more."""
+    """Record that the result has arrived; ``now`` None: it must be sent once more."""
     connection.execute(sa.update(_request).where(
         _request.c.request_id == request_id, _request.c.ended_at.is_not(None))
         .values(told_at=now))
 
 
 def listed(connection: sa.Connection, limit: int) -> list[Request]:
-    """The newest first."""
+    """Return the newest requests, newest first."""
     return [_found(row) for row in connection.execute(
         sa.select(_request).order_by(_request.c.received_at.desc(), _request.c.request_id)
         .limit(limit)).mappings()]
 
 
 def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
-    """Of each kind how many are open, and when the oldest came."""
+    """Return for each kind the number of open requests, and when the oldest came."""
     return [(row.kind, int(row.number), float(row.since)) for row in connection.execute(
         sa.select(_request.c.kind, sa.func.count().label('number'),
                   sa.func.min(_request.c.received_at).label('since'))
@@ -183,9 +192,9 @@ def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
 
 
 def purge(connection: sa.Connection, older_than: float, now: float) -> bool:
-    """Forget a batch of those that were answered before; return whether more are left.
+    """Delete a batch of requests that were answered before; return whether more are left.
 
-    Keeps those of the last :data:`KEPT_SECONDS`: a broker may deliver their messages once more.
+    Requests of the last :data:`KEPT_SECONDS` stay: a broker may deliver their messages once more.
     """
     return statements.delete_oldest(
         connection, _request.c.ended_at, min(older_than, now - KEPT_SECONDS),
@@ -193,7 +202,7 @@ def purge(connection: sa.Connection, older_than: float, now: float) -> bool:
 
 
 def _found(row: sa.RowMapping) -> Request:
-    """Read a row; one that is damaged must not hide the rows behind it."""
+    """Read a row; a damaged row must not hide the rows behind it."""
     values = {field.name: row[field.name] for field in dataclasses.fields(Request)
               if field.name != 'damaged'}
     try:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Tasks that an operator ends by hand, because Nova never says how they ended."""
+"""Resolutions: an operator ends a task by hand, because Nova never reports its end."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ from kronos_nova.rebalancer.store import tasks
 #: ``error_type`` of a task that an operator ended as failed.
 RESOLVED_TYPE = 'MigrationResolved'
 #: States that only Nova could end. A task in ``submitting`` has an executor that is asking
-#: Nova right now, or becomes one of these when another executor takes it over.
+#: Nova right now, or enters one of the states below when another executor takes the task.
 RESOLVABLE = (TaskState.SUBMITTED, TaskState.UNKNOWN)
 
 
@@ -36,8 +36,8 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
 
     The attempt has no phases, so that learned costs do not count it.
 
-    :returns: the tasks cancelled because they required it; None: it is in no state that
-        can be resolved, or there is none, and nothing was written.
+    :returns: the tasks cancelled because they required it; None: the task does not exist or is in
+        no state that can be resolved, and nothing was written.
     """
     row = tasks.known(connection, task_id)
     if row is None or row.task.state not in RESOLVABLE:

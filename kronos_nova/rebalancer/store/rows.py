@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the store hands out, and how it is written into columns."""
+"""Rows of the store as Python values, and their conversion from and to columns."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -31,16 +31,16 @@ IN_FLIGHT = (TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.SUBMITTED, TaskS
 MAYBE_IN_NOVA = (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN)
 #: States in which Nova has certainly not been asked.
 NOT_IN_NOVA = (TaskState.PENDING, TaskState.QUEUED, TaskState.CLAIMED)
-#: A task that nobody began within this time of its planning is out of date.
+#: A task that did not begin within this time (seconds) of its planning is out of date.
 BEGIN_WITHIN = 6 * 3600.0
-#: ``error_type`` of what an operator ended, here or in Nova.
+#: ``error_type`` of a task that an operator ended, here or in Nova.
 CANCELLED_TYPE = 'MigrationCancelled'
 #: A task whose migration Nova has not changed for so long (seconds) loses its slots. Less
 #: than an hour, since executors look only from time to time.
 SLOT_SECONDS = 3000.0
 _UNCHANGED = 'unchanged@'
 LIVE = tuple(state for state in TaskState if not state.terminal)
-#: So many attempts of a task are kept, the newest.
+#: Number of attempts of a task that are kept, the newest.
 KEPT_ATTEMPTS = 50
 
 
@@ -78,13 +78,13 @@ class Lease:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task and how far it has come.
+    """A task and its progress.
 
-    ``task.to_host`` is the destination of the current attempt and
-    ``task.alternates`` what is left after it. ``doubt_since`` is when a look
-    first contradicted what we believe, and ``doubt`` by what.
-    ``attempts`` are those that have ended, and ``marks`` when each phase of the current
-    one has begun (:mod:`timings`). ``swap_id`` is that of the swap it has a part in.
+    ``task.to_host`` is the destination of the current attempt and ``task.alternates`` the ones
+    left after it. ``doubt_since`` is when a look at Nova first contradicted the task's state, and
+    ``doubt`` in which way. ``attempts`` are those that have ended, and ``marks`` when each phase
+    of the current one has begun (:mod:`attempt_phases`). ``swap_id`` is that of the swap to which
+    the task belongs.
     """
 
     task: model.Task
@@ -117,7 +117,7 @@ class PlanRow:
 
 
 def task_columns(task: model.Task, now: float) -> dict[str, Any]:
-    """The row of a new task; its deadline is when it must have begun."""
+    """Return the columns of a new task; its deadline is when it must have begun."""
     return {
         'task_id': task.task_id, 'plan_id': task.plan_id, 'scope': task.aggregate,
         'instance_uuid': task.instance_uuid, 'active_instance': task.instance_uuid,
@@ -139,21 +139,21 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
 
 
 def attempts(text: str | None) -> tuple[model.Attempt, ...]:
-    """Of the column; a task of an earlier release has none."""
+    """Parse the column of ended attempts; a task of an earlier release has none."""
     return tuple(model.Attempt(**_known(model.Attempt, attempt))
                  for attempt in json.loads(text or '[]'))
 
 
 def attempts_text(known: Sequence[model.Attempt]) -> str:
-    """The column; of too many the oldest are left out."""
+    """Format attempts for their column; of too many the oldest are left out."""
     return json.dumps([dataclasses.asdict(a) for a in known[-KEPT_ATTEMPTS:]])
 
 
 def improvement(first: float, others: str | None, attempt: int) -> float:
-    """That of the destination of this attempt.
+    """Return the improvement by the destination of this attempt.
 
-    Of a task without scores, or of an earlier release, that of its first
-    destination is all that is known.
+    For a task without scores, or of an earlier release, only that of its first destination is
+    known.
     """
     known = [first, *json.loads(others or '[]')] if attempt else [first]
     return float(known[attempt]) if attempt < len(known) else first
@@ -190,9 +190,11 @@ def task_row(row: sa.RowMapping) -> TaskRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cycle:
-    """The last one of a scope that came to a plan, at ``at``: how many moves, or why none, and
-    each policy's imbalance. ``error``: why those since then have failed, the last at
-    ``failed_at``."""
+    """The last cycle of a scope that made a plan, at ``at``.
+
+    It keeps the number of moves, or why there are none, and each policy's imbalance. ``error``:
+    why the cycles since then have failed, the last at ``failed_at``.
+    """
 
     at: float | None = None
     moves: int = 0
@@ -203,12 +205,12 @@ class Cycle:
 
 
 def cycle_document(cycle: Cycle) -> str:
-    """As JSON text."""
+    """Format a cycle as JSON text."""
     return json.dumps(dataclasses.asdict(cycle))
 
 
 def cycle(document: str | None) -> Cycle:
-    """Of what :func:`cycle_document` wrote."""
+    """Parse a cycle from JSON text."""
     data = json.loads(document or '{}')
     policies = tuple(model.PolicyReport(**_known(model.PolicyReport, policy))
                      for policy in data.pop('policies', ()))
@@ -219,7 +221,7 @@ _PACKING = ('packing_before', 'packing_after')
 
 
 def plan_document(plan: model.Plan) -> str:
-    """A plan as JSON text."""
+    """Format a plan as JSON text."""
     return json.dumps({
         'moves': [dataclasses.asdict(move) for move in plan.moves],
         'policies': [dataclasses.asdict(policy) for policy in plan.policies],
@@ -235,8 +237,11 @@ def plan_document(plan: model.Plan) -> str:
 
 
 def plan_row(row: sa.RowMapping) -> PlanRow:
-    """The plan of a row. What a later release has added to its document is passed over,
-    and what an earlier one did not know has its default."""
+    """Parse the plan of a row.
+
+    Fields that a later release has added to its document are ignored, and fields that an earlier
+    one did not know have their defaults.
+    """
     data = json.loads(row['document'])
     moves = tuple(
         model.Move(**_known(model.Move, {
@@ -266,6 +271,6 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
 
 
 def _known(kind: type[Any], data: dict[str, Any]) -> dict[str, Any]:
-    """Of what was written, what this release's dataclass has."""
+    """Return the written fields that this release's dataclass has."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in data.items() if name in names}

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The revision of the schema: which one is there, which is needed, and the way to it.
+"""Revisions of the schema: the current one, the required one, and the upgrade.
 
-Alembic goes that way. It is loaded for that alone: every command looks at the
-revision, and Alembic would be a quarter of the time that it takes to start.
+Alembic does the upgrade, and is loaded for that alone: every command reads the revision, and
+Alembic would be a quarter of the time that a command takes to start.
 """
 
 from collections.abc import Iterator
@@ -36,18 +36,18 @@ _version = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
 def revisions() -> list[str]:
-    """Those that this release knows, the oldest first: they number its files."""
+    """Return the revisions that this release knows, oldest first: they number its files."""
     return sorted(name.split('_')[0] for name in os.listdir(os.path.join(_MIGRATIONS, 'versions'))
                   if name.endswith('.py') and name[0].isdigit())
 
 
 def head() -> str:
-    """The revision that this release's code needs."""
+    """Return the revision that this release's code needs."""
     return revisions()[-1]
 
 
 def current(engine: sa.Engine) -> str | None:
-    """The revision of the database; None when it is empty."""
+    """Return the revision of the database; None when it is empty."""
     with database.explained(engine), (
             engine.connect().execution_options(kronos_begin='')) as connection:
         return _current(connection)
@@ -60,7 +60,10 @@ def _current(connection: sa.Connection) -> str | None:
 
 
 def check(engine: sa.Engine) -> None:
-    """:raises StoreError: unreachable, or not at :func:`head`."""
+    """Check that the database is at the revision that this release needs.
+
+    :raises StoreError: unreachable, or at another revision.
+    """
     revision = current(engine)
     refuse_newer(revision)
     if revision != head():
@@ -70,7 +73,10 @@ def check(engine: sa.Engine) -> None:
 
 
 def refuse_newer(revision: str | None) -> None:
-    """:raises StoreError: another release, which is not known here, has written it."""
+    """Raise StoreError when this release does not know the revision.
+
+    :raises StoreError: another release has written the database.
+    """
     if revision is not None and revision not in revisions():
         raise exception.StoreError(
             problem=f'has schema revision {revision}, which this release does not know',
@@ -78,9 +84,9 @@ def refuse_newer(revision: str | None) -> None:
 
 
 def upgrade(engine: sa.Engine, to: str = 'head') -> None:
-    """Bring the schema to :func:`head`; concurrent callers wait in line.
+    """Upgrade the schema to the revision that this release needs; concurrent callers wait in line.
 
-    :param to: an earlier revision, for tests of the way from there.
+    :param to: an earlier revision, for tests of the upgrade from there.
     :raises StoreError: unreachable, refused, or written by a newer release.
     """
     with database.explained(engine), engine.connect() as connection, _upgrade_lock(connection):
@@ -104,8 +110,11 @@ def _alembic(connection: sa.Connection | None = None) -> 'alembic_config.Config'
 
 @contextlib.contextmanager
 def _upgrade_lock(connection: sa.Connection) -> Iterator[None]:
-    """The lock is the session's: a revision that is written but not committed
-    when it is given back would be written again by the next one in line."""
+    """Hold the upgrade lock, which belongs to the session.
+
+    A revision that is written but not committed when the lock is released would be written again
+    by the next process in line.
+    """
     backend = connection.dialect.name
     if backend == 'postgresql':
         lock, unlock = sa.func.pg_advisory_lock, sa.func.pg_advisory_unlock

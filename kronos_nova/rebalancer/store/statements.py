@@ -11,8 +11,7 @@
 # under the License.
 
 
-"""Statements that are executed all the time are built once: to build one takes several
-times as long as to execute it."""
+"""Cache of frequent statements: to build one takes several times as long as to execute it."""
 
 from collections.abc import Callable
 from collections.abc import Hashable
@@ -24,14 +23,17 @@ import sqlalchemy as sa
 
 _P = ParamSpec('_P')
 _Statement = TypeVar('_Statement', bound=sa.Executable)
-#: Rows of a batch, about: so many a server deletes in a few hundredths of a second.
+#: Rows of a batch, about: a server deletes them in a few hundredths of a second.
 BATCH = 500
 _TYPES = {float: sa.Double, int: sa.BigInteger, str: sa.String}
 
 
 @functools.lru_cache(maxsize=500)
 def _built(build: Callable[..., Any], *shape: Hashable) -> Any:
-    """:param shape: the type of what is bound, and the value of anything else."""
+    """Build the statement, with a bound parameter for each number and text.
+
+    :param shape: the type of each bound argument, and the value of any other.
+    """
     # No column has such a name: in an UPDATE that would be taken for a new value.
     return build(*(sa.bindparam(f'given_{name}', type_=_TYPES[each]) if each in _TYPES else each
                    for name, each in zip(_names(build), shape, strict=True)))
@@ -43,17 +45,18 @@ def _names(build: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement, dict[str, Any]]]:
-    """Numbers, texts and literals that it is built of are parameters of each execution.
+    """Build a statement once; bind its numbers, texts and literals at each execution.
 
-    Anything else (None, states, scopes, a clock) is hashable, and makes a statement of its own.
+    Any other argument (None, states, scopes, a clock) is hashable, and makes a statement of its
+    own.
 
-    :returns: called as ``build`` is, but by position alone, it returns what
-        ``Connection.execute`` takes.
+    :returns: a function with the arguments of ``build``, but by position alone; it returns the
+        arguments of ``Connection.execute``.
     """
     def call(*arguments: Any) -> tuple[Any, dict[str, Any]]:
         values = [each.value if isinstance(each, sa.BindParameter) else each
                   for each in arguments]
-        # Those of NumPy are floats of a kind of their own.
+        # NumPy's floats have types of their own.
         values = [float(each) if isinstance(each, float) else each for each in values]
         shape: list[Any] = [type(value) if type(value) in _TYPES else value
                                  for value in values]

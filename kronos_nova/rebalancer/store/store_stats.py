@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the database holds, in numbers: for metrics. It reads what is under way,
-never what has ended."""
+"""Numbers of the database's live rows, for metrics; ended rows are never read."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -34,10 +33,12 @@ from kronos_nova.rebalancer.store import tables
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """A scope that some engine has leased of late: whether one has it now, how often it
-    was leased anew, and the newest plan of which it is known what came of it. ``owner``
-    has it, or had it last; ``planned_at`` is when one last stored what it had decided, and
-    ``cycle`` what that was."""
+    """A scope that some engine leases, or leased lately.
+
+    ``leased``: an engine leases it now. ``epoch`` rises with each new lease. ``owner`` is the
+    current or last holder; ``planned_at`` is when one last stored its decision, and ``cycle`` that
+    decision. ``outcome`` is that of the newest plan whose outcome is known.
+    """
 
     leased: bool
     epoch: int
@@ -51,11 +52,13 @@ class Scope:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Census:
-    """``tasks``: live ones by scope, phase and state; ``ages``: seconds since the
-    oldest of them was planned, by scope and state; ``overdue``: how many are past
-    their deadline, by scope. ``quarantined``: by kind. ``executors``: those that run, and the
-    scopes that they serve, None for all. ``requests``: those from outside that are open, by
-    kind, and the seconds since the oldest of a kind came."""
+    """Numbers of live rows.
+
+    ``tasks``: live ones by scope, phase and state; ``ages``: seconds since the oldest was planned,
+    by scope and state; ``overdue``: how many are past their deadline, by scope. ``quarantined``:
+    by kind. ``executors``: those that run, and the scopes that they serve, None for all.
+    ``requests``: open ones from outside, by kind, and the seconds since the oldest of a kind came.
+    """
 
     scopes: Mapping[str, Scope]
     tasks: Mapping[tuple[str, str, str], int]
@@ -68,7 +71,7 @@ class Census:
 
 
 def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
-    """By the database's clock."""
+    """Count the live rows, by the database's clock."""
     now = float(connection.execute(sa.select(clock)).scalar_one())
     tasks, ages, overdue = _tasks(connection, now)
     return Census(
@@ -82,7 +85,10 @@ def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
 
 
 def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:
-    """:param busy: those that have tasks."""
+    """Return the scopes that engines plan or planned lately, and the busy ones.
+
+    :param busy: scopes that have tasks.
+    """
     lease, drain, outcome = tables.lease, tables.drain, tables.outcome
     draining = {row.scope: row.number for row in connection.execute(
         sa.select(drain.c.scope, sa.func.count().label('number')).group_by(drain.c.scope))}

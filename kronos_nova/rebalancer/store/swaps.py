@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Swaps: what follows when a task of one ends, in the same transaction.
+"""Swaps: the next step when a task of a swap ends, in the same transaction.
 
-Both instances end where they were to go, or both where they were, or it is ``stuck`` and told.
-No worker has to remember anything: tasks and the swap's row say what comes next.
+Both instances end on their targets, or both on their homes, or the swap is ``stuck`` and
+announced. No worker has to remember anything: tasks and the swap's row decide the next step.
 """
 
 from collections.abc import Sequence
@@ -36,23 +36,23 @@ _swap = tables.swap
 _task = tables.task
 _decision = tables.decision
 GOING, UNDOING = 'going', 'undoing'
-#: How it ends: both have moved; both are where they were, of which none or some had moved; or
-#: one is where it should not stay.
+#: Final states: both have moved; both are on their homes, after no move or some; or one is
+#: where it should not stay.
 SWAPPED, CALLED_OFF, UNDONE, STUCK = 'swapped', 'called-off', 'undone', 'stuck'
 OPEN = plans.UNSETTLED
-#: States that operators are told of by the log.
+#: States that the log reports to operators.
 LOGGED = (UNDOING, UNDONE, STUCK)
-#: What is kept with the plan as said by this, and told to listeners.
+#: Author of the decisions that are kept with the plan, and announced to listeners.
 BY = 'kronos'
 #: Seconds between two decisions of one pass: a Double tells them apart until the year 2242.
 DECISION_SPACING = 1e-6
-#: Before all that balances.
+#: Before all moves that balance.
 PRIORITY = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """``home`` is where it was, ``target`` where it is to go."""
+    """An instance of a swap: ``home`` is its host before, ``target`` its host after the swap."""
 
     instance_uuid: str
     home: str
@@ -61,7 +61,10 @@ class Member:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Swap:
-    """``where``: the host of each member by the tasks that have completed, by instance UUID."""
+    """A swap and its tasks.
+
+    ``where``: the host of each member by the tasks that have completed, by instance UUID.
+    """
 
     swap_id: str
     plan_id: str
@@ -74,13 +77,13 @@ class Swap:
 
     @property
     def noun(self) -> str:
-        """What operators read: spread makes pairs of other moves as well."""
+        """The word that operators read: spread makes pairs of other moves as well."""
         one, other = self.members
         return 'swap' if (one.home, one.target) == (other.target, other.home) else 'pair'
 
     @property
     def away(self) -> list[Member]:
-        """Who is not where it was, whoever moved last first."""
+        """The members that are not on their homes, the last moved first."""
         last = {row.task.instance_uuid: n for n, row in enumerate(self.tasks)
                 if row.task.state is TaskState.COMPLETED}
         return sorted((m for m in self.members if self.where[m.instance_uuid] != m.home),
@@ -92,7 +95,7 @@ def _in(states: Sequence[str]) -> sa.ColumnElement[bool]:
 
 
 def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
-    """The plan's tasks are there already."""
+    """Write the swaps of a plan whose tasks are stored already."""
     moves = {move.instance_uuid: move for move in plan.moves}
     for swap in plan.swaps:
         first, second = moves[swap.first], moves[swap.second]
@@ -109,11 +112,11 @@ def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float)
 
 
 def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Task]:
-    """What is to follow now: nothing, a move, or the end.
+    """Do the next step of a swap: nothing, a move, or the end.
 
     :returns: tasks that were cancelled, because they may not begin any more.
     """
-    # First, so that of two that end the halves at once the later one sees both.
+    # First, so that of two executors that end the halves at once the later one sees both ends.
     connection.execute(sa.update(_swap).where(_swap.c.swap_id == swap_id)
                        .values(passes=_swap.c.passes + 1))
     swap = of(connection, swap_id)
@@ -138,7 +141,7 @@ def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Ta
 
 def _call_off(connection: sa.Connection, swap: Swap, live: Sequence[rows.TaskRow],
               now: float) -> list[model.Task]:
-    """Of the other half, what Nova has not been asked for."""
+    """Cancel those tasks of the other half that Nova has not been asked for."""
     unbegun = _task.c.state.in_([TaskState.PENDING.value, TaskState.QUEUED.value])
     return [row.task for row in live if connection.execute(
         sa.update(_task).where(_task.c.task_id == row.task.task_id, unbegun).values(
@@ -148,14 +151,17 @@ def _call_off(connection: sa.Connection, swap: Swap, live: Sequence[rows.TaskRow
 
 
 def _busy(connection: sa.Connection, swap: Swap) -> bool:
-    """One of them has a task of another plan: what is to follow waits for its end."""
+    """Return whether a member has a live task, also of another plan.
+
+    The next step waits for its end.
+    """
     return connection.execute(sa.select(_task.c.task_id).where(
         _task.c.active_instance.in_([m.instance_uuid for m in swap.members])
         ).limit(1)).first() is not None
 
 
 def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
-    """From the parking host on, or it is done."""
+    """Move the instance on from the parking host to its target, or end the swap as done."""
     for member in swap.members:
         if swap.where[member.instance_uuid] != member.target:
             _follow(connection, swap, member, member.target, now,
@@ -166,7 +172,10 @@ def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
 
 def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
           now: float) -> None:
-    """The last one that moved goes back first: the others may need its room."""
+    """Do the next step of an undo, or end the swap.
+
+    The last one that moved goes back first: the others may need its room.
+    """
     if any(row.task.plan_id in swap.undos for row in failed):
         uuids = ', '.join(f'{m.instance_uuid} is on {swap.where[m.instance_uuid]}, was on '
                           f'{m.home}' for m in swap.away)
@@ -188,10 +197,10 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
 
 def _follow(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,
             why: str) -> str:
-    """A plan of its own with the one move, which waits for nothing.
+    """Write a plan of its own with the one move, which waits for nothing.
 
-    Pre-flight judges it as any other; a quarantine for the move of the swap that failed would
-    keep the instance where it should not stay, and ends.
+    Pre-flight judges it as any other; a quarantine for the move of the swap that failed would keep
+    the instance where it should not stay, and ends.
     """
     last = next(row for row in reversed(swap.tasks)
                 if row.task.instance_uuid == member.instance_uuid)
@@ -217,10 +226,10 @@ def _set(connection: sa.Connection, swap: Swap, state: str, **values: Any) -> No
 
 
 def _say(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: str) -> None:
-    """With the plan; engines tell listeners, as of what operators say.
+    """Record a decision on the plan; engines announce it like those of operators.
 
-    A pass has one time, and a swap may change twice in a pass: the later decision gets a time
-    of its own, so that readers find them in their order.
+    A pass has one time, and a swap may change twice in a pass: the later decision gets a time of
+    its own, so that readers find them in their order.
     """
     last = connection.execute(sa.select(sa.func.max(_decision.c.decided_at)).where(
         _decision.c.plan_id == swap.plan_id)).scalar()
@@ -236,7 +245,7 @@ def of(connection: sa.Connection, swap_id: str) -> Swap | None:
 
 
 def find(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Swap]:
-    """With their tasks, in the order in which they ended; those that live last."""
+    """Return swaps with their tasks, in the order in which these ended; live tasks come last."""
     found = connection.execute(
         sa.select(_swap).where(which).order_by(_swap.c.created_at, _swap.c.swap_id)).all()
     of_swap: dict[str, list[rows.TaskRow]] = {row.swap_id: [] for row in found}
@@ -259,7 +268,7 @@ def _with_tasks(row: Any, found: list[rows.TaskRow]) -> Swap:
 
 
 def unsettled(connection: sa.Connection) -> list[str]:
-    """Open ones of which no task lives: what ended the last one did not look."""
+    """Return open swaps without a live task, which the end of the last task did not settle."""
     return list(connection.scalars(*_unsettled()))
 
 
@@ -275,7 +284,7 @@ def _idle() -> sa.ColumnElement[bool]:
 
 
 def waits() -> sa.ColumnElement[bool]:
-    """It is to be settled, or to be logged."""
+    """Match swaps that must be settled or logged."""
     return sa.or_(_idle(), _unlogged())
 
 
@@ -284,7 +293,8 @@ def _unlogged() -> sa.ColumnElement[bool]:
 
 
 def log(connection: sa.Connection) -> list[Swap]:
-    """Those whose undo has begun or ended and nobody has logged; from now on somebody has."""
+    """Return the swaps whose undo has begun or ended and is not logged, and mark them as logged.
+    """
     return [swap for swap in find(connection, _unlogged()) if connection.execute(
         sa.update(_swap).values(logged=True).where(
             _swap.c.swap_id == swap.swap_id, _swap.c.state == swap.state,
@@ -293,10 +303,11 @@ def log(connection: sa.Connection) -> list[Swap]:
 
 def held(connection: sa.Connection,
          flights: Sequence[model.Flight]) -> tuple[model.Flight, ...]:
-    """The flights, with what open swaps keep free: until it is over each member may end where
-    it was and where it is to go.
+    """Return the flights, with the hosts where open swaps keep capacity free.
 
-    :param flights: of tasks that live.
+    Until the swap ends, each member may end on its home and on its target.
+
+    :param flights: those of live tasks.
     """
     found = {flight.instance_uuid: flight for flight in flights}
     for swap in find(connection, _in(OPEN)):

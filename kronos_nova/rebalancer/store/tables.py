@@ -30,13 +30,13 @@ NAME_LENGTH = 255
 
 
 def name() -> sa.types.TypeEngine[str]:
-    """An aggregate or host name: any text of at most 255 characters."""
+    """Return the type of an aggregate or host name: any text of at most 255 characters."""
     return sa.Unicode(NAME_LENGTH).with_variant(
         mysql.VARCHAR(NAME_LENGTH, charset='utf8mb4', collation='utf8mb4_bin'), *_MYSQL)
 
 
 def text() -> sa.types.TypeEngine[str]:
-    """Text of any length (64 KiB, MySQL's TEXT, is too short for a plan)."""
+    """Return the type of texts of any length (64 KiB, MySQL's TEXT, is too short for a plan)."""
     return sa.UnicodeText().with_variant(mysql.MEDIUMTEXT(), *_MYSQL)
 
 
@@ -60,8 +60,8 @@ plan = table(
 
 #: ``active_instance`` is the instance's UUID while the task lives and NULL
 #: when it is terminal: UNIQUE then means one live task per instance.
-#: ``improvements`` are those of ``destinations`` but the first; ``attempts`` what
-#: has been tried (NULL: nothing). ``swap_id`` is that of the swap it has a part in.
+#: ``improvements`` are those of ``destinations`` but the first; ``attempts`` those that
+#: have ended (NULL: none). ``swap_id`` is that of the swap to which the task belongs.
 task = table(
     'task',
     sa.Column('task_id', sa.String(36), primary_key=True),
@@ -105,7 +105,7 @@ task = table(
     sa.Column('error_type', sa.String(64)),
     sa.Column('improvements', text()),
     sa.Column('attempts', text()),
-    # timings.Marks as JSON, and the hooks that the task brings.
+    # attempt_phases.Marks as JSON, and the hooks that the task brings.
     sa.Column('timings', text()),
     sa.Column('hooks', text()),
     sa.Column('counts_alternates', sa.Boolean),
@@ -122,7 +122,7 @@ task = table(
 
 #: Two instances that change places, both or none; ``plan_id`` is that of the plan which began
 #: it. ``members``: JSON list of [instance UUID, where it was, where it is to go]; ``undos``: JSON
-#: list of the plans that undo it. Whoever looks what is to follow raises ``passes`` first.
+#: list of the plans that undo it. Each transaction that settles it raises ``passes`` first.
 swap = table(
     'swap',
     sa.Column('swap_id', sa.String(36), primary_key=True),
@@ -204,7 +204,7 @@ lease = table(
     sa.Column('cycle', text()),
 )
 
-#: Those that run, and which scopes they serve: a JSON list, none for all.
+#: Executors that run, and which scopes they serve: a JSON list, NULL for all.
 executor = table(
     'executor',
     sa.Column('name', name(), primary_key=True),
@@ -212,7 +212,7 @@ executor = table(
     sa.Column('seen_at', sa.Double, nullable=False),
 )
 
-#: What each plan has spent.
+#: Moves that each plan has spent.
 budget = table(
     'budget',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='budget_plan'),
@@ -232,7 +232,7 @@ drain = table(
 )
 
 #: Nothing moves in a scope (``kind`` 'scope') or anywhere ('cloud', its name is
-#: empty); ``until`` NULL is until somebody resumes.
+#: empty); ``until`` NULL is until an operator resumes.
 pause = table(
     'pause',
     sa.Column('kind', sa.String(16), primary_key=True),
@@ -243,8 +243,8 @@ pause = table(
     sa.Column('reason', text(), nullable=False),
 )
 
-#: What a plan foresaw of the combined imbalance, and what came of it. When that is
-#: known, ``before`` and ``foreseen`` are as they would be under the load of then.
+#: Combined imbalance that a plan predicted, and its outcome. When the outcome is known,
+#: ``before`` and ``foreseen`` are scaled to the load at that time.
 outcome = table(
     'outcome',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='outcome_plan'),
@@ -255,20 +255,20 @@ outcome = table(
     sa.Column('combined_foreseen', sa.Double, nullable=False),
     sa.Column('combined_realised', sa.Double),
     sa.Column('realised_at', sa.Double),
-    # Of plans of mode pack alone, see model.Packing.
+    # For plans of mode pack alone, see model.Packing.
     sa.Column('hosts_before', sa.Integer),
     sa.Column('hosts_foreseen', sa.Integer),
     sa.Column('hosts_realised', sa.Integer),
     sa.Column('overload_before', sa.Double),
     sa.Column('overload_foreseen', sa.Double),
     sa.Column('overload_realised', sa.Double),
-    # Of the scope's load, until that was known.
+    # Growth of the scope's load until the outcome was known.
     sa.Column('growth', sa.Double),
     sa.Index('outcome_scope_planned', 'scope', 'planned_at'),
     sa.Index('outcome_scope_realised', 'scope', 'realised_at', 'planned_at'),
 )
 
-#: What operators have said of plans: ``verb`` is approved, rejected or cancelled;
+#: Operators' decisions on plans: ``verb`` is approved, rejected or cancelled;
 #: ``tasks`` is how many were meant, with those that required them.
 decision = table(
     'decision',
@@ -281,7 +281,7 @@ decision = table(
     sa.Column('verb', sa.String(16), nullable=False),
     sa.Column('tasks', sa.Integer, nullable=False),
     sa.Column('reason', text(), nullable=False),
-    # Listeners know of it; without a value, as commands write it, they do not.
+    # True: announced to listeners; NULL, as commands write it: not yet.
     sa.Column('told', sa.Boolean),
     sa.Index('decision_plan_id', 'plan_id'),
     sa.Index('decision_told', 'told'),
@@ -313,7 +313,7 @@ breaker = table(
     sa.Column('tripped_at', sa.Double, nullable=False),
 )
 
-#: One row: whoever claims a task updates it first, so that counting against
+#: One row: each claim of a task updates it first, so that counting against
 #: the caps and claiming are one step on every backend.
 gate = table(
     'gate',

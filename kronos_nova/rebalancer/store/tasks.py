@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Tasks: claimed, moved from state to state, ended; every step is one CAS."""
+"""Tasks: claims, changes of state, ends; every step is one compare-and-swap."""
 
 import collections
 from collections.abc import Collection
@@ -36,14 +36,14 @@ from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 
 _task = tables.task
-#: ``error_type`` and words of what was not begun, or not approved, in time.
+#: ``error_type`` and text of tasks that did not begin, or were not approved, in time.
 EXPIRED_TYPE = 'TaskExpired'
 LAPSED = 'Nobody approved it in time.'
 
-#: ended() counts tasks that ended within so many seconds before the newest end.
+#: The newest ended tasks are those within so many seconds before the newest end.
 COUNTED_SECONDS = 3600.0
 
-#: What mark() may set besides the state.
+#: Columns that a change of state may set besides the state.
 _FIELDS = frozenset({'marker', 'reference', 'error', 'error_type', 'deadline', 'not_before',
                      'retry_count', 'submitted_at', 'doubt_since', 'doubt', 'timings'})
 #: Columns of an attempt that has not begun.
@@ -54,7 +54,7 @@ _FRESH: dict[str, Any] = {
 
 
 def _in(states: Iterable[TaskState]) -> ColumnElement[bool]:
-    # Of a plain list SQLAlchemy would write the parameters anew at each execution.
+    # With a plain list SQLAlchemy would render the parameters again at each execution.
     return _task.c.state.in_([sa.literal(state.value) for state in states])
 
 
@@ -80,7 +80,10 @@ def _unexpired(now: float) -> ColumnElement[bool]:
 
 def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> bool:
-    """Cheap, and may say yes wrongly: spares passes that claim nothing the write lock."""
+    """Return whether a task may be claimable; the answer may be a wrong yes.
+
+    The check is cheap: it spares passes that claim nothing the write lock.
+    """
     return connection.execute(
         *_claimable(_key(scopes), now, now - claim_seconds)).first() is not None
 
@@ -93,7 +96,7 @@ def _claimable(scopes: tuple[str, ...] | None, now: float,
 
 def claimable(scopes: tuple[str, ...] | None, now: float,
               silent_since: float) -> ColumnElement[bool]:
-    """It may be; whether it is its turn, who claims sees."""
+    """Match tasks that may be claimable; the claim itself checks whose turn it is."""
     due = sa.and_(_in([TaskState.QUEUED]), _task.c.not_before <= now)
     lost = sa.and_(_in([TaskState.CLAIMED]), _silent(silent_since))
     return sa.and_(sa.or_(due, lost), _of(scopes))
@@ -102,7 +105,7 @@ def claimable(scopes: tuple[str, ...] | None, now: float,
 def claim(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float, *,
           per_scope: int, total: int, claim_seconds: float, per_source: int,
           per_destination: int) -> rows.TaskRow | None:
-    # First of all, so that what is read below stays true until the commit.
+    # First of all, so that the rows read below stay valid until the commit.
     connection.execute(*_pass())
     held = {pause.scope for pause in pauses.lasting(connection, now)}
     if None in held:
@@ -139,8 +142,11 @@ def _lost(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float,
 
 
 def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[str, str]:
-    """It has waited since it could be claimed, whoever looked for it; what waited before,
-    in a claim that was given back, counts."""
+    """Return the columns of a claim: the queue phase ends, and pre-flight begins.
+
+    The queue phase began when the task could be claimed; waiting time before an earlier claim that
+    was given back counts.
+    """
     row = get(connection, task_id)
     marks = row.marks or ((attempt_phases.QUEUE, min(now, max(row.task.not_before,
                                                               row.task.created_at))),)
@@ -151,9 +157,9 @@ def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[st
 def _next(connection: sa.Connection,
           served: tuple[tuple[str, ...] | None, tuple[str, ...]], now: float, per_scope: int,
           total: int, per_source: int, per_destination: int) -> str | None:
-    """The first queued task whose turn, slots and requirements have come.
+    """Return the first queued task whose turn, slots and requirements have come.
 
-    :param served: scopes, and those that are held.
+    :param served: the served scopes (None: all), and the paused ones.
     """
     flying = [row for row in connection.execute(*_flying()).all()
               if not rows.has_lost_slots(row.doubt, row.doubt_since, now)]
@@ -163,7 +169,7 @@ def _next(connection: sa.Connection,
     leaving = collections.Counter(row.from_host for row in flying)
     coming = collections.Counter(row.to_host for row in flying)
     queued = connection.execute(*_queued(*served, now)).all()
-    # All of these plans: by the state SQLite would look through all that have completed.
+    # All tasks of the plans: by the state SQLite would look through all completed ones.
     completed = {
         (row.plan_id, row.instance_uuid) for row in connection.execute(
             sa.select(_task.c.plan_id, _task.c.instance_uuid, _task.c.state)
@@ -194,7 +200,7 @@ def _queued(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float) -
 
 
 def abandoned(scopes: Collection[str] | None, silent_since: float) -> ColumnElement[bool]:
-    """Nova may have been asked for it, by a worker that is silent."""
+    """Match tasks that may have reached Nova and whose worker is silent."""
     return sa.and_(_in(rows.MAYBE_IN_NOVA), _silent(silent_since), _of(scopes))
 
 
@@ -242,7 +248,7 @@ def mark(connection: sa.Connection, task_id: str, worker: str, from_states: Iter
 @statements.once
 def _marked(task_id: str, worker: str, from_states: tuple[TaskState, ...],
             now: float) -> sa.Update:
-    """Executed with its new state."""
+    """Build the update of a task; it is executed with the new state."""
     return (sa.update(_task)
             .where(_task.c.task_id == task_id, _task.c.worker == worker, _in(from_states))
             .values(heartbeat_at=now, updated_at=now))
@@ -296,7 +302,7 @@ def finish(connection: sa.Connection, task: model.Task, result: model.Result, st
 
 def late(scopes: Collection[str] | None, now: float,
          silent_since: float) -> ColumnElement[bool]:
-    """It was to begin before now, and has not."""
+    """Match tasks that should have begun before now and have not."""
     idle = sa.or_(_in([TaskState.PENDING, TaskState.QUEUED]),
                   sa.and_(_in([TaskState.CLAIMED]), _silent(silent_since)))
     return sa.and_(idle, _task.c.expires_at <= now, _of(scopes))
@@ -313,7 +319,7 @@ def expire(connection: sa.Connection, scopes: Collection[str] | None, now: float
 
 def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: float,
                  error_type: str, error: str) -> list[model.Task]:
-    """Of these, those that are so still, and what requires them."""
+    """Cancel tasks that still match ``still``, and the tasks that require them."""
     found = connection.execute(
         sa.select(_task).where(still).order_by(_task.c.task_id)).mappings().all()
     cancelled = []
@@ -327,7 +333,10 @@ def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: flo
 
 def cancel(connection: sa.Connection, task_id: str, now: float, *, error_type: str, error: str,
            instance_cooldown: float) -> list[model.Task] | None:
-    """None: it may be in Nova, or is over, or there is none; nothing was written."""
+    """Cancel a task and the tasks that require it; return all of the cancelled.
+
+    :returns: None: it may be in Nova, has ended or does not exist; nothing was written.
+    """
     unbegun = _in(rows.NOT_IN_NOVA)
     if not _cancel(connection, task_id, now, error_type, error, unbegun):
         return None
@@ -347,7 +356,7 @@ def _cancel(connection: sa.Connection, task_id: str, now: float, error_type: str
 
 def _cancel_dependents(connection: sa.Connection, plan_id: str, failed: set[str],
                        now: float) -> list[model.Task]:
-    """Ends what can no longer happen, and what hangs on that."""
+    """Cancel tasks that can no longer happen, and the tasks that depend on those."""
     waiting = [rows.task_row(row).task for row in connection.execute(
         sa.select(_task).where(_task.c.plan_id == plan_id,
                                _in([TaskState.PENDING, TaskState.QUEUED]))
@@ -371,7 +380,7 @@ def _cancel_dependents(connection: sa.Connection, plan_id: str, failed: set[str]
 
 def _settled(connection: sa.Connection, task_ids: Sequence[str],
              now: float) -> list[model.Task]:
-    """What follows in the swaps that these tasks, which have ended, had a part in.
+    """Do the next step of the swaps to which the ended tasks belong.
 
     :returns: tasks that were cancelled by that.
     """
@@ -390,7 +399,7 @@ def _settled(connection: sa.Connection, task_ids: Sequence[str],
 
 
 def settle_swaps(connection: sa.Connection, now: float) -> list[swaps.Swap]:
-    """What no end of a task has settled; and the swaps that are to be logged."""
+    """Settle swaps that no end of a task has settled; return the swaps to log."""
     for swap_id in swaps.unsettled(connection):
         swaps.settle(connection, swap_id, now)
     return swaps.log(connection)

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What an executor finds to do: asked at once, for most of its passes find nothing."""
+"""Work that an executor finds: one query for all kinds, for most passes find nothing."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -25,12 +25,12 @@ from kronos_nova.rebalancer.store import tasks
 
 
 class Agenda(NamedTuple):
-    """Whether there was any of each at that moment; who takes it looks again.
+    """The kinds of work at that moment; an executor that takes one looks again.
 
-    ``late``: tasks that were not begun in time. ``swaps``: pairs to settle, or to tell of.
-    ``abandoned``: what executors that are silent may have asked Nova for. ``mine``: tasks in
-    flight that the worker holds. ``owed``: hooks of attempts that have ended, of the worker or
-    of nobody. ``claimable``: tasks that may begin, if their turn has come.
+    ``late``: tasks that were not begun in time. ``swaps``: pairs to settle or to log.
+    ``abandoned``: tasks of silent executors that may have reached Nova. ``mine``: tasks in flight
+    that the worker holds. ``owed``: hooks of attempts that have ended, of the worker or of no live
+    worker. ``claimable``: tasks that may begin, if their turn has come.
     """
 
     late: bool
