@@ -10,16 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Replays a plan on the rules. It knows no planner, and trusts none.
+"""The checker of plans: it replays them on the rules. It knows no planner, and trusts none.
 
-For every move and each of its alternates: what it requires has completed,
-what waits for it has not begun, each other move counts at its source, at its
-destination and at every alternate. If every rule holds then, it holds in any
-order of completion, after any failure, and wherever an executor falls back
-to. Besides: is anything of this kind to move at all now?
+Every move and each of its alternates is judged at a time when its requirements have completed, the
+moves that wait for it have not begun, and each other move counts at its source, at its destination
+and at every alternate. If every rule holds then, it holds in any order of completion, after any
+failure, and wherever an executor falls back to. The checker also judges whether moves of this kind
+may be made now at all.
 
-Of a swap, which is both moves or none, the ways back are replayed as well, and the way on from
-a parking host.
+For a swap, which is both moves or none, it replays the ways back as well, and the way on from a
+parking host.
 """
 
 from collections.abc import Iterator
@@ -38,18 +38,18 @@ from kronos_nova.constraints import metrics
 from kronos_nova.constraints import relevant_cluster
 from kronos_nova.constraints import server_groups
 
-#: Judged here, on who really may be under way.
+#: The replay itself judges the left-out rules, on moves that really may be in flight.
 _RULES = tuple(r for r in constraints.RULES
                if r not in (server_groups.group_in_flight, hints.hint_in_flight))
 
-#: Of those, what holds for a way back: it was there before, however full the host.
+#: Rules that hold for a way back: the instance was there before, however full the host.
 _BACK = tuple(r for r in _RULES if r not in (metrics.scored, metrics.ceiling))
 
 
 def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
           history: model.History, scores: model.Scores | None,
           ceilings: Mapping[str, float], budget: int) -> tuple[model.Rejection, ...]:
-    """Everything that is wrong with a plan; empty when nothing is.
+    """Return every fault of a plan; empty when it has none.
 
     :param cluster: with the plan's scope, as the planner got it.
     """
@@ -67,7 +67,7 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
 
 
 def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.Rejection]:
-    """What must hold before rules can be asked."""
+    """List the faults of the plan's form; rules can only judge a plan without any."""
     found = []
     uuids = [m.instance_uuid for m in plan.moves]
     if len(uuids) > budget:
@@ -99,8 +99,11 @@ def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.
 
 
 def _swaps_shape(plan: model.Plan) -> Iterator[model.Rejection]:
-    """Each is two moves, of spread or to each other's place, the second after the first, with
-    nowhere else to go; nobody else counts on the place that the first one has left."""
+    """Yield a fault for each swap of a wrong form.
+
+    A swap is two moves without alternates, of spread or to each other's place, the second after the
+    first; no other move counts on the place that the first one has left.
+    """
     moves = {m.instance_uuid: m for m in plan.moves}
     movers = [uuid for swap in plan.swaps for uuid in (swap.first, swap.second)]
     for swap in plan.swaps:
@@ -130,7 +133,7 @@ def _change_places(swap: model.Swap, one: model.Move, other: model.Move) -> bool
             and swap.parking not in (one.from_host, other.from_host))
 
 
-# Whether anything of this kind is to move now.
+# Whether moves of this kind may be made now.
 
 
 def _outage(cluster: model.Cluster, options: model.Options) -> list[model.Rejection]:
@@ -149,7 +152,7 @@ def _outage(cluster: model.Cluster, options: model.Options) -> list[model.Reject
 
 def _wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
             history: model.History) -> Iterator[model.Rejection]:
-    """The operator asked for this kind of move, and not to wait with it."""
+    """Yield why the operator does not want this kind of move, or wants it to wait."""
     uuid, source = move.instance_uuid, move.from_host
     if history.paused is not None:
         yield model.Rejection('paused', history.paused)
@@ -176,7 +179,7 @@ def _wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
 def _unsettled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
                history: model.History,
                scores: model.Scores | None) -> list[model.Rejection]:
-    """No imbalance move on scores that do not show the last one yet."""
+    """Reject imbalance moves on scores that do not show the last move yet."""
     if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
         return []
     last = metric_lag.awaited(history, cluster.scope_hosts)
@@ -190,14 +193,14 @@ def _unsettled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
                                          f'{move.instance_uuid} in {left:.0f} s')]
 
 
-# Whether every rule holds whatever happens.
+# Whether every rule holds in any order and after any failure.
 
 
 class _Replay:
-    """A view with every move under way to all of its destinations.
+    """A view with every move in flight to all of its destinations.
 
-    No state of the cloud holds more on any host. What is legal then is legal
-    in every state; only what is not is looked at more closely.
+    No state of the cloud holds more on any host. A move that is legal then is legal in every state;
+    only the others are judged more closely.
     """
 
     def __init__(self, view: cluster_view.ClusterView, moves: Sequence[model.Move],
@@ -207,7 +210,7 @@ class _Replay:
         self._swaps = swaps
         self._before = {m.from_host: view.fills(m.from_host) for m in moves}
         by_uuid = {m.instance_uuid: m for m in moves}
-        #: By instance UUID: all that must have completed before it begins.
+        #: By instance UUID: all moves that must have completed before it begins.
         self._needs: dict[str, set[str]] = {}
         for move in sorted(moves, key=lambda m: m.wave):  # waves make this finite
             self._needs[move.instance_uuid] = {
@@ -215,7 +218,7 @@ class _Replay:
         self._by_uuid = by_uuid
         self._mates = {u: {o for g in view.groups_of(u) for o in g.members
                            if o in by_uuid and o != u} for u in by_uuid}
-        #: Whom hints tie to it, of the movers, is a mate as well.
+        #: A moving instance that a hint ties to it is a mate as well.
         for u in by_uuid:
             self._mates[u] |= by_uuid.keys() & view.tied(u)
         self._flying = {f.instance_uuid for f in view.cluster.flights}
@@ -227,9 +230,12 @@ class _Replay:
         return found + [no for swap in self._swaps for no in self._both_or_none(swap)]
 
     def _both_or_none(self, swap: model.Swap) -> list[model.Rejection]:
-        """The first one has moved, the second one is where it was, having failed: the first one
-        may go back. By a parking host: the second one has moved, the first one may go on, and
-        the second one back, if that fails."""
+        """Judge the ways of a swap when its second move fails.
+
+        The first instance has moved, the second one is where it was: the first one may go back.
+        With a parking host: the second one has moved, the first one may go on, and the second one
+        may go back if that fails.
+        """
         one, other = self._by_uuid[swap.first], self._by_uuid[swap.second]
         onward = dataclasses.replace(one, from_host=one.to_host, to_host=other.from_host)
         self._recall(other)
@@ -286,9 +292,12 @@ class _Replay:
 
     @contextlib.contextmanager
     def _begun(self, move: model.Move, made: model.Move | None = None) -> Iterator[None]:
-        """What it requires has left its source; what waits for it is there
-        still. Only what shares a host or a group makes a difference, and what
-        a hint ties to it; and of a swap the first one, which was ``made``."""
+        """Set the view to the time when the move begins.
+
+        Its requirements have left their sources; the moves that wait for it are still at theirs.
+        Only moves that share a host or a group with it, or that a hint ties to it, make a
+        difference; and, for the second move of a swap, the first one, which was ``made``.
+        """
         uuid, ends = move.instance_uuid, {move.from_host, move.to_host}
         mates = self._mates[uuid]
         if made is not None:
@@ -316,8 +325,10 @@ class _Replay:
                 self._depart(other)
 
     def _left_alone(self, move: model.Move) -> list[model.Rejection]:
-        """Affinity asks for a member on the destination: one that may be
-        there does not do, one that certainly is does."""
+        """Reject the move if an affinity group may have no member on the destination.
+
+        A member that may be there is not enough, one that certainly is there is.
+        """
         uuid = move.instance_uuid
         found = []
         for group in self._view.groups_of(uuid):

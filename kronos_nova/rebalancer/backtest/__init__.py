@@ -10,10 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The real planner over days of recorded load: ``kronos simulate``.
+"""Simulations of the real planner over days of recorded load: ``kronos simulate``.
 
-``trace`` reads a record, ``history`` maps it to hosts and instances, ``world`` is one
-simulated cloud, ``backtest_run`` lets the planner run through it, ``review`` answers an
-operator's questions about the run. Everything but ``trace``, ``record_trace`` and ``plot``
-is pure.
+``trace`` reads a record, ``history`` maps it to hosts and instances, ``world`` is one simulated
+cloud, ``backtest_run`` lets the planner run through it, ``review`` answers an operator's questions
+about the run. Everything but ``trace``, ``record_trace`` and ``plot`` is pure.
 """

@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a simulated cloud has allocated, provider by provider. Mutable.
+"""Allocations of a simulated cloud, provider by provider. Mutable.
 
-An instance on the host where history's cloud had it holds what Placement said
-then; elsewhere what there is room for, as the rule ``claims`` looks for it,
-and, as history may have crowded hosts more than anybody would today, else what
-the providers have of that kind.
+An instance on its recorded host holds the allocations that Placement had there. On another host it
+gets providers with room, as the rule ``claims`` searches them. History may have crowded hosts more
+than the rule permits: without room it gets any providers of that kind.
 """
 
 from collections.abc import Mapping
@@ -29,16 +28,16 @@ Amounts = dict[str, int]
 
 
 class Holdings:
-    """By provider UUID; of a host without a tree, its root is all there is."""
+    """Allocations by provider UUID; a host without a tree has only its root."""
 
     def __init__(self, cluster: model.Cluster) -> None:
         self._cluster = cluster
-        #: Whose demands, and on which spaces: nothing is laid over this view.
+        #: Demands of instances and spaces of providers: nothing is laid over this view.
         self._spaces = cluster_view.ClusterView(
             dataclasses.replace(cluster, flights=(), groups=()), model.Options()).occupancy
         providers = [*cluster.sharing.values(), *(p for h in cluster.hosts.values()
                                                   for p in h.tree)]
-        #: What is allocated to others than the cloud's instances.
+        #: Allocations by provider, at first only of consumers that are no instances of the cloud.
         self._used: dict[str, Amounts] = {p.uuid: dict(p.used) for p in providers}
         self._held: dict[str, Mapping[str, Mapping[str, int]]] = {}
         for instance in cluster.instances.values():
@@ -46,7 +45,7 @@ class Holdings:
                 self._charge(self._at_home(instance), -1)
 
     def put(self, uuid: str, host: str) -> None:
-        """The instance is on a host, and nowhere else."""
+        """Put the instance on a host, and on no other."""
         self.take(uuid)
         instance = self._cluster.instances[uuid]
         known = self._cluster.hosts[host]
@@ -62,15 +61,15 @@ class Holdings:
         self._charge(held, 1)
 
     def take(self, uuid: str) -> None:
-        """The instance is nowhere any more."""
+        """Remove the instance from its host."""
         self._charge(self._held.pop(uuid, {}), -1)
 
     def of(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
-        """What the instance has, by provider; empty where history did not say."""
+        """Return the instance's allocations by provider; empty where history has none."""
         return self._held[uuid] if self._cluster.instances[uuid].allocations else {}
 
     def used(self, host: str) -> Amounts:
-        """Of the host's tree together, by resource class."""
+        """Sum the allocations of the host's tree, by resource class."""
         found: Amounts = {}
         for provider in self._cluster.hosts[host].tree:
             for name, amount in self._used[provider.uuid].items():

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The planner's way through a past: one candidate, from the first time to the last."""
+"""The run of one candidate's planner through a past, from the first time to the last."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,13 +32,13 @@ from kronos_nova.rebalancer.backtest import world as worlds
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import tasks
 
-#: Numbers and hosts make reasons differ that are the same.
+#: Numbers in reasons: reasons that differ only in these are counted together.
 NUMBER = re.compile(r'\d+(?:\.\d+)?')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy file under trial; ``scopes`` are those it plans.
+    """A policy file under trial; ``scopes`` are the scopes that it plans.
 
     ``others``: policy files of other scopes, whose engines run beside this one.
     """
@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Engine:
-    """What the engine of one policy file plans by."""
+    """Inputs of the engine of one policy file."""
 
     settings: planning_pipeline.Settings
     measures: Mapping[str, int]
@@ -66,9 +66,9 @@ class _Engine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assumptions:
-    """How the simulated engine and executors work; seconds.
+    """Timing of the simulated engine and executors, in seconds.
 
-    ``lag``: until metrics show a completed move whole.
+    ``lag``: until metrics fully show a completed move.
     """
 
     interval: float = 60.0
@@ -81,9 +81,11 @@ class Assumptions:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Journey:
-    """What happened: ``score`` M x T x H (true ones), ``counts`` T x H
-    instances, completed moves in order. ``idle`` counts why cycles planned
-    nothing, ``rejections`` refused candidate moves by rule."""
+    """Results of a run.
+
+    ``score`` M x T x H (true ones), ``counts`` T x H instances, ``moved`` completed moves in order.
+    ``idle`` counts why cycles planned nothing, ``rejections`` refused candidate moves by rule.
+    """
 
     name: str
     score: pasts.Floats
@@ -96,7 +98,7 @@ class Journey:
 
 
 def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
-    """History itself, with the moves that it had."""
+    """Run through history itself, with its own moves."""
     world = worlds.World(past, 0.0)
     score, counts = _empty(past)
     for k in range(past.window.count):
@@ -108,9 +110,9 @@ def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
 
 def unmoved(past: pasts.Past, progress: Callable[[int], None],
             boots: worlds.Boots | None = None) -> Journey:
-    """Nobody moves anything.
+    """Run through the past without any move.
 
-    :param boots: places what boots; default: history.
+    :param boots: places booting instances; default: history.
     """
     world = worlds.World(past, 0.0, boots)
     score, counts = _empty(past)
@@ -125,7 +127,7 @@ def travel(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
            progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
     """Run the candidate's planner over the past.
 
-    :param boots: places what boots; default: history.
+    :param boots: places booting instances; default: history.
     """
     return _Traveller(past, candidate, assumptions, boots).run(progress)
 
@@ -136,7 +138,7 @@ def _empty(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
 
 
 class _Traveller:
-    """An engine's memory, in simulated time."""
+    """The memory of engines in simulated time."""
 
     def __init__(self, past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
                  boots: worlds.Boots | None) -> None:
@@ -189,7 +191,7 @@ class _Traveller:
         self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))
 
     def _plan(self, k: int, now: float) -> None:
-        """A cycle of each engine: every scope on one reading of the cloud."""
+        """Run a cycle of each engine: every scope on one reading of the cloud."""
         for engine in self._engines:
             self._plan_scopes(engine, k, now)
 
@@ -230,7 +232,7 @@ class _Traveller:
             max_retries=0, new_id=lambda: f'{next(self._ids):09}',
             cooldown=self._assumptions.cooldown)
         self._carrier.add(rows)
-        # What is due at once has begun when the load is looked at.
+        # Tasks that are due at once have begun when the load is read.
         self._advance(now, now)
         self._scope_until[plan.scope] = max(now + self._assumptions.cooldown,
                                             self._scope_until.get(plan.scope, now))
@@ -239,11 +241,11 @@ class _Traveller:
 
 
 def _no_clock() -> float:
-    """A plan must not depend on the machine."""
+    """Return 0, because a plan must not depend on the machine."""
     return 0.0
 
 
 def numbers(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
-    """The measure of each policy."""
+    """Return the number of the measure of each policy."""
     known: Sequence[tuple[object, ...]] = [pasts.identity(m.policy) for m in past.measures]
     return {p.name: known.index(pasts.identity(p)) for p in policy_set.enabled}

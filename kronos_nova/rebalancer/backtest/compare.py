@@ -24,7 +24,7 @@ FORMAT = 'kronos-simulation-1'
 
 
 def rows(past: pasts.Past, reviews: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """(what, value of each candidate ...) in a fixed order."""
+    """Return rows (label, value of each candidate ...) in a fixed order."""
     found: list[tuple[Any, ...]] = [
         (label, *(r[key] for r in reviews)) for label, key in (
             ('moves a day', 'moves_per_day'), ('GiB migrated', 'moved_gib'),
@@ -48,7 +48,7 @@ def _most(counts: dict[str, int]) -> str | None:
 
 def document(past: pasts.Past, reviews: Sequence[dict[str, Any]], question: review.Question,
              assumptions: journeys.Assumptions) -> dict[str, Any]:
-    """Everything, for programs; plain JSON."""
+    """Render everything as plain JSON, for programs."""
     window = past.window
     return {
         'format': FORMAT,

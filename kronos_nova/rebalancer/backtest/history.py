@@ -10,13 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a trace means for hosts and instances: the history that was.
+"""The history of hosts and instances that a trace describes.
 
-Shapes: M measures, T times, H hosts and N instances of the cloud, in order of
-name and UUID. An instance is where its series' second label says, else where
-the cloud has it; it is there from its first sample, or from when the cloud
-was read, to its last, or to then. Series of instances that the cloud does not
-have stay in their hosts' base load.
+Shapes: M measures, T times, H hosts and N instances of the cloud, in order of name and UUID. An
+instance is where its series' second label says, else where the cloud has it. It exists from its
+first to its last sample; the time when the cloud was read extends this span if necessary. Series of
+instances that the cloud does not have stay in their hosts' base load.
 """
 
 from collections.abc import Iterable
@@ -45,7 +44,7 @@ ABSENT = profiles.ABSENT
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measure:
-    """A scoring that policies share: all that scores and usages depend on."""
+    """A scoring that policies share: all inputs of scores and usages."""
 
     name: str
     policy: policies.Policy
@@ -53,16 +52,15 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """Arrays over a window.
+    """History as arrays over a window.
 
-    ``score``: M x T x H, as measured. ``fills``: T x H, by the question that
-    a policy's capacity_query is. ``capacity``: M x T x H, in the unit of
-    ``usage``: M x T x N, as measured. ``long_term``: T x N in the same unit,
-    means and deviations, by measure and question. All are NaN where not known.
-    ``scale``: M x T x H in [0, 1], what a usage measured on a host must be
-    multiplied with so that its instances explain no more than the
-    host's score. ``home``: T x N, where instances were, ABSENT if nowhere.
-    ``others``: T x H, how many instances that the cloud does not have.
+    ``score``: M x T x H, as measured. ``fills``: T x H, by the question that a policy's
+    capacity_query is. ``capacity``: M x T x H, in the unit of ``usage``: M x T x N, as measured.
+    ``long_term``: T x N in the same unit, means and deviations, by measure and question. All are
+    NaN where not known. ``scale``: M x T x H in [0, 1], the factor for usages measured on a host,
+    with which its instances explain no more than the host's score. ``home``: T x N, where instances
+    were, ABSENT if nowhere. ``others``: T x H, the number of instances that the cloud does not
+    have.
     """
 
     cluster: model.Cluster
@@ -81,14 +79,14 @@ class Past:
     warnings: tuple[str, ...] = ()
 
     def true_usage(self, k: int) -> Floats:
-        """M x N: what each instance uses at time k; 0 where not known."""
+        """Return M x N: the usage of each instance at time k; 0 where not known."""
         home = self.home[k]
         scale = np.where(home >= 0, self.scale[:, k, home], 0.0)
         return np.nan_to_num(self.usage[:, k]).astype(np.float64) * scale
 
 
 def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...]:
-    """Each scoring once; one with another's name gets a number."""
+    """List each scoring once; one with another's name gets a number."""
     found: dict[tuple[Any, ...], policies.Policy] = {}
     for policy_set in policy_sets:
         for policy in policy_set.enabled:
@@ -103,7 +101,7 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
 
 
 def identity(policy: policies.Policy) -> tuple[Any, ...]:
-    """What makes two policies' scores the same."""
+    """Return the key of a policy's scores: equal keys mean equal scores."""
     asked = tuple(sorted((field, question) for field, question in recorded.questions(policy).items()
                          if field not in ('capacity_query', *recorded.LONG_TERM)))
     return (asked, policy.host_regex,
@@ -113,7 +111,10 @@ def identity(policy: policies.Policy) -> tuple[Any, ...]:
 
 def build(trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
           scopes: Iterable[str]) -> Past:
-    """:raises HistoryError: a question was not recorded, or names no host."""
+    """Build the history of a trace.
+
+    :raises HistoryError: a question was not recorded, or names no host.
+    """
     return _Builder(trace, policy_sets, tuple(scopes)).build()
 
 
@@ -168,7 +169,7 @@ class _Builder:
         return found
 
     def _of_hosts(self, policy: policies.Policy, field: str) -> Floats:
-        """T x H by the Nova hosts that the label means."""
+        """Return the answers by the Nova hosts that the label means: T x H."""
         answer = self._answer(policy, field)
         out = np.full((self._times, len(self.hosts)), np.nan)
         find = self._names(policy).find
@@ -205,7 +206,7 @@ class _Builder:
                                  for h in self._cluster.hosts.values()}, policy.host_regex)
 
     def _capacity(self, measure: Measure) -> Floats:
-        """T x H; Placement's, which the cloud has at one time, or over time."""
+        """Return capacities, T x H: over time, or Placement's, which the cloud has at one time."""
         if measure.policy.host_capacity_query is not None:
             found = self._of_hosts(measure.policy, 'host_capacity_query')
             return np.where(found > 0, found, np.nan)
@@ -234,7 +235,7 @@ class _Builder:
 
     def _long_term(self, capacity: Floats, home: Places,
                    ) -> dict[tuple[int, recorded.Question], recorded.Singles]:
-        """What instances use over hours, which follows them."""
+        """Return the usage of instances over hours, which follows them to other hosts."""
         known = [identity(m.policy) for m in self._measures]
         found = {}
         for policy in self._policies:
@@ -246,7 +247,7 @@ class _Builder:
         return found
 
     def _series(self, policy: policies.Policy, field: str, what: str) -> profiles.Profile:
-        """The answer by instance; ``what`` begins its warnings."""
+        """Map the answer to instances; ``what`` begins its warnings."""
         answer = self._answer(policy, field)
         columns = profiles.columns_of(answer.keys)
         numbers = {key: float(n) for n, key in enumerate(columns)}
@@ -260,7 +261,7 @@ class _Builder:
                                  lambda text: self._warnings.append(f'{what}: {text}'))
 
     def _home(self, known_by: Sequence[profiles.Profile]) -> Places:
-        """T x N, from the first profile that says where an instance was."""
+        """Return where instances were, T x N, from the first profile that has their host."""
         taken_at = self._trace.cluster.taken_at
         window = self._trace.window
         mark = round((taken_at - window.start) / window.step)
@@ -281,7 +282,7 @@ class _Builder:
 
     def _fall_back(self, policy: policies.Policy, usage: Any, home: Places, score: Floats,
                    capacity: Floats) -> None:
-        """What has no sample gets its share of the host's score (seed 000)."""
+        """Give instances without a sample their share of the host's score (seed 000)."""
         if policy.vm_profile_fallback == 'skip':
             return
         share = np.ones(len(self.uuids))
@@ -298,7 +299,7 @@ class _Builder:
             usage[k][lacking] = (score[k] * capacity[k])[at][lacking] * part[lacking]
 
     def _scale(self, usage: Any, home: Places, score: Floats, capacity: Floats) -> Floats:
-        """min(1, score / what instances explain), by host."""
+        """Return min(1, score / load that instances explain), by host."""
         scale = np.ones(score.shape)
         for m in range(len(self._measures)):
             for k in range(self._times):
@@ -316,8 +317,11 @@ class _Builder:
 
 
 def _held(where: Places, rest: Places) -> Places:
-    """Each instance stays where it was last seen; before that, where it is
-    seen first; at ``rest`` when never."""
+    """Fill the gaps in the places of instances.
+
+    Each instance stays where it was last seen; before that, where it is seen first; at ``rest``
+    when never.
+    """
     known = where != ABSENT
     index = np.where(known, np.arange(len(where))[:, None], -1)
     index = np.maximum.accumulate(index, axis=0)
@@ -328,7 +332,7 @@ def _held(where: Places, rest: Places) -> Places:
 
 def _absolute(policy: policies.Policy, series: profiles.Profile, capacity: Floats,
               home: Places) -> recorded.Singles:
-    """T x N; a ratio is of the host that the instance was on."""
+    """Return usages in absolute units, T x N; a ratio is of the host that the instance was on."""
     found = series.usage
     if policy.vm_profile_unit == 'host_ratio':
         found = (found * _at_home(capacity, home)).astype(np.float32)
@@ -337,5 +341,5 @@ def _absolute(policy: policies.Policy, series: profiles.Profile, capacity: Float
 
 
 def _at_home(capacity: Floats, home: Places) -> Floats:
-    """T x N: the capacity of the host that each instance is on."""
+    """Return the capacity of the host that each instance is on: T x N."""
     return np.take_along_axis(capacity, np.maximum(home, 0).astype(np.intp), axis=1)

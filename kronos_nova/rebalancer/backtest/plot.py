@@ -30,9 +30,9 @@ FORMATS = ('svg', 'png', 'pdf')
 
 
 def write(path: str, window: ranges.Window, rows: Sequence[dict[str, Any]]) -> None:
-    """One panel for each imbalance, then overload, empty hosts and moves.
+    """Draw one panel for each imbalance, then overload, empty hosts and moves.
 
-    :param rows: of :func:`review.review`.
+    :param rows: one candidate's review each.
     :raises OSError: the file cannot be written.
     """
     times = [datetime.datetime.fromtimestamp(window.at(k), datetime.UTC)

@@ -33,13 +33,13 @@ class Curve:
     empty_is_off: bool = False
 
     def of(self, utilisation: pasts.Floats) -> pasts.Floats:
-        """Watts, of the same shape; a utilisation not known counts as 0."""
+        """Return the watts, in the same shape; a utilisation not known counts as 0."""
         known = np.clip(np.nan_to_num(utilisation), 0.0, 1.0)
         return np.interp(known, np.linspace(0.0, 1.0, len(self.watts)), self.watts)
 
     def kilowatt_hours(self, utilisation: pasts.Floats, counts: pasts.Places,
                        seconds: float) -> float:
-        """Energy of T x H utilisations that hold for ``seconds`` each.
+        """Compute the energy of T x H utilisations that hold for ``seconds`` each.
 
         :param counts: T x H, instances on the host.
         """
@@ -50,9 +50,9 @@ class Curve:
 
 
 def parse(text: str, empty_is_off: bool = False) -> Curve:
-    """``IDLE:MAX`` watts, or 11 comma-separated watts at 0, 10, ..., 100 %.
+    """Parse ``IDLE:MAX`` watts, or 11 comma-separated watts at 0, 10, ..., 100 %.
 
-    :raises ValueError: it is neither; the text says what is wrong.
+    :raises ValueError: the text is neither; the message names the fault.
     """
     parts = text.split(':') if ':' in text else text.split(',')
     if len(parts) != (2 if ':' in text else POINTS):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A query's series by instance: what each used, and where."""
+"""A query's series by instance: the usage and the host of each."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -24,14 +24,16 @@ from kronos_nova.rebalancer.backtest import recorded
 
 Places = npt.NDArray[np.int32]
 
-#: Not there.
+#: Number of the host of an instance that is nowhere.
 ABSENT = -1
 
 
 class Profile:
-    """One query's series by instance: ``usage`` T x N; ``where`` T x N, the
-    host that the second label names, ABSENT without one. ``strangers``: how
-    many series belong to no instance of the cloud."""
+    """One query's series by instance.
+
+    ``usage``: T x N; ``where``: T x N, the host that the second label names, ABSENT without one.
+    ``strangers``: number of series that belong to no instance of the cloud.
+    """
 
     def __init__(self, answer: recorded.Answer, columns: Mapping[str, list[int]],
                  ours: Mapping[str, int], find: Callable[[str], str | None],
@@ -59,8 +61,11 @@ class Profile:
                  f'times are left out (first: {twice[0][:64]!r})')
 
     def _lay(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:
-        """Where series of two hosts overlap, as they do for a rate window
-        after a migration, the one that began later counts."""
+        """Lay an instance's series into the arrays; return False if two are of one time and place.
+
+        Where series of two hosts overlap, as they do for a rate window after a migration, the one
+        that began later counts.
+        """
         began = {c: int((~np.isnan(values[:, c])).argmax()) for c in found}
         twice = np.zeros(len(values), dtype=np.bool_)
         for column in sorted(found, key=lambda c: (began[c], c)):

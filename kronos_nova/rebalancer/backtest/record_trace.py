@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A trace from a live source: every question of every policy file, over time."""
+"""Recording of a trace from a live source: every question of every policy file, over time."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from kronos_nova.sources import ranges
 
 
 def wanted(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded.Question, str]:
-    """Every question once, with who asks it first."""
+    """Collect every question once, with the field and policy that ask it first."""
     out: dict[recorded.Question, str] = {}
     for policy_set in policy_sets:
         for policy in policy_set.enabled:
@@ -39,9 +39,9 @@ def wanted(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded.Question,
 def gather(source: base.Source, policy_sets: Iterable[policies.PolicySet], window: ranges.Window,
            cluster: model.Cluster, scopes: tuple[str, ...],
            progress: Callable[[float], None] = lambda part: None) -> recorded.Trace:
-    """Ask everything.
+    """Ask the source every question.
 
-    :param progress: told the part done, in [0, 1].
+    :param progress: called with the part done, in [0, 1].
     :raises HistoryError: a question has no answer.
     """
     asked = wanted(policy_sets)
@@ -56,7 +56,10 @@ def gather(source: base.Source, policy_sets: Iterable[policies.PolicySet], windo
 
 def ask(source: base.Source, question: recorded.Question, window: ranges.Window, who: str,
         progress: ranges.Progress) -> tuple[recorded.Answer, list[str]]:
-    """:raises HistoryError: there is no answer, or nothing in it."""
+    """Ask the source one question.
+
+    :raises HistoryError: the source does not answer, or the answer is empty.
+    """
     found = source.query_range(*question, window, progress)
     if found.error is not None:
         raise exception.HistoryError(what=who, problem=found.error,

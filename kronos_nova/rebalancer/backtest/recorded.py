@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What was recorded: a cloud at one time, and answers over a stretch of time."""
+"""Recorded data: a cloud at one time, and answers over a stretch of time."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -24,11 +24,11 @@ from kronos_nova.sources import ranges
 
 Singles = npt.NDArray[np.float32]
 
-#: A query's text, the label that names its series, and the label that says
-#: where they were.
+#: A query's text, the label that names its series, and the label that names
+#: their hosts.
 Question = tuple[str, str, str]
 
-#: Fields whose queries tell of instances, not of hosts.
+#: Fields whose queries measure instances, not hosts.
 LONG_TERM = ('vm_mean_query', 'vm_deviation_query')
 OF_INSTANCES = ('vm_profile_query', *LONG_TERM)
 
@@ -58,8 +58,10 @@ class Trace:
 
 
 def questions(policy: policies.Policy) -> dict[str, Question]:
-    """What is asked over time, by field. Not ``age_query``: how old scores
-    are when they are used is simulated."""
+    """Return the questions that are recorded over time, by field.
+
+    ``age_query`` is not among them: the age of scores at their use is simulated.
+    """
     labels = dict.fromkeys(OF_INSTANCES, policy.vm_profile_label)
     return {field: (query, labels.get(field, policy.host_label), policy.host_label)
             for field, query in policy.queries.items() if field != 'age_query'}

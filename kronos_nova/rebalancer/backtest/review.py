@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What an operator asks about a journey. Each time of the window stands for
-one step."""
+"""Review of a journey for an operator. Each time of the window stands for one step."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -32,12 +31,11 @@ PRECISION = 1e-6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What is reported, and how.
+    """Contents and parameters of a review.
 
-    ``ceiling``: a host above it is overloaded. ``return_seconds``: an
-    instance that comes back to a host within this time plays ping-pong.
-    ``energy_measure``: whose score is the utilisation that draws power.
-    ``scopes``: over whose hosts imbalance is taken.
+    ``ceiling``: a host above it is overloaded. ``return_seconds``: an instance that comes back to a
+    host within this time plays ping-pong. ``energy_measure``: the measure whose score is the
+    utilisation that draws power. ``scopes``: the scopes over whose hosts imbalance is taken.
     """
 
     scopes: tuple[str, ...]
@@ -49,8 +47,10 @@ class Question:
 
 
 def review(past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str, Any]:
-    """One candidate's row. The keys are documented in
-    doc/source/admin/simulate.rst and stable."""
+    """Build one candidate's row.
+
+    The keys are documented in doc/source/admin/simulate.rst and stable.
+    """
     window = past.window
     days = window.count * window.step / 86400.0
     over = overloaded(journey.score, question.ceiling)
@@ -90,18 +90,20 @@ def review(past: pasts.Past, journey: journeys.Journey, question: Question) -> d
 
 
 def overloaded(score: pasts.Floats, ceiling: float) -> Any:
-    """M x T x H: above the ceiling; an unknown score is not."""
+    """Mark scores above the ceiling, M x T x H; an unknown score is not."""
     return np.nan_to_num(score, nan=-1.0) > ceiling + PRECISION
 
 
 def minutes(which: Any, step: float) -> float:
-    """Host-minutes of the times that are true; ``step`` in seconds."""
+    """Count the host-minutes of the times that are true; ``step`` in seconds."""
     return float(int(which.sum()) * step / 60.0)
 
 
 def imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Floats:
-    """M x T: max - min over the scope's hosts that may give and take; NaN
-    where fewer than two are known."""
+    """Return max - min over the scope's hosts that may give and take: M x T.
+
+    NaN where fewer than two are known.
+    """
     services = past.cluster.services
     inside = set(past.cluster.hosts_of(scope))
     hosts = [h for h, name in enumerate(past.hosts)
@@ -115,7 +117,7 @@ def imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Float
 
 
 def statistics(values: pasts.Floats) -> dict[str, float | None]:
-    """Over the times at which it is known."""
+    """Compute statistics over the times at which the value is known."""
     known = values[~np.isnan(values)]
     if not known.size:
         return {'mean': None, 'p95': None, 'max': None}
@@ -124,7 +126,7 @@ def statistics(values: pasts.Floats) -> dict[str, float | None]:
 
 
 def ping_pongs(moved: Sequence[worlds.Moved], within: float) -> int:
-    """Moves that bring an instance to a host it left so few seconds before."""
+    """Count the moves that bring an instance to a host it left so few seconds before."""
     left: dict[tuple[int, int], float] = {}
     count = 0
     for m in moved:
@@ -137,7 +139,7 @@ def ping_pongs(moved: Sequence[worlds.Moved], within: float) -> int:
 
 def energy(past: pasts.Past, journey: journeys.Journey, question: Question,
            up: Any) -> float | None:
-    """kWh of the hosts that are up; None without a power curve."""
+    """Compute the kWh of the hosts that are up; None without a power curve."""
     if question.curve is None:
         return None
     m = [measure.name for measure in past.measures].index(question.energy_measure)
@@ -161,7 +163,7 @@ def _shown(past: pasts.Past, m: worlds.Moved) -> dict[str, Any]:
 
 
 def _often(counts: Mapping[str, int]) -> dict[str, int]:
-    """Most frequent first."""
+    """Sort the counts, most frequent first."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -171,7 +173,7 @@ def _listed(values: pasts.Floats) -> list[float | None]:
 
 def _cumulated(moved: Sequence[worlds.Moved], start: float, step: float,
                count: int) -> list[int]:
-    """Moves completed up to each time."""
+    """Count the moves completed up to each time."""
     at = np.array(sorted(m.at for m in moved))
     found = np.searchsorted(at, start + step * np.arange(count), side='right')
     return [int(n) for n in found]

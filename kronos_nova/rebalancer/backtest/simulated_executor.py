@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves under way: an executor that never fails, in simulated time.
+"""An executor that never fails, in simulated time, with its moves in flight.
 
-Who is next is decided as the store does: ``not_before``, then priority, then
-age; as many at once as the configuration allows; what a task requires has
-completed; a task that did not begin in time is cancelled, and so is what
-requires it.
+It chooses the next task as the store does: by ``not_before``, then priority, then age; as many at
+once as the configuration allows; after all requirements of a task have completed. A task that did
+not begin in time is cancelled, and so are the tasks that require it.
 """
 
 from collections import Counter
@@ -29,10 +28,12 @@ from kronos_nova import model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """How many at once of a scope, off a host, to a host and of the cloud.
-    ``bandwidth`` in MiB/s: what one migration copies. ``copies_disk``: the
-    disk is copied too. ``begin_within``: seconds for a task without a
-    deadline. ``expected``: seconds of a task, instead of all that."""
+    """Limits of concurrent tasks: of a scope, off a host, to a host and of the cloud.
+
+    ``bandwidth`` in MiB/s: speed at which one migration copies. ``copies_disk``: the disk is copied
+    too. ``begin_within``: seconds in which a task without a deadline must begin. ``expected``:
+    returns the seconds that a task takes, in place of all that.
+    """
 
     per_scope: int = 2
     per_source: int = 1
@@ -44,7 +45,7 @@ class Limits:
     expected: Callable[[model.Task], float] | None = None
 
     def copied(self, memory_mb: int, disk_gb: int) -> float:
-        """MiB that a migration copies, each page once."""
+        """Return the MiB that a migration copies, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self.copies_disk else 0.0)
 
     def seconds(self, task: model.Task) -> float:
@@ -65,7 +66,7 @@ class Carrier:
 
     @property
     def live(self) -> list[model.Task]:
-        """Queued and running ones."""
+        """Queued and running tasks."""
         return [*self._queued, *self.running]
 
     @property
@@ -77,7 +78,7 @@ class Carrier:
         self._queued.sort(key=lambda t: (t.not_before, t.priority, t.task_id))
 
     def drop(self, uuids: Collection[str]) -> None:
-        """These instances are gone, and their moves with them."""
+        """Cancel the tasks of instances that are gone."""
         for task in [t for t in self.running if t.instance_uuid in uuids]:
             del self._running[task.task_id]
             self._cancel(task, 'the instance is gone')
@@ -85,7 +86,7 @@ class Carrier:
             self._cancel(gone[0], 'the instance is gone')
 
     def advance(self, since: float, until: float) -> list[tuple[model.Task, float]]:
-        """Begin and end what is due up to ``until``.
+        """Begin and end the tasks that are due up to ``until``.
 
         :returns: completed tasks with their times, in order.
         """
@@ -123,7 +124,7 @@ class Carrier:
                 and sum(t.to_host == task.to_host for t in running) < limits.per_destination)
 
     def _late(self, task: model.Task) -> float:
-        """When it must have begun."""
+        """Return the time by which the task must have begun."""
         return (task.created_at + self._limits.begin_within if task.deadline is None
                 else task.deadline)
 

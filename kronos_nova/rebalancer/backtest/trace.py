@@ -37,17 +37,17 @@ from kronos_nova.sources import ranges
 from kronos_nova.sources import snapshot_files as files
 
 FORMAT = 'kronos-trace-1'
-#: A trace holds no more than so many bytes when it is unpacked.
+#: Most bytes that a trace may hold when it is unpacked.
 MAX_BYTES = 8 * 1024 ** 3
-#: Steps need not be evenly spaced by more than this part of one.
+#: Largest difference between steps, as a part of one step.
 EVEN = 1e-6
 #: The last second that a calendar can show.
 LAST = 253402214400.0
-#: What a trace keeps of a snapshot.
+#: Files of a snapshot that a trace keeps.
 CLOUD = ('meta.json', schema.NODES, schema.AGGREGATES, schema.INSTANCES, schema.GROUPS,
          schema.SERVICES, schema.PROVIDERS, schema.SHARING, schema.ALLOCATIONS,
          schema.BY_PROVIDER, schema.TRAITS)
-#: What the libraries raise for an archive that is damaged or none.
+#: Exceptions that the libraries raise for a damaged archive, or for another kind of file.
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OSError, KeyError,
           RuntimeError, MemoryError, SyntaxError, TypeError)
 
@@ -83,7 +83,7 @@ def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> N
 
 
 def cloud(trace: recorded.Trace, policy_set: policies.PolicySet) -> dict[str, Any]:
-    """The cloud as a snapshot's files, without its answers and cooldowns."""
+    """Render the cloud as a snapshot's files, without its answers and cooldowns."""
     unasked = model.QueryResult('', model.Health.UNREACHABLE, error='not asked')
     documents = writer.documents(writer.Recording(
         now=trace.cluster.taken_at, scopes=trace.scopes, policies=policy_set,
@@ -95,7 +95,10 @@ def cloud(trace: recorded.Trace, policy_set: policies.PolicySet) -> dict[str, An
 
 
 def read(path: str) -> recorded.Trace:
-    """:raises TraceError: it is no trace, or a field of it is wrong."""
+    """Read a trace.
+
+    :raises TraceError: the file is no trace, or a field in it is wrong.
+    """
     try:
         with open(path, 'rb') as f:
             return _Reader(path, f).read()
@@ -105,7 +108,7 @@ def read(path: str) -> recorded.Trace:
 
 
 class _Reader:
-    """Reads one open file."""
+    """Reader of one open file."""
 
     def __init__(self, path: str, file: BinaryIO) -> None:
         self._path = path
@@ -167,7 +170,7 @@ class _Reader:
                                values.astype(np.float32, copy=False))
 
     def _cloud(self) -> reader.Recorded:
-        """Read as a snapshot is, which is checked file by file."""
+        """Read the cloud as a snapshot, which is checked file by file."""
         documents = self._json('cloud')
         if not isinstance(documents, dict):
             raise self._bad('cloud', 'it is no object')

@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One simulated cloud: history's load, other places.
+"""One simulated cloud: history's load in other places.
 
-What an instance uses at a time is what it used then, wherever it is. A host's
-score is history's, plus what those who are there and were not use of it, less
-what those who were there and are not used of it; so what instances do not
-explain stays with the host.
+An instance uses as much at a time as it did then in history, on any host. A host's score is
+history's, plus the usage of instances that are there and were not, less the usage of instances that
+were there and are not; so load that no instance explains stays with the host.
 """
 
 from collections.abc import Mapping
@@ -43,22 +42,20 @@ class Moved:
 
 
 class Boots(Protocol):
-    """Where instances boot, in place of where they booted in history."""
+    """Places where instances boot, instead of history's places."""
 
     def begin(self, world: 'World', k: int) -> None:
-        """Some instances boot at time k; the world is as it was before."""
+        """Prepare for the instances that boot at time k; the world is as it was before."""
 
     def place(self, world: 'World', k: int, n: int) -> int:
-        """The host of instance n, by number; those before it are there."""
+        """Return the host of instance n, by number; the instances before it are placed already."""
 
 
 class World:
-    """Where instances are now. Mutable.
+    """Places of instances now. Mutable.
 
-    :param lag: seconds that metrics need to show a move whole; the rate
-        window of the queries.
-    :param boots: places those that come after the first time; default:
-        history.
+    :param lag: seconds that metrics need to fully show a move; the rate window of the queries.
+    :param boots: places instances that come after the first time; default: history.
     """
 
     def __init__(self, past: pasts.Past, lag: float, boots: Boots | None = None) -> None:
@@ -80,10 +77,11 @@ class World:
     # Changes.
 
     def enter(self, k: int) -> list[str]:
-        """Time k: instances go, and come to where they came in history or
-        to where they boot instead.
+        """Enter time k: remove instances that go, and place instances that come.
 
-        :returns: UUIDs of those that have gone.
+        They come to where they came in history or to where they boot instead.
+
+        :returns: UUIDs of the instances that have gone.
         """
         home = self.past.home[k]
         gone = np.flatnonzero((home < 0) & (self.place >= 0))
@@ -98,14 +96,14 @@ class World:
         return [self.past.uuids[n] for n in gone]
 
     def follow(self, k: int) -> None:
-        """Do what history did: also its own moves, seen at time k."""
+        """Follow history to time k, with its own moves."""
         self.enter(k)
         home = self.past.home[k]
         for n in np.flatnonzero(home != self.place):
             self._arrive(int(n), int(home[n]), self.past.window.at(k))
 
     def arrive(self, uuid: str, host: str, at: float) -> None:
-        """A move has completed."""
+        """Complete a move."""
         self._arrive(self._index[uuid], self._host_index[host], at)
 
     def _arrive(self, n: int, host: int, at: float) -> None:
@@ -115,7 +113,7 @@ class World:
         self._put(n, host)
 
     def _put(self, n: int, host: int) -> None:
-        """To a host, or ABSENT."""
+        """Put an instance on a host, or on ABSENT."""
         uuid = self.past.uuids[n]
         known = self.past.cluster.instances[uuid]
         self.place[n] = host
@@ -128,20 +126,21 @@ class World:
                 known, host=self.past.hosts[host], allocations=self._holdings.of(uuid),
                 task_state=None if known.task_state == 'migrating' else known.task_state)
 
-    # What is.
+    # The present.
 
     def scores(self, k: int, flights: Sequence[tuple[str, str]] = ()) -> pasts.Floats:
-        """M x H true scores at time k; NaN where history has none.
+        """Return the true scores at time k, M x H; NaN where history has none.
 
-        :param flights: (instance, destination) of moves under way: they count
-            at both ends.
+        :param flights: (instance, destination) of moves under way: they count at both ends.
         """
         return self._on(self.past.score[:, k], self._change(k, [
             (self._index[uuid], self._host_index[host], 1.0) for uuid, host in flights]))
 
     def measured(self, k: int, now: float) -> pasts.Floats:
-        """M x H, what metrics show of the change: of a move that completed t
-        seconds ago, t / lag."""
+        """Return the change that metrics show, M x H.
+
+        Of a move that completed t seconds ago they show t / lag.
+        """
         self._recent = [m for m in self._recent if now - m.at < self._lag]
         shares = []
         for m in self._recent:
@@ -155,16 +154,16 @@ class World:
         return found
 
     def _change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
-        """M x H: by how much scores differ from history's.
+        """Return by how much scores differ from history's: M x H.
 
-        :param shares: (instance, host, part of it) to add.
+        :param shares: (instance, host, part of its usage) to add.
         """
         usage = self.past.true_usage(k)
         home, hosts = self.past.home[k], len(self.past.hosts)
         was, here = home >= 0, self.place >= 0
         out = np.empty((len(usage), hosts))
         for m in range(len(usage)):
-            # Of nothing, bincount's sums are whole numbers.
+            # Without any instance bincount returns whole numbers.
             then = np.bincount(home[was], usage[m, was], hosts).astype(np.float64)
             now = np.bincount(self.place[here], usage[m, here], hosts).astype(np.float64)
             for n, host, share in shares:
@@ -176,20 +175,20 @@ class World:
         return out
 
     def counts(self, k: int) -> pasts.Places:
-        """H: instances on each host, those that the cloud does not have too."""
+        """Count the instances on each host, also those that the cloud does not have: H."""
         here = self.place >= 0
         ours = np.bincount(self.place[here], minlength=len(self.past.hosts))
         found: pasts.Places = (ours + self.past.others[k]).astype(np.int32)
         return found
 
     def used(self, host: int) -> Mapping[str, int]:
-        """What is allocated on a host's tree now, by resource class."""
+        """Return the present allocations of a host's tree, by resource class."""
         return self._holdings.used(self.past.hosts[host])
 
     # What an engine would see.
 
     def cluster(self, now: float, flights: tuple[model.Flight, ...]) -> model.Cluster:
-        """The cloud now. Services, groups and sizes are the recorded ones."""
+        """Build the present cloud. Services, groups and sizes are the recorded ones."""
         cloud = self.past.cluster
         shown = self._holdings.shown
         hosts = {name: host if host.provider is None else dataclasses.replace(
@@ -202,9 +201,9 @@ class World:
 
     def samples(self, policy_set: policies.PolicySet, numbers: Mapping[str, int], k: int,
                 now: float) -> dict[str, model.PolicySamples]:
-        """What a source would answer, by host name and instance UUID.
+        """Return the samples that a source would answer, by host name and instance UUID.
 
-        :param numbers: the measure of each policy.
+        :param numbers: the number of the measure of each policy.
         """
         change = self.measured(k, now)
         there = self.place >= 0
@@ -213,8 +212,8 @@ class World:
             m = numbers[policy.name]
 
             def shown(values: pasts.Floats, m: int = m) -> pasts.Floats:
-                # A query for ratios shows a host as full at most; what was no
-                # ratio in history itself is left to be refused.
+                # A query for ratios shows a host as full at most; values that were no
+                # ratio in history itself stay, so that scoring refuses them.
                 wrong = (values < 0.0) | (values > 1.0)
                 return np.where(wrong, values, np.minimum(1.0, self._on(values, change[m])))
 
@@ -237,7 +236,7 @@ class World:
 
     def _over_hours(self, policy: policies.Policy, field: str, m: int,
                     k: int) -> model.QueryResult | None:
-        """What the instances that are there used until time k, wherever."""
+        """Return the usage over hours, until time k, of instances that are on any host now."""
         question = recorded.questions(policy).get(field)
         if question is None:
             return None
@@ -246,7 +245,7 @@ class World:
 
 
 def runnable(policy_set: policies.PolicySet) -> policies.PolicySet:
-    """The same policies for samples that are mapped and in absolute units."""
+    """Return the policies for samples that are mapped and in absolute units."""
     return policy_set.model_copy(update={'policies': tuple(
         p.model_copy(update={'vm_profile_label_type': 'nova_instance_uuid', 'host_regex': None,
                              'vm_profile_unit': 'absolute', 'vm_profile_fallback': 'skip'})

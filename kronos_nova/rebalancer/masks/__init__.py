@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Vectorised pre-checks of rules: quick noes for many candidates at once.
+"""Vectorised pre-checks of rules: quick refusals for many candidates at once.
 
-A mask may permit too much, never too little: every chosen candidate is still
-judged by the scalar rule. A property test holds mask >= legal for each.
+A mask may permit too much, never too little: the scalar rule still judges every chosen candidate. A
+property test holds mask >= legal for each.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Mask = Callable[[sim.Simulation, sim.Ints, sim.Ints], sim.Bools]
 QUICK: tuple[Mask, ...] = (
     hosts.receiving, hosts.reachable, hosts.unpinned, hosts.unrefused, claims.room,
     groups.still)
-#: And those that look at each grouped instance.
+#: The quick masks, and the mask that looks at each grouped instance.
 MASKS: tuple[Mask, ...] = (*QUICK, groups.hard_groups)
 #: For phases other than spread, which may go above a ceiling.
 FILLING: tuple[Mask, ...] = (*MASKS, ceilings.below)
@@ -39,7 +39,7 @@ FILLING: tuple[Mask, ...] = (*MASKS, ceilings.below)
 
 def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,
               which: Sequence[Mask] = MASKS) -> sim.Bools:
-    """Candidates that no mask forbids: shape (instances, hosts)."""
+    """Mark the candidates that no mask forbids: shape (instances, hosts)."""
     allowed = which[0](simulation, instances, to_hosts)
     for mask in which[1:]:
         allowed &= mask(simulation, instances, to_hosts)

@@ -19,5 +19,5 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def below(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """The host's fill with the instance on it is at most the ceiling."""
+    """Permit hosts whose fill with the instance is at most the ceiling."""
     return np.asarray(~simulation.overfills(instances, hosts))

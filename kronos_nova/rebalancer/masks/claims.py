@@ -17,5 +17,5 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def room(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """used + claim <= capacity, in pieces that the host allocates."""
+    """Permit hosts where used + claim <= capacity, in pieces that the host allocates."""
     return simulation.room.fits(instances, hosts)

@@ -19,8 +19,11 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """Only rows of grouped instances can have a no; the view's members by host
-    are changed by the moves of their own group alone."""
+    """Permit hosts that the hard server groups of the instance permit.
+
+    Only rows of grouped instances can have a refusal; only moves of a group's own members change
+    the view's members by host.
+    """
     allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
     grouped = np.flatnonzero(simulation.hard_grouped[instances])
     if not grouped.size:
@@ -45,18 +48,18 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
 
 
 def columns_of(simulation: sim.Simulation, hosts: sim.Ints) -> sim.Ints:
-    """Where each host of the scope is in ``hosts``, -1: nowhere."""
+    """Return the column of each host of the scope in ``hosts``, -1: it has none."""
     column = np.full(len(simulation.hosts), -1, dtype=np.intp)
     column[hosts] = np.arange(len(hosts))
     return column
 
 
 def known(simulation: sim.Simulation, column: sim.Ints, names: list[str]) -> list[int]:
-    """Columns of the named hosts, those that have one."""
+    """Return the columns of the named hosts that have one."""
     found = (int(column[simulation.host_index[h]]) for h in names if h in simulation.host_index)
     return [c for c in found if c >= 0]
 
 
 def still(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """No other member of its groups is in flight; planning starts none."""
+    """Permit instances of whose groups no other member is in flight; planning starts no flight."""
     return np.repeat(~simulation.awaiting[instances][:, None], len(hosts), axis=1)

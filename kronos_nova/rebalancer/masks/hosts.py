@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Masks of the service rules, of ``identity`` and of what hosts can reach."""
+"""Masks of the service rules, of ``identity`` and of the hosts that an instance can reach."""
 
 import numpy as np
 
@@ -19,22 +19,21 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def receiving(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """Available, not closed, and another host than the source."""
+    """Permit hosts that are available, not closed, and not the source."""
     other = simulation.place[instances][:, None] != hosts[None, :]
     return np.asarray(simulation.open[hosts][None, :] & other)
 
 
 def reachable(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """In the same cell, in a zone that the instance may be in, with the CPU
-    features it has now."""
+    """Permit hosts in the same cell, in a permitted zone, with the CPU features of the source."""
     return simulation.reach.permits(instances, simulation.place[instances], hosts)
 
 
 def unpinned(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """A hypervisor, traits and aggregates that do for it."""
+    """Permit hosts whose hypervisor, traits and aggregates fit the instance."""
     return simulation.pins.permits(instances, simulation.place[instances], hosts)
 
 
 def unrefused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
-    """Placement has not refused the pair."""
+    """Permit hosts that Placement has not refused for the instance."""
     return simulation.refusals.permits(instances, hosts)

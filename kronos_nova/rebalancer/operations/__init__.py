@@ -10,4 +10,4 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What operators ask: drain, evacuate, swap, retry, what-if and why-not."""
+"""Requests of operators: drain, evacuate, swap, retry, what-if and why-not."""

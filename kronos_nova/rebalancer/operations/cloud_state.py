@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud as the next cycle would see it, for whoever asks beside the engines."""
+"""The cloud as the next cycle would see it, for requests that run outside the engines."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -33,12 +33,15 @@ from kronos_nova.sources import base as sources
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """A cloud at a time; ``scopes`` in the order of precedence, ``histories`` by scope.
-    ``warnings``: what could not be read of it. ``named``: the aggregates that are planned, by
-    whomever, in order. ``waiting``: by scope the plan that waits for approval, and holds its
-    engine; ``pending``: whom such plans move, who count as under way. ``wished``: since when a
-    scope has wanted to be balanced; ``sustain``: for how many seconds it must have. Of a
-    snapshot neither is known, and in a dry run neither holds."""
+    """A cloud at one time, with the samples and histories of its scopes.
+
+    ``scopes`` are in the order of precedence, ``histories`` by scope. ``warnings`` name the parts
+    that could not be read. ``named``: the configured aggregates that any engine plans, in order.
+    ``waiting``: by scope, the plan that waits for approval and holds its engine; ``pending``: the
+    instances that such plans move, which count as in flight. ``wished``: by scope, since when it
+    has exceeded a threshold; ``sustain``: for how many seconds it must do so. A snapshot has
+    neither, and a dry run applies neither.
+    """
 
     cluster: model.Cluster
     samples: dict[str, model.PolicySamples]
@@ -53,12 +56,12 @@ class Seen:
     sustain: float = 0.0
 
     def clusters(self) -> dict[str, model.Cluster]:
-        """The cloud, of each scope that is there."""
+        """Return the cloud with its scope set, for each scope that exists."""
         return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
                 if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
 
     def undecided(self) -> 'Seen':
-        """As if no plan waited for approval."""
+        """Return the cloud as if no plan waited for approval."""
         return dataclasses.replace(self, cluster=dataclasses.replace(
             self.cluster, flights=tuple(f for f in self.cluster.flights
                                         if f.source != 'task'
@@ -67,7 +70,7 @@ class Seen:
 
 def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
             cluster: model.Cluster) -> planner.Request:
-    """What the next cycle would plan a scope from.
+    """Build the request from which the next cycle would plan a scope.
 
     :param cluster: with its scope set.
     """
@@ -82,20 +85,22 @@ def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
          collector: Any, source: sources.Source, *, undecided: bool = True,
          also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None,
          clock: Callable[[], float] = time.time) -> Seen:
-    """As the next cycle would see it; what Placement has told an engine it alone knows.
+    """Read the cloud as the next cycle would see it.
+
+    Answers of Placement that an engine remembers are missing: only that engine knows them.
 
     :param store: the database, a store.api.Store.
     :param collector: of Nova and Placement.
     :param undecided: a plan that waits for approval holds its scope, as it holds engines.
-    :param also: reads more of the database, of these scopes.
-    :raises KronosException: something of it cannot be read.
+    :param also: reads more from the database; gets the store and the scopes.
+    :raises KronosException: a part cannot be read.
     """
     from kronos_nova.rebalancer.snapshots import recorder
 
     scopes = planning_settings.scopes(conf, policy_set)
     found = recorder.record(collector, source, store, policy_set, scopes, clock)
     also(store, scopes)
-    # As an engine: a host in two aggregates belongs to the first that anybody plans.
+    # A host in two aggregates belongs to the first planned one, as in an engine.
     planned = {*scopes, *store.leased()}
     now = store.now()
     acts = not conf.engine.dry_run
@@ -120,7 +125,7 @@ def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
 
 
 def lasting(left: float) -> str:
-    """Why an imbalance is left alone for another ``left`` seconds."""
+    """Format the reason why an imbalance is left alone for another ``left`` seconds."""
     return f'the imbalance has to last for another {left:.0f} s (sustain_for)'
 
 

@@ -10,7 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether a host can be emptied, how, and what is in the way: asked before it is disabled. Pure."""
+"""Drain checks: whether a host can be emptied, how, and which obstacles it has. Pure.
+
+Operators ask for them before they disable the host.
+"""
 
 from collections import Counter
 import dataclasses
@@ -26,20 +29,23 @@ from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: The rule's name by which a destination lacks capacity for claims.
+#: Rule that refuses a destination without capacity for the claims.
 NO_ROOM = 'no-room'
-#: The rule by which load fills a destination too far: capacity of another kind.
+#: Rule that refuses a destination whose load would exceed a ceiling.
 CEILING = 'ceiling'
-#: The rule by which an instance that is leaving already is not moved.
+#: Rule that refuses an instance that is migrating already.
 IN_FLIGHT = 'in-flight'
-#: Rules whose reasons end by themselves.
+#: Rules whose reasons end without any action.
 WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight'})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blocked:
-    """An instance that stays, and why: its own reason, or of each host one. ``later``: it
-    leaves when what is planned or under way has ended, in a cycle after this plan's."""
+    """An instance that stays on the host, with the reason.
+
+    The reason is the instance's own, or the first one of each host, counted. ``later``: the
+    instance leaves in a later cycle, when planned and running migrations have ended.
+    """
 
     instance_uuid: str
     reason: str
@@ -48,10 +54,13 @@ class Blocked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """``plan`` has the moves off the host, what makes room for them, and those off hosts that
-    are drained already; ``missing``: what hosts are short of, by resource class, for those whom
-    room keeps, and nothing else but load. ``obstacles``: why engines would not do it as they are
-    configured, or do not do it now."""
+    """Result of a drain check.
+
+    ``plan`` has the moves off the host, those that make room for these, and those off hosts that
+    are drained already. ``missing``: by resource class, the amounts that hosts lack for instances
+    that only capacity keeps, or capacity and load. ``obstacles``: why engines, as configured, would
+    not do it, or not now.
+    """
 
     plan: model.Plan
     blocked: tuple[Blocked, ...]
@@ -61,12 +70,12 @@ class Check:
 
 def empty(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
           overbooking: bool = False) -> Check:
-    """The plan that empties the host, as far as the rules allow it.
+    """Plan the moves that empty the host, as far as the rules allow it.
 
-    :param request: of the host's scope; with the strategy ``evacuate`` among its strategies.
-    :param mode: None: as engines drain.
-    :param overbooking: ceilings of the policies do not hold; claims do.
-    :raises ConfigError: there is no such host.
+    :param request: for the host's scope, with ``evacuate`` among its strategies.
+    :param mode: None: the mode in which engines drain.
+    :param overbooking: the policies' ceilings do not hold; claims do.
+    :raises ConfigError: the host does not exist.
     :raises PlanRefused: the checker found a rule broken.
     """
     obstacles = _obstacles(request, host)
@@ -84,23 +93,28 @@ def empty(request: planner.Request, host: str, mode: model.DrainMode | None = No
 
 
 def coming(cluster: model.Cluster, host: str) -> frozenset[str]:
-    """Instances that are not on the host and may land there: on their way to it, or with a task
-    that may end there instead."""
+    """Return the instances that are not on the host and may land there.
+
+    They are on their way to it, or have a task that may end there instead.
+    """
     return frozenset(
         f.instance_uuid for f in cluster.flights if host in (f.to_host, *f.alternates)
         and ((found := cluster.instances.get(f.instance_uuid)) is None or found.host != host))
 
 
 def idle(cluster: model.Cluster, host: str) -> bool:
-    """Nothing is on the host, and nothing comes: engines have nothing to do there."""
+    """Return whether the host has no instance and expects none: engines need not drain it."""
     return not coming(cluster, host) and not any(
         i.host == host for i in cluster.instances.values())
 
 
 def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
              overbooking: bool) -> planner.Request:
-    """The host is disabled and drained beside those that are drained already; nothing else is
-    planned. Cooldowns end while it goes on; so do pauses, which are obstacles."""
+    """Return the request that drains the host, and the hosts that are drained already.
+
+    The host is disabled in it, and only drains are planned. Cooldowns end while the drain goes on,
+    so the request has none. It has no pauses either: these are obstacles.
+    """
     supposed = what_if.Supposed(request.cluster, request.scores).drained(
         host, what_if.REASON)
     options = dataclasses.replace(
@@ -117,8 +131,7 @@ def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
 
 
 def _obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
-    """Why engines would not empty the host as they are configured, were it disabled; or do
-    not, where it is."""
+    """List why engines, as configured, do not empty the host, or would not once it is disabled."""
     found = []
     if not request.options.evacuate_disabled_hosts:
         found.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
@@ -148,8 +161,11 @@ def _simulation(request: planner.Request) -> sim.Simulation:
 
 def _left(request: planner.Request, host: str,
           plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
-    """Who stays on the host when all that is planned has moved, and why. Whoever only waits
-    for what ends by itself is placed where the other rules have it, one after the other."""
+    """List the instances that stay on the host after the plan, and the amounts that hosts lack.
+
+    An instance that only waits for reasons that end is placed where the other rules allow it, one
+    instance after the other.
+    """
     simulation = _simulation(request)
     for move in sorted(plan.moves, key=lambda m: m.wave):
         simulation.apply(move)
@@ -172,8 +188,10 @@ def _left(request: planner.Request, host: str,
 
 def _somewhere(simulation: sim.Simulation, probe: model.Move,
                own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
-    """Placed on the first host that has it but for rules whose reasons end, or else why there
-    is none, and what the one is short of that is short of least."""
+    """Place the instance on the first host that only waiting rules refuse, else explain why not.
+
+    :returns: the instance, and the amounts that the host with the smallest shortage lacks.
+    """
     uuid = probe.instance_uuid
     reasons: Counter[str] = Counter()
     short: list[dict[str, int]] = []

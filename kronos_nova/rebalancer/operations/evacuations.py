@@ -10,10 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A whole host that somebody asks to be emptied now, onto hosts that are named: judged, ordered
-and checked as everything that is asked for is (:mod:`wanted`). Pure.
+"""Plans that empty a whole host now, at an operator's request, onto named hosts. Pure.
 
-Nobody else makes room, and the host stays enabled: who wants nothing to come back disables it.
+Their moves are judged, ordered and checked as all requested moves are (:mod:`requested_moves`).
+Other instances do not make room. The host stays enabled: an operator who wants it to stay empty
+disables it.
 """
 
 from collections import Counter
@@ -36,11 +37,11 @@ from kronos_nova.rebalancer.strategies import base
 def plan(request: planner.Request, host: str, destinations: Sequence[str] | None = None,
          mode: model.DrainMode = model.DrainMode.AUTO, *,
          overbooking: bool = False) -> requested_moves.Answer:
-    """Moves of all that is on the host, and whom the rules keep there.
+    """Plan the moves of all instances on the host, and refuse those that the rules keep there.
 
-    :param request: of the host's scope; its strategies and budget are not looked at.
-    :param destinations: hosts where they may go, alternates too; None: any of the scope.
-    :param overbooking: ceilings of the policies do not hold; claims and rules do.
+    :param request: for the host's scope; its strategies and budget are ignored.
+    :param destinations: hosts for the moves and their alternates; None: any host of the scope.
+    :param overbooking: the policies' ceilings do not hold; claims and rules do.
     :raises ConfigError: the host or a destination is not in the scope.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
@@ -57,7 +58,7 @@ def plan(request: planner.Request, host: str, destinations: Sequence[str] | None
     state = requested_moves.State(request)
     simulation = state.simulation
     closed = host in simulation.view.draining
-    simulation.drain(host)  # else nobody would be better off anywhere than there
+    simulation.drain(host)  # else no destination may count as better
     hosts = np.array([h for h, name in enumerate(simulation.hosts)
                       if destinations is None or name in destinations], dtype=np.intp)
     moves = _placed(simulation, host, hosts, mode)
@@ -80,8 +81,11 @@ def _in_scope(scope: str, field: str, hosts: Sequence[str], known: frozenset[str
 
 def _placed(simulation: sim.Simulation, host: str, hosts: sim.Ints,
             mode: model.DrainMode) -> list[model.Move]:
-    """As many as find a place: by the mode first, then where there is room, and all together
-    anew where one by one leaves somebody."""
+    """Place as many instances as possible, and return their moves.
+
+    Instances are placed by the mode first, then one by one where there is room. If some are left,
+    all are placed together instead.
+    """
     numbers = np.array([n for n in sorted(map(int, simulation.on_host(host)),
                                           key=lambda n: (-simulation.size[n], n))
                         if simulation.drainable[n]], dtype=np.intp)
@@ -99,7 +103,7 @@ def _placed(simulation: sim.Simulation, host: str, hosts: sim.Ints,
 
 
 def _best(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | None:
-    """Applied."""
+    """Apply and return the instance's best move, None: no host may take it."""
     move = base.best_place(simulation, np.array([n]), model.Phase.REQUESTED, hosts)
     if move is not None:
         simulation.apply(move)
@@ -108,7 +112,7 @@ def _best(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | N
 
 def _together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
               moves: list[model.Move]) -> list[model.Move]:
-    """All for whom there is a host at all, where they fit closest; else ``moves`` again."""
+    """Place all instances that any host may take, by closest fit; else restore ``moves``."""
     for move in reversed(moves):
         simulation.undo(move)
     possible = numbers[batch.may_take(simulation, numbers, hosts).any(axis=1)]
@@ -122,7 +126,7 @@ def _together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
 
 
 def _why(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Rejection:
-    """The instance's own reason, that of the one host, or of each host its first one."""
+    """Return the instance's own rejection, that of the one host, or each host's first one."""
     uuid = simulation.uuids[n]
     moves = [simulation.move(n, int(h), model.Phase.REQUESTED) for h in hosts
              if h != simulation.place[n]]

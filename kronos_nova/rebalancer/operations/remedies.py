@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What would have to change for a rule to allow a move. Pure.
+"""Changes that would make a rule allow a move. Pure.
 
-A rule's own detail has the numbers; here is who could change what. None: nothing would, Nova
-itself does not do it.
+A rule's own detail has the numbers; a remedy names the change and who could make it. None: no
+change helps, Nova itself does not make such a move.
 """
 
-#: By the rule's name; a test holds it to all that the rules can say.
+#: Remedies by rule; a test compares the keys with all rules.
 REMEDIES: dict[str, str | None] = {
     # The instance.
     'no-such-instance': None,

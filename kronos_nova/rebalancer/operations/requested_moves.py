@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves that somebody asks for by name: judged, ordered and checked as planned ones are.
+"""Moves that an operator requests by name: judged, ordered and checked as planned ones are.
 
-They do not wait for cooldowns or scores, and need not lower any imbalance; every rule, ceiling
-and claim holds for them.
+They do not wait for cooldowns or scores, and need not lower any imbalance; every rule, ceiling and
+claim holds for them.
 """
 
 from collections.abc import Iterable
@@ -34,8 +34,10 @@ from kronos_nova.rebalancer.planning import waves
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wish:
-    """An instance, where it is thought to be, and the hosts where it may go: the first one
-    that the rules allow."""
+    """An instance, its supposed host, and its possible destinations.
+
+    The first destination that the rules allow is taken.
+    """
 
     instance_uuid: str
     from_host: str
@@ -44,16 +46,16 @@ class Wish:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """``refused``: by instance UUID, why it cannot be had. ``plan`` has the others."""
+    """A plan of the possible moves, and by instance UUID why the others are ``refused``."""
 
     plan: model.Plan
     refused: dict[str, model.Rejection]
 
 
 def plan(request: planner.Request, wishes: Sequence[Wish]) -> Answer:
-    """What can be had of the wishes, in waves that stay legal however they end.
+    """Plan the wishes that are possible, in waves that stay legal however they end.
 
-    :param request: its strategies and budget are not looked at.
+    :param request: its strategies and budget are ignored.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     request = undelayed(request, len(wishes))
@@ -65,7 +67,7 @@ def plan(request: planner.Request, wishes: Sequence[Wish]) -> Answer:
 
 
 class State:
-    """The scope while moves are chosen: ``simulation``, and how it was before."""
+    """The scope while moves are chosen: ``simulation``, and the measures before any move."""
 
     def __init__(self, request: planner.Request) -> None:
         self._request = request
@@ -76,10 +78,11 @@ class State:
 
     def answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
                **alternates: Any) -> Answer:
-        """In waves, and checked.
+        """Order and check the moves, and return them as a plan.
 
         :param moves: applied to ``simulation``.
-        :param alternates: what :func:`ordering.order` is to know of them; else there are none.
+        :param refused: takes up the moves that no order makes safe.
+        :param alternates: arguments of :mod:`waves` for alternates; without them moves have none.
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
         simulation = self.simulation
@@ -95,7 +98,7 @@ class State:
 
     def checked(self, moves: Sequence[model.Move],
                 swaps: Sequence[model.Swap] = ()) -> model.Plan:
-        """The plan, with what ``simulation`` has become by it.
+        """Return the checked plan, with the imbalances that the moves leave in ``simulation``.
 
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
@@ -121,13 +124,16 @@ class State:
 
 
 def refused_all(request: planner.Request, held: str, uuids: Iterable[str]) -> Answer:
-    """Nothing is had: the whole scope is held."""
+    """Refuse all instances, because their whole scope is held."""
     return Answer(model.Plan(request.cluster.scope, reason=held),
                   {uuid: model.Rejection('held', held) for uuid in uuids})
 
 
 def undelayed(request: planner.Request, moves: int) -> planner.Request:
-    """Somebody asks for it now; whoever does knows what was moved a moment ago."""
+    """Return the request without cooldowns and waiting times, with a budget for all moves.
+
+    An operator who requests a move now knows which moves were made a moment ago.
+    """
     begun = planner.begun(request)
     return dataclasses.replace(begun, budget=max(1, moves), history=dataclasses.replace(
         begun.history, cooling={}, scope_cooling=0.0, waiting=None))
@@ -135,7 +141,10 @@ def undelayed(request: planner.Request, moves: int) -> planner.Request:
 
 def _chosen(simulation: sim.Simulation, wishes: Sequence[Wish],
             ) -> tuple[list[model.Move], dict[str, model.Rejection]]:
-    """Moves each legal after those before it; a no may become a yes when others have left."""
+    """Choose moves, each legal after those before it, and refuse the rest.
+
+    A refused wish is tried again when others have left.
+    """
     moves: list[model.Move] = []
     waiting, refused = list(wishes), {}
     while True:
@@ -158,7 +167,7 @@ def _chosen(simulation: sim.Simulation, wishes: Sequence[Wish],
 
 
 def _first_legal(simulation: sim.Simulation, wish: Wish) -> model.Move | model.Rejection:
-    """The move to the first host that will have it, or why the first one will not."""
+    """Return the move to the first host that the rules allow, or the first host's rejection."""
     first: model.Rejection | None = None
     for host in wish.hosts:
         move = model.Move(wish.instance_uuid, wish.from_host, host, model.Phase.REQUESTED)

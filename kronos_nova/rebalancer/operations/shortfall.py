@@ -11,10 +11,9 @@
 # under the License.
 
 
-"""How much would have to change for a rule to allow a move, where that has an amount, and how
-much is left where it allows it. Pure.
+"""Amounts by which a rule refuses a move, and margins by which it allows one. Pure.
 
-What would have to change is in :mod:`remedies`.
+Only rules that count something have them. :mod:`remedies` has the changes that would help.
 """
 
 from collections.abc import Mapping
@@ -26,25 +25,25 @@ from kronos_nova.rebalancer import simulation as sim
 
 
 def amounts(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
-    """By the name of the rule; none where nothing is short of it."""
+    """Return the amounts that are lacking or too much, by rule; only rules with such an amount."""
     found = {'no-room': _room(simulation, move), 'ceiling': _ceiling(simulation, move),
              'anti-affinity': _members(simulation, move)}
     return {rule: text for rule, text in found.items() if text}
 
 
 def margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
-    """By the name of a rule that allows the move: what there would be of what there may be."""
+    """Return the use of each limit after the move, and the limit, by rule."""
     found = {'claims': _filled(simulation, move), 'anti-affinity': _mates(simulation, move, True),
              'affinity': _mates(simulation, move, False)}
     return {rule: text for rule, text in found.items() if text}
 
 
 def short(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
-    """What of the instance's claims the host has no room for, by resource class."""
+    """Return by resource class the part of the instance's claims that the host has no room for."""
     room = simulation.cluster.hosts[host].capacities()
     found = {}
     for name, amount in simulation.cluster.instances[uuid].claims.items():
-        # Below zero where a ratio was lowered: that is freed first.
+        # Below zero where a ratio was lowered: that amount must be freed first.
         free = room.get(name, 0.0) - simulation.view.used(host, name)
         if free < amount:
             found[name] = math.ceil(amount - free)

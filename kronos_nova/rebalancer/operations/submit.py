@@ -10,8 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Stores what somebody has asked for as a plan, beside those of the engine that plans the
-scope; executors carry it out as any other."""
+"""Storage of plans that operators request, beside those of the scope's engine.
+
+Executors carry them out as any other plan.
+"""
 
 from collections.abc import Callable
 
@@ -35,10 +37,10 @@ def keep(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store, p
          ) -> list[model.Task]:
     """Store a plan with its tasks.
 
-    :param mark: the database before the cloud was looked at.
-    :param adjust: a task as it is asked for.
-    :param also: writes more in the same transaction; it is told the plan's UUID.
-    :raises StoreError: somebody has planned since, or an instance is being moved; nothing was
+    :param mark: state of the database before the cloud was read.
+    :param adjust: turns a task into the requested form.
+    :param also: writes more in the same transaction; gets its connection and the plan's UUID.
+    :raises StoreError: another plan was stored since, or an instance is being moved; nothing was
         written.
     """
     now, plan_id = store.now(), uuidutils.generate_uuid()

@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Two instances that somebody wants to change places, both or none. Pure.
+"""Swaps: two instances change places at an operator's request, both or none. Pure.
 
-Directly where one may come while the other is still there; else one of them waits on a parking
-host until the other has moved. Each state on the way is legal, and so is each way back: ceilings
-are not asked of that, since what goes back was there before.
+They swap directly if one may come while the other is still there; else one waits on a parking host
+until the other has moved. Each state on the way is legal, and so is each way back. Ceilings do not
+hold for a way back, since the instance was there before.
 """
 
 from collections.abc import Sequence
@@ -28,18 +28,18 @@ from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
 
-#: What holds for a way back.
+#: Rules that hold for a way back.
 BACK = tuple(rule for rule in constraints.RULES
              if rule not in (metrics.scored, metrics.ceiling))
 
 
 def plan(request: planner.Request, uuids: tuple[str, str],
          parking: str | None = None) -> requested_moves.Answer:
-    """The swap, or of both why it cannot be had.
+    """Plan the swap, or refuse both instances with the reason.
 
-    :param request: of the scope of both; its strategies and budget are not looked at.
-    :param parking: the only host where one may wait; None: any of the scope.
-    :raises ConfigError: they cannot change places at all, or there is no such host.
+    :param request: for the scope of both; its strategies and budget are ignored.
+    :param parking: the only host where one may wait; None: any host of the scope.
+    :raises ConfigError: the instances cannot change places at all, or a host does not exist.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     _possible(request.cluster, uuids, parking)
@@ -57,7 +57,11 @@ def plan(request: planner.Request, uuids: tuple[str, str],
 
 
 def _possible(cluster: model.Cluster, uuids: tuple[str, str], parking: str | None) -> None:
-    """:raises ConfigError: they are one, on one host, or not both in the scope."""
+    """Raise unless the instances and the parking host can form a swap.
+
+    :raises ConfigError: the instances are one, on one host, or not both in the scope; or the
+        parking host is no third host of the scope.
+    """
     instances = [cluster.instances.get(uuid) for uuid in uuids]
     for uuid, instance in zip(uuids, instances, strict=True):
         if instance is None or instance.host not in cluster.scope_hosts:
@@ -79,7 +83,10 @@ def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
 def _found(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[str, str],
            parking: str | None,
            ) -> tuple[tuple[model.Move, model.Move], model.Swap] | model.Rejection:
-    """Directly, or by the emptiest parking host, the one with less memory waiting there."""
+    """Find a direct swap, else one by a parking host.
+
+    The emptiest parking host is tried first, and the instance with less memory waits there.
+    """
     why: list[model.Rejection] = []
     for first, second in (uuids, uuids[::-1]):
         found = _directly(view, first, second)
@@ -100,7 +107,7 @@ def _found(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[st
 
 
 def _refusal(why: Sequence[model.Rejection], third: Sequence[str]) -> model.Rejection:
-    """Why not directly, and of parking hosts the last word."""
+    """Join the reason against a direct swap and the last one against a parking host."""
     direct = why[0]
     parked = f'; by parking host {third[-1]}: {why[-1].detail}' if third else (
         '; there is no third host')
@@ -135,8 +142,10 @@ def _after(one: model.Move, other: model.Move) -> model.Move:
 
 def _refused(view: cluster_view.ClusterView,
              moves: Sequence[model.Move]) -> model.Rejection | None:
-    """The first rule that forbids one of the moves in turn, or its way back from there. The
-    last one has none."""
+    """Find the first rule that forbids one of the moves in turn, or its way back from there.
+
+    The last move has no way back.
+    """
     landed: list[model.Move] = []
     found = None
     for move in moves:
@@ -157,7 +166,10 @@ def _back(move: model.Move) -> model.Move:
 
 
 def _applied(state: requested_moves.State, moves: Moves, swap: model.Swap) -> list[model.Move]:
-    """With what each brings in the end; the simulation has both where they are to go."""
+    """Apply the swap, and return its moves with the improvement that each brings in the end.
+
+    The simulation then has both instances on their final hosts.
+    """
     simulation = state.simulation
     ends = {swap.first: moves[1].from_host, swap.second: moves[0].from_host}
     found = []

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A host or an instance as a cycle sees it: scores, shares, state, what holds it. Pure."""
+"""Views of a host or an instance as a cycle sees it: scores, shares, state and holds. Pure."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 
-#: What is asked of an instance alone, each reason by itself; the last three hold moves for
-#: balance's sake alone.
+#: Rules about an instance alone, each reason separately; the last three hold only moves for
+#: balance.
 OWN: tuple[constraints.Rule, ...] = (
     *(rule for rule in constraints.ALONE if rule is not instances.history),
     recently_booted.just_booted, disks.copies_disk, metrics.scored)
@@ -38,9 +38,11 @@ UNTRUSTED = 'policy-untrusted'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load:
-    """Of a host under a policy: ``score`` and ``fill`` in [0, 1], ``base`` the part of the
-    score that no instance explains, ``coverage`` the share that instances do. None: not
-    known."""
+    """Load of a host under a policy; None: not known.
+
+    ``score`` and ``fill`` are in [0, 1], ``base`` is the part of the score that no instance
+    explains, ``coverage`` the share that instances explain.
+    """
 
     policy: str
     score: float | None
@@ -51,7 +53,7 @@ class Load:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostPortrait:
-    """``state`` in words; ``instances`` is how many are there."""
+    """A host: its ``state`` in words, its number of ``instances``, and its loads."""
 
     name: str
     state: tuple[str, ...]
@@ -61,8 +63,10 @@ class HostPortrait:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
-    """Of an instance under a policy: ``usage`` in the policy's unit, ``ratio`` of its host.
-    None: not known."""
+    """Share of an instance in its host's load under a policy; None: not known.
+
+    ``usage`` is in the policy's unit, ``ratio`` is a ratio of the host's capacity.
+    """
 
     policy: str
     usage: float | None
@@ -71,10 +75,13 @@ class Share:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstancePortrait:
-    """``held``: by rule, what keeps it wherever it might go; ``wait``: seconds until the last
-    of those is over, None where one does not end, or nobody knows when. ``holds``: why nothing
-    of its scope is moved now, or nothing for balance's sake. ``groups``: by server group its
-    policy, and how many members are on which host."""
+    """An instance with its shares, holds and server groups.
+
+    ``held``: rejections that keep it on its host for every destination; ``wait``: seconds until the
+    last such reason ends, None: one does not end, or its end is not known. ``holds``: why nothing
+    in its scope moves now, or nothing for balance. ``groups``: by server group its policy, and the
+    number of members by host.
+    """
 
     instance: model.Instance
     shares: tuple[Share, ...]
@@ -85,7 +92,7 @@ class InstancePortrait:
 
 
 def hosts(request: planner.Request) -> list[HostPortrait]:
-    """Of the request's scope, by name."""
+    """List the hosts of the request's scope, by name."""
     cluster, history = request.cluster, request.history
     there: dict[str, list[str]] = {}
     for of in cluster.instances.values():
@@ -124,13 +131,16 @@ def _load(scores: model.PolicyScores, host: str, here: list[str]) -> Load:
 
 
 def instance(request: planner.Request, uuid: str) -> InstancePortrait:
-    """:param uuid: one of the request's scope."""
+    """Return an instance with its shares, holds and server groups.
+
+    :param uuid: an instance of the request's scope.
+    """
     cluster = request.cluster
     of = cluster.instances[uuid]
     view = cluster_view.ClusterView(cluster, request.options, request.history, request.scores,
                                     sim.ceilings(request.policies, request.options),
                                     draining=request.history.draining)
-    # To where it is: of the destination nothing is asked.
+    # A move to its own host: only rules about the instance alone judge it.
     probe = model.Move(uuid, of.host, of.host, model.Phase(request.policies.mode))
     held = tuple(_held(request, view, probe))
     holds = (planner.scope_hold(request), planning_holds.imbalance_hold(
@@ -154,7 +164,7 @@ def _held(request: planner.Request, view: cluster_view.ClusterView,
           probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
         no = rule(view, probe)
-        # Of one that is not trusted the scope's holds tell.
+        # The scope's holds report untrusted policies.
         if no is not None and no.rule != UNTRUSTED:
             yield no
     yield from history_holds.holding(request.history, probe.instance_uuid)

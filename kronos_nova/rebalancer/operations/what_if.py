@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud as it would be: more hosts, fewer, a drain, another load. Pure.
+"""Supposed clouds: more hosts, fewer, a drain, another load. Pure.
 
-Nothing is known of what would be but what is known of what is: a new host is as one that is
-there, empty but for what of its load no instance explains.
+They contain only data of the real cloud: a new host is a copy of an existing one, empty except for
+the part of its load that no instance explains.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ import uuid
 from kronos_nova import exception
 from kronos_nova import model
 
-#: The reason of a host that is disabled here alone.
+#: Disabled reason of a host that is disabled only in a supposed cloud.
 REASON = 'what if'
 _NAMES = uuid.UUID('6d1f8a3e-7a55-4d0e-9b0a-2f6c3a1c9e44')
 
@@ -37,9 +37,9 @@ class Supposed:
     scores: model.Scores
 
     def with_hosts(self, like: str, count: int) -> 'Supposed':
-        """So many more as that one, in its aggregates.
+        """Add ``count`` empty hosts like an existing one, in its aggregates.
 
-        :raises ConfigError: there is no such host.
+        :raises ConfigError: the host does not exist.
         """
         _known(self.cluster, like)
         cluster, scores = self.cluster, self.scores
@@ -61,10 +61,11 @@ class Supposed:
                           for name, found in scores.policies.items()}, scores.taken_at))
 
     def drained(self, host: str, reason: str) -> 'Supposed':
-        """Disabled, as an operator does who wants it emptied; one that is already keeps its
-        reason, unless that is ours.
+        """Disable the host, as an operator does to empty it.
 
-        :raises ConfigError: there is no such host.
+        A host that is disabled already keeps its reason, unless the new one is :data:`REASON`.
+
+        :raises ConfigError: the host does not exist.
         """
         _known(self.cluster, host)
         service = self.cluster.services[host]
@@ -76,8 +77,10 @@ class Supposed:
             self, cluster=dataclasses.replace(self.cluster, services=services))
 
     def loaded(self, times: float) -> 'Supposed':
-        """So many times the load of every instance and host; what is above 1 then is wanted
-        and cannot be had."""
+        """Multiply the load of every instance and host.
+
+        Load above 1 is demand that its host cannot serve.
+        """
         def more(values: Mapping[str, float]) -> dict[str, float]:
             return {name: value * times for name, value in values.items()}
 
@@ -89,8 +92,11 @@ class Supposed:
 
 
 def reasons(options: model.Options) -> str:
-    """A drain_reason_regex for hosts that are disabled here alone, and for those that the
-    options drain already."""
+    """Return a drain_reason_regex that matches the supposed drains and the configured ones.
+
+    The reason of the former is :data:`REASON`. The latter count only if the options drain disabled
+    hosts.
+    """
     ours = f'^{REASON}$'
     if not options.evacuate_disabled_hosts:
         return ours
@@ -121,7 +127,7 @@ def _free_names(cluster: model.Cluster, like: str, count: int) -> list[str]:
 
 
 def _empty(host: model.Host, name: str) -> model.Host:
-    """The same host with nothing allocated, under another name."""
+    """Copy the host under another name, with nothing allocated."""
     def fresh(provider: model.Provider) -> model.Provider:
         return dataclasses.replace(
             provider, uuid=_uuid(name, provider.uuid), used={}, name=f'{name} {provider.name}',
@@ -139,7 +145,7 @@ def _uuid(name: str, of: str) -> str:
 
 def _with_idle(scores: model.PolicyScores, cluster: model.Cluster, like: str,
                names: list[str]) -> model.PolicyScores:
-    """With hosts that have the load that no instance of ``like`` explains."""
+    """Add hosts to the scores, with the load that no instance of ``like`` explains."""
     if not scores.knows(like):
         return scores
     capacity = scores.capacity[like]

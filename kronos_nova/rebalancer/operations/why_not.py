@@ -10,8 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why an instance is not moved to a host: every rule with its verdict, what holds the
-scope, and what the move would do to each policy."""
+"""Explanations why an instance is not moved to a host.
+
+They have every rule's verdict, the holds of the scope, and the effect of the move on each policy.
+"""
 
 from collections.abc import Mapping
 import dataclasses
@@ -28,8 +30,11 @@ from kronos_nova.rebalancer.planning import planning_holds
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one rule, by its name, or that of what it refuses; where it has nothing against the
-    move, ``detail`` is what there would be of what there may be, if it counts anything."""
+    """Verdict of a rule on the move.
+
+    ``rule`` names the rule, or the refusal. ``detail`` is the text of the refusal; where the rule
+    allows the move and counts an amount, the use of the limit after the move.
+    """
 
     rule: str
     passed: bool
@@ -38,8 +43,11 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effect:
-    """Of the move on a policy: imbalance of the scope and fill of the destination before
-    and after; ``ceiling`` is what the latter may be at most. None: not known."""
+    """Effect of the move on a policy; None: not known.
+
+    ``before`` and ``after`` are imbalances of the scope, ``fill_before`` and ``fill_after`` fills
+    of the destination; ``ceiling`` is the highest permitted fill.
+    """
 
     policy: str
     threshold: float
@@ -52,9 +60,12 @@ class Effect:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """``holds`` are reasons why nothing of the scope, or nothing for balance's sake, is
-    moved now. ``amounts``: by rule, of what there is too much or too little. Without effects
-    the move was not tried: the host is not of the scope."""
+    """Verdicts on a move, the holds of its scope, and its effects.
+
+    ``holds`` are reasons why nothing of the scope, or nothing for balance, is moved now.
+    ``amounts``: by rule, the amount that is lacking or too much. Without effects the move was not
+    tried: a host is not in the scope, or source and destination are the same.
+    """
 
     move: model.Move
     holds: tuple[str, ...]
@@ -71,8 +82,7 @@ class Answer:
 
     @property
     def changes(self) -> tuple[tuple[str, str | None], ...]:
-        """The least that would have to change: by each rule that refuses, and all of it. None:
-        nothing would make that rule allow it."""
+        """Pairs of each refusing rule and its remedy; all are necessary. None: no remedy exists."""
         found = []
         for rule in (v.rule for v in self.refused):
             remedy, amount = remedies.REMEDIES.get(rule), self.amounts.get(rule)
@@ -102,7 +112,7 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
     """Judge the move on the cloud as it is, with nothing else planned.
 
     :param uuid: an instance of ``request.cluster``.
-    :param phase: what it would be moved for; metrics count for spread and pack alone.
+    :param phase: purpose of the move; metrics count for spread and pack alone.
     """
     request = planner.begun(request)
     cluster = request.cluster
@@ -125,7 +135,10 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
 
 
 def _verdicts(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ...]:
-    """Of each rule in order; after the first, what is not there cannot be judged."""
+    """Return the verdict of each rule in order, or only the first one if it refuses.
+
+    The first rule is ``identity``: the other rules cannot judge a move that it refuses.
+    """
     found: list[Verdict] = []
     margins: Mapping[str, str] = {}
     for rule in constraints.RULES:
@@ -141,7 +154,7 @@ def _verdicts(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ..
 
 def _effects(simulation: sim.Simulation, request: planner.Request,
              move: model.Move) -> tuple[Effect, ...]:
-    """The move is done in the simulation, whether it is allowed or not."""
+    """Apply the move to the simulation, allowed or not, and return its effect on each policy."""
     if {move.from_host, move.to_host} - simulation.host_index.keys():
         return ()
     if move.from_host == move.to_host:

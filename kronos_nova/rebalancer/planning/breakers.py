@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""Circuit breakers: when the rebalancer does more harm than good, it stops.
+"""Circuit breakers: they stop the rebalancer when it does more harm than good.
 
-Pure rules; the store keeps what they judge, the engine pauses the scope.
+Pure rules; the store keeps the outcomes that they judge, the engine pauses the scope.
 """
 
 from collections.abc import Sequence
@@ -22,25 +22,25 @@ import math
 
 from kronos_nova import model
 
-#: Who has paused a scope whose breaker is open.
+#: Name under which an open breaker pauses its scope.
 NAME = 'the circuit breaker'
-#: Combined imbalance differs by so much from one sample to the next.
+#: Difference of the combined imbalance between two samples that is noise.
 NOISE = 0.01
-#: Fewer failures than this are no rate.
+#: Smallest number of failures that makes a rate.
 LEAST_FAILURES = 3
-#: The overload of the hosts that a plan packs differs by so much from one sample to the next:
-#: one of them a tenth above its ceiling.
+#: Difference of the overload of a plan's hosts between two samples that is noise: one host a
+#: tenth above its ceiling.
 OVERLOAD_NOISE = 0.1
-#: Of a product with a load's growth.
+#: Rounding error of a product with a load's growth.
 ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """The combined imbalance before a plan, as it foresaw it, and as the first
-    trusted scores showed it that its last move could not change any more.
+    """Combined imbalance before a plan, as predicted, and as measured afterwards.
 
-    ``packing``: of a plan of mode pack, which is judged by it alone.
+    ``realised`` is from the first trusted scores that the plan's last move could not change any
+    more. ``packing``: set for a plan of mode pack, which is judged by it alone.
     """
 
     plan_id: str
@@ -56,7 +56,7 @@ class Outcome:
         return self.realised > self.before + NOISE
 
     def __str__(self) -> str:
-        """Return the plan's id and what it found, left and foresaw."""
+        """Return the plan's id with its imbalances: before, realised and foreseen."""
         if self.packing is not None:
             return f'{self.plan_id} {self.packing}'
         return (f'{self.plan_id} {self.before:.3f} -> {self.realised:.3f} (foreseen '
@@ -65,8 +65,10 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PackOutcome:
-    """How densely a scope was packed before a plan, as the plan predicted it, and as
-    scores showed it afterwards. ``growth``: of the scope's load since the plan."""
+    """Packing of a scope before a plan, as predicted, and as scores showed it afterwards.
+
+    ``growth``: factor of the scope's load since the plan.
+    """
 
     before: model.Packing
     foreseen: model.Packing
@@ -75,7 +77,7 @@ class PackOutcome:
 
     @property
     def worse(self) -> bool:
-        """More hosts in use, or more overload, than the plan found and predicted."""
+        """True if more hosts are in use, or overload is higher, than found and predicted."""
         hosts = max(self.before.hosts_in_use, self.foreseen.hosts_in_use)
         overload = max(self.before.overload, self.foreseen.overload)
         return (self.realised.hosts_in_use > math.ceil(hosts * self.growth - ROUNDING)
@@ -89,12 +91,12 @@ class PackOutcome:
 
 def tripped(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans: int,
             failure_rate: float) -> str | None:
-    """Why the scope is to be paused, or None.
+    """Return why the scope must be paused, None: it need not be.
 
-    :param outcomes: of the scope's plans, newest first.
-    :param failed: migrations that failed lately, of ``ended``.
-    :param worse_plans: so many plans in a row that made things worse; 0: never.
-    :param failure_rate: a larger part of failures; 1: never.
+    :param outcomes: outcomes of the scope's plans, newest first.
+    :param failed: number of recent migrations, out of ``ended``, that failed.
+    :param worse_plans: number of harmful plans in a row that trips the breaker; 0: never.
+    :param failure_rate: a larger fraction of failures trips the breaker; 1: never.
     """
     last = outcomes[:worse_plans]
     if worse_plans and len(last) == worse_plans and all(o.worse for o in last):

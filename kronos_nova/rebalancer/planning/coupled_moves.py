@@ -10,20 +10,20 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What follows from spread moves of which one alone does harm.
+"""Dependencies and pairs of spread moves of which one alone does harm.
 
 A search finds moves that lower the imbalance together. Executors may begin them in any order, and
-any of them may fail: what is left then may be worse than what was there. So a move that does harm
+any move may fail: the result may then be worse than the state before. So a move that does harm
 
-* waits for the one after which it does none, where that one alone does none either: when that
-  fails, it is not made;
-* else makes a pair with the one that sets it right: both, or none. One is made after the other,
+* waits for the move after which it does none, if that move alone does none either: when that move
+  fails, the harmful one is not made;
+* else makes a pair with the move that offsets its harm: both, or none. One is made after the other,
   and when the second one fails the first one goes back. Two instances that change places are the
   common case.
 
-Harm is what no error of the scores can feign: a rise of the combined imbalance, or of one
-policy's above its threshold, which a single move is refused for. Smaller ones are not worth a
-migration. What takes more than two moves to do no harm stays as it is.
+Harm is a rise that no error of the scores can feign: a rise of the combined imbalance, or of one
+policy's imbalance above its threshold, for which a single move is refused. Smaller rises are not
+worth a migration. Moves that need more than one other move to do no harm stay as they are.
 """
 
 from collections.abc import Callable
@@ -41,11 +41,11 @@ from kronos_nova.rebalancer.planning import move_dependencies as boards
 from kronos_nova.rebalancer.search import measure
 from kronos_nova.rebalancer.strategies import spread
 
-#: A rise of the combined imbalance that two scores of that error can feign.
+#: Largest rise of the combined imbalance that the errors of two scores can feign.
 LEAST = 2 * spread.NOISE
-#: So often harm is looked for at most: counted work, so that a replay binds the same.
+#: Most computations of harm: counted work, so that a replay binds the same moves.
 MOST = 50_000
-#: A chain of moves that wait for each other grows no longer by what is bound here.
+#: Depth to which this module may lengthen a chain of moves that wait for each other.
 DEEPEST = 3
 
 Needs = Mapping[str, set[str]]
@@ -54,10 +54,12 @@ Needs = Mapping[str, set[str]]
 def paired(simulation: sim.Simulation, view: cluster_view.ClusterView,
            moves: tuple[model.Move, ...],
            ) -> tuple[tuple[model.Move, ...], tuple[model.Swap, ...]]:
-    """The moves in waves, with what each has to wait for; and the pairs, which have no alternates.
+    """Return the moves in waves, with all that each waits for, and the pairs.
 
-    :param simulation: with all of them applied.
-    :param view: the cluster before the plan; it is left as it was.
+    Moves of a pair have no alternates.
+
+    :param simulation: with all moves applied.
+    :param view: the cluster before the plan; left unchanged.
     :param moves: in waves.
     """
     if (sum(m.phase is model.Phase.SPREAD for m in moves) < 2 or not simulation.trusted
@@ -72,11 +74,11 @@ def paired(simulation: sim.Simulation, view: cluster_view.ClusterView,
 
 
 class _Harm:
-    """What spread moves do to imbalances; all other moves of the plan have been made."""
+    """Effect of spread moves on imbalances; all other moves of the plan have been made."""
 
     def __init__(self, simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
         self._measure = measure.Measure(simulation)
-        #: By instance UUID: host numbers, and what is added to their scores, P each.
+        #: By instance UUID: host numbers, and the changes of their scores, P each.
         self._change: dict[str, list[tuple[int, sim.Floats]]] = {}
         self._start = simulation.score.copy()
         for move in moves:
@@ -101,7 +103,8 @@ class _Harm:
         return list(self._change)
 
     def of(self, made: set[str], more: set[str]) -> float:
-        """By how much ``more`` makes it worse when these have been made; negative: better."""
+        """Compute the harm that ``more`` does after the ``made`` moves; negative: an
+        improvement."""
         self._asked += 1
         before, after = self._imbalances(made), self._imbalances(made | more)
         weights, limits = self._measure.weights, np.maximum(before, self._measure.thresholds)
@@ -123,8 +126,10 @@ class _Harm:
 
 
 class _Pairing:
-    """What each move has to wait for, as it grows. ``needs``: by instance UUID, to the end of the
-    chain."""
+    """Requirements of each move, while they grow.
+
+    ``needs``: by instance UUID, all requirements to the end of the chain.
+    """
 
     def __init__(self, harm: _Harm, moves: Sequence[model.Move]) -> None:
         self._harm = harm
@@ -133,13 +138,13 @@ class _Pairing:
         for move in moves:
             self.needs[move.instance_uuid] = {
                 need for u in move.requires for need in (u, *self.needs[u])}
-        #: Drains and repairs depend on these, and come to depend on nothing else.
+        #: Requirements of drains and repairs: they get no requirements of their own here.
         self._fixed = {u for move in moves if move.phase is not model.Phase.SPREAD
                        for u in self.needs[move.instance_uuid]}
         self.swaps: list[model.Swap] = []
 
     def moves(self) -> Iterator[model.Move]:
-        """Each in a wave after all that it requires."""
+        """Yield each move in a wave after all its requirements."""
         waves: dict[str, int] = {}
         for uuid, move in sorted(self._found.items(), key=lambda item: len(self.needs[item[0]])):
             waves[uuid] = max([move.wave, *(waves[u] + 1 for u in self.needs[uuid])])
@@ -148,7 +153,7 @@ class _Pairing:
                                       requires=tuple(sorted(self.needs[uuid])))
 
     def bind(self) -> bool:
-        """Have one move wait for another one."""
+        """Make one move wait for another one; return whether this was possible."""
         for uuid in self._harmful():
             found = []
             for other in self._harm.uuids if uuid not in self._fixed else ():
@@ -166,9 +171,9 @@ class _Pairing:
         return False
 
     def pair(self, may_return: Callable[[str, str, Needs], bool]) -> bool:
-        """Make one pair.
+        """Make one pair; return whether this was possible.
 
-        :param may_return: whether the first one may, when the second one has failed.
+        :param may_return: whether the first instance may go back when the second move has failed.
         """
         for uuid in self._harmful():
             found = []
@@ -185,7 +190,7 @@ class _Pairing:
                         and not self._counted_on(first, second)):
                     found.append((self._harm.of(rest, {first, second}), first, second, rest))
             for _, first, second, rest in sorted(found, key=lambda one: one[:3]):
-                # What the second one needs has been made before the first one leaves.
+                # The requirements of the second one are made before the first one leaves.
                 before = self.needs
                 if not self._wait({first: rest, second: {first, *rest}}):
                     continue
@@ -200,7 +205,7 @@ class _Pairing:
         return False
 
     def _harmful(self) -> list[str]:
-        """Those that do harm when all that they wait for has been made."""
+        """List the moves that do harm when all their requirements have been made."""
         firsts = {swap.first for swap in self.swaps}
         return [u for u in self._harm.uuids
                 if u not in firsts and self._harm.does(self.needs[u], {u})]
@@ -209,7 +214,7 @@ class _Pairing:
         return {uuid for swap in self.swaps for uuid in (swap.first, swap.second)}
 
     def _whole(self, uuid: str) -> set[str]:
-        """It and all that it waits for; of pairs both."""
+        """Return the move with all its requirements; of a pair, both moves with theirs."""
         found = {uuid, *self.needs[uuid]}
         for swap in self.swaps:
             if swap.first in found:
@@ -217,20 +222,22 @@ class _Pairing:
         return found
 
     def _in_turn(self, one: str, other: str) -> tuple[str, str]:
-        """Whoever the other one requires goes first, else whose move alone is the lesser evil."""
+        """Put the move first that the other one requires, else the one with less harm alone."""
         if one in self.needs[other] or other in self.needs[one]:
             return (one, other) if one in self.needs[other] else (other, one)
         evil = {uuid: self._harm.of(self.needs[uuid], {uuid}) for uuid in (one, other)}
         return (one, other) if (evil[one], one) <= (evil[other], other) else (other, one)
 
     def _counted_on(self, first: str, second: str) -> bool:
-        """Somebody else begins when the first one has left, whatever the second one does."""
+        """Return whether a third move waits for the first one, but not for the second one."""
         return any(first in needs and second != uuid and second not in needs
                    for uuid, needs in self.needs.items())
 
     def _wait(self, more: Mapping[str, set[str]]) -> bool:
-        """Have these wait for more, and with them whatever waits for them; False: the chain
-        would be too long, and nothing has changed."""
+        """Add requirements to moves, and to all moves that wait for these.
+
+        :returns: False: the chain would be too long, and nothing has changed.
+        """
         wanted = {}
         for uuid, needs in self.needs.items():
             added = {need for one, new in more.items() if one == uuid or one in needs
@@ -246,7 +253,7 @@ class _Pairing:
 
     @staticmethod
     def _depths(needs: Needs) -> dict[str, int]:
-        """How many wait for each other up to each, itself not counted."""
+        """Count the moves in the longest chain that each move waits for."""
         depths: dict[str, int] = {}
         for uuid in sorted(needs, key=lambda u: len(needs[u])):
             depths[uuid] = max((depths[u] + 1 for u in needs[uuid]), default=0)

@@ -12,8 +12,8 @@
 
 """A cycle's result as plain data and as one line.
 
-The keys are documented (doc/source/reference/replay.rst) and stable: they are
-what kronos-replay prints and ``kronos-engine --once`` shows.
+The keys are documented (doc/source/reference/replay.rst) and stable: kronos-replay prints them, and
+``kronos-engine --once`` shows them.
 """
 
 from collections import Counter
@@ -27,9 +27,9 @@ from kronos_nova.rebalancer.planning import planning_pipeline
 
 
 def aggregate(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[str, Any]:
-    """One scope.
+    """Render the result of one scope.
 
-    :param collect: seconds it took to collect the cluster.
+    :param collect: seconds that the collection of the cluster took.
     """
     cluster, plan = outcome.cluster, outcome.plan
     return {
@@ -55,8 +55,10 @@ def aggregate(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[
 
 
 def _waves(plan: model.Plan) -> list[dict[str, int]]:
-    """Of each wave, how many moves it has and how many share one host:
-    executors begin those one after the other."""
+    """Count the moves of each wave, and the most moves of a wave that share one host.
+
+    Executors begin moves that share a host one after the other.
+    """
     rows = []
     for number in sorted({m.wave for m in plan.moves}):
         moves = [m for m in plan.moves if m.wave == number]
@@ -84,7 +86,7 @@ def _policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
 
 
 def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
-    """One move; zones are told because moves may cross them."""
+    """Render one move, with the zones of its hosts, because moves may cross zones."""
     def zone(host: str) -> str:
         service = cluster.services.get(host)
         return service.zone if service else ''
@@ -108,7 +110,7 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
 
 
 def failed(scope: str, reason: str) -> dict[str, Any]:
-    """A scope that could not be planned: the same keys, no numbers."""
+    """Render a scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_measured': None, 'combined_before': None, 'combined_after': None,
             'moves': [], 'waves': [],
@@ -117,7 +119,7 @@ def failed(scope: str, reason: str) -> dict[str, Any]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """A cycle's end in one line, for the log."""
+    """Format a cycle's result as one line for the log."""
     policies = ', '.join(
         f'{p["name"]} {p["reason"]}' if p['skipped'] else
         f'{p["name"]} {p["imbalance_before"]:.3f} -> {p["imbalance_after"]:.3f} '

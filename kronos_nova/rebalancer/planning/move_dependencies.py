@@ -10,12 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves laid out over a view: what each one has to wait for.
+"""Moves laid out over a view, with the moves that each one waits for.
 
-Every placed move is under way: it counts at its source, its destination and
-its alternates. To judge one of them, those that it requires are landed and
-those that wait for it taken back; only others that share a host or a server
-group with it, or that a scheduler hint ties to it, make a difference.
+Every placed move is in flight: it counts at its source, its destination and its alternates. To
+judge a move, its requirements are landed and the moves that wait for it are taken back; only others
+that share a host or a server group with it, or that a scheduler hint ties to it, make a difference.
 """
 
 from collections import defaultdict
@@ -36,15 +35,14 @@ from kronos_nova.constraints import server_groups
 #: For alternates: whether others are in flight does not depend on the host.
 _RULES = tuple(r for r in constraints.RULES
                if r not in (server_groups.group_in_flight, hints.hint_in_flight))
-#: What holds for a way back: it was there before, however full the host.
+#: Rules that hold for a way back: the instance was there before, however full the host.
 _BACK = tuple(r for r in constraints.RULES if r not in (metrics.scored, metrics.ceiling))
 
 
 class Board:
-    """The view with every placed move under way, and what each requires.
+    """A view with every placed move in flight, and the requirements of each.
 
-    ``needs``: by instance UUID, all that must have completed, to the end of
-    the chain.
+    ``needs``: by instance UUID, all moves that must have completed, to the end of the chain.
     """
 
     def __init__(self, view: cluster_view.ClusterView, moves: Iterable[model.Move]) -> None:
@@ -66,7 +64,7 @@ class Board:
                 self._recall(move)
 
     def adopt(self, moves: Iterable[model.Move]) -> None:
-        """Place these as they are: in waves, with what each requires, and alternates."""
+        """Place moves as they are: in waves, with their requirements and alternates."""
         for move in moves:
             uuid = move.instance_uuid
             self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
@@ -75,16 +73,17 @@ class Board:
                 self.view.depart(dataclasses.replace(move, to_host=host))
 
     def emptiness(self) -> list[tuple[float, str]]:
-        """(how full, host) of every host of the scope that is not frozen."""
+        """List (fullness, host) for every host of the scope that is not frozen."""
         return [(self.view.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)
                 if self.view.frozen(h) is None]
 
     def place(self, move: model.Move) -> model.Rejection | None:
-        """Find the fewest moves that must have completed: those of the same
-        groups and hints, then of those that free the destination as many as it
-        takes, then those that this one would stand in the way of.
+        """Place a move, and require the fewest moves that must have completed before it.
 
-        :returns: why no order makes it legal; then nothing has changed.
+        It requires the moves of the same groups and hints, then as many moves that free the
+        destination as it needs, then the moves whose room it would take.
+
+        :returns: why no order makes the move legal; then nothing has changed.
         """
         uuid = move.instance_uuid
         self.groups[uuid] = frozenset(g.uuid for g in self.view.groups_of(uuid))
@@ -114,9 +113,11 @@ class Board:
         return None
 
     def _hindered(self, move: model.Move, required: set[str]) -> set[str]:
-        """Earlier moves to the same host that would not be legal any more once
-        this one has begun, and all that they require: this one goes into room
-        that another one freed for it, and they may start before that."""
+        """Return the earlier moves that this one would make illegal, and all their requirements.
+
+        They go to the same host: this move takes room that another one freed for it, and they may
+        start before that room is free.
+        """
         total = self.view.fills(move.to_host)
         if (not any(self.moves[u].from_host == move.to_host for u in required)
                 and all(total[name] <= limit
@@ -134,11 +135,13 @@ class Board:
     @contextlib.contextmanager
     def _started(self, move: model.Move,
                  required: set[str]) -> Iterator[Callable[[set[str]], set[str]]]:
-        """When ``move`` starts: what it requires has landed, what waits for
-        it has not begun, all others are under way. Others than those at its
-        ends and in its groups make no difference and stay as they are.
+        """Set the view to the time when ``move`` starts.
 
-        Yields a function that lands more of them, and returns them.
+        Its requirements have landed, the moves that wait for it have not begun, all others are in
+        flight. Moves that share no end, group or hint with it make no difference and stay as they
+        are.
+
+        Yields a function that lands more moves and returns their UUIDs.
         """
         uuid, ends = move.instance_uuid, (move.from_host, move.to_host)
         mine, tied = self.groups[uuid], self.view.tied(uuid)
@@ -170,11 +173,12 @@ class Board:
                 self.view.depart(other)
 
     def may_return(self, uuid: str, failed: str, needs: Mapping[str, set[str]]) -> bool:
-        """Whether it may go back where it was, when it has landed and ``failed`` was to follow:
-        what both require has landed, what waits for that one has not begun, all others are
-        under way.
+        """Return whether an instance may go back to its source after ``failed`` has failed.
 
-        :param needs: of each, in place of what it was placed with.
+        Its own move has landed, and ``failed`` was to follow. The requirements of both have landed,
+        the moves that wait for ``failed`` have not begun, all others are in flight.
+
+        :param needs: requirements by instance, in place of the placed ones.
         """
         one, other = self.moves[uuid], self.moves[failed]
         ends = {one.from_host, one.to_host, other.from_host, other.to_host}
@@ -220,7 +224,7 @@ class Board:
         self.view.depart(move)
 
     def _remove(self, move: model.Move) -> None:
-        """Takes back the last ``_add``."""
+        """Take back the last ``_add``."""
         uuid = move.instance_uuid
         self.view.recall(self.moves.pop(uuid))
         del self.needs[uuid]
@@ -236,10 +240,13 @@ class Board:
     # Alternates.
 
     def may_have_alternates(self, move: model.Move) -> bool:
-        """Not where others of the plan count on where it lands: members of a
-        hard affinity group, and those that a hint ties together; not what needs
-        something of a sharing provider, which would count there once for each;
-        and a repair of soft groups is done at its destination only."""
+        """Return whether the move may have other destinations.
+
+        It may not where other moves of the plan count on its destination: for members of a hard
+        affinity group, and for instances that a hint ties together. Nor may an instance with claims
+        on a sharing provider, which would count there once for each destination. A repair of soft
+        groups is done at its destination only.
+        """
         uuid = move.instance_uuid
         if self.view.occupancy.pooled(uuid) or self.moves.keys() & self.view.tied(uuid):
             return False
@@ -251,9 +258,11 @@ class Board:
         return True
 
     def try_alternate(self, move: model.Move, host: str) -> bool:
-        """With every move at its source and at every host where it may end,
-        nothing having freed any room: then no move can stand in another's
-        way. ``move`` itself is recalled."""
+        """Return whether the move may end at the host, too.
+
+        Every move counts at its source and at every host where it may end, and no move has freed
+        any room: so no move can stand in another's way. ``move`` itself is recalled.
+        """
         other = dataclasses.replace(move, to_host=host)
         if host in (move.from_host, move.to_host, *move.alternates):
             return False
@@ -271,8 +280,9 @@ class Board:
 
 def crowded(view: cluster_view.ClusterView, move: model.Move,
             before: Mapping[str, float]) -> model.Rejection | None:
-    """A spread lifts no host above its ceiling on the way either, unless its
-    source was worse off when the plan was made.
+    """Reject a spread that lifts a host above its ceiling on the way.
+
+    It may do so if its source was fuller when the plan was made.
 
     :param before: the source's fill then, by policy.
     """

@@ -41,7 +41,7 @@ def describe_gain(move: Mapping[str, Any]) -> str:
 
 
 def _describe_changes(move: Mapping[str, Any]) -> Iterator[str]:
-    """Leave out policies under which no score changes as it is written."""
+    """Yield the changes of scores, without policies whose written scores stay the same."""
     for change in move['changes']:
         ends = [(move['from_host'], change['from_before'], change['from_after']),
                 (move['to_host'], change['to_before'], change['to_after'])]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Measurements of a scope in mode pack: what its plans are judged by."""
+"""Measurements of a scope in mode pack, by which its plans are judged."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ import math
 from kronos_nova import model
 from kronos_nova import policy as policies
 
-#: No ceiling is smaller: levels divide by it.
+#: Smallest ceiling, because levels are divided by it.
 LEAST_CEILING = 1e-6
 
 
@@ -74,5 +74,5 @@ def ceiling(policy: policies.Policy) -> float:
 
 
 def overload(levels: Iterable[float]) -> float:
-    """Sum up what levels exceed 1."""
+    """Sum the parts of the levels above 1."""
     return math.fsum(max(0.0, level - 1.0) for level in levels)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Plans one scope: gates, strategies in order, waves, and a report.
+"""The planner of one scope: holds, strategies in order, waves, and a report.
 
 Pure: the same request gives the same plan.
 """
@@ -36,7 +36,7 @@ from kronos_nova.rebalancer.simulation import arrays
 from kronos_nova.rebalancer.strategies import base
 from kronos_nova.rebalancer.strategies import drain_requests
 
-#: So many instances that were held back are named; all are counted.
+#: Most held-back instances that a plan names; all are counted.
 NAMED = 50
 #: evacuate -> repair -> relief, spread or pack; others come after these, by name.
 ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
@@ -44,11 +44,10 @@ ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """Everything a plan depends on.
+    """All inputs of a plan.
 
-    ``strategies`` run in the given order and share ``budget`` (moves).
-    ``seed`` decides what is left to chance; ``now`` is in seconds since the
-    epoch.
+    ``strategies`` run in the given order and share ``budget`` (moves). ``seed`` decides all random
+    choices; ``now`` is in seconds since the epoch.
     """
 
     cluster: model.Cluster
@@ -63,10 +62,10 @@ class Request:
 
 
 def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model.Plan:
-    """The moves of one cycle for ``request.cluster.scope``.
+    """Plan the moves of one cycle for ``request.cluster.scope``.
 
-    :param expired: the safety stop; a plan cut off by it or by the count of
-        steps is marked ``truncated``.
+    :param expired: the safety stop; a plan cut off by it or by the count of steps is marked
+        ``truncated``.
     """
     cluster = request.cluster
     request = begun(request)
@@ -114,19 +113,20 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
 
 
 def begun(request: Request) -> Request:
-    """As a plan begins: of the hosts that were being emptied, those that still are."""
+    """Return the request as a plan begins: with those earlier drains that continue."""
     return dataclasses.replace(request, history=dataclasses.replace(
         request.history, draining=_continuing(request)))
 
 
 def without(request: Request, plan: model.Plan, dropped: Collection[str],
             why: str) -> model.Plan:
-    """The plan less the moves of these instances, of those that require them or
-    swap with them, and of pack drains that it begins and would then not end.
+    """Return the plan without the moves of some instances.
 
-    Legal as the plan is: it allows any of its moves to fail.
+    Moves that require these moves or swap with them are left out, too, and so are pack drains that
+    the plan begins and could not end any more. The rest is as legal as the plan, which allows any
+    of its moves to fail.
 
-    :param why: said as a warning, and as the reason if nothing is left.
+    :param why: a warning, and the reason if no move is left.
     """
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, draining=_continuing(request)))
@@ -200,7 +200,7 @@ def describe_effects(simulation: sim.Simulation,
     gains = []
     for move in moves:
         simulation.undo(move)
-        # The last bits say nothing.
+        # The last bits are rounding errors.
         gains.append(round(simulation.combined() - whole, 12))
         simulation.apply(move)
     # Each was applied again in the plan's order, and so are the changes of scores.
@@ -223,12 +223,12 @@ def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.
 
 def _alternate_gains(simulation: sim.Simulation, move: model.Move,
                      hosts: Sequence[str]) -> list[float | None]:
-    """Judge each host in place of the move's destination, with all others of the plan.
+    """Compute the gain of each host in place of the move's destination, with all other moves.
 
     :param move: applied to ``simulation``, which is left as it was.
-    :returns: the fall of combined imbalance against the plan without the move; None:
-        spread may not choose the host, because a policy would rise and end above its
-        threshold, soft groups would suffer, or not moving would be as good.
+    :returns: the fall of combined imbalance against the plan without the move; None: spread may not
+        choose the host, because a policy would rise and end above its threshold, soft groups would
+        suffer, or not moving would be as good.
     """
     n = simulation.index[move.instance_uuid]
     columns = arrays.whole(simulation.host_index[host] for host in hosts)
@@ -270,9 +270,13 @@ def _suits(simulation: sim.Simulation,
 
 def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
              moves: list[model.Move]) -> tuple[waves.Ordered, list[model.Move]]:
-    """The moves in order, and those that were to be ordered: without the drains
-    that this plan begins and that no order lets end. Whole hosts or nothing: a
-    drain that began earlier goes on with its host closed instead."""
+    """Order the moves, without drains that this plan begins and that no order lets end.
+
+    A host is emptied whole or not at all; a drain that began earlier goes on with its host closed
+    instead.
+
+    :returns: the moves in order, and the moves that were to be ordered.
+    """
     dropped: Counter[str] = Counter()
     while True:
         ordered = waves.order(
@@ -297,9 +301,11 @@ def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.C
 
 def _held_back(request: Request, simulation: sim.Simulation,
                moved: int) -> list[model.Rejection]:
-    """Instances of the scope that no imbalance move could take, when there was
-    budget left to move them and a reason to; and always those for which
-    Placement stands in the way, which were to be moved."""
+    """List the instances of the scope that no imbalance move could take, with the reason.
+
+    The list has only instances that Placement refuses everywhere, unless the budget has moves left
+    and there is a reason to move.
+    """
     found = {uuid: no for uuid, no in sorted(simulation.held_back.items())
              if uuid in simulation.index}
     if (simulation.held or moved >= request.budget or simulation.truncated
@@ -310,9 +316,9 @@ def _held_back(request: Request, simulation: sim.Simulation,
 
 def _welcome(simulation: sim.Simulation,
              moves: Sequence[model.Move]) -> Callable[[model.Move], bool]:
-    """Whether another destination than the planned one is better than none.
+    """Return the test whether another destination than the planned one is better than none.
 
-    A whole-host pack has no use for it: what is left over keeps its host.
+    A whole-host pack never accepts one: an instance that is left over keeps its host.
     """
     planned = {m.instance_uuid: m for m in moves}
 
@@ -334,8 +340,10 @@ def _welcome(simulation: sim.Simulation,
 
 
 def _continuing(request: Request) -> frozenset[str]:
-    """Drains that began earlier and are still wanted. A host that was disabled
-    and is enabled again is no longer drained, unless hosts are packed."""
+    """Return the drains that began earlier and continue.
+
+    A host that was disabled and is enabled again is no longer drained, unless hosts are packed.
+    """
     wanted = request.cluster.scope_hosts
     if request.policies.mode != 'pack':
         wanted = frozenset(_ordered_drains(request))
@@ -349,7 +357,7 @@ def _ordered_drains(request: Request) -> list[str]:
 
 
 def _reason(simulation: sim.Simulation) -> str:
-    """Why nothing moves, in words."""
+    """Format the reasons why nothing moves."""
     notes = list(dict.fromkeys(simulation.notes))
     if simulation.truncated:
         notes.append(f'planning was cut off after {simulation.steps} steps')
@@ -359,7 +367,7 @@ def _reason(simulation: sim.Simulation) -> str:
 
 
 def scope_hold(request: Request) -> str | None:
-    """Why the whole scope is left alone, or None."""
+    """Return why the whole scope is left alone, None: it is not."""
     silent = request.cluster.unreadable_hosts
     if silent:
         return planning_holds.silent_cell(silent)
@@ -424,7 +432,7 @@ def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
 
 def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
               unbegun: Sequence[str], left: int) -> str:
-    """What a plan that was cut off does not contain."""
+    """Describe the parts that a plan that was cut off lacks."""
     over = simulation.imbalances() > simulation.thresholds
     return planning_holds.cut_off(
         steps=simulation.steps if simulation.steps >= request.options.max_steps else None,
@@ -473,14 +481,14 @@ class Before:
 
 
 def _levels(simulation: sim.Simulation) -> sim.Floats:
-    """By host, the fill in parts of the ceiling, of the policy that is nearest to its own."""
+    """Return by host the fill in parts of the ceiling, for the policy nearest to its ceiling."""
     ceilings = np.array([[pack_prediction.ceiling(policy)] for policy in simulation.policies])
     levels: sim.Floats = (np.nan_to_num(simulation.fill) / ceilings).max(axis=0)
     return levels
 
 
 def _in_use(simulation: sim.Simulation) -> sim.Bools:
-    """Hosts that hold an instance, or expect one that is in flight."""
+    """Mark the hosts that hold an instance, or expect one that is in flight."""
     found: sim.Bools = np.bincount(simulation.place, minlength=len(simulation.hosts)) > 0
     expected = [simulation.host_index[f.to_host] for f in simulation.cluster.flights
                 if f.to_host in simulation.host_index]
@@ -516,10 +524,12 @@ def _not_computed(request: Request) -> str:
 
 
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
-    """Hosts being emptied that hold instances now: until the last one has
-    arrived elsewhere nothing may come to them, planned or booted."""
+    """Return the hosts being emptied that hold instances now.
+
+    Until the last instance has arrived elsewhere no other may come to them, planned or booted.
+    """
     wanted = set(simulation.view.draining)
-    if request.history.scope_cooling <= 0:  # else what has not begun waits
+    if request.history.scope_cooling <= 0:  # else new drains wait
         wanted |= set(_ordered_drains(request))
     if not wanted:
         return frozenset()

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""When nothing, or only part of it, may move: each no has a sentence."""
+"""Reasons why no moves, or only some moves, may be made: a sentence for each."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from kronos_nova.constraints import metric_lag
 
 
 def outage(cluster: model.Cluster, options: model.Options) -> str | None:
-    """Too many hosts down or disabled: an outage, not an imbalance.
+    """Return why an outage holds the scope: too many hosts are down or disabled; None: no outage.
 
-    Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more
-    than ``max_drain_fraction``, but one host is always allowed.
+    Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more than
+    ``max_drain_fraction``, but one host is always allowed.
     """
     hosts = sorted(cluster.scope_hosts)
     services = [cluster.services.get(h) for h in hosts]
@@ -43,9 +43,9 @@ def outage(cluster: model.Cluster, options: model.Options) -> str | None:
 
 
 def silent_cell(hosts: Collection[str]) -> str:
-    """Say why a scope waits some of whose hosts are in a cell that does not answer.
+    """Say why a scope waits while a cell with some of its hosts does not answer.
 
-    :param hosts: those of the scope.
+    :param hosts: the hosts of the scope in such a cell.
     """
     return (f'the cell of {len(hosts)} of its hosts ({_few(sorted(hosts))}) does not answer Nova, '
             'or is not named while another one does not: nothing of the scope moves')
@@ -53,7 +53,7 @@ def silent_cell(hosts: Collection[str]) -> str:
 
 def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.History,
                    options: model.Options) -> str | None:
-    """Why imbalance moves must wait while drains and repairs go on."""
+    """Return why imbalance moves must wait while drains and repairs go on, None: they need not."""
     if scores.untrusted:
         return 'metrics are not trusted: ' + '; '.join(scores.untrusted)
     if history.waiting is not None:
@@ -68,7 +68,7 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
 
 def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left: int,
             hosts: list[str], policies: Sequence[str]) -> str:
-    """What was left out of a plan whose work was bounded.
+    """Describe the unfinished part of a plan whose work was bounded.
 
     :param steps: the count that ended it, or None for ``planning_deadline``.
     :param left: moves of the budget that were not used.

@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One scope, one pass: score, plan, check. The engine and replay both run it.
+"""One pass over one scope: score, plan, check. The engine and replay both run it.
 
-It reads nothing from outside: a Cluster and samples come in, a plan that the
-checker has passed comes out.
+It reads nothing from outside: a Cluster and samples come in, a plan that the checker has passed
+comes out.
 """
 
 from collections.abc import Callable
@@ -38,10 +38,10 @@ from kronos_nova.rebalancer.planning import planning_holds
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What a pass needs to know besides the cloud.
+    """Inputs of a pass besides the cloud.
 
-    ``staleness``, ``deadline`` and ``instance_cooldown`` in seconds.
-    ``strategies`` in the order in which they run.
+    ``staleness``, ``deadline`` and ``instance_cooldown`` in seconds. ``strategies`` in the order in
+    which they run.
     """
 
     policies: policies.PolicySet
@@ -55,11 +55,10 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pass over one scope found and decided.
+    """Findings and decisions of a pass over one scope.
 
-    ``timings`` in seconds by step. ``settled``: the scores are trusted and show
-    every move of the scope, none of which is under way. ``request``: what the
-    plan was made from.
+    ``timings`` in seconds by step. ``settled``: the scores are trusted and show every move of the
+    scope, none of which is in flight. ``request``: the input of the plan.
     """
 
     cluster: model.Cluster
@@ -81,9 +80,8 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     :param now: seconds since the epoch, the clock of the samples.
     :param clock: monotonic seconds, for timings and the planning deadline.
     :param stopping: true ends planning early, as the deadline does.
-    :param busy: moves under way that use up the budget (see :func:`busy`).
-    :param seed: decides what planning leaves to chance; the same again gives
-        the same plan.
+    :param busy: number of moves in flight that use up the budget.
+    :param seed: decides all random choices; the same seed gives the same plan.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
     started = clock()
@@ -107,7 +105,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
 
 def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
           settings: Settings, *, now: float, busy: int = 0, seed: int = 0) -> planner.Request:
-    """What a plan is made from (see :func:`run`)."""
+    """Build the request of a plan; parameters as of :func:`run`."""
     return planner.Request(
         cluster=cluster, scores=scores, policies=settings.policies,
         strategies=settings.strategies, options=settings.options,
@@ -117,15 +115,17 @@ def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
 
 
 def busy(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
-    """How many of these use up the budget of the cluster's scope: tasks of its plans, also
-    when their hosts have gone to another scope since, and those off a host that it has now.
+    """Count the migrations in flight that use up the budget of the cluster's scope.
+
+    These are tasks of its plans, also when their hosts have gone to another scope since, and tasks
+    that move instances off a host that the scope has now.
     """
     return sum(1 for f in flights if f.source == 'task' and not f.slotless and (
         f.scope == cluster.scope or f.from_host in cluster.scope_hosts))
 
 
 def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
-    """The outcome less the moves of these instances (see planner.without).
+    """Return the outcome without the moves of some instances, and of all that depend on these.
 
     :raises PlanRefused: as :func:`run`.
     """
@@ -135,7 +135,10 @@ def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
 
 
 def check(plan: model.Plan, request: planner.Request) -> None:
-    """:raises PlanRefused: a rule is broken; nothing of it may be done."""
+    """Check the plan.
+
+    :raises PlanRefused: the plan breaks a rule; no part may be carried out.
+    """
     wrong = checker.check(plan, request.cluster, request.options, request.history,
                           request.scores,
                           simulation.ceilings(request.policies, request.options),
@@ -146,7 +149,7 @@ def check(plan: model.Plan, request: planner.Request) -> None:
 
 
 def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
-    """Weighted mean of the hosts' scores; None: some are not trusted."""
+    """Compute the weighted mean of the hosts' scores, None: some are not trusted."""
     if scores.untrusted:
         return None
     return scoring.combine(
@@ -156,14 +159,14 @@ def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
 
 
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
-    """Instances of the scope that are fresh, and for how many seconds."""
+    """Return the scope's recently booted instances, with the seconds for which they remain so."""
     return {i.uuid: left for i in cluster.instances.values() if i.host in cluster.scope_hosts
             and (left := recently_booted.left(i.launched_at, now, cooldown)) > 0}
 
 
 def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], settings: Settings,
           now: float) -> model.Scores:
-    """Every enabled policy's scores over the cluster's scope."""
+    """Compute every enabled policy's scores over the cluster's scope."""
     values = {
         p.name: scoring.score(p, samples[p.name], cluster, now=now,
                               staleness=settings.staleness, require_age=settings.require_age,

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the configuration says of a pass: which scopes, and how they are planned."""
+"""Settings of a pass from the configuration: its scopes, and how they are planned."""
 
 from oslo_config import cfg
 
@@ -24,9 +24,9 @@ from kronos_nova.rebalancer.planning import planning_pipeline
 
 
 def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
-    """What this engine plans: aggregates, then the pool of hosts in none.
+    """List the scopes that this engine plans: aggregates, then the pool of hosts in none.
 
-    :raises ConfigError: neither is configured.
+    :raises ConfigError: neither is configured, or an option names a wrong scope.
     """
     names = list(dict.fromkeys(conf.engine.aggregates))
     if model.UNASSIGNED in names:
@@ -35,7 +35,7 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
             problem=f'{model.UNASSIGNED} stands for the hosts in no aggregate',
             remedy='Set include_unassigned_hosts = true for these; rename an aggregate that '
                    'really bears that name.')
-    # By a name that is misspelt a scope would be carried out unasked.
+    # With a misspelt name a scope's plans would be carried out without approval.
     for found in conf.engine.scope_mode or ():
         if found.scope not in (*names, model.UNASSIGNED):
             raise exception.ConfigError(
@@ -55,9 +55,9 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
 
 
 def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> planning_pipeline.Settings:
-    """The options of a pass, from the configuration.
+    """Build the settings of a pass from the configuration.
 
-    :raises PluginNotFound: a strategy of ours is not installed.
+    :raises PluginNotFound: a strategy of Kronos is not installed.
     """
     found = [plugins.load(plugins.STRATEGIES, name)() for name in strategy_names()]
     return planning_pipeline.Settings(
@@ -68,6 +68,6 @@ def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> planning_p
 
 
 def strategy_names() -> list[str]:
-    """Ours in their order, then whatever else is installed, by name."""
+    """List the strategies of Kronos in their order, then all other installed ones by name."""
     others = sorted(set(plugins.names(plugins.STRATEGIES)) - set(planner.ORDER))
     return [*planner.ORDER, *others]

@@ -11,12 +11,11 @@
 # under the License.
 
 
-"""Whether a host's provider tree is still the one that a plan knew.
+"""Digest of a host's provider tree, by which a change since the plan is found.
 
-A reshape (POST /reshaper, by a nova-compute that starts after an upgrade)
-moves inventories and allocations between the providers of a host: VGPU from
-the root to one child per card, VCPU and MEMORY_MB to NUMA nodes, CUSTOM_X to
-X. What a move of its instances needs is then another thing.
+A reshape (POST /reshaper, by a nova-compute that starts after an upgrade) moves inventories and
+allocations between the providers of a host: VGPU from the root to one child per card, VCPU and
+MEMORY_MB to NUMA nodes, CUSTOM_X to X. A move of its instances then needs other allocations.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ from kronos_nova import model
 
 
 def mark(host: model.Host) -> model.TreeMark | None:
-    """What is to be remembered of a host; None where it has no provider."""
+    """Return the digest of a host's provider tree, None: the host has no provider."""
     if host.provider is None:
         return None
     parts = sorted(' '.join((p.uuid, p.parent_uuid or '-', *sorted(p.inventories)))
@@ -36,6 +35,6 @@ def mark(host: model.Host) -> model.TreeMark | None:
 
 
 def reshaped(known: model.TreeMark, host: model.Host) -> bool:
-    """Whether its tree has another shape now; without one it is not judged."""
+    """Return whether the host's tree has another shape now; False if it has no tree."""
     now = mark(host)
     return now is not None and now.shape != known.shape

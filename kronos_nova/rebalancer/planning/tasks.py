@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""From a plan's moves to the rows that executors act on."""
+"""Tasks for executors, made from a plan's moves."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from kronos_nova.constraints import metrics
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import provider_tree_digest
 
-#: Lower is sooner: people wait for a drain, nobody for a percent of balance.
+#: Lower is sooner: operators wait for a drain, not for a percent of balance.
 PRIORITY = {model.Phase.EVACUATE: 1, model.Phase.AFFINITY: 3, model.Phase.SPREAD: 5,
             model.Phase.PACK: 5, model.Phase.REQUESTED: 2}
 
@@ -37,11 +37,11 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
               new_id: Callable[[], str], cooldown: float = 600.0,
               options: model.Options | None = None,
               approval_seconds: float | None = None) -> list[model.Task]:
-    """One task per move, staggered by ``stagger_seconds`` inside each wave.
+    """Make one task per move, staggered by ``stagger_seconds`` inside each wave.
 
-    :param new_id: gives a fresh UUID.
-    :param options: say which disks are copied; without them it is the flavor's.
-    :param approval_seconds: for how long they wait for approval; None: for none.
+    :param new_id: returns a new UUID.
+    :param options: say which disks are copied; None: the flavor's disks are.
+    :param approval_seconds: for how long the tasks wait for approval; None: they need none.
     """
     in_wave: Counter[int] = Counter()
     tasks = []
@@ -73,20 +73,22 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
 
 
 def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
-    """Seconds within which a task has to begin, by its phase.
+    """Return the seconds within which a task has to begin, by its phase.
 
-    A spread or pack that has not begun within twice the scope's cooldown (at
-    least 20 minutes) is dropped: its scores are old and the next plan knows
-    better. Drains and repairs stay wanted: they have no limit here. Nor has the second half of
-    a swap: when the first one has moved it is a migration more either way.
+    A spread or pack that has not begun within twice the scope's cooldown (at least 20 minutes) is
+    dropped: its scores are old and the next plan has newer ones. Drains and repairs stay wanted:
+    they have no limit here. Nor has the second half of a swap: when the first one has moved, one
+    more migration is needed either way.
     """
     return dict.fromkeys(STALE, max(MIN_WAIT, 2 * cooldown))
 
 
 def trees(move: model.Move, cluster: model.Cluster,
           options: model.Options | None) -> tuple[model.TreeMark, ...]:
-    """What is known of the provider trees of all hosts that the move may touch;
-    nothing where claims are not judged."""
+    """Return the digests of the provider trees of all hosts that the move may touch.
+
+    There are none where claims are not judged.
+    """
     if options is not None and not options.enforce_placement_claims:
         return ()
     hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
@@ -97,7 +99,7 @@ def trees(move: model.Move, cluster: model.Cluster,
 
 def copied_gb(move: model.Move, instance: model.Instance, options: model.Options,
               sharing: Container[str] = ()) -> int:
-    """GiB of disks that the move copies, as far as is known: at most.
+    """Return the most GiB of disks that the move copies, as far as is known.
 
     :param sharing: UUIDs of sharing providers.
     """

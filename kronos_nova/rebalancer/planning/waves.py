@@ -12,17 +12,16 @@
 
 """A plan's moves in an order that stays legal however they end.
 
-A move may start as soon as the moves it requires have completed. Every other
-move of the plan may then be waiting, under way or failed: it counts at its
-source, its destination and all its alternates. So any order of completion,
-any failures and any destination that an executor falls back to stay legal,
-and a failure cancels only what required it.
+A move may start as soon as the moves it requires have completed. Every other move of the plan may
+then be waiting, under way or failed: it counts at its source, its destination and all its
+alternates. So any order of completion, any failures and any destination that an executor falls back
+to stay legal, and a failure cancels only the moves that required it.
 
-How many of a host's moves run at once is the executor's to decide: binding
-it here would let one failure cancel moves that have nothing to do with it.
+The executor decides how many of a host's moves run at once: a limit here would let one failure
+cancel moves that have nothing to do with it.
 
-A move looks only at others that share a host or a server group with it, so
-that a plan of M moves is ordered in about M steps in a cloud of any size.
+A move is compared only with others that share a host or a server group with it, so that a plan of M
+moves is ordered in about M steps in a cloud of any size.
 """
 
 from collections import Counter
@@ -38,7 +37,7 @@ from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.planning import move_dependencies as boards
 
-#: So many hosts are tried for a move's alternates, and for a parking move.
+#: Most hosts that are tried for a move's alternates, and for a parking move.
 TRIED = 64
 
 Suits = Callable[[model.Move, str], bool]
@@ -46,8 +45,11 @@ Suits = Callable[[model.Move, str], bool]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ordered:
-    """``dropped`` counts moves that no order makes legal, by rule. ``parked``
-    maps instance UUIDs to what was asked for, where a move leads elsewhere."""
+    """Moves of a plan in their order.
+
+    ``dropped`` counts moves that no order makes legal, by rule. ``parked`` maps instance UUIDs to
+    the original move, where a move leads elsewhere.
+    """
 
     moves: tuple[model.Move, ...]
     dropped: Counter[str]
@@ -61,11 +63,11 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
           suits: Suits = lambda move, host: True) -> Ordered:
     """Give each move its requirements, wave and alternates.
 
-    A move that is legal only after later ones is placed after them. Moves
-    that wait for each other in a circle are broken up by parking: one of them
-    goes to a third host that ``improves`` welcomes; without one it is dropped.
+    A move that is legal only after later ones is placed after them. Moves that wait for each other
+    in a circle are broken up by parking: one instance goes to a third host that ``improves``
+    accepts; without one its move is dropped.
 
-    :param view: the cluster before the plan; it is left as it was.
+    :param view: the cluster before the plan; left unchanged.
     :param moves: best each legal after all before it have landed.
     :param in_use: whether a host holds instances.
     :param among: hosts that may be alternates; None: all of the scope.
@@ -88,7 +90,7 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
 
 def _place(board: boards.Board,
            moves: Sequence[model.Move]) -> list[tuple[model.Move, model.Rejection]]:
-    """Place what can be placed; the rest, each with its rejection."""
+    """Place the moves that can be placed; return the rest, each with its rejection."""
     while True:
         waiting = []
         for move in moves:
@@ -101,7 +103,7 @@ def _place(board: boards.Board,
 
 def _park(board: boards.Board, move: model.Move,
           improves: Callable[[model.Move], bool]) -> model.Move | None:
-    """The move to the emptiest third host where it may go and is welcome."""
+    """Place and return the move to the emptiest third host that is legal and ``improves``."""
     for _, host in heapq.nsmallest(TRIED, board.emptiness()):
         other = dataclasses.replace(move, to_host=host)
         if (host not in (move.from_host, move.to_host)
@@ -113,9 +115,11 @@ def _park(board: boards.Board, move: model.Move,
 
 def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
                 among: Collection[str] | None, suits: Suits) -> None:
-    """Other destinations, the emptiest first, one for each move before any
-    gets a second. Each one taken fills its host for the next, so that no host
-    is everybody's way out. A plan that packs falls back to no empty host."""
+    """Add other destinations, the emptiest first, one for each move before any gets a second.
+
+    Each one fills its host for the next, so that the moves do not all fall back to one host. A plan
+    that packs falls back to no empty host.
+    """
     packs = any(m.phase is model.Phase.PACK for m in board.moves.values())
     heap = [entry for entry in board.emptiness() if (not packs or in_use(entry[1]))
             and (among is None or entry[1] in among)]
@@ -128,7 +132,7 @@ def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
 
 def _alternate(board: boards.Board, move: model.Move, heap: list[tuple[float, str]],
                suits: Suits) -> model.Move | None:
-    """The move with one more alternate, or None when none was found."""
+    """Return the move with one more alternate, None: no host was found."""
     seen: list[tuple[float, str]] = []
     found = None
     board.view.recall(move)

@@ -10,4 +10,4 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A report that people read: one HTML file of what was found, planned and left out."""
+"""A report for readers: one HTML file of findings, planned moves and gaps."""

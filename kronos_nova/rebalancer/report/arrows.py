@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.report import words
 STEP, TOP, NAMES, WIDTH = 26, 30, 250, 920
 #: Widest arrow, and the longest name in characters.
 WIDEST, LONGEST = 9.0, 30
-#: With more arrows than these no eye follows one: a table of hosts stands in their place.
+#: Most arrows that a reader can follow; with more, a table of hosts stands in their place.
 MOST_DRAWN = 24
 #: Arrows beyond these are in the table only.
 MOST = 400
@@ -86,7 +86,7 @@ class Drawing:
 
 
 def draw(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()) -> Drawing:
-    """Both sides hottest first where scores are known, else in the order of the moves."""
+    """Draw both sides, hottest first where scores are known, else in the order of the moves."""
     loads = {line.name: line.load for line in lines}
     grouped: dict[tuple[str, str, str], list[int]] = {}
     for move in moves:

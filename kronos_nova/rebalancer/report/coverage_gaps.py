@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What was not looked at, not believed or not tried, and why."""
+"""Gaps of a plan: data that it did not look at, believe or try, with the reasons."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from kronos_nova.rebalancer.report import values
 
 
 def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.Gap, ...]:
-    """What the plan itself says."""
+    """List the gaps that the plan itself reports."""
     found = []
     if plan.truncated:
         found.append(values.Gap('The plan was cut off: not everything that it could move was '
@@ -46,10 +46,10 @@ def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.Gap,
 def of_outcome(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
                planned: Mapping[str, str], warnings: Sequence[str],
                waiting: Collection[str] = ()) -> tuple[values.Gap, ...]:
-    """The same, and what of the cloud and its metrics was not looked at.
+    """List the gaps of the plan, of the metrics and of the cloud.
 
     :param planned: the scope of each host that is planned anywhere.
-    :param waiting: instances whose moves wait for approval: none of these is under way.
+    :param waiting: instances whose moves wait for approval; these moves are not under way.
     """
     told = [f'{name}: {text}' for name, known in sorted(outcome.scores.policies.items())
             for text in known.warnings]

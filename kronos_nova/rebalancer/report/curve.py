@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Imbalance over time: what the scope's plans found, foresaw and brought about."""
+"""Imbalance over time, as the scope's plans found, foresaw and realised it."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -47,7 +47,7 @@ class Curve:
 
 
 def draw(section: values.Section) -> tuple[Curve, ...]:
-    """The combined imbalance, then that of each policy; none with fewer than two plans."""
+    """Draw the combined imbalance, then that of each policy; nothing for fewer than two plans."""
     points = sorted(section.points, key=lambda p: p.at)
     if len(points) < 2:
         return ()
@@ -77,7 +77,7 @@ def _combined(points: Sequence[values.Point]) -> Curve:
 
 
 def _of_policy(points: Sequence[values.Point], policy: values.PolicyLine) -> Curve | None:
-    """None: no plan knew it."""
+    """Draw the imbalance of a policy, None: no plan knew it."""
     series = [(p.at, dict(p.policies).get(policy.name)) for p in points]
     known = [v for _, v in series if v is not None]
     if not known:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The heat map: which hosts are shown first, and every host as a square."""
+"""The heat map: the hosts that are shown first, and every host as a square."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -19,17 +19,17 @@ from kronos_nova.rebalancer.report import palette
 from kronos_nova.rebalancer.report import values
 
 BANDS = len(palette.HEAT['light'])
-#: So many hosts are shown at once, and so many in each part that can be opened.
+#: Number of hosts that are shown at once, and of hosts in each part that can be opened.
 FIRST = 30
 PART = 200
-#: A scope with more hosts is shown as squares, too; side and gap of one, a row of them.
+#: A scope with more hosts is shown as squares, too; side and gap of a square, squares in a row.
 FEW = 60
 SIDE, GAP, ROW = 9, 1, 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Hosts that are folded away together: the first of them is the hottest."""
+    """Hosts that are folded away together; ``first`` is the rank of the hottest."""
 
     first: int
     lines: tuple[values.HostLine, ...]
@@ -41,7 +41,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Map:
-    """``hottest`` are shown, as are ``moving`` ones that are not among them."""
+    """Hosts of the map: ``hottest`` are shown, and so are the other ``moving`` ones."""
 
     hottest: tuple[values.HostLine, ...]
     moving: tuple[values.HostLine, ...]
@@ -50,7 +50,7 @@ class Map:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Squares:
-    """Of a policy, before or after: a path of squares for each band, by its number."""
+    """Squares of a policy, before or after: a path for each band, by its number."""
 
     paths: tuple[tuple[int, str], ...]
     counts: tuple[int, ...]
@@ -62,13 +62,13 @@ def band(score: float) -> int:
 
 
 def ranked(lines: Sequence[values.HostLine]) -> tuple[values.HostLine, ...]:
-    """Hottest first; hosts whose load is not known last, then by name."""
+    """Sort hosts by load, hottest first and unknown loads last, then by name."""
     return tuple(sorted(lines, key=lambda line: (
         line.load.before is None, -(line.load.before or 0.0), line.name)))
 
 
 def arranged(ranking: Sequence[values.HostLine]) -> Map:
-    """All at once where they are few."""
+    """Split the hosts into shown and folded ones; few hosts are all shown."""
     if len(ranking) <= FEW:
         return Map(tuple(ranking), (), ())
     rest = ranking[FIRST:]
@@ -79,7 +79,7 @@ def arranged(ranking: Sequence[values.HostLine]) -> Map:
 
 
 def squares(scores: Sequence[float | None]) -> Squares:
-    """A square for each host, in rows of :data:`ROW`; unknown ones are left out."""
+    """Draw a square for each host, in rows of :data:`ROW`; unknown scores are left out."""
     paths: list[list[str]] = [[] for _ in range(BANDS)]
     for place, score in enumerate(scores):
         if score is not None:
@@ -92,5 +92,5 @@ def squares(scores: Sequence[float | None]) -> Squares:
 
 
 def size(hosts: int) -> tuple[int, int]:
-    """Width and height of so many squares."""
+    """Return the width and height of so many squares."""
     return (min(hosts, ROW) * (SIDE + GAP), (hosts + ROW - 1) // ROW * (SIDE + GAP))

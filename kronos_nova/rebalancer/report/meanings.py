@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What each rule refuses a move for, in a line: the words of doc/source/reference/rules.rst."""
+"""Meanings of the rules, a line each: the words of doc/source/reference/rules.rst."""
 
 MEANINGS = {
     'no-such-instance': 'The instance is not in Nova any more.',
@@ -167,7 +167,7 @@ MEANINGS = {
     'no-destination': 'No host is known where the instance might go.',
     'no-order': 'No order of those that are asked for makes it safe.',
 }
-#: Of a strategy that is not ours.
+#: Meaning of a rule that only a strategy of a plug-in has.
 UNKNOWN = 'A rule of a plug-in; its own documentation says what it means.'
 
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A report as one HTML file: no script, nothing from elsewhere, its own style alone."""
+"""A report as one HTML file: without scripts and external resources, with its own style."""
 
 import base64
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ from kronos_nova.rebalancer.report import timeline
 from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.report import words
 
-#: Of each list of names so many are written, and then how many more there are.
+#: Most names of a list that are written; the others are counted.
 NAMED = 50
-#: Of a meta element, by which a report of ours is known.
+#: Content of the meta element by which a report of Kronos is known.
 GENERATOR = 'kronos report'
 _HERE = pathlib.Path(__file__).parent / 'templates'
 
@@ -52,7 +52,7 @@ class Strip:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class View:
-    """A section with all that is drawn of it."""
+    """A section with all its drawings."""
 
     section: values.Section
     sentences: tuple[str, ...]
@@ -67,7 +67,7 @@ class View:
 
 
 def render(report: values.Report) -> str:
-    """The whole file; the same report gives the same text."""
+    """Render the whole file; the same report gives the same text."""
     style = _style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return str(_environment().get_template('page.html').render(
@@ -111,7 +111,7 @@ def _environment() -> jinja2.Environment:
 
 @functools.cache
 def _style() -> str:
-    """Colours first; paper is light whatever the screen is."""
+    """Render the style sheet, colours first; on paper they are always the light ones."""
     light, dark = (''.join(f'--{name}:{value};' for name, value in palette.variables(theme).items())
                    for theme in ('light', 'dark'))
     bands = ''.join(f'.h{n}{{background:var(--h{n});color:var(--t{n})}}.q{n}{{fill:var(--h{n})}}'

@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Colours, light and dark, and how far apart they are."""
+"""Colours of the light and the dark theme, and the contrast between them."""
 
 from collections.abc import Mapping
 
-#: Of text on a surface, both by name: WCAG 2, level AA, wants 4.5.
+#: Smallest contrast of a text on a surface: WCAG 2, level AA, requires 4.5.
 CONTRAST = 4.5
-#: Ten bands of a score, cold to hot; in the dark what is hot shines.
+#: Ten bands of a score, cold to hot; in the dark theme hot bands shine.
 HEAT = {
     'light': ('#fbf8f1', '#fbf0d9', '#fae3b8', '#f8d394', '#f5bf70', '#efa54f', '#e58a3c',
               '#b5491c', '#96361a', '#742417'),
@@ -31,19 +31,19 @@ INK = {
         'page': '#15181b', 'panel': '#1d2125', 'line': '#3a4149', 'ink': '#e7eaee',
         'soft': '#a9b2bd', 'link': '#86b9f5', 'mark': '#86b9f5', 'good': '#7ccb9a',
         'bad': '#ff9b92'}}
-#: Which texts stand on which surfaces.
+#: Colours of texts, and of the surfaces on which they stand.
 TEXTS = ('ink', 'soft', 'link', 'mark', 'good', 'bad')
 SURFACES = ('page', 'panel')
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours, in [1, 21] (WCAG 2.2, contrast ratio)."""
+    """Compute the contrast of two colours, in [1, 21] (WCAG 2.2, contrast ratio)."""
     high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
 def _luminance(colour: str) -> float:
-    """WCAG 2.2, relative luminance of an sRGB colour."""
+    """Compute the relative luminance of an sRGB colour (WCAG 2.2)."""
     parts = [int(colour[n:n + 2], 16) / 255 for n in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
@@ -51,13 +51,13 @@ def _luminance(colour: str) -> float:
 
 
 def on_heat(theme: str) -> tuple[str, ...]:
-    """The colour of a number on each band: of ink and page the one that is easier read."""
+    """Return the colour of a number on each band: ink or page, the one with more contrast."""
     choice = (INK[theme]['ink'], INK[theme]['page'])
     return tuple(max(choice, key=lambda ink: contrast(ink, band)) for band in HEAT[theme])
 
 
 def variables(theme: str) -> Mapping[str, str]:
-    """As properties of a style sheet, without their dashes."""
+    """Return the colours as properties of a style sheet, without their dashes."""
     found = dict(INK[theme])
     for band, (surface, ink) in enumerate(zip(HEAT[theme], on_heat(theme), strict=True)):
         found |= {f'h{band}': surface, f't{band}': ink}

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A section of what a pass has found and decided: every host with its scores."""
+"""The section of a pass, from its findings and decisions: every host with its scores."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ def section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, 
             planned: Mapping[str, str], warnings: Sequence[str] = (),
             past: Sequence[values.Point] = (), no_points: str = '',
             waiting: Mapping[str, str] | None = None) -> values.Section:
-    """One scope.
+    """Build the section of one scope.
 
-    :param stagger: seconds between the begins of two moves of a wave.
+    :param stagger: seconds between the starts of two moves of a wave.
     :param planned: the scope of each host that is planned anywhere.
-    :param warnings: of what was read, before those of the plan.
+    :param warnings: warnings about the data, before those of the plan.
     :param past: the scope's stored plans, in any order.
     :param waiting: the plan of each instance whose move waits for approval.
     """
@@ -69,7 +69,8 @@ def _describe_no_moves(outcome: planning_pipeline.Outcome, waiting: Mapping[str,
 
 def moves(plan: model.Plan, names: Mapping[str, str],
           stagger: float) -> tuple[values.MoveLine, ...]:
-    """As they are planned: seconds after a wave begins, as tasks are staggered."""
+    """List the moves as planned: each begins some seconds after its wave, as tasks are
+    staggered."""
     numbers = {move.instance_uuid: n for n, move in enumerate(plan.moves, 1)}
     in_wave: Counter[int] = Counter()
     found = []
@@ -100,14 +101,16 @@ def imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
 
 
 def refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
-    """Most first."""
+    """List the refusals by rule, most first."""
     return tuple(values.Refusal(rule, count) for rule, count in sorted(
         plan.rejections.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLine, ...]:
-    """Scores as measured, and as planning expects them with the plan and all moves under way
-    done."""
+    """List the hosts with their scores, as measured and as expected after the plan.
+
+    The latter count the plan and all moves under way as done.
+    """
     request = planner.begun(outcome.request)
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options, seed=request.seed,

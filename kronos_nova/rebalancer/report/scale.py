@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Where a value stands on an axis, and which marks an axis has."""
+"""Places of values on an axis, and the marks of an axis."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scale:
-    """From values in [low, high] to places in [begin, end]."""
+    """A linear map of values in [low, high] to places in [begin, end]."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class Mark:
 
 
 def times(scale: Scale, most: int) -> tuple[Mark, ...]:
-    """Marks at whole steps of time, at most so many and one."""
+    """Return marks at whole steps of time, at most ``most`` and one."""
     wanted = (scale.high - scale.low) / most
     step = next((s for s in TIMES if s >= wanted), None)
     if step is None:
@@ -51,7 +51,7 @@ def times(scale: Scale, most: int) -> tuple[Mark, ...]:
 
 
 def numbers(scale: Scale, most: int) -> tuple[Mark, ...]:
-    """Marks at 1, 2 or 5 times a power of ten."""
+    """Return marks at 1, 2 or 5 times a power of ten."""
     wanted = (scale.high - scale.low) / most or 1.0
     power = 10.0 ** math.floor(math.log10(wanted))
     step = next(power * n for n in (1, 2, 5, 10) if power * n >= wanted * (1 - 1e-9))
@@ -59,7 +59,7 @@ def numbers(scale: Scale, most: int) -> tuple[Mark, ...]:
 
 
 def ceiling(value: float) -> float:
-    """The next round number above, for the top of an axis; never 0."""
+    """Round the value up to a round number, for the top of an axis; never 0."""
     if value <= 0:
         return 0.1
     power = 10.0 ** math.floor(math.log10(value))

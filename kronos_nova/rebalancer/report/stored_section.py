@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A section of a stored plan: what the database has of it and of its tasks."""
+"""The section of a stored plan, from the plan and its tasks in the database."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -27,7 +27,7 @@ from kronos_nova.rebalancer.store import rows
 NO_SCORES = ('Of hosts a plan stores the scores of those that give or take, as planning expected '
              'them. A snapshot has all: kronos-record writes one, and kronos report --snapshot '
              'shows it.')
-#: Of a plan of an earlier release, or of one without trusted scores.
+#: Text for a plan of an earlier release, or for one without trusted scores.
 UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it, it has no moves, '
                   'or scores were not trusted. A snapshot has them: kronos-record writes one, and '
                   'kronos report --snapshot shows it.')
@@ -36,11 +36,11 @@ UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it,
 def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
             past: Sequence[values.Point], now: float, stagger: float,
             decisions: Sequence[str] = ()) -> values.Section:
-    """A plan with what became of its moves.
+    """Build the section of a plan with the results of its moves.
 
     :param past: the scope's plans, this one among them.
-    :param stagger: as configured now; said of a plan without tasks.
-    :param decisions: what operators said of it, a sentence each.
+    :param stagger: as configured now; used for a plan without tasks.
+    :param decisions: a sentence for each decision of an operator.
     """
     plan = row.plan
     names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
@@ -61,7 +61,7 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
 
 
 def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
-    """The hosts that give or take, with their scores before the first move and after the last.
+    """List the hosts that give or take, with their scores before the first and after the last move.
 
     A plan stores no weights, so the sum of the scores is not known.
     """
@@ -84,7 +84,10 @@ def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
 
 def point(row: rows.PlanRow, realised: float | None, shown: bool = False,
           dropped: bool = False) -> values.Point:
-    """:param dropped: no move of the plan began, so the imbalance it foresaw never came."""
+    """Make the point of a plan on the curve.
+
+    :param dropped: no move of the plan began, so the imbalance it foresaw never came.
+    """
     return values.Point(row.created_at, row.plan.measured,
                         None if dropped else row.plan.combined_after,
                         realised, len(row.plan.moves), row.dry_run, shown,
@@ -94,7 +97,9 @@ def point(row: rows.PlanRow, realised: float | None, shown: bool = False,
 def points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
            shown: str | None = None,
            dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
-    """:param shown: the plan that the report is about.
+    """Make the points of all plans on the curve.
+
+    :param shown: the plan that the report is about.
     :param dropped: plans of which all tasks were cancelled.
     """
     return tuple(point(row, realised.get(row.plan_id), row.plan_id == shown,
@@ -121,8 +126,10 @@ def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
 
 
 def _spans(row: rows.TaskRow) -> tuple[values.Span, ...]:
-    """What has ended, and what is under way; of an earlier release's task only its end is
-    known."""
+    """List the ended attempts of a task, and the one under way.
+
+    A task of an earlier release has no attempts: only its submission and its end are known.
+    """
     spans = [values.Span(a.to_host, a.started_at, a.ended_at,
                          f'{a.error_type}: {a.error}' if a.error_type else None)
              for a in row.attempts]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A section in words."""
+"""A section in sentences."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,8 @@ from kronos_nova.rebalancer.report import words
 
 
 def sentences(section: values.Section) -> tuple[str, ...]:
-    """What was decided, what it changes, what is still above its threshold."""
+    """List sentences about the decision, its effect, and the policies still above their
+    thresholds."""
     if section.failed is not None:
         return (f'There is no plan: {section.failed}',)
     return tuple(_sentences(section))

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Waves on a time line: as tasks went, or, where there are none, as it is planned."""
+"""Waves on a time line: as tasks went, or, without tasks, as they are planned."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -23,13 +23,13 @@ from kronos_nova.rebalancer.report import words
 ROW, HEAD, AXIS, NAMES, WIDTH = 20, 24, 28, 250, 920
 #: Moves beyond these are in the table only.
 MOST = 300
-#: Narrowest bar: what took a moment is seen, too.
+#: Narrowest bar, so that short attempts are seen, too.
 NARROWEST = 3.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bar:
-    """A try; ``kind`` is done, failed or running."""
+    """An attempt; ``kind`` is done, failed or running."""
 
     x: float
     width: float
@@ -39,7 +39,7 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """A move: ``x`` is before when it does not begin."""
+    """A move; it does not begin before ``x``."""
 
     number: int
     label: str
@@ -57,8 +57,10 @@ class Tick:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wave:
-    """``x`` and ``width`` are of the time in which its moves may begin; ``ticks`` are its
-    own where waves have no common clock."""
+    """A wave; its moves may begin in the time from ``x`` over ``width``.
+
+    ``ticks`` are its own where waves have no common clock.
+    """
 
     number: int
     y: float
@@ -92,7 +94,7 @@ def _waves(moves: Sequence[values.MoveLine]) -> list[list[values.MoveLine]]:
 
 
 def _as_it_went(section: values.Section, moves: Sequence[values.MoveLine]) -> Drawing:
-    """All on one clock, up to what was seen last."""
+    """Draw all waves on one clock, up to the last time that is known."""
     start = section.started or 0.0
     ends = [s.end or section.seen for m in moves for s in m.spans]
     scale = scales.Scale(start, max([start + 60, *ends, *(m.begins for m in moves)]),
@@ -127,7 +129,7 @@ def _row(move: values.MoveLine, y: float, scale: scales.Scale, seen: float) -> R
 
 
 def _planned(moves: Sequence[values.MoveLine]) -> Drawing:
-    """A wave beside the other: when the next one begins is known by nobody yet."""
+    """Draw the waves side by side: the start of the next wave is not known yet."""
     groups = _waves(moves)
     spans = [max((m.begins for m in group), default=0.0) for group in groups]
     room = WIDTH - NAMES - 20 - 14 * (len(groups) - 1)

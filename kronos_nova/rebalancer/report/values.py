@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a report is made of. Times in epoch seconds, scores in [0, 1]; None is not known."""
+"""Parts of a report. Times in epoch seconds, scores in [0, 1]; None is not known."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ class Level:
 class HostLine:
     """A host of the scope; ``levels`` in the order of the section's policies.
 
-    ``load`` is the weighted sum of its scores. ``notes`` say what is special about it.
+    ``load`` is the weighted sum of its scores. ``notes`` name its special states.
     """
 
     name: str
@@ -42,8 +42,10 @@ class HostLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PolicyLine:
-    """A policy's imbalance. ``left_out`` says why it is not used; ``weight`` None: not
-    known."""
+    """A policy's imbalance.
+
+    ``left_out`` says why it is not used; ``weight`` None: not known.
+    """
 
     name: str
     threshold: float
@@ -55,8 +57,10 @@ class PolicyLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A try at one destination; ``end`` None: it is under way. ``error`` None: it went
-    well, as far as is known."""
+    """An attempt at one destination; ``end`` None: it is under way.
+
+    ``error`` None: it succeeded, as far as is known.
+    """
 
     to_host: str
     start: float
@@ -79,8 +83,8 @@ class MoveLine:
 
     ``gain``: the combined imbalance of the plan without this move alone, less that of the plan.
 
-    ``begins``: seconds after its wave's begin before which it does not begin, or, with a
-    task, such a time. ``state`` is the task's.
+    ``begins``: seconds after its wave's start before which it does not begin, or, with a task, such
+    a time. ``state`` is the task's.
     """
 
     number: int
@@ -104,8 +108,10 @@ class MoveLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Point:
-    """A plan of the scope: combined imbalance found, foreseen and realised; ``policies`` is
-    the imbalance found, by policy."""
+    """A plan of the scope: combined imbalance found, foreseen and realised.
+
+    ``policies`` is the imbalance found, by policy.
+    """
 
     at: float
     before: float | None
@@ -119,7 +125,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """So many candidate moves or instances were refused by a rule."""
+    """Number of candidate moves or instances that a rule refused."""
 
     rule: str
     count: int
@@ -127,7 +133,7 @@ class Refusal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that was not looked at, or not used, and which."""
+    """Data that a plan did not look at, or did not use, with their names."""
 
     title: str
     items: tuple[str, ...] = ()
@@ -135,13 +141,14 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
-    """One scope. ``failed``: why there is no plan at all.
+    """The section of one scope.
 
-    ``hosts`` and ``instances`` count the scope. ``no_lines`` says why ``lines`` is empty, or
-    which hosts it lacks; ``no_moves`` why there are none. ``waiting``: moves of earlier plans
-    that wait for approval.
-    ``no_points`` what is lacking of ``points``. ``decisions`` are what operators said.
-    ``started`` is when tasks were written; None: there are none, and times are those planned.
+    ``failed`` says why it has no plan at all. ``hosts`` and ``instances`` count the scope.
+    ``no_lines`` says why ``lines`` is empty, or which hosts it lacks; ``no_moves`` why ``moves`` is
+    empty. ``waiting``: number of moves of earlier plans that wait for approval. ``no_points`` says
+    which ``points`` are lacking. ``decisions`` are sentences about operators' decisions.
+    ``started`` is the time at which tasks were written; None: the plan has none, and times are the
+    planned ones.
     """
 
     scope: str
@@ -173,8 +180,11 @@ class Section:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. ``source`` is a sentence about where it comes from, ``at`` the time that
-    it is about, ``made_at`` when it was written."""
+    """The whole report.
+
+    ``source`` is a sentence about its origin, ``at`` the time that it describes, ``made_at`` the
+    time at which it was written.
+    """
 
     source: str
     at: float

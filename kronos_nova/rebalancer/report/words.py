@@ -14,14 +14,17 @@
 
 import datetime
 
-#: No name is longer on paper; a host's may have 255 characters.
+#: Longest name in a report, in characters; a host's name may have 255.
 LONGEST = 80
 _LAST = 253402214400.0
 
 
 def shown(value: object) -> object:
-    """What stands in for a value that is to be written: text without what is not
-    printable, such as controls and marks that turn its direction."""
+    """Return the form of a value that is written into a report.
+
+    In texts a question mark replaces each character that is not printable, such as controls and
+    marks that turn the text's direction.
+    """
     if hasattr(value, '__html__'):
         return value
     if value is None:
@@ -34,32 +37,32 @@ def clipped(text: str, length: int = LONGEST) -> str:
 
 
 def number(value: float | None) -> str:
-    """A score or imbalance."""
+    """Format a score or imbalance."""
     return '\N{EN DASH}' if value is None else f'{value:.2f}'
 
 
 def fine(value: float | None) -> str:
-    """The same where small steps count."""
+    """Format a score or imbalance where small steps count."""
     return '\N{EN DASH}' if value is None else f'{value:.4f}'
 
 
 def moment(at: float) -> str:
-    """Epoch seconds for people, UTC."""
+    """Format epoch seconds for readers, in UTC."""
     return f'{_time(at):%Y-%m-%d %H:%M:%S} UTC'
 
 
 def stamp(at: float) -> str:
-    """Epoch seconds for programs: RFC 3339."""
+    """Format epoch seconds for programs: RFC 3339."""
     return _time(at).isoformat(timespec='seconds')
 
 
 def clock(at: float, days: bool) -> str:
-    """A mark on a time line."""
+    """Format the text of a mark on a time line."""
     return f'{_time(at):%m-%d %H:%M}' if days else f'{_time(at):%H:%M:%S}'
 
 
 def offset(seconds: float) -> str:
-    """So long after a wave begins."""
+    """Format the seconds after a wave's start."""
     if seconds < 120:
         return f'+{seconds:.0f} s'
     minutes, rest = divmod(round(seconds), 60)

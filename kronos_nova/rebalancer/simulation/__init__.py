@@ -54,8 +54,11 @@ Effect = effects.Effect
 
 
 def ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str, float]:
-    """Highest fill of a destination by policy: ``capacity_threshold`` when packing, else a
-    full host, and anything when it may be overbooked."""
+    """Return the highest fill of a destination by policy.
+
+    That is ``capacity_threshold`` when packing, else a full host, and infinite when it may be
+    overbooked.
+    """
     if options.overbooking:
         return {p.name: math.inf for p in policy_set.enabled}
     return {p.name: p.capacity_threshold if policy_set.mode == 'pack' else 1.0
@@ -63,7 +66,7 @@ def ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str
 
 
 def _breaks_ties_by_lists(mode: str, options: model.Options) -> bool:
-    """Whether ties go as Kronos 0.2.0 breaks them: by the order of its lists."""
+    """Return whether ties are broken by the order of lists, as in Kronos 0.2.0."""
     return mode == 'spread' and options.objective == 'kronos'
 
 
@@ -111,7 +114,7 @@ class Simulation:
         #: Imbalance moves must wait; the planner says so.
         self.held = not self.trusted
         self.rejections: Counter[str] = Counter()
-        #: By instance, why nothing is done with it.
+        #: By instance, why it is not moved.
         self.held_back: dict[str, model.Rejection] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
@@ -141,12 +144,12 @@ class Simulation:
         #: score before.
         self._changes: list[list[tuple[int, int, Floats]]] = [[] for _ in self.hosts]
         self._residents = residents.Residents(self.place, len(self.hosts))
-        #: What a live migration copies, MiB; disks only where they are local.
+        #: MiB that a live migration copies; disks only where they are local.
         self.size: Floats = arrays.real(i.memory_mb for i in instances)[order]
         if disks.local(options):
             self.size += arrays.real(
                 disks.own_gb(i, cluster.sharing) * 1024 for i in instances)[order]
-        #: What it is expected to send until it has arrived, MiB.
+        #: MiB that a live migration is expected to send until it has arrived.
         self.cost: Floats = self.size
         if history.measured:
             rates = migration_costs.dirty_rates(scores)
@@ -166,25 +169,25 @@ class Simulation:
         self._divisor = known.divisor
         marks = grouping.marks(self.view, self.index)
         self.grouped, self.hard_grouped = marks.grouped, marks.hard
-        #: Another member of one of its groups is in flight.
+        #: Instances of whose groups another member is in flight.
         self.awaiting = marks.awaiting
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
         odd = self._odd(instances)
-        #: What a move that levels or packs load may take.
+        #: Instances that a move for balance or packing may take.
         self.movable: Bools = self._permitted(
             odd, model.Phase.PACK if self.mode == 'pack' else model.Phase.SPREAD,
             self.held_back)
-        #: What a repair of a server group may take.
+        #: Instances that a repair of a server group may take.
         self.repairable: Bools = self._permitted(odd, model.Phase.AFFINITY)
-        #: What a drain may take: such as do not run, too (:mod:`statuses`).
+        #: Instances that a drain may take, also ones that do not run (:mod:`statuses`).
         self.drainable: Bools = self._permitted(odd, model.Phase.EVACUATE)
         self._permissions = self.movable, self.repairable, self.drainable
         self._at_first = tuple(found.copy() for found in self._permissions)
-        #: Imbalance moves leave them where they are (rule ``copies-disk``). No
-        #: search may begin with them: there can be as many as instances.
+        #: Instances that imbalance moves leave where they are (rule ``copies-disk``).
+        #: No search may begin with them: they can be all instances.
         self.copying: Bools = self._copying(instances)[order]
-        #: As these (rule ``just-booted``).
+        #: Instances that imbalance moves leave for the rule ``just-booted``.
         self.resting: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
         self.resting[[self.index[u] for u in history.fresh if u in self.index]] = True
         self.profiled &= ~self.copying & ~self.resting
@@ -192,7 +195,7 @@ class Simulation:
         self.peaks = self._residents.peaks(self.usage)
 
     def _mark_hosts(self, cluster: model.Cluster) -> None:
-        """Who may give and take: max - min is over these only."""
+        """Mark the hosts that may give and take: max - min is over these only."""
         def available(host: str) -> bool:
             service = cluster.services.get(host)
             return service is not None and service.available
@@ -200,13 +203,13 @@ class Simulation:
         up = np.array([available(h) for h in self.hosts], dtype=np.bool_)
         closed = np.array([self.view.closed(h) is not None for h in self.hosts], dtype=np.bool_)
         self.available: Bools = up
-        #: Who may receive at all, by service and history.
+        #: Hosts that may receive at all, by service and history.
         self.open: Bools = up & ~closed
         self.givers: Bools = up & ~self.frozen
         self.takers: Bools = self.open & ~self.frozen
 
     def _odd(self, instances: Iterable[model.Instance]) -> list[model.Instance]:
-        """List those that a rule may hold by itself; only they are shown to the rules."""
+        """List the instances that a rule may hold on their own account; rules judge only these."""
         projects, here = self.options.opted_out_projects, self.cluster.instances
         odd = {i.uuid: i for i in instances
                if (i.status != statuses.ACTIVE or i.task_state is not None or i.locked
@@ -251,11 +254,11 @@ class Simulation:
     # Measures.
 
     def imbalances(self) -> Floats:
-        """Per policy: max score of the givers - min score of the takers, >= 0."""
+        """Return per policy the max score of the givers - the min score of the takers, >= 0."""
         return np.array(self.extremes.imbalances())
 
     def combined(self) -> float:
-        """Sum of weight x imbalance, added in the policies' order."""
+        """Return the sum of weight x imbalance, added in the policies' order."""
         return self._combine(self.extremes.imbalances())
 
     def _combine(self, imbalances: Sequence[float]) -> float:
@@ -277,23 +280,25 @@ class Simulation:
         return found, self._combine(found)
 
     def comparable(self) -> bool:
-        """Whether a host may give and a host may take, so that an imbalance exists."""
+        """Return whether a host may give and a host may take, so that an imbalance exists."""
         return bool(self.givers.any() and self.takers.any())
 
     def excess(self) -> float:
-        """Sum of weight x what an imbalance has above its threshold."""
+        """Return the sum of weight x the part of each imbalance above its threshold."""
         return float(self.weights @ np.maximum(self.imbalances() - self.thresholds, 0.0))
 
     def over_threshold(self) -> bool:
         return bool((self.imbalances() > self.thresholds + metrics.ROUNDING).any())
 
     def effects(self, instances: Ints, hosts: Ints) -> Effect:
-        """What moving each instance to each host would do: shape (n, h)."""
+        """Compute the effect of moving each instance to each host: shape (n, h)."""
         return effects.effects(self, instances, hosts)
 
     def overfills(self, instances: Ints, hosts: Ints) -> Bools:
-        """Where an instance would lift a host's fill above a ceiling, by the
-        expressions of the rule ``ceiling``: shape (n, h)."""
+        """Mark where an instance would lift a host's fill above a ceiling: shape (n, h).
+
+        The expressions are those of the rule ``ceiling``.
+        """
         over = np.zeros((len(instances), len(hosts)), dtype=np.bool_)
         for p, policy in enumerate(self.policies):
             ratio = self.usage[p, instances][:, None] / self._divisor[p, hosts][None, :]
@@ -302,8 +307,11 @@ class Simulation:
         return over
 
     def headroom(self, hosts: Ints) -> Floats:
-        """P x H, in the unit of ``usage``: what may still come to each host before the rule
-        ``ceiling`` refuses it from every one of ``hosts``; infinite where it never does."""
+        """Return the load that may still come to each host: P x H, in the unit of ``usage``.
+
+        With more the rule ``ceiling`` refuses it from every one of ``hosts``; infinite where it
+        never does.
+        """
         limits = np.array([self.ceilings[policy.name] for policy in self.policies])
         worst = np.fmax.reduce(self.fill[:, hosts], axis=1, initial=-np.inf)
         room = np.fmax(limits, worst)[:, None] + metrics.ROUNDING - self.fill
@@ -315,12 +323,12 @@ class Simulation:
     # Moves.
 
     def move(self, n: int, h: int, phase: model.Phase, improvement: float = 0.0) -> model.Move:
-        """The move of instance number n to host number h."""
+        """Build the move of instance number n to host number h."""
         return model.Move(self.uuids[n], self.hosts[self.place[n]], self.hosts[h], phase,
                           improvement=improvement)
 
     def check(self, move: model.Move) -> model.Rejection | None:
-        """Judge by the rules, and count what is refused."""
+        """Judge the move by the rules, and count a refusal."""
         self.steps += 1
         if self.cluster.instances[move.instance_uuid].host != move.from_host:
             rejection: model.Rejection | None = model.Rejection(
@@ -332,8 +340,10 @@ class Simulation:
         return rejection
 
     def apply(self, move: model.Move) -> None:
-        """The move is done: scores, claims and groups follow, and the instance
-        is not moved again by this plan."""
+        """Make the move: scores, claims and groups follow.
+
+        This plan does not move the instance again.
+        """
         self.view.land(move)
         n = self.index[move.instance_uuid]
         for permitted in self._permissions:
@@ -343,8 +353,11 @@ class Simulation:
         self._shift(n, move.from_host, move.to_host)
 
     def undo(self, move: model.Move) -> None:
-        """Takes back the last ``apply`` of this move: scores are to the last
-        bit what they would be without it, for rounding decides between ties."""
+        """Take back the last ``apply`` of this move.
+
+        Scores are then the same, to the last bit, as without the move, for rounding decides between
+        ties.
+        """
         self.view.undo(move)
         n = self.index[move.instance_uuid]
         for permitted, first in zip(self._permissions, self._at_first, strict=True):
@@ -388,14 +401,14 @@ class Simulation:
         self.extremes.changed()
 
     def drain(self, host: str) -> None:
-        """From now on the host is being emptied: no destination, no minimum."""
+        """Begin to empty the host: it is no destination and no minimum any more."""
         self.view.draining.add(host)
         index = self.host_index[host]
         self.open[index] = self.takers[index] = False
         self.extremes.changed()
 
     def reopen(self, host: str) -> None:
-        """Takes back ``drain``."""
+        """Take back ``drain``."""
         self.view.draining.discard(host)
         index = self.host_index[host]
         self.open[index] = self.available[index] and self.view.closed(host) is None
@@ -403,13 +416,14 @@ class Simulation:
         self.extremes.changed()
 
     def on_host(self, host: str) -> Ints:
-        """Numbers of the instances that are on the host now, ascending: not
-        to be written to."""
+        """Return the numbers of the instances that are on the host now, ascending.
+
+        The array must not be written to.
+        """
         return self._residents.on(self.host_index[host])
 
     def group_change(self, move: model.Move) -> tuple[int, int]:
-        """What a move breaks less what it mends, of hard and of soft groups
-        (see :func:`grouping.change`)."""
+        """Count the hard and the soft group rules that a move breaks, less those that it mends."""
         sums = {True: 0, False: 0}
         for group in self.view.groups_of(move.instance_uuid):
             here = len(self.view.members_on(group, move.from_host)) - 1
@@ -418,40 +432,44 @@ class Simulation:
         return sums[True], sums[False]
 
     def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
-        """:meth:`group_change` of instance number n to each host."""
+        """Return :meth:`group_change` of instance number n to each host."""
         hard, soft = grouping.changes(self.view, self.host_index, self.uuids[n],
                                       self.hosts[self.place[n]])
         return hard[hosts], soft[hosts]
 
     def soft_cost(self, move: model.Move) -> float:
-        """Soft group rules broken less those mended, times
-        ``soft_affinity_weight``."""
+        """Return the soft group rules broken less those mended, times ``soft_affinity_weight``."""
         return self.group_change(move)[1] * self.options.soft_affinity_weight
 
     def repairs(self, move: model.Move) -> int:
-        """-1: the move mends the groups that are to be repaired, hard before
-        soft; 1: it breaks them; 0: neither. Repairs go down only and nothing
-        else goes up, so they never chase each other or an imbalance."""
+        """Return -1: the move mends the groups to be repaired, 1: it breaks them, 0: neither.
+
+        Hard groups count before soft ones. Repairs go down only and no other move goes up, so
+        repairs never chase each other or an imbalance.
+        """
         hard, soft = self.group_change(move)
         change = (hard * self.options.enforce_hard_affinity,
                   soft * self.options.enforce_soft_affinity)
         return (change > (0, 0)) - (change < (0, 0))
 
     def repairing(self, hard: Ints, soft: Ints) -> Bools:
-        """Where :meth:`repairs` of such changes is -1."""
+        """Mark where :meth:`repairs` of such changes is -1."""
         first = hard * self.options.enforce_hard_affinity
         second = soft * self.options.enforce_soft_affinity
         return np.asarray((first < 0) | ((first == 0) & (second < 0)))
 
     def undoes_repair(self, move: model.Move) -> bool:
-        """The repair would come again, and the two would never end."""
+        """Return whether the next repair would take the move back; count it as a refusal then.
+
+        Without this rule the two would never end.
+        """
         if self.repairs(move) <= 0:
             return False
         self.rejections['would-undo-repair'] += 1
         return True
 
     def stop(self) -> bool:
-        """Counted work is used up, or time is: the plan is cut off here."""
+        """Return whether the counted work or the time is used up: the plan is cut off here."""
         if self.steps >= self.options.max_steps or self.expired():
             self.truncated = True
         return self.truncated
@@ -459,7 +477,7 @@ class Simulation:
 
 def first_legal(simulation: Simulation, order: Iterable[tuple[int, int]], phase: model.Phase,
                 improvement: Callable[[int, int], float]) -> model.Move | None:
-    """The first of (instance, host) pairs that breaks no rule."""
+    """Return the move of the first (instance, host) pair that breaks no rule, None: all do."""
     for n, h in order:
         if simulation.stop():
             return None

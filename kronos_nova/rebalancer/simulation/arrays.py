@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Array types shared by all who plan, and how they are filled."""
+"""Array types of the planning code, and functions that fill arrays."""
 
 from collections.abc import Iterable
 

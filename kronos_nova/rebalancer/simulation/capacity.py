@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What Placement has left: allocation by resource class and host as arrays."""
+"""Free capacity in Placement: allocation by resource class and host as arrays."""
 
 from collections.abc import Sequence
 
@@ -24,17 +24,16 @@ from kronos_nova.rebalancer.simulation import arrays
 
 
 class Room:
-    """R resource classes x H hosts, R x N instances.
+    """Claims and capacities: R resource classes x H hosts, R x N instances.
 
-    ``claims``: R x N, what each instance has allocated. ``used``: R x H, of
-    each host's tree together, kept up to date by :meth:`shift`; whole numbers,
-    so sums are exact. ``limit``: Placement's capacity of the tree together,
-    -inf where it has no such inventory, inf where a sharing provider may serve.
-    ``counted``: the rows that the rule ``claims`` looks at. A class may be in
-    a few parts, and what has room in a tree may still find it on none of its
-    providers: for trees this permits too much.
+    ``claims``: R x N, the allocations of each instance. ``used``: R x H, of each host's tree
+    together, kept up to date by :meth:`shift`; whole numbers, so sums are exact. ``limit``:
+    Placement's capacity of the tree together, -inf where it has no such inventory, inf where a
+    sharing provider may serve. ``counted``: the rows that the rule ``claims`` looks at. A class may
+    be in a few parts, and a claim that fits into a tree may still fit into none of its providers:
+    for trees this permits too much.
 
-    :param view: says what is used now, moves in flight included.
+    :param view: has the current use, moves in flight included.
     :param order: which of ``instances`` is number 0, 1, ...
     """
 
@@ -97,7 +96,7 @@ class Room:
 
     def _read_root(self, view: cluster_view.ClusterView, h: int, host: model.Host,
                    root: model.Provider) -> None:
-        """A host that is one provider, as most are."""
+        """Read a host that is one provider, as most are."""
         for r, resource_class in enumerate(self.classes):
             self.used[r, h] = view.occupancy.used(host, resource_class)
             inventory = root.inventories.get(resource_class)
@@ -108,13 +107,15 @@ class Room:
                 self._step[r, h] = inventory.step_size
 
     def shift(self, n: int, source: int, destination: int) -> None:
-        """The instance's allocation goes from one host to the other."""
+        """Move the instance's allocation from one host to the other."""
         self.used[:, source] -= self.claims[:, n]
         self.used[:, destination] += self.claims[:, n]
 
     def fits(self, instances: arrays.Ints, hosts: arrays.Ints) -> arrays.Bools:
-        """What the rule ``claims`` permits, by its own expressions: shape
-        (instances, hosts)."""
+        """Mark the pairs that the rule ``claims`` permits: shape (instances, hosts).
+
+        The expressions are those of the rule.
+        """
         if not self._counts:
             return np.ones((len(instances), len(hosts)), dtype=np.bool_)
         allowed = np.repeat(self.provided[hosts][None, :], len(instances), axis=0)
@@ -132,7 +133,7 @@ class Room:
         return allowed
 
     def fullest(self, n: int, hosts: arrays.Ints) -> arrays.Floats:
-        """Highest allocation ratio of each host with instance n on it."""
+        """Compute the highest allocation ratio of each host with instance n on it."""
         best = np.zeros(len(hosts))
         for r in np.flatnonzero(self.claims[:, n]):
             limit = self.limit[r, hosts]
@@ -144,9 +145,9 @@ class Room:
 
 def _parts(claims: arrays.Floats, classes: Sequence[str], instances: Sequence[model.Instance],
            split: Sequence[int]) -> arrays.Floats:
-    """The claims; where an instance has a class on several providers, the largest of its parts.
+    """Return the claims, with the largest part of a class that is on several providers.
 
-    :param split: the numbers of those that have claims on several.
+    :param split: numbers of the instances that have claims on several providers.
     """
     row = {name: r for r, name in enumerate(classes)}
     parts = claims.copy()

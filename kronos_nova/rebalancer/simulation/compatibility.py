@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What cells, zones and CPU features let an instance reach, as arrays."""
+"""Hosts that cells, zones and CPU features let an instance reach, as arrays."""
 
 from collections.abc import Collection
 from collections.abc import Hashable
@@ -26,12 +26,12 @@ from kronos_nova.rebalancer.simulation import arrays
 
 T = TypeVar('T', bound=Hashable)
 
-#: Code of what a host or an instance does not have.
+#: Code of a property that a host or an instance does not have.
 NONE = -1
 
 
 class Reach:
-    """H hosts and N instances as small whole numbers, to be compared at once.
+    """Properties of H hosts and N instances as small whole numbers, to be compared at once.
 
     :param order: which of ``instances`` is number 0, 1, ...
     :param apart: pairs of hosts, as ``History.other_cells``.
@@ -59,7 +59,7 @@ class Reach:
             self._compatible: arrays.Bools = np.array(
                 [[source <= destination for destination in found] for source in found],
                 dtype=np.bool_).reshape(len(found), len(found))
-        #: Everything reaches everything.
+        #: Every instance reaches every host.
         self.everywhere = (not pinned and self._traits is None
                            and self._apart is None
                            and len(set(self._cell.tolist()) - {NONE}) <= 1
@@ -67,10 +67,10 @@ class Reach:
 
     def permits(self, instances: arrays.Ints, places: arrays.Ints,
                 hosts: arrays.Ints) -> arrays.Bools:
-        """What the rules ``cell``, ``zone`` and ``cpu_traits`` permit: shape
-        (instances, hosts).
+        """Mark the pairs that the rules ``cell``, ``zone`` and ``cpu_traits`` permit.
 
         :param places: where the instances are.
+        :returns: shape (instances, hosts).
         """
         allowed = np.ones((len(instances), len(hosts)), dtype=np.bool_)
         if self.everywhere:
@@ -91,8 +91,10 @@ class Reach:
 
 
 def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.Bools | None:
-    """Shape (H, H), true between hosts that Nova has shown to be of different
-    cells; None without any."""
+    """Mark the pairs of hosts that Nova has shown to be of different cells: shape (H, H).
+
+    :returns: None without any pair.
+    """
     if not apart:
         return None
     index = {host: n for n, host in enumerate(hosts)}
@@ -105,7 +107,7 @@ def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.
 
 
 def _codes(values: Sequence[T | None]) -> tuple[arrays.Ints, dict[T, int]]:
-    """A number for each different value, NONE for None."""
+    """Give each different value a number, NONE for None."""
     found: dict[T, int] = {}
     codes = [NONE if v is None else found.setdefault(v, len(found)) for v in values]
     return np.array(codes, dtype=np.intp), found

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What candidate moves would do to the measures."""
+"""Effects of candidate moves on the measures."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effect:
-    """What candidate moves would do: arrays of one shape.
+    """Effects of candidate moves: arrays of one shape.
 
-    ``combined``: combined imbalance afterwards. ``excess``: the part of it
-    above the policies' thresholds. ``refused``: a policy's imbalance would
-    rise and end above its threshold. ``convex``: change of the strictly
-    convex measure, sum of weight x score squared.
+    ``combined``: combined imbalance afterwards. ``excess``: its part above the policies'
+    thresholds. ``refused``: a policy's imbalance would rise and end above its threshold.
+    ``convex``: change of the strictly convex measure, sum of weight x score squared.
     """
 
     combined: arrays.Floats
@@ -43,10 +42,10 @@ class Effect:
 
 def effects(simulation: 'simulations.Simulation', instances: arrays.Ints,
             hosts: arrays.Ints) -> Effect:
-    """What moving each instance to each host would do: shape (n, h).
+    """Compute the effect of moving each instance to each host: shape (n, h).
 
-    Exact: see the facts in :mod:`extremes`. What a move does where an
-    instance is already means nothing.
+    Exact: see the facts in :mod:`extremes`. The effect of a move to the instance's own host has no
+    meaning.
     """
     source = simulation.place[instances]
     shape = (len(instances), len(hosts))

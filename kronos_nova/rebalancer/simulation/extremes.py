@@ -11,17 +11,17 @@
 # under the License.
 
 
-"""Highest and lowest scores per policy, and what a move makes of them.
+"""Highest and lowest scores per policy, and how a move changes them.
 
 Write x for scores now, s and d for a move's source and destination, u >= 0
-for what leaves s and v >= 0 for what comes to d, G for the hosts that may
-give and T for those that may take. Three facts carry the planner:
+for the load that leaves s and v >= 0 for the load that comes to d, G for the
+hosts that may give and T for those that may take. Three facts carry the planner:
 
 1.  *Only extremes improve.* A move lowers the maximum over G only if s is its
     one holder: any other holder e has x_e unchanged, and d only rises. It
-    raises the minimum over T only if d is its one holder. So what lowers max -
-    min of a policy has its source in A, the policies' unique maxima, or its
-    destination in D, their unique minima; |A| and |D| are at most P.
+    raises the minimum over T only if d is its one holder. So a move that
+    lowers max - min of a policy has its source in A, the policies' unique
+    maxima, or its destination in D, their unique minima; |A| and |D| are at most P.
 2.  *One exclusion is enough.* After the move the maximum over G is
     max(rest, x_s - u, x_d + v), rest being without s and d. x_d <= x_d + v,
     so leaving d in the rest changes nothing when d is in G; only s must be
@@ -45,10 +45,10 @@ KEPT = 3
 class Extremes:
     """The three highest givers and three lowest takers of each policy.
 
-    Found again, in O(H) per policy, when first asked after a change.
+    They are searched again, in O(H) per policy, when first needed after a change.
 
-    :param score: P x H, watched but not copied: say :meth:`changed` when it
-        or who may give or take has changed.
+    :param score: P x H, watched but not copied: call :meth:`changed` after a change of the scores,
+        the givers or the takers.
     """
 
     def __init__(self, score: arrays.Floats, givers: arrays.Bools, takers: arrays.Bools) -> None:
@@ -64,11 +64,11 @@ class Extremes:
             side[:] = [None] * len(side)
 
     def highest(self, p: int) -> tuple[list[float], list[int]]:
-        """Scores and hosts, highest first, ties by host; padded with -inf, -1."""
+        """Return scores and hosts, highest first, ties by host; padded with -inf, -1."""
         return self._top(0, p)
 
     def lowest(self, p: int) -> tuple[list[float], list[int]]:
-        """Scores and hosts, lowest first, ties by host; padded with inf, -1."""
+        """Return scores and hosts, lowest first, ties by host; padded with inf, -1."""
         return self._top(1, p)
 
     def _top(self, side: int, p: int) -> tuple[list[float], list[int]]:
@@ -93,7 +93,7 @@ class Extremes:
         return values, hosts
 
     def high(self, p: int, *but: int) -> float:
-        """The maximum over givers without at most two hosts; -inf: nobody."""
+        """Return the maximum over givers without at most two hosts; -inf: no giver is left."""
         values, hosts = self.highest(p)
         for value, host in zip(values, hosts, strict=True):
             if host not in but:
@@ -101,7 +101,7 @@ class Extremes:
         return -np.inf
 
     def low(self, p: int, *but: int) -> float:
-        """The minimum over takers without at most two hosts; inf: nobody."""
+        """Return the minimum over takers without at most two hosts; inf: no taker is left."""
         values, hosts = self.lowest(p)
         for value, host in zip(values, hosts, strict=True):
             if host not in but:
@@ -109,28 +109,28 @@ class Extremes:
         return np.inf
 
     def imbalances(self) -> list[float]:
-        """Per policy: highest giver - lowest taker, at least 0; 0 for nobody."""
+        """Return per policy: highest giver - lowest taker, at least 0; 0 if either is lacking."""
         if self._imbalances is None:
             self._imbalances = [max(self.highest(p)[0][0] - self.lowest(p)[0][0], 0.0)
                                 for p in range(len(self._score))]
         return self._imbalances
 
     def high_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
-        """:meth:`high` without each of the hosts in turn: of their shape."""
+        """Return :meth:`high` without each of the hosts in turn, in their shape."""
         values, top = self.highest(p)
         return np.where(hosts == top[0], values[1], values[0])
 
     def low_but_each(self, p: int, hosts: arrays.Ints) -> arrays.Floats:
-        """:meth:`low` without each of the hosts in turn: of their shape."""
+        """Return :meth:`low` without each of the hosts in turn, in their shape."""
         values, top = self.lowest(p)
         return np.where(hosts == top[0], values[1], values[0])
 
     def only_highest(self, p: int) -> int:
-        """The one giver that holds the maximum, or -1: nobody, or a tie."""
+        """Return the one giver that holds the maximum, or -1: no giver, or a tie."""
         values, hosts = self.highest(p)
         return hosts[0] if values[0] > values[1] else -1
 
     def only_lowest(self, p: int) -> int:
-        """The one taker that holds the minimum, or -1: nobody, or a tie."""
+        """Return the one taker that holds the minimum, or -1: no taker, or a tie."""
         values, hosts = self.lowest(p)
         return hosts[0] if values[0] < values[1] else -1

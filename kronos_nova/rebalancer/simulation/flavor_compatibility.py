@@ -11,13 +11,13 @@
 # under the License.
 
 
-"""What flavors, projects and images let an instance reach, as an array.
+"""Hosts that flavors, projects and images let an instance reach, as an array.
 
-The rules ``constraints.PAIRS`` compare an instance with a destination whatever
-else moves. Instances that they cannot tell apart by what they declare to read
-(:mod:`kronos_nova.constraints.reading`) are of a kind, and so are hosts: each
-pair of kinds is judged once, by the rules themselves, when asked. A rule that
-declares nothing is left to be judged move by move.
+The rules ``constraints.PAIRS`` compare an instance with a destination, independently of other
+moves. Instances that the rules cannot tell apart, by the facts that they declare to read
+(:mod:`kronos_nova.constraints.reading`), are of a kind, and so are hosts: the rules themselves
+judge each pair of kinds once, when it is needed. A rule that declares nothing is left to be judged
+move by move.
 """
 
 from collections.abc import Hashable
@@ -36,17 +36,17 @@ from kronos_nova.constraints import requests
 from kronos_nova.constraints.reading import Fact
 from kronos_nova.rebalancer.simulation import arrays
 
-#: Verdicts that are kept at most; what is asked for beyond them is permitted
-#: and the rules alone judge.
+#: Most verdicts that are kept; any further pair is permitted here and the
+#: rules alone judge.
 MOST = 4_000_000
 #: The row of ``_verdicts`` that permits everything.
 _ANY = 0
-#: Rows that there is space for at first.
+#: Number of rows for which space is reserved at first.
 _SPACE = 64
 
 
 class Pins:
-    """H hosts and N instances by kind.
+    """Verdicts on H hosts and N instances by kind.
 
     :param order: which of ``instances`` is number 0, 1, ...
     """
@@ -58,22 +58,22 @@ class Pins:
         self._rules, facts = _declared(view.options)
         spoken = _traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
         self._host_kind, self._example = _kinds(_host_key(view, h, facts, spoken) for h in hosts)
-        #: Every host is like every other: what keeps an instance from one of
-        #: them keeps it from all, and the rules say so.
+        #: All hosts are of one kind: a reason that keeps an instance from one
+        #: keeps it from all, and the rules say so.
         self.everywhere = len(self._example) <= 1
         if self.everywhere:
             return
         kinds, examples = _kinds(_instance_keys(facts, instances, bool(spoken)))
         self._instance_kind = kinds[order]
         self._instances = [instances[n] for n in examples]
-        #: Kinds of instance and of its host that were asked about, by row.
+        #: Row by kinds of instance and of its host, for pairs that were needed.
         self._rows: dict[int, int] = {}
-        #: By row, of a kind of destination: whether it may.
+        #: Verdicts by row and kind of destination: True if permitted.
         self._verdicts = np.ones((_SPACE, len(self._example)), dtype=np.bool_)
 
     def permits(self, instances: arrays.Ints, places: arrays.Ints,
                 hosts: arrays.Ints) -> arrays.Bools:
-        """Shape (instances, hosts).
+        """Mark the permitted pairs: shape (instances, hosts).
 
         :param places: where the instances are.
         """
@@ -118,7 +118,7 @@ def _declared(options: model.Options) -> tuple[list[constraints.Rule], frozenset
 
 
 def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:
-    """Those that a flavor speaks of; instances of a flavor share its specs."""
+    """Return the traits that any flavor names; instances of a flavor share its specs."""
     known = {id(i.extra_specs): i.extra_specs for i in instances if i.extra_specs}
     return frozenset(t for specs in known.values() for t in requests.traits(specs))
 
@@ -160,7 +160,7 @@ def _instance_keys(facts: frozenset[Fact], instances: Iterable[model.Instance],
 
 
 def _kinds(keys: Iterable[Hashable]) -> tuple[arrays.Ints, list[int]]:
-    """A number for each, the same for equal keys, and an example of each."""
+    """Give each key a number, the same for equal keys; and return an example of each."""
     found: dict[Hashable, int] = {}
     examples: list[int] = []
     kinds = []

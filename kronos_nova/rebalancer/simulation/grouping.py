@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Who is in server groups, and what a move breaks less what it mends of them."""
+"""Members of server groups, and the group rules that a move breaks less those that it mends."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -34,7 +34,10 @@ class Marks:
 
 
 def marks(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
-    """:param index: number of each instance."""
+    """Mark the instances in server groups.
+
+    :param index: number of each instance.
+    """
     found = Marks(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
     numbers: dict[bool, list[int]] = {False: [], True: []}
     for group in view.cluster.groups:
@@ -50,8 +53,10 @@ def marks(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
 
 
 def change(group: model.ServerGroup, here: int, there: int) -> int:
-    """Pairs of members that are apart or together against the policy, and
-    members above a hard limit: what a move adds less what it takes away.
+    """Count the violations that a move adds to a group, less those that it takes away.
+
+    A violation is a pair of members that are apart or together against the policy, or a member
+    above a hard limit.
 
     :param here: other members on the source.
     :param there: members on the destination.
@@ -68,7 +73,7 @@ def change(group: model.ServerGroup, here: int, there: int) -> int:
 
 def changes(view: cluster_view.ClusterView, index: Mapping[str, int], uuid: str,
             source: str) -> tuple[arrays.Ints, arrays.Ints]:
-    """The sums over an instance's hard and soft groups for every host: 2 x H.
+    """Sum the violations over an instance's hard and soft groups for every host: 2 x H.
 
     :param index: number of each host.
     """

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What scores say of hosts and instances, as arrays.
+"""Loads of hosts and instances from their scores, as arrays.
 
 Shapes: P policies, H hosts, N instances, as in the simulation.
 """
@@ -30,11 +30,12 @@ from kronos_nova.rebalancer.simulation import arrays
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loads:
-    """``score``, ``capacity`` and ``fill``: P x H. ``fill`` is what ceilings
-    are compared with, NaN where it is not known. ``divisor``: as ``capacity``,
-    infinite where it is not known: nothing counts there. ``usage``: P x N in
-    the unit of ``capacity``, 0 where there is none; only ``profiled`` instances
-    have one in every policy. ``frozen`` hosts lack a score.
+    """Loads and capacities as arrays.
+
+    ``score``, ``capacity`` and ``fill``: P x H. ``fill`` is compared with ceilings, NaN where it is
+    not known. ``divisor``: as ``capacity``, infinite where it is not known, so that no load counts
+    there. ``usage``: P x N in the unit of ``capacity``, 0 where it is not known; only ``profiled``
+    instances have one in every policy. ``frozen`` hosts lack a score.
     """
 
     score: arrays.Floats
@@ -48,7 +49,7 @@ class Loads:
 
 def read(view: cluster_view.ClusterView, scores: model.Scores, chosen: Sequence[policies.Policy],
          hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> Loads:
-    """The scores with what they do not show yet laid over them.
+    """Read the scores, with the moves that they do not show yet laid over them.
 
     :param uuids: of the instances, in any order.
     :param order: that puts them in order.
@@ -82,5 +83,5 @@ def read(view: cluster_view.ClusterView, scores: model.Scores, chosen: Sequence[
 
 
 def _each(known: Mapping[str, float], names: Sequence[str]) -> arrays.Floats:
-    """The value of each name, NaN where there is none."""
+    """Return the value of each name, NaN where it has no value."""
     return arrays.real(map(known.get, names, itertools.repeat(np.nan)))

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a live migration takes, learned from those that were measured: pure.
+"""Durations and risks of live migrations, learned from measured ones. Pure.
 
-Pre-copy sends the memory, then what was written meanwhile, and so on: with ``r`` the rate at
-which memory is written over the rate at which it is sent, the sum 1 + r + r^2 + ... = 1 / (1 - r)
-times the memory (Clark et al., Live Migration of Virtual Machines, NSDI 2005). At r = 1 it
-would not end; QEMU slows the guest down before (auto-converge), or Nova gives up.
+Pre-copy sends the memory, then the pages written meanwhile, and so on: with ``r`` the rate at which
+memory is written over the rate at which it is sent, the sum 1 + r + r^2 + ... = 1 / (1 - r) times
+the memory (Clark et al., Live Migration of Virtual Machines, NSDI 2005). At r = 1 it would not end;
+QEMU slows the guest down before (auto-converge), or Nova gives up.
 """
 
 from collections import defaultdict
@@ -33,33 +33,37 @@ from kronos_nova import model
 Floats = npt.NDArray[np.float64]
 
 MIB = 1024.0 * 1024.0
-#: So often the memory may be taken to be sent; and of idle instances, of whose memory little
-#: is sent, this part.
+#: Largest number of times that memory is assumed to be sent; and the smallest, for idle
+#: instances, of whose memory little is sent.
 MOST_TIMES = 10.0
 LEAST_TIMES = 0.2
-#: An attempt that did not arrive and ran for so many times what is usual did not converge;
+#: An attempt that did not arrive and ran for this multiple of the usual time did not converge;
 #: Nova's own limit ends it as ``cancelled``, as an operator does.
 GAVE_UP = 3.0
-#: What is known in general counts as so many measurements of an instance's own.
+#: Weight of the general knowledge, in measurements of an instance's own.
 GENERAL = 2.0
 MOST_RISK = 0.95
 #: A phase is measured in whole seconds at best.
 _SHORTEST = 1.0
-#: Fewer pairs of different sizes say nothing about what depends on the size.
+#: Fewer pairs of different sizes do not show how the time depends on the size.
 _PAIRS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Expectation:
-    """Of one migration: ``seconds`` until it has arrived when all goes well, ``risk`` in
-    [0, 1] that it does not converge."""
+    """Expected duration and risk of one migration.
+
+    ``seconds`` until it has arrived if it converges, ``risk`` in [0, 1] that it does not.
+    """
 
     seconds: float
     risk: float
 
 
 class Costs:
-    """:param measured: attempts, in any order.
+    """Durations, risks and amounts of live migrations, estimated from measured attempts.
+
+    :param measured: attempts, in any order.
     :param copies_disk: disks are copied, too.
     """
 
@@ -73,7 +77,7 @@ class Costs:
         #: Seconds of copying that do not depend on the size, and MiB/s; None: nothing was
         #: measured.
         self._set_up, self.rate = _line(copied, running)
-        #: MiB/s of each that arrived, by what it had to copy at least once.
+        #: MiB/s of each migration that arrived, from the MiB that it had to copy at least once.
         self._rates: Floats = np.sort(copied / np.maximum(running - self._set_up, _SHORTEST))
         #: Seconds besides copying.
         self.overhead = self._set_up + (
@@ -88,11 +92,11 @@ class Costs:
                 self._own_ends[m.instance_uuid].append(not m.arrived)
 
     def copied(self, memory_mb: float, disk_gb: float) -> float:
-        """MiB, each page once."""
+        """Return the MiB to copy, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self._copies_disk else 0.0)
 
     def _usual(self, m: model.Measured) -> float:
-        """Seconds of copying at the usual rate; 0: not known."""
+        """Return the seconds of copying at the usual rate; 0: not known."""
         if self.rate is None:
             return 0.0
         return max(self.copied(m.memory_mb, m.disk_gb) / self.rate, _SHORTEST)
@@ -102,7 +106,7 @@ class Costs:
             m.late or 0 < self._set_up + usual * GAVE_UP < m.running)
 
     def times(self, index: Mapping[str, int], dirty: Floats) -> Floats:
-        """... N: how often each instance's memory is sent, in relation to the usual.
+        """Return how often each instance's memory is sent, in relation to the usual: N.
 
         :param index: place of instances by UUID; others may be left out.
         :param dirty: N, bytes a second that each writes; 0 where nothing is known.
@@ -118,9 +122,11 @@ class Costs:
         return np.clip(found, LEAST_TIMES, MOST_TIMES)
 
     def risks(self, index: Mapping[str, int], dirty: Floats) -> Floats:
-        """... N: the chance that each does not converge: that the rate at which it is sent is
-        one of those measured which are below that of its writes, and what its own past
-        attempts add. Parameters as of :meth:`times`."""
+        """Return the chance that each instance does not converge: N.
+
+        That is the chance that its sending rate is among the measured rates below its write rate,
+        corrected by its own past attempts. Parameters as of :meth:`times`.
+        """
         below = np.searchsorted(self._rates, dirty / MIB, side='right')
         found = np.where(dirty > 0, below / (self.count + GENERAL), 0.0)
         for uuid, own in self._own_ends.items():
@@ -129,15 +135,16 @@ class Costs:
         return np.minimum(found, MOST_RISK)
 
     def expected(self, index: Mapping[str, int], copied: Floats, dirty: Floats) -> Floats:
-        """... N: MiB that are sent until each has arrived: attempts that fail are made again,
-        1 / (1 - risk) of them on average.
+        """Return the MiB that are sent until each instance has arrived: N.
+
+        Failed attempts are made again: 1 / (1 - risk) attempts on average.
 
         :param copied: N, MiB, each page once.
         """
         return copied * self.times(index, dirty) / (1.0 - self.risks(index, dirty))
 
     def one(self, uuid: str, memory_mb: int, disk_gb: int, dirty: float) -> Expectation | None:
-        """Of one instance; None: nothing was measured.
+        """Return the expectation for one instance, None: no migration was measured.
 
         :param dirty: bytes a second.
         """
@@ -150,7 +157,7 @@ class Costs:
 
 
 def dirty_rates(scores: model.Scores) -> dict[str, float]:
-    """Bytes a second by instance UUID; of several policies the highest."""
+    """Return bytes a second by instance UUID; of several policies the highest."""
     found: dict[str, float] = {}
     for policy in scores.policies.values():
         for uuid, rate in policy.dirty_rates.items():
@@ -159,11 +166,11 @@ def dirty_rates(scores: model.Scores) -> dict[str, float]:
 
 
 def _line(copied: Floats, running: Floats) -> tuple[float, float | None]:
-    """Seconds that each takes whatever its size, and MiB/s.
+    """Fit the seconds that each migration takes independently of its size, and MiB/s.
 
-    Theil and Sen: the median of the slopes between any two of which one copies twice as much as
-    the other; half of the measurements may be wrong. Where too few differ, or the larger ones
-    took no longer, the median rate, and no seconds apart.
+    Theil and Sen: the median of the slopes between any two of which one copies twice as much as the
+    other; half of the measurements may be wrong. Where too few differ, or the larger ones took no
+    longer, the median rate, and no seconds apart.
     """
     if not copied.size:
         return 0.0, None

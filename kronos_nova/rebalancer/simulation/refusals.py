@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Placement has lately refused, as an array: built once, asked often."""
+"""Recent refusals of Placement, as an array: built once, read often."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from kronos_nova.rebalancer.simulation import arrays
 
 
 class Refusals:
-    """H hosts and N instances; most instances were refused nowhere.
+    """Refusals of N instances on H hosts; most instances were refused nowhere.
 
     :param refused: hosts by instance, as ``History.refused``.
     :param index: numbers of the instances by UUID.
@@ -32,7 +32,7 @@ class Refusals:
                  host_index: Mapping[str, int]) -> None:
         found = {index[uuid]: [host_index[h] for h in there if h in host_index]
                  for uuid, there in refused.items() if uuid in index}
-        #: Of each instance the row of ``_allowed``; the first permits everything.
+        #: Row of ``_allowed`` by instance; the first row permits everything.
         self._row = np.zeros(len(index), dtype=np.intp)
         self._allowed = np.ones((1 + len(found), len(host_index)), dtype=np.bool_)
         for row, (n, hosts) in enumerate(found.items(), start=1):
@@ -40,7 +40,10 @@ class Refusals:
             self._allowed[row, hosts] = False
 
     def permits(self, instances: arrays.Ints, hosts: arrays.Ints) -> arrays.Bools:
-        """Shape (instances, hosts); not to be written to."""
+        """Mark the pairs that Placement has not refused: shape (instances, hosts).
+
+        The array must not be written to.
+        """
         if len(self._allowed) == 1:
             return np.broadcast_to(np.bool_(True), (len(instances), len(hosts)))
         return np.asarray(self._allowed[self._row[instances][:, None], hosts])

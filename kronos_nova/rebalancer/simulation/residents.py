@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Which instances are on which host, as arrays that follow each move."""
+"""Instances on each host, as arrays that follow each move."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from kronos_nova.rebalancer.simulation import arrays
 
 
 class Residents:
-    """N instances by host: compressed rows, and apart those that changed.
+    """N instances by host: compressed rows, and separately those of changed hosts.
 
     ``order`` lists the instances by host as they were, those of host h in
     ``order[start[h]:start[h + 1]]``.
@@ -34,13 +34,15 @@ class Residents:
         self._changed: dict[int, arrays.Ints] = {}
 
     def on(self, h: int) -> arrays.Ints:
-        """Numbers of the instances on host number h, ascending."""
+        """Return the numbers of the instances on host number h, ascending."""
         changed = self._changed.get(h)
         return self.order[self.start[h]:self.start[h + 1]] if changed is None else changed
 
     def peaks(self, usage: arrays.Floats) -> arrays.Floats:
-        """The highest usage of an instance on each host at the beginning, 0 on
-        an empty one: P x N to P x H."""
+        """Return the highest usage of an instance on each host at the beginning: P x N to P x H.
+
+        An empty host has 0.
+        """
         found = np.zeros((len(usage), len(self.start) - 1))
         held = np.flatnonzero(np.diff(self.start))
         if held.size:
@@ -48,7 +50,7 @@ class Residents:
         return found
 
     def shift(self, n: int, source: int, destination: int) -> None:
-        """Instance n goes from one host to the other: O(instances on them)."""
+        """Move instance n from one host to the other: O(instances on them)."""
         left = self.on(source)
         self._changed[source] = left[left != n]
         there = self.on(destination)
