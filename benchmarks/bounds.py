@@ -411,7 +411,7 @@ class Foretold(referee.Cloud):
         self._day = day
 
     def _since(self, steps: int) -> Any:
-        k = self._state.k
+        k = self._build_host_state.k
         return self._day.asked[:, k:k + min(steps, 24)].astype(float)
 
     def look(self, state: Any) -> Any:

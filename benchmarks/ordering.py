@@ -103,9 +103,9 @@ def measure(runs: int, cluster: model.Cluster, scores: model.Scores,
     ceilings = dict.fromkeys(POLICIES, 1.0)
 
     def order() -> waves.Ordered:
-        part = relevant_cluster.involved(cluster, moves, history)
+        part = relevant_cluster.reduce_cluster(cluster, moves, history)
         view = cluster_view.ClusterView(part, options, history, scores, ceilings)
-        return waves.order(view, moves, max_alternates=options.max_alternates)
+        return waves.order_moves(view, moves, max_alternates=options.max_alternates)
 
     ordered, result = seconds(runs, order)
     plan = model.Plan(cluster.scope, moves=result.moves)

@@ -146,8 +146,8 @@ def answers(case: clusters.Case, policy: str) -> tuple[bytes, bytes]:
 
 def parse(bodies: dict[str, tuple[bytes, bytes]]) -> dict[str, model.PolicySamples]:
     return {p: model.PolicySamples(
-        p, answer.vector('q', 'host', hosts, 10**9),
-        answer.vector('q', 'instance_name', instances, 10**9))
+        p, answer.parse_vector('q', 'host', hosts, 10**9),
+        answer.parse_vector('q', 'instance_name', instances, 10**9))
         for p, (hosts, instances) in bodies.items()}
 
 

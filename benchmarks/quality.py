@@ -161,7 +161,7 @@ def _long(case, budget, seed):
     """Our own search with many times the work and no price."""
     state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
                            model.Options(minimum_gain=0.0))
-    tried = board.Board(state, *choice.candidates(state, budget), budget)
+    tried = board.Board(state, *choice.choose_candidates(state, budget), budget)
     ruin_recreate.Search(tried, budget, seed, 10 * portfolio.ADDITIONS, lambda: False).run()
     return tried.measure.combined(tried.score)
 

@@ -377,7 +377,7 @@ class _Scheduler(base.Source):
             self._card.refresh(lambda: self)
             self._card.show(self._ledger.tracks())
         self._states = states
-        loads = depletion.projected(states, self._card.snapshot.loads, *request)
+        loads = depletion.project_loads(states, self._card.snapshot.loads, *request)
         return np.array([0.0 if load is None else 0.5 - min(1.0, max(0.0, load))
                          for load in loads])
 
@@ -385,7 +385,7 @@ class _Scheduler(base.Source):
         """Which hosts KronosCapacityFilter passes, of those weighed last."""
         passing = np.ones(len(self._states), bool)
         for ceiling in self._card.snapshot.ceilings:
-            loads = depletion.projected(self._states, ceiling.loads, *request)
+            loads = depletion.project_loads(self._states, ceiling.loads, *request)
             passing &= np.array([load is None or load <= ceiling.limit for load in loads])
         return passing
 

@@ -88,7 +88,7 @@ def record(case: clusters.Case, directory: str) -> tuple[str, str]:
     (path / 'policies.yaml').write_text(yaml.safe_dump(shaped))
     (path / 'kronos.conf').write_text(
         f'[engine]\npolicies_file = {path / "policies.yaml"}\ninstance_cooldown = 0\n')
-    recording = recorder.record(
+    recording = recorder.read_recording(
         Cloud(case.cluster), Generated(case), 'nothing was remembered',
         policies.parse(shaped, 'policies.yaml'), ['scope'], lambda: NOW)
     return writer.write(str(path / 'snapshots'), recording), str(path / 'kronos.conf')

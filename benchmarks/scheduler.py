@@ -157,9 +157,9 @@ def prepare(states: list[Any], directory: str) -> None:
         expires_at=now + 3000))
     runtime.close()
     with asked(states):
-        wait(lambda: (groups := runtime.door().look(states))[0].snapshot is not None
+        wait(lambda: (groups := runtime.get_runtime().look(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
-    wait(lambda: runtime.door().notices.look() is not None)
+    wait(lambda: runtime.get_runtime().notices.look() is not None)
 
 
 def grow(states: list[Any], vcpus: int) -> None:
@@ -226,7 +226,7 @@ def refresh_cost(states: list[Any], rounds: int) -> float:
     with answers.running(len(states)) as url:
         CONF.set_override('url', url, 'prometheus')
         runtime.close()
-        board = runtime.door().scores
+        board = runtime.get_runtime().scores
         # Its own thread asks once, then not for an hour.
         wait(lambda: (groups := board.look(states))[0].snapshot is not None
              and len(groups[0].snapshot.loads) == len(states))
@@ -264,10 +264,10 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
         more = itertools.cycle((1, -1))
         seconds = cost(runs, rounds, before={
-            REFRESHED: runtime.door().scores._show,
+            REFRESHED: runtime.get_runtime().scores._show,
             CHANGED: lambda: grow(states, next(more))})
         refresh = refresh_cost(states, min(rounds, 5))
-        faults = dict(runtime.door().faults.counts)
+        faults = dict(runtime.get_runtime().faults.counts)
         runtime.close()
     if faults:
         raise SystemExit(f'Errors of ours were swallowed, which is fast: {faults}')

@@ -80,7 +80,7 @@ def made(hosts: int, instances: int, window: ranges.Window, budget: int) -> reco
         usage = (size * vcpus * (1 + 0.8 * np.sin(day[:, None] + phase))
                  * rng.uniform(0.8, 1.2, (window.count, instances)))
         load = np.stack([usage[:, place == n].sum(axis=1) for n in range(hosts)], axis=1)
-        questions = recorded.questions(one)
+        questions = recorded.list_questions(one)
         answers[questions['imbalance_query']] = recorded.Answer(
             tuple(names), ('',) * hosts,
             np.minimum(1.0, load / CORES + 0.02).astype(np.float32))
@@ -108,15 +108,15 @@ def main() -> None:
     trace = made(options.hosts, options.instances, window, options.budget)
     chosen = policies(options.budget)
     seconds = {}
-    known, seconds['past'] = timed(lambda: history.build(trace, [chosen], [model.UNASSIGNED]))
+    known, seconds['past'] = timed(lambda: history.build_past(trace, [chosen], [model.UNASSIGNED]))
     candidate = backtest_run.Candidate('candidate', planning_pipeline.Settings(
         chosen, model.Options(dry_run=False),
         [evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack()], deadline=math.inf),
         (model.UNASSIGNED,))
     _was, seconds['history'] = timed(lambda: backtest_run.as_it_was(known, lambda k: None))
-    found, seconds['candidate'] = timed(lambda: backtest_run.travel(
+    found, seconds['candidate'] = timed(lambda: backtest_run.run_candidate(
         known, candidate, backtest_run.Assumptions(), lambda k: None))
-    row, seconds['review'] = timed(lambda: review.review(
+    row, seconds['review'] = timed(lambda: review.review_journey(
         known, found, review.Question((model.UNASSIGNED,))))
     result = {
         'hosts': options.hosts, 'instances': options.instances, 'times': window.count,

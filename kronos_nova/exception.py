@@ -35,7 +35,7 @@ class KronosException(Exception):
         super().__init__(self.message)
 
 
-def sentence(said: object) -> str:
+def format_sentence(said: object) -> str:
     """Return the text with a full stop, so that another sentence can follow."""
     text = str(said)
     return text if text.endswith('.') else f'{text}.'

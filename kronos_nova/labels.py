@@ -55,11 +55,11 @@ class HostNames:
         self._short: dict[str, set[str]] = defaultdict(set)
         for name, hypervisor in hosts.items():
             aliases = {alias.lower() for alias in (name, hypervisor) if alias}
-            qualified = [alias for alias in aliases if fold(alias) != alias]
+            qualified = [alias for alias in aliases if fold_host_name(alias) != alias]
             for alias in aliases:
                 self._full[alias].add(name)
             for alias in qualified:
-                self._full[fold(alias)].add(name)
+                self._full[fold_host_name(alias)].add(name)
             if not qualified:
                 # The domain of the host is not known: accept any domain.
                 for alias in aliases:
@@ -75,7 +75,7 @@ class HostNames:
                 return match.group(1)
         found = self._full.get(label.lower(), set())
         if not found:
-            short = fold(label)
+            short = fold_host_name(label)
             # Only if no host of another domain has the same short name.
             found = self._short.get(short, set())
             found = found if found == self._full.get(short) else set()
@@ -83,10 +83,10 @@ class HostNames:
 
     def map(self, series: Mapping[str, float]) -> Mapped:
         """Map a whole answer; two labels for one host leave it out."""
-        return _collect(series, self.find)
+        return _map_identities(series, self.find)
 
 
-def fold(name: str) -> str:
+def fold_host_name(name: str) -> str:
     """Return the short host name: the part before the first dot, in lower case.
 
     An address folds to itself: 10.0.0.1 and 10.0.0.2 are not both ``10``.
@@ -107,7 +107,7 @@ def map_instances(series: Mapping[str, float], instances: Iterable[model.Instanc
     """
     if label_type == 'nova_instance_uuid':
         uuids = {i.uuid for i in instances}
-        return _collect(series, lambda label: label if label in uuids else None)
+        return _map_identities(series, lambda label: label if label in uuids else None)
     attribute = 'internal_name' if label_type == 'nova_internal_name' else 'name'
     by_name: dict[str, list[str]] = defaultdict(list)
     for instance in instances:
@@ -115,11 +115,11 @@ def map_instances(series: Mapping[str, float], instances: Iterable[model.Instanc
     shared = [uuid for name, uuids in by_name.items() if len(uuids) > 1 and name in series
               for uuid in uuids]
     single = {name: uuids[0] for name, uuids in by_name.items() if name and len(uuids) == 1}
-    mapped = _collect(series, single.get)
+    mapped = _map_identities(series, single.get)
     return dataclasses.replace(mapped, ambiguous=tuple(sorted({*mapped.ambiguous, *shared})))
 
 
-def _collect(series: Mapping[str, float], find: Callable[[str], str | None]) -> Mapped:
+def _map_identities(series: Mapping[str, float], find: Callable[[str], str | None]) -> Mapped:
     values: dict[str, float] = {}
     ambiguous: set[str] = set()
     unknown: list[str] = []

@@ -133,14 +133,14 @@ class _Call:
         looks = self.operands
         if self.function:
             looks = [look.applied(self.function, self.number) for look in looks]
-        return _farthest(looks)
+        return _choose_farthest(looks)
 
 
-def _farthest(looks: Sequence[Look]) -> Look:
+def _choose_farthest(looks: Sequence[Look]) -> Look:
     return max(looks, key=lambda look: look.total, default=Look())
 
 
-def look(query: str) -> Look:
+def parse_query(query: str) -> Look:
     """Return how the part of a query that looks back farthest shows a change.
 
     A subquery looks back over its own range and that of its inner query: the subquery of
@@ -161,13 +161,13 @@ def look(query: str) -> Look:
         elif token['range'] is not None:
             if not here.operands:
                 here.add(Look())
-            here.change(pending=seconds(token['range']))
+            here.change(pending=parse_duration(token['range']))
         elif token['offset']:
             sign = -1.0 if token['sign'] == '-' else 1.0
-            here.change(delay=max(0.0, here.last.delay + sign * seconds(token['offset'])))
+            here.change(delay=max(0.0, here.last.delay + sign * parse_duration(token['offset'])))
         elif token['number']:
             if here.number is None and not here.operands:
-                here.number = seconds(token['number'])
+                here.number = parse_duration(token['number'])
             here.add(Look())
         elif token['name'] or (token['selector'] and not named):
             here.add(Look())
@@ -178,12 +178,12 @@ def look(query: str) -> Look:
     return calls[0].close().applied('avg_over_time', None)
 
 
-def longest(query: str) -> float:
+def compute_reach(query: str) -> float:
     """Return the seconds before its evaluation from which a query still uses samples."""
-    return look(query).total
+    return parse_query(query).total
 
 
-def seconds(duration: str) -> float:
+def parse_duration(duration: str) -> float:
     """Parse a PromQL duration such as ``5m``, ``1h30m``, or a number of seconds.
 
     Return 0 for any other text, and for more than LONGEST: Prometheus refuses it too.

@@ -32,7 +32,7 @@ from kronos_nova import lookback
 UNASSIGNED = '_unassigned_'
 
 
-def _empty() -> Any:
+def _make_mapping_field() -> Any:
     return dataclasses.field(default_factory=dict)
 
 
@@ -145,8 +145,8 @@ class Provider:
 
     uuid: str
     generation: int = 0
-    inventories: Mapping[str, Inventory] = _empty()
-    used: Mapping[str, int] = _empty()
+    inventories: Mapping[str, Inventory] = _make_mapping_field()
+    used: Mapping[str, int] = _make_mapping_field()
     name: str = ''
     parent_uuid: str | None = None
     traits: frozenset[str] = frozenset()
@@ -220,16 +220,16 @@ class Instance:
     status: str = 'ACTIVE'
     task_state: str | None = None
     locked: bool = False
-    claims: Mapping[str, int] = _empty()
+    claims: Mapping[str, int] = _make_mapping_field()
     pinned: str | None = None
     pinned_zone: str | None = None
     project_id: str = ''
     local_disk_gb: int | None = None
     launched_at: float | None = None
-    allocations: Mapping[str, Mapping[str, int]] = _empty()
+    allocations: Mapping[str, Mapping[str, int]] = _make_mapping_field()
     extra_specs: Mapping[str, str] | None = None
     image_properties: Mapping[str, str] | None = None
-    scheduler_hints: Mapping[str, tuple[str, ...]] = _empty()
+    scheduler_hints: Mapping[str, tuple[str, ...]] = _make_mapping_field()
     power_state: int | None = None
     opted_out: str | None = None
 
@@ -285,13 +285,13 @@ class Cluster:
     services: Mapping[str, Service]
     groups: tuple[ServerGroup, ...] = ()
     flights: tuple[Flight, ...] = ()
-    aggregates: Mapping[str, tuple[str, ...]] = _empty()
+    aggregates: Mapping[str, tuple[str, ...]] = _make_mapping_field()
     scope: str = UNASSIGNED
     scope_hosts: frozenset[str] = frozenset()
     placement_known: bool = True
     taken_at: float = 0.0
-    sharing: Mapping[str, Provider] = _empty()
-    aggregate_metadata: Mapping[str, Mapping[str, str]] = _empty()
+    sharing: Mapping[str, Provider] = _make_mapping_field()
+    aggregate_metadata: Mapping[str, Mapping[str, str]] = _make_mapping_field()
     planned_zone: str | None = None
     unreadable_hosts: frozenset[str] = frozenset()
 
@@ -388,7 +388,7 @@ class QueryResult:
 
     query: str
     health: Health
-    series: Mapping[str, float] = _empty()
+    series: Mapping[str, float] = _make_mapping_field()
     error: str | None = None
     warnings: tuple[str, ...] = ()
     missing_labels: tuple[str, ...] = ()
@@ -435,11 +435,11 @@ class PolicyScores:
     """
 
     policy: str
-    hosts: Mapping[str, float] = _empty()
-    fill: Mapping[str, float] = _empty()
-    capacity: Mapping[str, float] = _empty()
-    usages: Mapping[str, float] = _empty()
-    coverage: Mapping[str, float] = _empty()
+    hosts: Mapping[str, float] = _make_mapping_field()
+    fill: Mapping[str, float] = _make_mapping_field()
+    capacity: Mapping[str, float] = _make_mapping_field()
+    usages: Mapping[str, float] = _make_mapping_field()
+    coverage: Mapping[str, float] = _make_mapping_field()
     missing: frozenset[str] = frozenset()
     untrusted: str | None = None
     age: float | None = None
@@ -448,9 +448,9 @@ class PolicyScores:
     score_look: lookback.Look = lookback.Look()
     fill_look: lookback.Look = lookback.Look()
     staleness: float = 0.0
-    means: Mapping[str, float] = _empty()
-    deviations: Mapping[str, float] = _empty()
-    dirty_rates: Mapping[str, float] = _empty()
+    means: Mapping[str, float] = _make_mapping_field()
+    deviations: Mapping[str, float] = _make_mapping_field()
+    dirty_rates: Mapping[str, float] = _make_mapping_field()
 
     def knows(self, host: str) -> bool:
         """Return whether the host has all values for imbalance moves; else it is frozen."""
@@ -570,9 +570,9 @@ class History:
     ``measured`` are the attempts that costs are learned from, newest first.
     """
 
-    cooling: Mapping[str, float] = _empty()
-    fresh: Mapping[str, float] = _empty()
-    quarantined: Mapping[str, float] = _empty()
+    cooling: Mapping[str, float] = _make_mapping_field()
+    fresh: Mapping[str, float] = _make_mapping_field()
+    quarantined: Mapping[str, float] = _make_mapping_field()
     quarantined_hosts: frozenset[str] = frozenset()
     scope_cooling: float = 0.0
     draining: frozenset[str] = frozenset()
@@ -581,7 +581,7 @@ class History:
     other_cells: frozenset[tuple[str, str]] = frozenset()
     paused: str | None = None
     waiting: str | None = None
-    refused: Mapping[str, frozenset[str]] = _empty()
+    refused: Mapping[str, frozenset[str]] = _make_mapping_field()
     refused_everywhere: frozenset[str] = frozenset()
     measured: tuple[Measured, ...] = ()
 
@@ -642,7 +642,7 @@ class Plan:
     policies: tuple[PolicyReport, ...] = ()
     combined_before: float | None = None
     combined_after: float | None = None
-    rejections: Mapping[str, int] = _empty()
+    rejections: Mapping[str, int] = _make_mapping_field()
     held: tuple[Rejection, ...] = ()
     warnings: tuple[str, ...] = ()
     reason: str | None = None
@@ -698,7 +698,7 @@ class TaskHook:
     """A hook that a task brings: its name, and parameters of its own (as JSON has them)."""
 
     name: str
-    parameters: Mapping[str, Any] = _empty()
+    parameters: Mapping[str, Any] = _make_mapping_field()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -757,7 +757,7 @@ class Attempt:
     error_type: str | None = None
     error: str | None = None
     migration_uuid: str | None = None
-    phases: Mapping[str, float] = _empty()
+    phases: Mapping[str, float] = _make_mapping_field()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

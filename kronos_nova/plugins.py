@@ -32,7 +32,7 @@ EXECUTORS = 'kronos_nova.executors'
 HOOKS = 'kronos_nova.hooks'
 
 
-def _fail(manager: Any, entry_point: Any, error: BaseException) -> None:
+def _raise_load_error(manager: Any, entry_point: Any, error: BaseException) -> None:
     raise error
 
 
@@ -43,7 +43,7 @@ def all_classes(namespace: str) -> list[type]:
         filters.
     """
     manager: extension.ExtensionManager[Any] = extension.ExtensionManager(
-        namespace, on_load_failure_callback=_fail)
+        namespace, on_load_failure_callback=_raise_load_error)
     return [ext.plugin for ext in sorted(manager, key=lambda ext: str(ext.name))]
 
 
@@ -54,15 +54,15 @@ def load(namespace: str, name: str) -> Any:
     """
     try:
         manager: driver.DriverManager[Any] = driver.DriverManager(
-            namespace, name, on_load_failure_callback=_fail)
+            namespace, name, on_load_failure_callback=_raise_load_error)
     except exceptions.NoMatches:
-        known = names(namespace)
+        known = list_names(namespace)
         raise exception.PluginNotFound(
             namespace=namespace, name=name, found=', '.join(known) or 'none') from None
     return manager.driver
 
 
-def names(namespace: str) -> list[str]:
+def list_names(namespace: str) -> list[str]:
     """Return the names of all plugins of a namespace, sorted."""
     manager: extension.ExtensionManager[Any] = extension.ExtensionManager(namespace)
     return sorted(manager.entry_points_names())

@@ -127,7 +127,7 @@ class Policy(pydantic.BaseModel):
         return value
 
     @pydantic.model_validator(mode='after')
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.mode == 'pack' and self.capacity_query is None:
             raise ValueError('a pack policy needs capacity_query: PromQL that returns each '
                              'host\'s utilisation, compared with capacity_threshold')
@@ -170,18 +170,18 @@ class Policy(pydantic.BaseModel):
     @property
     def score_look(self) -> lookback.Look:
         """Lookback of the query of its scores."""
-        return lookback.look(self.imbalance_query)
+        return lookback.parse_query(self.imbalance_query)
 
     @property
     def fill_look(self) -> lookback.Look:
         """Lookback of the query that ceilings are compared with."""
-        return lookback.look(self.capacity_query or self.imbalance_query)
+        return lookback.parse_query(self.capacity_query or self.imbalance_query)
 
     @property
     def window(self) -> float:
         """Seconds over which its scores, fills and usages look back at most."""
         return max(self.score_look.total, self.fill_look.total,
-                   lookback.longest(self.vm_profile_query or ''))
+                   lookback.compute_reach(self.vm_profile_query or ''))
 
 
 class PolicySet(pydantic.BaseModel):
@@ -194,7 +194,7 @@ class PolicySet(pydantic.BaseModel):
     aggregates: tuple[str, ...] = ()
 
     @pydantic.model_validator(mode='after')
-    def _invariants(self) -> Self:
+    def _check_invariants(self) -> Self:
         names = [p.name for p in self.policies]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
@@ -261,10 +261,10 @@ def quote_label(name: str) -> str:
 
 def find_ignored(mapping: Any) -> list[Ignored]:
     """List the fields of a valid file that have no effect."""
-    return _tolerate(mapping)[1] if isinstance(mapping, Mapping) else []
+    return _split_ignored(mapping)[1] if isinstance(mapping, Mapping) else []
 
 
-def _tolerate(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ignored]]:
+def _split_ignored(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ignored]]:
     """Split a file into the fields that count and those that cannot change a decision.
 
     A field that resembles one of ours is kept with the former: it was meant to count, so that
@@ -297,7 +297,7 @@ def _keep_fields(document: Mapping[Any, Any], entry: Mapping[Any, Any],
 
 def _show_key(field: Any) -> str:
     try:
-        return _short(str(field))
+        return _shorten_text(str(field))
     except ValueError:  # a whole number of thousands of digits
         return type(field).__name__
 
@@ -327,31 +327,31 @@ def parse(mapping: Any, path: str = 'policies.yaml') -> PolicySet:
     :param path: for the error's text only.
     :raises PolicyFileError: names the first wrong field and the remedy.
     """
-    checked = _checked(mapping, path)
+    checked = _require_mapping(mapping, path)
     try:
-        return PolicySet.model_validate(_tolerate(checked)[0])
+        return PolicySet.model_validate(_split_ignored(checked)[0])
     except pydantic.ValidationError as e:
-        first, *others = _problems(e, mapping, path)
+        first, *others = _list_errors(e, mapping, path)
         if others:
             first.kwargs['remedy'] += f' ({len(others)} more errors.)'
         raise type(first)(**first.kwargs) from None
 
 
-def problems(mapping: Any, path: str) -> list[exception.PolicyFileError]:
+def list_problems(mapping: Any, path: str) -> list[exception.PolicyFileError]:
     """Return everything that :func:`parse` would refuse; empty for a valid file.
 
     Rules between fields are checked only once each field is right.
     """
     try:
-        PolicySet.model_validate(_tolerate(_checked(mapping, path))[0])
+        PolicySet.model_validate(_split_ignored(_require_mapping(mapping, path))[0])
     except pydantic.ValidationError as e:
-        return _problems(e, mapping, path)
+        return _list_errors(e, mapping, path)
     except exception.PolicyFileError as e:
         return [e]
     return []
 
 
-def _checked(mapping: Any, path: str) -> Mapping[str, Any]:
+def _require_mapping(mapping: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(mapping, Mapping):
         raise exception.PolicyFileError(
             path=path, field='document', problem='it is not a mapping',
@@ -359,7 +359,7 @@ def _checked(mapping: Any, path: str) -> Mapping[str, Any]:
     return mapping
 
 
-def _problems(error: pydantic.ValidationError, mapping: Mapping[str, Any],
+def _list_errors(error: pydantic.ValidationError, mapping: Mapping[str, Any],
               path: str) -> list[exception.PolicyFileError]:
     errors = error.errors(include_url=False, include_context=False)
     # When all policies are invalid, pydantic also reports an empty list.
@@ -367,8 +367,8 @@ def _problems(error: pydantic.ValidationError, mapping: Mapping[str, Any],
         len(errors) > 1 and e['type'] == 'too_short' and mapping.get('policies'))]
     errors.sort(key=lambda error: error['type'] != 'extra_forbidden')
     return [exception.PolicyFileError(
-        path=path, field=field_name(found['loc'], mapping), problem=_problem(found),
-        remedy=_remedy(found)) for found in errors]
+        path=path, field=field_name(found['loc'], mapping), problem=_format_problem(found),
+        remedy=_format_remedy(found)) for found in errors]
 
 
 def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
@@ -382,19 +382,19 @@ def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
             node = None
         if isinstance(part, int):
             name = node.get('name') if isinstance(node, Mapping) else None
-            out += f'[{part}]' + (f' ({_short(name)})' if isinstance(name, str) and name else '')
+            out += f'[{part}]' + (f' ({_shorten_text(name)})' if isinstance(name, str) and name else '')
         else:
-            out += f'.{_short(part)}' if out else _short(part)
+            out += f'.{_shorten_text(part)}' if out else _shorten_text(part)
     return out or 'policies'
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     """Return the first 128 characters of a text as one printable line."""
     line = ''.join(c if c.isprintable() else '?' for c in text[:128])
     return line if len(text) <= 128 else f'{line}...'
 
 
-def _problem(error: Any) -> str:
+def _format_problem(error: Any) -> str:
     message = str(error['msg']).removeprefix('Value error, ')
     kind = error['type']
     if kind == 'extra_forbidden':
@@ -419,7 +419,7 @@ def _concerns_label(error: Any) -> bool:
             and error['loc'][-1] in ('host_label', 'vm_profile_label'))
 
 
-def _remedy(error: Any) -> str:
+def _format_remedy(error: Any) -> str:
     if _concerns_label(error):
         return 'Write the label that names hosts or instances in the answer of the query.'
     if error['type'] == 'extra_forbidden':

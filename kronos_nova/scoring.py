@@ -35,20 +35,20 @@ MAX_COVERAGE = 3.0
 DEFAULT_CAPACITY = 'VCPU'
 
 
-def imbalance(values: Iterable[float]) -> float:
+def compute_imbalance(values: Iterable[float]) -> float:
     """Compute max - min of host scores; 0 for fewer than two hosts."""
     found = list(values)
     return max(found) - min(found) if len(found) > 1 else 0.0
 
 
-def combine(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
+def sum_weighted(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Compute the sum of weight x value over the policies (seed 000, Combined scoring)."""
     return math.fsum(weights[name] * value for name, value in values.items())
 
 
-def headroom(scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
+def compute_headroom(scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Compute 1 - weighted score of one host, in [0, 1]: the weigher's value + 0.5."""
-    return min(1.0, max(0.0, 1.0 - combine(scores, weights)))
+    return min(1.0, max(0.0, 1.0 - sum_weighted(scores, weights)))
 
 
 def usage_per_unit(hosts: Iterable[tuple[float, float, float]]) -> float:
@@ -103,7 +103,7 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
     return scores, None, warnings
 
 
-def freshness(samples: model.PolicySamples, now: float, staleness: float,
+def find_stale_reason(samples: model.PolicySamples, now: float, staleness: float,
               require_age: bool) -> str | None:
     """Return why samples are too old to be used, or None.
 
@@ -146,26 +146,26 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
     names = labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
                              policy.host_regex)
     hosts, problem, warnings = host_scores(policy, samples.imbalance, names)
-    problem = problem or freshness(samples, now, staleness, require_age)
+    problem = problem or find_stale_reason(samples, now, staleness, require_age)
     if samples.age is None:
         warnings.append('age: unverified')
     fill = hosts
     if samples.capacity is not None:
         fill, fill_problem, more = host_scores(policy, samples.capacity, names)
-        problem, warnings = problem or _named('capacity_query', fill_problem), warnings + more
-    capacity, capacity_problem, more = _capacities(policy, samples, cluster, names)
-    problem = problem or _named('host_capacity_query', capacity_problem)
+        problem, warnings = problem or _prefix_problem('capacity_query', fill_problem), warnings + more
+    capacity, capacity_problem, more = _compute_capacities(policy, samples, cluster, names)
+    problem = problem or _prefix_problem('host_capacity_query', capacity_problem)
     warnings += more
     if samples.profile is not None:
-        problem = problem or _named('vm_profile_query', samples.profile.error)
-    usages, more = _usages(policy, samples.profile, cluster, hosts, capacity)
+        problem = problem or _prefix_problem('vm_profile_query', samples.profile.error)
+    usages, more = _compute_usages(policy, samples.profile, cluster, hosts, capacity)
     warnings += more
     long_term: dict[str, dict[str, float]] = {'vm_mean_query': {}, 'vm_deviation_query': {}}
     for field, result in (('vm_mean_query', samples.mean),
                           ('vm_deviation_query', samples.deviation)):
         if result is not None:
-            problem = problem or _named(field, result.error)
-            long_term[field], more = _measured(policy, result, cluster, capacity)
+            problem = problem or _prefix_problem(field, result.error)
+            long_term[field], more = _map_instance_values(policy, result, cluster, capacity)
             warnings += more
     dirty_rates, more = _dirty_rates(policy, samples.dirty_rate, cluster)
     warnings += more
@@ -176,8 +176,8 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
     if problem is None and len(missing) > missing_limit(len(expected), max_missing_hosts):
         problem = (f'{len(missing)} of {len(expected)} hosts have no score: '
                    f'{", ".join(sorted(missing)[:5])}')
-    coverage = _coverage(cluster, hosts, capacity, usages)
-    share = explained(hosts, coverage)
+    coverage = _compute_coverage(cluster, hosts, capacity, usages)
+    share = compute_explained_share(hosts, coverage)
     if share is not None and share > HIGH_COVERAGE:
         warnings.append(f'instances explain {share:.0%} of their hosts\' load: '
                         f'vm_profile_query is not in the unit of vm_profile_unit '
@@ -192,7 +192,7 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
         score_look=policy.score_look, fill_look=policy.fill_look, staleness=staleness)
 
 
-def measured(policy: policies.Policy, samples: model.PolicySamples,
+def compute_measured_usages(policy: policies.Policy, samples: model.PolicySamples,
              cluster: model.Cluster) -> tuple[dict[str, float], dict[str, float]]:
     """Return the measured usages of the whole cloud's instances, and the hosts' capacity.
 
@@ -205,17 +205,17 @@ def measured(policy: policies.Policy, samples: model.PolicySamples,
     whole = dataclasses.replace(cluster, scope_hosts=frozenset(cluster.hosts))
     names = labels.HostNames({h.name: h.hypervisor_hostname for h in cluster.hosts.values()},
                              policy.host_regex)
-    capacity, problem, _ = _capacities(policy, samples, whole, names)
+    capacity, problem, _ = _compute_capacities(policy, samples, whole, names)
     if problem is not None:
         return {}, {}
-    return _measured(policy, samples.profile, whole, capacity)[0], capacity
+    return _map_instance_values(policy, samples.profile, whole, capacity)[0], capacity
 
 
-def _named(query: str, problem: str | None) -> str | None:
+def _prefix_problem(query: str, problem: str | None) -> str | None:
     return f'{query}: {problem}' if problem else None
 
 
-def _capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
+def _compute_capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
                 names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
     """Return the capacity by host in the unit of the policy's usages, a problem, and warnings."""
     if policy.host_capacity_query is not None:
@@ -246,11 +246,11 @@ def _capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: 
     return totals, None, warnings
 
 
-def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: model.Cluster,
+def _compute_usages(policy: policies.Policy, result: model.QueryResult | None, cluster: model.Cluster,
             hosts: Mapping[str, float],
             capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Return the usage by instance UUID, in the unit of ``capacity``, and warnings."""
-    usages, warnings = ({}, []) if result is None else _measured(
+    usages, warnings = ({}, []) if result is None else _map_instance_values(
         policy, result, cluster, capacity)
     if policy.vm_profile_fallback != 'skip':
         here = [i for i in cluster.instances.values() if i.host in cluster.scope_hosts]
@@ -258,7 +258,7 @@ def _usages(policy: policies.Policy, result: model.QueryResult | None, cluster: 
     return usages, warnings
 
 
-def _measured(policy: policies.Policy, result: model.QueryResult, cluster: model.Cluster,
+def _map_instance_values(policy: policies.Policy, result: model.QueryResult, cluster: model.Cluster,
               capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Return the value of a query by instance UUID, in the unit of ``capacity``, and warnings."""
     found: dict[str, float] = {}
@@ -318,7 +318,7 @@ def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mappi
             usages.setdefault(instance.uuid, absolute * share)
 
 
-def _coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapping[str, float],
+def _compute_coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapping[str, float],
               usages: Mapping[str, float]) -> dict[str, float]:
     """Return the share of each host's score that its instances explain."""
     sums: dict[str, float] = defaultdict(float)
@@ -328,7 +328,7 @@ def _coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapp
             if h in sums and h in capacity and hosts.get(h, 0.0) > 0.0}
 
 
-def explained(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
+def compute_explained_share(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
     """Compute the coverage over all hosts together, weighted by their scores.
 
     Return None when these are next to idle.

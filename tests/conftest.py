@@ -24,4 +24,4 @@ def pytest_runtest_setup(item):
     reached by every test that executes it, not by the first alone."""
     if 'MUTANT_UNDER_TEST' in os.environ:
         from kronos_nova.rebalancer.store import statements
-        statements._built.cache_clear()
+        statements._build_statement.cache_clear()

@@ -130,7 +130,7 @@ def documents() -> dict[str, str]:
     """Every file's text by its path."""
     rng = random.Random(1)
     found = cluster()
-    contents = writer.documents(writer.Recording(
+    contents = writer.build_documents(writer.Recording(
         now=NOW, scopes=('fast-storage', model.UNASSIGNED), cluster=found,
         policies=policies.load(str(EXAMPLE / 'policies.yaml')), samples=samples(found, rng),
         histories={}))

@@ -115,7 +115,7 @@ def answers(found: model.Cluster) -> dict[recorded.Question, recorded.Answer]:
     for name, usage, capacity, base in (
             ('cpu', cores, float(CORES), BASE_CPU),
             ('memory', rss, MEMORY_MB * 1024.0**2, BASE_MEMORY)):
-        questions = recorded.questions(policy_set.policy(name))
+        questions = recorded.list_questions(policy_set.policy(name))
         scores = np.stack([usage[:, [n for n, u in enumerate(uuids)
                                      if found.instances[u].host == h]].sum(axis=1)
                            for h in HOSTS], axis=1) / capacity + base

@@ -105,7 +105,7 @@ def assembled(rows: list[tuple[model.Instance, int, str]], usage: Any) -> record
     scores = np.stack([np.nansum(usage[:, [n for n, (one, _, _) in enumerate(rows)
                                            if one.host == name]], axis=1)
                        for name in HOSTS], axis=1) / CORES + BASE
-    questions = recorded.questions(policy)
+    questions = recorded.list_questions(policy)
     answers = {
         questions['imbalance_query']: recorded.Answer(
             HOSTS, ('',) * len(HOSTS), np.minimum(1.0, scores).round(4).astype(np.float32)),

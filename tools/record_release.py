@@ -122,7 +122,7 @@ def main() -> int:
     made = tasks()
     documents = {'messages': {'tasks': [messages.to_wire(task) for task in made],
                               'results': [messages.to_payload(r) for r in results(made)]},
-                 'rows': {'revision': schema.head(), 'tables': rows()}}
+                 'rows': {'revision': schema.get_head_revision(), 'tables': rows()}}
     home.mkdir(parents=True)
     for name, document in documents.items():
         (home / f'{name}.json').write_text(

@@ -40,9 +40,9 @@ CHECKS = (
 def run(conf: Any) -> Iterator[base.Item]:
     """Run every check and yield its items, without secrets. An error becomes an item."""
     context = base.Context(conf)
-    masking.guard(conf)
+    masking.install_mask(conf)
     try:
-        yield from some(context, [name for name, _module in CHECKS])
+        yield from run_checks(context, [name for name, _module in CHECKS])
     finally:
         with contextlib.suppress(Exception):
             if context.source is not None:
@@ -51,24 +51,24 @@ def run(conf: Any) -> Iterator[base.Item]:
                 context.connection.close()
 
 
-def some(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:
+def run_checks(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:
     """Run the named checks and yield their items. The context keeps the connections they open."""
     for name, module in CHECKS:
         if name in names:
             check = importlib.import_module(f'{__name__}.{module}').check
-            yield from map(base.masked, _guarded(name, check, context))
+            yield from map(base.mask_item, _run_guarded_check(name, check, context))
 
 
-def _guarded(name: str, check: base.Check, context: base.Context) -> Iterator[base.Item]:
+def _run_guarded_check(name: str, check: base.Check, context: base.Context) -> Iterator[base.Item]:
     try:
         yield from check(context)
     except exception.KronosException as e:
-        yield base.failed(name, str(e), 'See the message.')
+        yield base.report_failure(name, str(e), 'See the message.')
     except cfg.ConfigSourceValueError as e:
         LOG.debug('Check %s: %s', name, e)
-        yield base.failed(name, 'an option that it needs has a value which the option does not '
+        yield base.report_failure(name, 'an option that it needs has a value which the option does not '
                                 'admit', 'Correct what stands under options.')
     except Exception as e:  # a library may raise anything
         LOG.debug('Check %s', name, exc_info=True)
-        yield base.failed(name, f'unexpected error {type(e).__name__}: {e}',
+        yield base.report_failure(name, f'unexpected error {type(e).__name__}: {e}',
                           'Run with --debug for its origin, and report it.')

@@ -62,23 +62,23 @@ class Context:
 Check = Callable[[Context], Iterator[Item]]
 
 
-def ok(name: str, text: str = '') -> Item:
+def report_ok(name: str, text: str = '') -> Item:
     return Item(name, Status.OK, text)
 
 
-def failed(name: str, text: str, remedy: str) -> Item:
+def report_failure(name: str, text: str, remedy: str) -> Item:
     return Item(name, Status.FAILED, text, remedy)
 
 
-def warning(name: str, text: str, remedy: str) -> Item:
+def report_warning(name: str, text: str, remedy: str) -> Item:
     return Item(name, Status.WARNING, text, remedy)
 
 
-def skipped(name: str, text: str) -> Item:
+def report_skip(name: str, text: str) -> Item:
     return Item(name, Status.SKIPPED, text)
 
 
-def masked(item: Item) -> Item:
+def mask_item(item: Item) -> Item:
     """Return the item without secrets."""
-    return dataclasses.replace(item, text=masking.masked(item.text),
-                               remedy=masking.masked(item.remedy))
+    return dataclasses.replace(item, text=masking.mask_text(item.text),
+                               remedy=masking.mask_text(item.remedy))

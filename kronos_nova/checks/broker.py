@@ -33,15 +33,15 @@ _CONNECTION = (
 
 
 def check(context: base.Context) -> Iterator[base.Item]:
-    url = address(context.conf)
+    url = parse_transport_url(context.conf)
     if url is None:
-        yield base.skipped('broker', 'transport_url is not set: executors find their tasks by '
+        yield base.report_skip('broker', 'transport_url is not set: executors find their tasks by '
                                      'looking into the database')
         return
     where = ', '.join(f'{host.hostname}:{host.port}' for host in url.hosts)
-    problem = _problem(context.conf, SECONDS * len(url.hosts))
+    problem = _find_send_problem(context.conf, SECONDS * len(url.hosts))
     if problem is None:
-        yield _queues(context.conf, f'{url.transport} at {where}', url.transport)
+        yield _check_queues(context.conf, f'{url.transport} at {where}', url.transport)
         return
     text = f'{url.transport} at {where}: {problem}'
     if 'PRECONDITION_FAILED' in text:
@@ -51,26 +51,26 @@ def check(context: base.Context) -> Iterator[base.Item]:
     else:
         remedy = _CONNECTION
     if context.conf.engine.dry_run:
-        yield base.warning('broker', f'{text}; a dry run does without', remedy)
+        yield base.report_warning('broker', f'{text}; a dry run does without', remedy)
     else:
-        yield base.failed('broker', text, remedy)
+        yield base.report_failure('broker', text, remedy)
 
 
-def _queues(conf: Any, text: str, driver: str) -> base.Item:
+def _check_queues(conf: Any, text: str, driver: str) -> base.Item:
     from kronos_nova.rebalancer.messaging import transport
 
     if driver not in ('rabbit', 'kombu'):
-        return base.ok('broker', text)
-    kind = transport.queues(conf)
+        return base.report_ok('broker', text)
+    kind = transport.choose_queue_type(conf)
     if kind is None:
-        return base.warning(
+        return base.report_warning(
             'broker', f'{text}: its queues are neither quorum queues nor durable, and what is in '
             'them is lost when the broker restarts',
             'Set rabbit_quorum_queue = true in [oslo_messaging_rabbit], as for other services.')
-    return base.ok('broker', f'{text}, {kind} queues')
+    return base.report_ok('broker', f'{text}, {kind} queues')
 
 
-def address(conf: Any) -> Any:
+def parse_transport_url(conf: Any) -> Any:
     """Return oslo.messaging's TransportURL; None where no broker is configured.
 
     :raises ConfigError: transport_url is not a URL.
@@ -82,10 +82,10 @@ def address(conf: Any) -> Any:
         backend.init_backend(backend.BackendType.THREADING)
     from kronos_nova.rebalancer.messaging import transport
 
-    return None if transport.url(conf) is None else transport.address(conf)
+    return None if transport.find_broker_url(conf) is None else transport.parse_broker_url(conf)
 
 
-def _problem(conf: Any, seconds: float) -> str | None:
+def _find_send_problem(conf: Any, seconds: float) -> str | None:
     """Return why no message can be sent within ``seconds``, or None."""
     import oslo_messaging
 
@@ -97,12 +97,12 @@ def _problem(conf: Any, seconds: float) -> str | None:
 
     outcome: list[str | None] = []
 
-    def send() -> None:
+    def send_message() -> None:
         try:
             opened = transport.get(conf)
             assert opened is not None, 'address() has found a broker'
-            several = len(transport.address(conf).hosts) > 1
-            retry = transport.retries(conf) if several else 0
+            several = len(transport.parse_broker_url(conf).hosts) > 1
+            retry = transport.count_retries(conf) if several else 0
             scopes = sorted({*conf.engine.aggregates, model.UNASSIGNED})
             results = [messages.results_topic(scope) for scope in scopes]
             bindings = [
@@ -127,7 +127,7 @@ def _problem(conf: Any, seconds: float) -> str | None:
         except Exception as e:  # the drivers raise their libraries' errors
             outcome.append(' '.join(str(e).split())[:300] or type(e).__name__)
 
-    thread = threading.Thread(target=send, daemon=True, name='broker-check')
+    thread = threading.Thread(target=send_message, daemon=True, name='broker-check')
     thread.start()
     thread.join(seconds)
     if not outcome:

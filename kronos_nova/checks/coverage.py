@@ -28,15 +28,15 @@ def check(context: base.Context, policy: policies.Policy,
     """Yield one item, or none when there is nothing to compare."""
     if context.cluster is None or samples.profile is None or samples.profile.error is not None:
         return
-    cluster = survey.covered(context.cluster, context.policy_set)
+    cluster = survey.restrict_scope(context.cluster, context.policy_set)
     title = f'coverage: {policy.name}'
     # Use measured usages alone: a fallback would explain the whole load.
     found = scoring.score(
         policy.model_copy(update={'vm_profile_fallback': 'skip'}), samples, cluster,
         now=time.time(), staleness=context.conf.prometheus.staleness_threshold)
-    share = scoring.explained(found.hosts, found.coverage) if found.coverage else None
+    share = scoring.compute_explained_share(found.hosts, found.coverage) if found.coverage else None
     if share is None:
-        yield base.skipped(title, 'it is not known what instances explain of their hosts\' load: '
+        yield base.report_skip(title, 'it is not known what instances explain of their hosts\' load: '
                                   'no host has a score and an instance with a usage, or all are '
                                   'next to idle')
         return
@@ -45,18 +45,18 @@ def check(context: base.Context, policy: policies.Policy,
     text = (f'instances explain {share:.2%} of their hosts\' load '
             f'({found.coverage[lowest]:.2%} on {lowest} to {found.coverage[highest]:.2%} on '
             f'{highest})')
-    if not units.off(share):
-        yield base.ok(title, text)
+    if not units.is_implausible(share):
+        yield base.report_ok(title, text)
         return
     mistake = units.of_usage(policy, share, cluster, found.capacity.values())
     if mistake is not None:
         text += f': vm_profile_query is probably in {mistake.unit}'
     if share > scoring.HIGH_COVERAGE:
-        make = base.failed if share > scoring.MAX_COVERAGE else base.warning
+        make = base.report_failure if share > scoring.MAX_COVERAGE else base.report_warning
         yield make(title, text, mistake.remedy if mistake else
                    'Compare what the query says of one instance with vm_profile_unit '
                    f'({policy.vm_profile_unit}) and with the host\'s capacity.')
     elif mistake is not None:
-        yield base.warning(title, text, mistake.remedy)
+        yield base.report_warning(title, text, mistake.remedy)
     else:
-        yield base.ok(title, text)
+        yield base.report_ok(title, text)

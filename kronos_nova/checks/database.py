@@ -32,34 +32,34 @@ def check(context: base.Context) -> Iterator[base.Item]:
     if path is not None:
         yield from _remote_executor(context, path)
         if not os.path.exists(path):
-            yield _future_file(path, process_identity.unsound(path, hosts))
+            yield _future_file(path, process_identity.find_sqlite_problem(path, hosts))
             return
     try:
         store = api.Store(context.conf)
         try:
             store.refuse_other_machines(hosts)
             store.check()
-            where = database.shown(store.engine.url)
+            where = database.redact_url(store.engine.url)
         finally:
             store.close()
     except exception.StoreError as e:
-        yield base.failed('database', f'the database {e.kwargs.get("problem", e)}',
+        yield base.report_failure('database', f'the database {e.kwargs.get("problem", e)}',
                           e.kwargs.get('remedy', 'See [database] connection.'))
         return
-    yield base.ok('database', where)
+    yield base.report_ok('database', where)
 
 
 def _future_file(path: str, unsound: str | None) -> base.Item:
     """Check the place of a missing SQLite file. Create none: the user of this check would own it.
     """
     if unsound is not None:
-        return base.failed('database', f'the database {unsound}', process_identity.REMEDY)
+        return base.report_failure('database', f'the database {unsound}', process_identity.REMEDY)
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
     if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
-        return base.ok('database', f'{path} is made by the first daemon that starts')
-    return base.failed('database', f'{path} cannot be made: no right to write to {folder}',
+        return base.report_ok('database', f'{path} is made by the first daemon that starts')
+    return base.report_failure('database', f'{path} cannot be made: no right to write to {folder}',
                        'Make the directory for the user of the daemons, and run this as them.')
 
 
@@ -67,10 +67,10 @@ def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:
     """Warn when the broker is on another host: executors may run elsewhere too."""
     if context.conf.engine.dry_run or context.conf.executor.hosts:
         return
-    url = broker.address(context.conf)
+    url = broker.parse_transport_url(context.conf)
     if url is not None and process_identity.named_elsewhere(
             host.hostname for host in url.hosts if host.hostname not in LOCAL):
-        yield base.warning(
+        yield base.report_warning(
             'database: SQLite', f'{path} is a file of this host: an executor on another host '
             'has no part in it and moves nothing',
             'See that kronos-executor runs on this host only, and say so in [executor] hosts; or '

@@ -43,70 +43,70 @@ class Detail:
     item: base.Item
 
 
-def look(context: base.Context, chosen: Iterable[policies.Policy],
+def examine_queries(context: base.Context, chosen: Iterable[policies.Policy],
          every: bool) -> Iterator[Detail]:
     """Yield the findings on the queries of the chosen policies.
 
     :param context: with a source; without a cluster nothing is compared with Nova.
     :param every: show all names, not only the first ones.
     """
-    for policy, samples in queries.fetched(context, chosen):
+    for policy, samples in queries.fetch_samples(context, chosen):
         if isinstance(samples, base.Item):
             yield Detail(policy.name, '', samples)
         else:
-            yield from _policy(context, policy, samples, every)
+            yield from _examine_policy(context, policy, samples, every)
 
 
-def _policy(context: base.Context, policy: policies.Policy, samples: model.PolicySamples,
+def _examine_policy(context: base.Context, policy: policies.Policy, samples: model.PolicySamples,
             every: bool) -> Iterator[Detail]:
-    for field, result in queries.answers(samples):
-        for item in _query(context, policy, field, result, every):
+    for field, result in queries.list_results(samples):
+        for item in _examine_query(context, policy, field, result, every):
             yield Detail(policy.name, field, item)
     yield Detail(policy.name, 'age_query',
-                 dataclasses.replace(queries.age(context, policy, samples), name='sample age'))
+                 dataclasses.replace(queries.check_age(context, policy, samples), name='sample age'))
     for item in coverage.check(context, policy, samples):
         yield Detail(policy.name, 'vm_profile_query', dataclasses.replace(item, name='coverage'))
-    for item in queries.scores(context, policy, samples):
+    for item in queries.check_scores(context, policy, samples):
         yield Detail(policy.name, '', dataclasses.replace(
             item, name=item.name.partition(' in ')[2]))
 
 
-def _query(context: base.Context, policy: policies.Policy, field: str,
+def _examine_query(context: base.Context, policy: policies.Policy, field: str,
            result: model.QueryResult, every: bool) -> Iterator[base.Item]:
     by_host = field in survey.HOST_FIELDS
     label = policy.host_label if by_host else policy.vm_profile_label
     none_there = context.cluster is not None and not context.cluster.instances
-    missing = queries.unanswered('series', label, result)
+    missing = queries.find_series_fault('series', label, result)
     if missing is not None and not by_host and none_there and result.error is None:
-        yield base.ok('series', 'none, as there are no instances')
+        yield base.report_ok('series', 'none, as there are no instances')
         return
     if missing is not None:
         yield missing
         return
     text = f'{len(result.series)} by {label}'
     if result.warnings:
-        yield base.warning('series', '; '.join((text, *result.warnings)),
+        yield base.report_warning('series', '; '.join((text, *result.warnings)),
                            'See what the query returns in Prometheus.')
     else:
-        yield base.ok('series', text)
+        yield base.report_ok('series', text)
     if context.cluster is None:
-        yield base.skipped('labels', 'not compared with Nova, which could not be read')
+        yield base.report_skip('labels', 'not compared with Nova, which could not be read')
         return
-    cluster = survey.covered(context.cluster, context.policy_set)
+    cluster = survey.restrict_scope(context.cluster, context.policy_set)
     found = (survey.of_hosts if by_host else survey.of_instances)(policy, result, cluster)
-    show = functools.partial(_some, every=every)
+    show = functools.partial(_format_names, every=every)
     what = 'hosts' if by_host else 'instances'
-    yield _labels(policy, found, what, show, every)
+    yield _check_labels(policy, found, what, show, every)
     if found.missing:
-        yield base.warning('missing', f'{len(found.missing)} of {found.expected} {what} have no '
-                                      f'value: {show(found.missing)}', _remedy(policy, by_host))
+        yield base.report_warning('missing', f'{len(found.missing)} of {found.expected} {what} have no '
+                                      f'value: {show(found.missing)}', _format_remedy(policy, by_host))
     else:
-        yield base.ok('missing', f'none of {found.expected} {what}')
-    yield _twice(policy, field, found, by_host, show)
-    yield _range(cluster, field, found)
+        yield base.report_ok('missing', f'none of {found.expected} {what}')
+    yield _check_duplicates(policy, field, found, by_host, show)
+    yield _check_range(cluster, field, found)
 
 
-def _labels(policy: policies.Policy, found: survey.Survey, what: str,
+def _check_labels(policy: policies.Policy, found: survey.Survey, what: str,
             show: 'functools.partial[str]', every: bool) -> base.Item:
     text = f'{len(found.values)} are {what} of Nova\'s'
     if found.renamed:
@@ -116,14 +116,14 @@ def _labels(policy: policies.Policy, found: survey.Survey, what: str,
     if found.unknown:
         text += f'; {len(found.unknown)} are nobody\'s: {show(found.unknown)}'
     if found.values or not found.expected:
-        return base.ok('labels', text)
-    return base.failed('labels', text, f'Correct host_label ({policy.host_label}), or set '
+        return base.report_ok('labels', text)
+    return base.report_failure('labels', text, f'Correct host_label ({policy.host_label}), or set '
                        'host_regex.' if what == 'hosts' else
                        f'Correct vm_profile_label ({policy.vm_profile_label}) and '
                        f'vm_profile_label_type ({policy.vm_profile_label_type}).')
 
 
-def _remedy(policy: policies.Policy, by_host: bool) -> str:
+def _format_remedy(policy: policies.Policy, by_host: bool) -> str:
     if by_host:
         return ('See that the exporters on these hosts run and are scraped. A host without a '
                 'value neither gives nor takes.')
@@ -131,42 +131,42 @@ def _remedy(policy: policies.Policy, by_host: bool) -> str:
             f'vm_profile_fallback ({policy.vm_profile_fallback}).')
 
 
-def _twice(policy: policies.Policy, field: str, found: survey.Survey, by_host: bool,
+def _check_duplicates(policy: policies.Policy, field: str, found: survey.Survey, by_host: bool,
            show: 'functools.partial[str]') -> base.Item:
     if not found.twice:
-        return base.ok('duplicates', 'none')
+        return base.report_ok('duplicates', 'none')
     text = f'{len(found.twice)} have more than one series: {show(found.twice)}'
     if by_host:
-        return base.failed('duplicates', text, f'Aggregate {field} by ({policy.host_label}).')
-    return base.warning('duplicates', text + '; they have no usage then',
+        return base.report_failure('duplicates', text, f'Aggregate {field} by ({policy.host_label}).')
+    return base.report_warning('duplicates', text + '; they have no usage then',
                         f'Aggregate {field} by ({policy.vm_profile_label}).')
 
 
-def _range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Item:
+def _check_range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Item:
     """Check the lowest and the highest value of Nova's hosts or instances."""
     if not found.values:
-        return base.skipped('range', 'no value is of a host or an instance of Nova\'s')
+        return base.report_skip('range', 'no value is of a host or an instance of Nova\'s')
     text = f'{found.lowest:g} to {found.highest:g}'
     if field in ('imbalance_query', 'capacity_query'):
         if found.lowest < -scoring.ROUNDING:
-            return base.failed('range', f'{text}: a ratio is not negative',
+            return base.report_failure('range', f'{text}: a ratio is not negative',
                                'Make the query return a ratio from 0 to 1.')
         if found.highest > 1.0 + scoring.ROUNDING:
             mistake = queries.score_unit(cluster, found)
-            return base.failed('range', f'{text}, outside [0, 1]' + (
+            return base.report_failure('range', f'{text}, outside [0, 1]' + (
                 f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Make the query return a ratio from 0 to 1.')
     elif field == 'host_capacity_query' and found.lowest <= 0:
-        return base.warning('range', f'{text}: a host whose capacity is not positive is treated '
+        return base.report_warning('range', f'{text}: a host whose capacity is not positive is treated '
                                      'as missing', 'Correct the query in the policy file.')
     elif found.lowest < 0:
-        return base.warning('range', f'{text}: a negative usage is not used',
+        return base.report_warning('range', f'{text}: a negative usage is not used',
                             'Correct the query in the policy file.')
-    return base.ok('range', text)
+    return base.report_ok('range', text)
 
 
-def _some(names: Iterable[str], every: bool) -> str:
-    listed = [answer.clean(name, LONGEST) for name in names]
+def _format_names(names: Iterable[str], every: bool) -> str:
+    listed = [answer.clean_text(name, LONGEST) for name in names]
     if every or len(listed) <= SHOWN:
         return ', '.join(listed)
     return f'{", ".join(listed[:SHOWN])} and {len(listed) - SHOWN} more'

@@ -37,7 +37,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
     if not chosen.enabled and chosen.on_request == default:
         return
     for name in dict.fromkeys((*chosen.enabled, *chosen.on_request)):
-        yield _hook(context, name, 'enabled' if name in chosen.enabled else 'on_request')
+        yield _check_hook(context, name, 'enabled' if name in chosen.enabled else 'on_request')
 
 
 def _check_plan_webhook(context: base.Context) -> base.Item:
@@ -45,28 +45,28 @@ def _check_plan_webhook(context: base.Context) -> base.Item:
     try:
         problem = plan_webhook.PlanWebhook(context.conf).find_problem()
     except exception.ConfigError as e:
-        return base.failed(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+        return base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                            e.kwargs['remedy'])
     if problem is not None:
-        return base.failed(title, problem, 'See that it runs, and the options in [plan_webhook].')
-    return base.ok(title, 'its program answers to OPTIONS; nothing was posted')
+        return base.report_failure(title, problem, 'See that it runs, and the options in [plan_webhook].')
+    return base.report_ok(title, 'its program answers to OPTIONS; nothing was posted')
 
 
-def _hook(context: base.Context, name: str, option: str) -> base.Item:
+def _check_hook(context: base.Context, name: str, option: str) -> base.Item:
     title = f'hook: {name}'
     try:
         text = plugins.load(plugins.HOOKS, name).examine(
-            context.conf, lambda: connection.connect(context.conf))
+            context.conf, lambda: connection.make_connection(context.conf))
     except exception.PluginNotFound as e:
-        return base.failed(title, f'[hooks] {option} names it: {e}', 'Correct the name, install '
+        return base.report_failure(title, f'[hooks] {option} names it: {e}', 'Correct the name, install '
                                                                    f'its package, {_BESIDE}')
     except exception.ConfigError as e:
-        return base.failed(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+        return base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                            e.kwargs['remedy'])
     except exception.KronosException as e:
-        return base.failed(title, f'the hook {e}',
+        return base.report_failure(title, f'the hook {e}',
                            f'See that it runs, and the options in [hook_{name}].')
     except Exception as e:  # a hook of a third party may raise anything
-        return base.failed(title, f'it cannot be loaded or made ({type(e).__name__}: {e})',
+        return base.report_failure(title, f'it cannot be loaded or made ({type(e).__name__}: {e})',
                            f'Ask whoever has written it, {_BESIDE}')
-    return base.ok(title, f'{option}: {text}')
+    return base.report_ok(title, f'{option}: {text}')

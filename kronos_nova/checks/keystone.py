@@ -25,9 +25,9 @@ from kronos_nova.rebalancer.clients import connection
 
 def check(context: base.Context) -> Iterator[base.Item]:
     try:
-        found = connection.connect(context.conf)
+        found = connection.make_connection(context.conf)
     except exception.ConfigError as e:
-        yield base.failed('keystone', f'[nova] {e.kwargs["field"]}: {e.kwargs["problem"]}',
+        yield base.report_failure('keystone', f'[nova] {e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
     # Loading the plugin has registered the option.
@@ -35,10 +35,10 @@ def check(context: base.Context) -> Iterator[base.Item]:
     try:
         found.session.get_token()
     except ks_exceptions.ClientException as e:
-        yield base.failed('keystone', f'{where or "no auth_url"}: {api.connection_problem(e)}',
+        yield base.report_failure('keystone', f'{where or "no auth_url"}: {api.connection_problem(e)}',
                           'Correct auth_url and the credentials in [nova]; see that Keystone '
                           'answers.')
         return
     context.connection = found
-    yield base.ok('keystone', f'{where or "no token is needed"}: '
+    yield base.report_ok('keystone', f'{where or "no token is needed"}: '
                               f'user {found.session.get_user_id() or "unknown"}')

@@ -51,46 +51,46 @@ def check(context: base.Context) -> Iterator[base.Item]:
     hooked = (*conf.hooks.enabled, *conf.hooks.on_request)
     if not conf.migfra.allow:
         if conf.mqtt.host and 'pscom' not in hooked:
-            yield base.warning('migfra', '[migfra] allow names nothing: kronos-migfra refuses '
+            yield base.report_warning('migfra', '[migfra] allow names nothing: kronos-migfra refuses '
                                          'every request',
                                'Write allow = OPERATIONS:PROJECTS:SCOPES, or run no '
                                'kronos-migfra and leave [mqtt] host empty.')
         return
     asked = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
-    yield from _useless(conf, asked, hooked)
+    yield from _check_operations(conf, asked, hooked)
     yield from _find_missing_hooks(conf, hooked)
-    yield from _aliases(conf.migfra.pci_aliases)
+    yield from _check_pci_aliases(conf.migfra.pci_aliases)
     try:
         names.read_host_aliases(conf.migfra.host_aliases)
     except exception.ConfigError as e:
-        yield base.failed('migfra: host_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+        yield base.report_failure('migfra: host_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
     if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
-        yield base.failed('migfra: ssh_probe', 'it is true, and ssh_probe_networks names no '
+        yield base.report_failure('migfra: ssh_probe', 'it is true, and ssh_probe_networks names no '
                                                'network: kronos-migfra does not start',
                           'Name the networks of the instances, or set ssh_probe = false.')
-    scopes = _scopes(context)
+    scopes = _list_served_scopes(context)
     for number, permit in enumerate(conf.migfra.allow, 1):
-        yield _permit(context, f'migfra: allow {number}', permit, scopes)
+        yield _check_permit(context, f'migfra: allow {number}', permit, scopes)
     if context.cluster is not None and scopes is not None:
-        yield from _hosts(context.cluster, scopes)
-        yield from _names(context.cluster, {
-            permits.projects(conf.migfra.allow, operation, scope)
+        yield from _check_hosts(context.cluster, scopes)
+        yield from _check_instance_names(context.cluster, {
+            permits.list_permitted_projects(conf.migfra.allow, operation, scope)
             for operation in permits.OPERATIONS for scope in scopes})
 
 
-def _useless(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterator[base.Item]:
+def _check_operations(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterator[base.Item]:
     """Warn of allowed operations that other options prevent."""
     if conf.engine.dry_run or conf.engine.executor == 'dry_run':
         option = 'dry_run = true' if conf.engine.dry_run else 'executor = dry_run'
-        yield base.warning('migfra: dry run', f'with [engine] {option} every request is refused',
+        yield base.report_warning('migfra: dry run', f'with [engine] {option} every request is refused',
                            'Change it when what is asked for is to be carried out.')
     if 'repin-vm' in asked and not conf.repin.uri:
-        yield base.warning('migfra: repin-vm', 'it is allowed, but [repin] uri is empty: the '
+        yield base.report_warning('migfra: repin-vm', 'it is allowed, but [repin] uri is empty: the '
                                                'answer is always that it is unsupported',
                            'Set [repin] uri, or take repin-vm out of [migfra] allow.')
     if asked & MOVES and 'pause' not in hooked:
-        yield base.warning('migfra: warm', '[hooks] on_request has no pause: migrations with '
+        yield base.report_warning('migfra: warm', '[hooks] on_request has no pause: migrations with '
                                            'migration-type warm are not carried out',
                            'Add pause to [hooks] on_request of kronos-executor.')
 
@@ -103,7 +103,7 @@ def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]
     try:
         store = api_store.Store(conf)
         try:
-            known = store.transaction(lambda c: requests.listed(c, REQUESTS))
+            known = store.transaction(lambda c: requests.list_newest_requests(c, REQUESTS))
         finally:
             store.close()
     except exception.StoreError:
@@ -111,67 +111,67 @@ def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]
     wanted = [hook for request in known for hook in request_handler.find_hooks(request)]
     for hook, number in sorted(collections.Counter(wanted).items()):
         if hook not in hooked:
-            yield base.warning(
+            yield base.report_warning(
                 f'migfra: hook {hook}', f'{number} of the last {len(known)} requests have asked '
                 f'for it, and [hooks] on_request has no {hook}: such migrations fail',
                 f'Add {hook} to [hooks] on_request of kronos-executor.')
 
 
-def _aliases(options: Sequence[str]) -> Iterator[base.Item]:
+def _check_pci_aliases(options: Sequence[str]) -> Iterator[base.Item]:
     try:
-        names.aliases(options)
+        names.parse_pci_aliases(options)
     except exception.ConfigError as e:
-        yield base.failed('migfra: pci_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+        yield base.report_failure('migfra: pci_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
     count = collections.Counter(option.partition('=')[0].strip() for option in options)
     if twice := sorted(name for name, number in count.items() if number > 1):
-        yield base.failed('migfra: pci_aliases', 'more than one device is given for '
-                                                 f'{_some(twice)}, and the last one counts',
+        yield base.report_failure('migfra: pci_aliases', 'more than one device is given for '
+                                                 f'{_format_names(twice)}, and the last one counts',
                           'Give each name once in [migfra] pci_aliases.')
 
 
-def _scopes(context: base.Context) -> list[str] | None:
+def _list_served_scopes(context: base.Context) -> list[str] | None:
     """Return the served scopes; None when they are not known and another check reports why."""
     if context.policy_set is None:
         return None
     try:
-        return planning_settings.scopes(context.conf, context.policy_set)
+        return planning_settings.list_planned_scopes(context.conf, context.policy_set)
     except exception.ConfigError:
         return None
 
 
-def _permit(context: base.Context, title: str, permit: permits.Permit,
+def _check_permit(context: base.Context, title: str, permit: permits.Permit,
             scopes: Sequence[str] | None) -> base.Item:
     text = f'{permit}: '
     unknown = sorted((permit.scopes or frozenset()).difference(scopes or permit.scopes or ()))
     if unknown:
-        return base.failed(title, f'{text}no scope {_some(unknown)} is served',
+        return base.report_failure(title, f'{text}no scope {_format_names(unknown)} is served',
                            'Name scopes of [engine] aggregates that the policy file is for'
                            + (f', or {model.UNASSIGNED}' if scopes and model.UNASSIGNED in scopes
                               else '') + '; by their names, as Nova has them.')
     found = _Projects(context)
     wrong, remedy, unsure = found.judge(sorted(permit.projects or ()))
     if wrong:
-        return base.failed(title, f'{text}Keystone has no project of the ID {_some(wrong)}',
+        return base.report_failure(title, f'{text}Keystone has no project of the ID {_format_names(wrong)}',
                            remedy)
     if odd := [project for project in unsure if not uuidutils.is_uuid_like(project)]:
-        return base.warning(title, f'{text}{_some(odd)} does not look like the ID of a project, '
+        return base.report_warning(title, f'{text}{_format_names(odd)} does not look like the ID of a project, '
                                    'and Keystone does not tell the user of [nova] whether it is',
                             'Name projects by ID, not by name: openstack project show NAME.')
     if scopes is None or context.cluster is None:
-        return base.ok(title, f'{text}which hosts these are is not known')
+        return base.report_ok(title, f'{text}which hosts these are is not known')
     try:
         served = {host for scope in permit.scopes or scopes
                   for host in context.cluster.hosts_of(scope)}
     except KeyError:
         # The check of Nova reports the aggregate that is missing.
-        return base.ok(title, f'{text}Nova does not have all of its scopes')
+        return base.report_ok(title, f'{text}Nova does not have all of its scopes')
     if not served:
-        return base.warning(title, f'{text}no host is in its scopes, so nothing can be asked for',
+        return base.report_warning(title, f'{text}no host is in its scopes, so nothing can be asked for',
                             'Add hosts to them, or name others.')
     doubt = f'; whether {len(unsure)} of its projects exist Keystone does not tell us'
-    return base.ok(title, f'{text}{len(served)} hosts' + (doubt if unsure else ''))
+    return base.report_ok(title, f'{text}{len(served)} hosts' + (doubt if unsure else ''))
 
 
 class _Projects:
@@ -186,27 +186,27 @@ class _Projects:
         """Return the projects that do not exist, a remedy for the first, and the unknown ones."""
         wrong, unsure = [], []
         for project in projects:
-            there = project in self._seen or self._there(project)
+            there = project in self._seen or self._has_keystone_project(project)
             if there is None:
                 unsure.append(project)
             elif not there:
                 wrong.append(project)
-        return wrong, self._remedy(wrong[0]) if wrong else '', unsure
+        return wrong, self._format_remedy(wrong[0]) if wrong else '', unsure
 
-    def _there(self, project: str) -> bool | None:
+    def _has_keystone_project(self, project: str) -> bool | None:
         """Return whether Keystone has the project; None when it does not tell."""
         answer = self._get(f'/projects/{urllib.parse.quote(project, safe="")}')
         return {200: True, 404: False}.get(getattr(answer, 'status_code', 0))
 
-    def _remedy(self, project: str) -> str:
+    def _format_remedy(self, project: str) -> str:
         answer = self._get('/projects?' + urllib.parse.urlencode({'name': project}))
         try:
             found = [str(p['id']) for p in answer.json()['projects']]
         except (AttributeError, LookupError, TypeError, ValueError):
             found = []
         if found:
-            return (f'{_some([project])} is the name of one: write its ID, '
-                    f'{_some(found)}, in [migfra] allow.')
+            return (f'{_format_names([project])} is the name of one: write its ID, '
+                    f'{_format_names(found)}, in [migfra] allow.')
         return 'Write IDs of projects in [migfra] allow: openstack project list.'
 
     def _get(self, path: str) -> Any:
@@ -218,34 +218,34 @@ class _Projects:
             return None
 
 
-def _hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base.Item]:
+def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base.Item]:
     found: dict[str, list[str]] = collections.defaultdict(list)
     for scope in scopes:
         if scope == model.UNASSIGNED or scope in cluster.aggregates:
             for host in cluster.hosts_of(scope):
                 found[host].append(scope)
-    if foreign := sorted(host for host in found if not _topical(host)):
-        yield base.warning('migfra: hosts', f'{len(foreign)} hosts have names that no topic can '
-                                            f'bear, and are not served: {_some(foreign)}',
+    if foreign := sorted(host for host in found if not _is_topic_name(host)):
+        yield base.report_warning('migfra: hosts', f'{len(foreign)} hosts have names that no topic can '
+                                            f'bear, and are not served: {_format_names(foreign)}',
                            'Name them otherwise ([DEFAULT] host of their nova-compute), or do '
                            'without requests for them.')
     if shared := sorted(host for host, where in found.items() if len(where) > 1):
         first = found[shared[0]]
-        yield base.warning(
+        yield base.report_warning(
             'migfra: hosts of several scopes', f'{len(shared)} hosts, such as '
-            f'{_some(shared[:1])}, are in {" and ".join(map(api.printable, first))}: only what is '
-            f'allowed for the first of [engine] aggregates, {api.printable(first[0])}, can be '
+            f'{_format_names(shared[:1])}, are in {" and ".join(map(api.format_printable, first))}: only what is '
+            f'allowed for the first of [engine] aggregates, {api.format_printable(first[0])}, can be '
             'asked for there', 'Leave each host in one of the aggregates.')
 
 
-def _topical(host: str) -> bool:
+def _is_topic_name(host: str) -> bool:
     try:
         return bool(protocol.host_name(host))
     except ValueError:
         return False
 
 
-def _names(cluster: model.Cluster,
+def _check_instance_names(cluster: model.Cluster,
            meant: Collection[frozenset[str] | None]) -> Iterator[base.Item]:
     """Warn of instance names that several instances of the same projects have.
 
@@ -260,11 +260,11 @@ def _names(cluster: model.Cluster,
     if doubled:
         example = min(uuid for uuid, instance in cluster.instances.items()
                       if instance.name in doubled)
-        yield base.warning(
+        yield base.report_warning(
             'migfra: names', f'{len(doubled)} names are borne by several servers each, one of '
             f'which is {example}: requests by these names are refused',
             'Ask for such servers by UUID.')
 
 
-def _some(found: Sequence[str]) -> str:
-    return ', '.join(map(api.printable, found[:SHOWN])) + (', ...' if len(found) > SHOWN else '')
+def _format_names(found: Sequence[str]) -> str:
+    return ', '.join(map(api.format_printable, found[:SHOWN])) + (', ...' if len(found) > SHOWN else '')

@@ -53,18 +53,18 @@ def check(context: base.Context) -> Iterator[base.Item]:
     conf = context.conf
     if not conf.mqtt.host:
         if conf.migfra.allow:
-            yield base.failed('mqtt', '[mqtt] host: no broker is named, and [migfra] allow says '
+            yield base.report_failure('mqtt', '[mqtt] host: no broker is named, and [migfra] allow says '
                                       'what may be asked for over it',
                               'Name the MQTT broker that tasks come from.')
         return
     try:
         import paho.mqtt.client  # noqa: F401
     except ImportError:
-        yield base.failed('mqtt', 'paho-mqtt is not installed',
+        yield base.report_failure('mqtt', 'paho-mqtt is not installed',
                           'Install it: pip install "kronos-nova[rebalancer,mqtt]".')
         return
     if conf.mqtt.password and not conf.mqtt.tls:
-        yield base.warning('mqtt: password', '[mqtt] has a password and tls = false: whoever can '
+        yield base.report_warning('mqtt: password', '[mqtt] has a password and tls = false: whoever can '
                                              'read the traffic reads the password',
                            'Set tls = true and the port where the broker speaks TLS.')
     where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
@@ -72,49 +72,49 @@ def check(context: base.Context) -> Iterator[base.Item]:
     title = 'mqtt'
     try:
         visit.connect()
-        yield base.ok('mqtt', where + (', TLS' if conf.mqtt.tls else '')
+        yield base.report_ok('mqtt', where + (', TLS' if conf.mqtt.tls else '')
                       + (f', as user {conf.mqtt.username}' if conf.mqtt.username else ''))
         title = 'mqtt: rights'
-        yield from _limits(visit)
-        yield from _rights(visit, where, conf)
+        yield from _check_limits(visit)
+        yield from _check_rights(visit, where, conf)
     except Trouble as e:
-        make = base.warning if e.ours else base.failed
+        make = base.report_warning if e.ours else base.report_failure
         yield make(title, f'{where}: {e}', e.remedy)
     finally:
         visit.close()
 
 
-def _limits(visit: 'Visit') -> Iterator[base.Item]:
+def _check_limits(visit: 'Visit') -> Iterator[base.Item]:
     """Check the limits that a broker announces by MQTT 5."""
     if getattr(visit.told, 'MaximumQoS', 1) < 1:
-        yield base.failed('mqtt: QoS', 'the broker knows no QoS but 0: tasks and results are lost '
+        yield base.report_failure('mqtt: QoS', 'the broker knows no QoS but 0: tasks and results are lost '
                                        'with a connection', 'Allow QoS 1 there.')
     if not getattr(visit.told, 'RetainAvailable', 1):
-        yield base.failed('mqtt: retain', 'the broker retains no messages, and refuses '
+        yield base.report_failure('mqtt: retain', 'the broker retains no messages, and refuses '
                                           'kronos-migfra, whose status is one',
                           'Allow retained messages there.')
 
 
-def _rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
+def _check_rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
     """Check the rights to each topic, with our client name in place of a host's name."""
-    heard, said = _topics(conf, visit.name)
+    heard, said = _list_test_topics(conf, visit.name)
     refused = [f'hear {topic}' for topic in heard if not visit.may_hear(topic)]
     if conf.mqtt.protocol == '5':
         refused += [f'publish on {topic}' for topic, text in said.items()
                     if not visit.may_say(topic, text)]
     if refused:
-        yield base.failed('mqtt: rights', f'{where}: the broker does not let us '
+        yield base.report_failure('mqtt: rights', f'{where}: the broker does not let us '
                                           + ', nor '.join(refused), _RIGHTS)
     elif conf.mqtt.protocol == '5':
-        yield base.ok('mqtt: rights', f'may hear {", ".join(heard)}; may publish on '
+        yield base.report_ok('mqtt: rights', f'may hear {", ".join(heard)}; may publish on '
                                       + ', '.join(said))
     else:
-        yield base.ok('mqtt: rights', f'may hear {", ".join(heard)}; MQTT 3.1.1 does not tell '
+        yield base.report_ok('mqtt: rights', f'may hear {", ".join(heard)}; MQTT 3.1.1 does not tell '
                                       'whether something may be published, with protocol = 5 it '
                                       'is looked at')
 
 
-def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
+def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
     """Return the topics to subscribe to, and the payload for each topic to publish on.
 
     The listeners of a topic can read its payload.
@@ -127,7 +127,7 @@ def _topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
     if conf.migfra.allow or not pscom:
         ours = f'{conf.mqtt.prefix}/migfra/{name}'
         heard.append(f'{ours}/task')
-        said[f'{ours}/result'] = replies.refused(
+        said[f'{ours}/result'] = replies.format_refusal(
             None, None, conf.migfra.scheduler, 'kronos-test-config looks whether results may be '
                                                'published; nobody has asked for anything')
         said[f'{ours}/status'] = 'offline'
@@ -165,7 +165,7 @@ class Visit:
 
         :raises Trouble: the broker refuses us, or the connection cannot be tried.
         """
-        self._client = self._made()
+        self._client = self._make_client()
         try:
             self._client.connect(self._conf.host, self._conf.port, keepalive=60)
         except ssl.SSLCertVerificationError as e:
@@ -179,7 +179,7 @@ class Visit:
         except (OSError, ValueError) as e:
             raise Trouble(f'it cannot be reached ({type(e).__name__}: {e})',
                           'See that it runs, and correct host, port and tls in [mqtt].') from None
-        reason, = self._answer('connect', 0)
+        reason, = self._wait_for_answer('connect', 0)
         if reason.value == _NAME_REFUSED:
             raise Trouble(f'it takes no client of the name {self.name} ({reason}), under which '
                           'this check comes',
@@ -193,7 +193,7 @@ class Visit:
 
         :raises Trouble: the broker does not answer.
         """
-        reason, = self._asked('subscribe', lambda: self._client.subscribe(topic, 1)[1])
+        reason, = self._send_and_wait('subscribe', lambda: self._client.subscribe(topic, 1)[1])
         return bool(reason.value == 1)
 
     def may_say(self, topic: str, text: str) -> bool:
@@ -209,7 +209,7 @@ class Visit:
         soon: Any = properties.Properties(  # type: ignore[no-untyped-call]
             packettypes.PacketTypes.PUBLISH)
         soon.MessageExpiryInterval = 1
-        reason, = self._asked('publish', lambda: self._client.publish(
+        reason, = self._send_and_wait('publish', lambda: self._client.publish(
             topic, text.encode(), 1, properties=soon).mid)
         return not reason.is_failure
 
@@ -219,40 +219,40 @@ class Visit:
             self._client.disconnect()
             self._client.loop(0.1)
 
-    def _made(self) -> Any:
+    def _make_client(self) -> Any:
         from kronos_nova.rebalancer.messaging import mqtt
 
         try:
             # MQTT 5 starts a clean session and keeps none unless the client asks for it.
-            made: Any = mqtt.made(self._conf, self.name, kept=False, reconnect_on_failure=False)
+            made: Any = mqtt.make_client(self._conf, self.name, kept=False, reconnect_on_failure=False)
         except exception.ConfigError as e:
             raise Trouble(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy']) from None
         made.connect_timeout = SECONDS
 
-        def noted(kind: str, mid: int, *answer: Any) -> None:
+        def record_answer(kind: str, mid: int, *answer: Any) -> None:
             self._answers[kind, mid] = list(answer)
 
-        def connected(client: Any, data: Any, flags: Any, reason: Any, told: Any) -> None:
+        def record_connection(client: Any, data: Any, flags: Any, reason: Any, told: Any) -> None:
             self.told = told
-            noted('connect', 0, reason)
+            record_answer('connect', 0, reason)
 
-        made.on_connect = connected
-        made.on_subscribe = lambda client, data, mid, reasons, told: noted(
+        made.on_connect = record_connection
+        made.on_subscribe = lambda client, data, mid, reasons, told: record_answer(
             'subscribe', mid, *reasons)
-        made.on_publish = lambda client, data, mid, reason, told: noted('publish', mid, reason)
+        made.on_publish = lambda client, data, mid, reason, told: record_answer('publish', mid, reason)
         return made
 
-    def _asked(self, kind: str, ask: Callable[[], int]) -> list[Any]:
+    def _send_and_wait(self, kind: str, ask: Callable[[], int]) -> list[Any]:
         try:
             mid = ask()
         except ValueError as e:
             raise Trouble(f'a topic cannot be used ({e})',
                           'Correct [mqtt] prefix: it begins topics, and has no +, # or '
                           'control character.') from None
-        return self._answer(kind, mid)
+        return self._wait_for_answer(kind, mid)
 
-    def _answer(self, kind: str, mid: int) -> list[Any]:
+    def _wait_for_answer(self, kind: str, mid: int) -> list[Any]:
         until = time.monotonic() + SECONDS
         while (kind, mid) not in self._answers:
             if self._client.loop(0.1) != 0 and (kind, mid) not in self._answers:

@@ -27,34 +27,34 @@ SHOWN = 5
 
 def check(context: base.Context) -> Iterator[base.Item]:
     if context.connection is None:
-        yield base.skipped('nova', 'there is no token')
+        yield base.report_skip('nova', 'there is no token')
         return
     try:
         cluster = collector.Collector(context.conf, context.connection).collect(time.time())
     except exception.CollectError as e:
-        yield base.failed(
+        yield base.report_failure(
             'nova', f'{e.kwargs["service"]}: {e.kwargs["what"]}: {e.kwargs["problem"]}',
             'See that the service answers, and the roles of the user of [nova].')
         return
     context.cluster = cluster
-    yield base.ok('nova', f'{len(cluster.hosts)} hosts that can be planned, '
+    yield base.report_ok('nova', f'{len(cluster.hosts)} hosts that can be planned, '
                           f'{len(cluster.instances)} instances')
-    yield from _scopes(context, cluster)
-    yield from _hosts(cluster)
-    yield from _cells(context, cluster)
-    yield from _disks(context, cluster)
+    yield from _check_scopes(context, cluster)
+    yield from _check_hosts(cluster)
+    yield from _check_cells(context, cluster)
+    yield from _check_local_disks(context, cluster)
 
 
-def _scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
     engine = context.conf.engine
     if not engine.aggregates and not engine.include_unassigned_hosts:
-        yield base.failed('scopes', 'there is nothing to plan',
+        yield base.report_failure('scopes', 'there is nothing to plan',
                           'Name aggregates in [engine] aggregates or set '
                           'include_unassigned_hosts = true.')
     zone = cluster.planned_zone
     if zone is not None:
         count = sum(map(cluster.has_planned, cluster.hosts))
-        yield (base.ok('availability zone', f'{zone}: {count} hosts') if count else base.failed(
+        yield (base.report_ok('availability zone', f'{zone}: {count} hosts') if count else base.report_failure(
             'availability zone', f'no host that can be planned is in zone {zone}',
             'Correct [engine] availability_zone: openstack compute service list names the zones.'))
     wanted = [*engine.aggregates]
@@ -62,44 +62,44 @@ def _scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item
         wanted += [a for a in context.policy_set.aggregates if a != model.UNASSIGNED]
     for name in dict.fromkeys(wanted):
         if name not in cluster.aggregates:
-            yield base.failed(f'aggregate: {name}', 'Nova has no aggregate of this name',
+            yield base.report_failure(f'aggregate: {name}', 'Nova has no aggregate of this name',
                               'Correct [engine] aggregates, or aggregates in the policy file.')
         elif not cluster.hosts_of(name):
-            yield base.warning(f'aggregate: {name}', 'it has no host that can be planned',
+            yield base.report_warning(f'aggregate: {name}', 'it has no host that can be planned',
                                'Add hosts, or see [engine] hypervisor_types and '
                                'availability_zone.')
         else:
-            yield base.ok(f'aggregate: {name}', f'{len(cluster.hosts_of(name))} hosts')
+            yield base.report_ok(f'aggregate: {name}', f'{len(cluster.hosts_of(name))} hosts')
     if engine.include_unassigned_hosts:
-        yield base.ok('hosts in no aggregate', f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
+        yield base.report_ok('hosts in no aggregate', f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
 
 
-def _hosts(cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_hosts(cluster: model.Cluster) -> Iterator[base.Item]:
     down = sorted(h for h in cluster.hosts if not cluster.services[h].up)
     if down:
-        yield base.warning('nova: services', f'{len(down)} hosts are down: {_some(down)}',
+        yield base.report_warning('nova: services', f'{len(down)} hosts are down: {_format_names(down)}',
                            'Nothing moves to or from them.')
     alone = sorted(h.name for h in cluster.hosts.values() if h.provider is None)
     if alone:
-        yield base.warning('nova: providers',
-                           f'{len(alone)} hosts have no resource provider: {_some(alone)}',
+        yield base.report_warning('nova: providers',
+                           f'{len(alone)} hosts have no resource provider: {_format_names(alone)}',
                            'See the logs of their nova-compute.')
 
 
-def _cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
     """Check that aggregates name the cell of every host, unless they name no cell at all."""
     found = {h.cell for h in cluster.hosts.values()} - {None}
     missing = sorted(h.name for h in cluster.hosts.values() if h.cell is None)
     key = context.conf.engine.cell_metadata_key
     if found and missing:
-        yield base.warning(
-            'nova: cells', f'the cells of {len(missing)} hosts are not named: {_some(missing)}',
+        yield base.report_warning(
+            'nova: cells', f'the cells of {len(missing)} hosts are not named: {_format_names(missing)}',
             f'Add them to an aggregate whose metadata {key} names their cell.')
     elif found:
-        yield base.ok('nova: cells', f'{len(found)} of them are named, and of every host one')
+        yield base.report_ok('nova: cells', f'{len(found)} of them are named, and of every host one')
 
 
-def _disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_local_disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
     """Report how many instances have disks that are not volumes.
 
     Without shared storage, imbalance moves leave these instances where they are.
@@ -110,13 +110,13 @@ def _disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]
     held = sum(1 for i in cluster.instances.values() if i.local_disk_gb != 0)
     text = f'{held} of {len(cluster.instances)} instances have disks that are no volumes'
     if engine.instance_storage == 'local':
-        yield base.ok('nova: disks', f'{text}: they are not moved by load')
+        yield base.report_ok('nova: disks', f'{text}: they are not moved by load')
     elif held:
-        yield base.warning('nova: disks', f'{text}: where storage is not shared, Nova will refuse '
+        yield base.report_warning('nova: disks', f'{text}: where storage is not shared, Nova will refuse '
                                           'to move them by load',
                            'Set [engine] instance_storage to shared or local, or set '
                            'allow_disk_copy.')
 
 
-def _some(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     return ', '.join(names[:SHOWN]) + (', ...' if len(names) > SHOWN else '')

@@ -23,29 +23,29 @@ from kronos_nova.rebalancer.clients import placement_api
 
 def check(context: base.Context) -> Iterator[base.Item]:
     if context.connection is None:
-        yield base.skipped('placement', 'there is no token')
+        yield base.report_skip('placement', 'there is no token')
         return
     placement = placement_api.PlacementApi(context.connection)
     try:
         placement.negotiate()
         providers = placement.providers()
     except api.ApiError as e:
-        yield base.failed('placement', f'{e.what}: {e.problem}',
+        yield base.report_failure('placement', f'{e.what}: {e.problem}',
                           'See that Placement answers, and the roles of the user of [nova].')
         return
-    yield base.ok('placement', f'{len(providers)} resource providers')
+    yield base.report_ok('placement', f'{len(providers)} resource providers')
     if context.conf.engine.confirm_moves:
-        yield _candidates(context)
+        yield _check_candidates(context)
 
 
-def _candidates(context: base.Context) -> base.Item:
+def _check_candidates(context: base.Context) -> base.Item:
     """Check the right to read allocation candidates. Only engines need it."""
     name = 'placement allocation candidates'
     try:
         candidates_api.CandidatesApi(context.connection).refusal(
             [('resources', 'MEMORY_MB:1'), ('limit', '1')])
     except api.ApiError as e:
-        return base.warning(name, e.problem, (
+        return base.report_warning(name, e.problem, (
             'kronos-engine will move nothing: grant the right, or set [engine] confirm_moves = '
             'false. An executor does without.'))
-    return base.ok(name, 'may be asked for')
+    return base.report_ok(name, 'may be asked for')

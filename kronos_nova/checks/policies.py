@@ -27,29 +27,29 @@ def check(context: base.Context) -> Iterator[base.Item]:
     try:
         context.policy_set = policy_files.load(path)
     except exception.PolicyFileError as e:
-        yield base.failed('policies', f'{path}: {e.kwargs["field"]}: {e.kwargs["problem"]}',
+        yield base.report_failure('policies', f'{path}: {e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
-    yield base.ok('policies', f'{path}: {summary(context.policy_set)}')
-    yield from risks(context.policy_set)
-    yield from list_ignored(policy_files.document(path))
+    yield base.report_ok('policies', f'{path}: {format_summary(context.policy_set)}')
+    yield from check_risks(context.policy_set)
+    yield from list_ignored(policy_files.read_document(path))
 
 
 def list_ignored(document: Any) -> Iterator[base.Item]:
     """Warn of each field of the file that has no effect."""
     for note in policies.find_ignored(document):
-        yield base.warning('policies', str(note), 'Remove it, or correct its name.')
+        yield base.report_warning('policies', str(note), 'Remove it, or correct its name.')
 
 
-def summary(policy_set: policies.PolicySet) -> str:
+def format_summary(policy_set: policies.PolicySet) -> str:
     return f'{policy_set.mode} by ' + ', '.join(
         f'{p.name} ({p.weight:g})' for p in policy_set.enabled)
 
 
-def risks(policy_set: policies.PolicySet) -> Iterator[base.Item]:
+def check_risks(policy_set: policies.PolicySet) -> Iterator[base.Item]:
     """Warn of settings that are valid but unwise."""
     for policy in policy_set.enabled:
         if policy.vm_profile_query and policy.vm_profile_label_type == 'nova_display_name':
-            yield base.warning(
+            yield base.report_warning(
                 f'policies: {policy.name}', 'instances are found by display names, which their '
                 'owners choose', 'Use nova_instance_uuid with a label that holds UUIDs.')

@@ -34,22 +34,22 @@ SHOWN = 5
 
 def check(context: base.Context) -> Iterator[base.Item]:
     if context.policy_set is None or context.source is None:
-        yield base.skipped('queries', 'there are no policies, or no source to ask')
+        yield base.report_skip('queries', 'there are no policies, or no source to ask')
         return
-    for policy, samples in fetched(context, context.policy_set.enabled):
+    for policy, samples in fetch_samples(context, context.policy_set.enabled):
         if isinstance(samples, base.Item):
             yield dataclasses.replace(samples, name=f'queries: {policy.name}')
             continue
-        for field, result in answers(samples):
+        for field, result in list_results(samples):
             one = _by_host if field in survey.HOST_FIELDS else _by_instance
             yield one(context, policy, field, result)
-        yield age(context, policy, samples)
+        yield check_age(context, policy, samples)
         yield from (item for item in coverage.check(context, policy, samples)
                     if item.status in (base.Status.WARNING, base.Status.FAILED))
-        yield from scores(context, policy, samples)
+        yield from check_scores(context, policy, samples)
 
 
-def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
+def fetch_samples(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
         tuple[policies.Policy, model.PolicySamples | base.Item]]:
     """Yield each policy with its samples, or with an item that says why it was skipped.
 
@@ -59,17 +59,17 @@ def fetched(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterato
     lost = None
     for policy in chosen:
         if lost is not None:
-            yield policy, base.skipped('queries', f'not asked: {lost}')
+            yield policy, base.report_skip('queries', f'not asked: {lost}')
             continue
         samples = context.source.fetch(policy)
-        if any(result.health is model.Health.UNREACHABLE for _field, result in answers(samples)):
+        if any(result.health is model.Health.UNREACHABLE for _field, result in list_results(samples)):
             # A single slow query does not mean that the source is lost.
             health, text = context.source.health()
             lost = text if health is model.Health.UNREACHABLE else None
         yield policy, samples
 
 
-def answers(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:
+def list_results(samples: model.PolicySamples) -> Iterator[tuple[str, model.QueryResult]]:
     """Yield each result with the field of its query, without the ages."""
     for field, result in (('imbalance_query', samples.imbalance),
                           ('capacity_query', samples.capacity),
@@ -86,13 +86,13 @@ def title_of(policy: policies.Policy, field: str) -> str:
     return f'query: {policy.name} {field}'
 
 
-def unanswered(title: str, label: str, result: model.QueryResult) -> base.Item | None:
+def find_series_fault(title: str, label: str, result: model.QueryResult) -> base.Item | None:
     """Return an item that says why a result has no series; None when it has some."""
     if result.error is not None:
-        return base.failed(title, result.error,
+        return base.report_failure(title, result.error,
                            'Run the query in Prometheus and correct it in the policy file.')
     if not result.series and not result.duplicates:
-        return base.failed(
+        return base.report_failure(
             title, 'it returns no series', 'See that its metrics are scraped and that its '
             f'joins match; the result must carry the label {label}.')
     return None
@@ -101,19 +101,19 @@ def unanswered(title: str, label: str, result: model.QueryResult) -> base.Item |
 def _by_host(context: base.Context, policy: policies.Policy, field: str,
              result: model.QueryResult) -> base.Item:
     title = title_of(policy, field)
-    if (item := unanswered(title, policy.host_label, result)) is not None:
+    if (item := find_series_fault(title, policy.host_label, result)) is not None:
         return item
     if context.cluster is None:
-        return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
+        return base.report_warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
                             'Put Nova right first.')
-    cluster = survey.covered(context.cluster, context.policy_set)
+    cluster = survey.restrict_scope(context.cluster, context.policy_set)
     found = survey.of_hosts(policy, result, cluster)
     if field != 'host_capacity_query':
         names = survey.host_names(policy, cluster)
         _values, problem, _warnings = scoring.host_scores(policy, result, names)
         if problem is not None:
             mistake = score_unit(cluster, found)
-            return base.failed(
+            return base.report_failure(
                 title, problem + (f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Correct the query in the policy file.')
     missing = found.missing
@@ -122,33 +122,33 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
     if found.values:
         text += f', {found.lowest:g} to {found.highest:g}'
     if cluster.scope_hosts and not known:
-        return base.failed(title, 'no series is one of Nova\'s hosts',
+        return base.report_failure(title, 'no series is one of Nova\'s hosts',
                            f'Correct host_label ({policy.host_label}), or set host_regex.')
     if missing:
-        return base.warning(title, f'{text}; missing: {", ".join(missing[:SHOWN])}',
+        return base.report_warning(title, f'{text}; missing: {", ".join(missing[:SHOWN])}',
                             'See that the exporters on these hosts run and are scraped. A host '
                             'without a value neither gives nor takes.')
-    return base.ok(title, text)
+    return base.report_ok(title, text)
 
 
 def _by_instance(context: base.Context, policy: policies.Policy, field: str,
                  result: model.QueryResult) -> base.Item:
     title = title_of(policy, field)
     none_there = context.cluster is not None and not context.cluster.instances
-    item = unanswered(title, policy.vm_profile_label, result)
+    item = find_series_fault(title, policy.vm_profile_label, result)
     if item is not None and result.error is None and none_there:
-        return base.ok(title, 'no series, as there are no instances')
+        return base.report_ok(title, 'no series, as there are no instances')
     if item is not None:
         return item
     if context.cluster is None:
-        return base.warning(title, f'{len(result.series)} series, not compared with Nova\'s '
+        return base.report_warning(title, f'{len(result.series)} series, not compared with Nova\'s '
                                    'instances', 'Put Nova right first.')
     found = survey.of_instances(policy, result,
-                                survey.covered(context.cluster, context.policy_set))
+                                survey.restrict_scope(context.cluster, context.policy_set))
     known = found.expected - len(found.missing)
     text = f'{known} of {found.expected} active instances have a value'
     if found.expected and not known:
-        return base.failed(title, 'no series is one of Nova\'s instances',
+        return base.report_failure(title, 'no series is one of Nova\'s instances',
                            f'Correct vm_profile_label ({policy.vm_profile_label}) and '
                            f'vm_profile_label_type ({policy.vm_profile_label_type}).')
     if found.missing:
@@ -156,10 +156,10 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
                                        f'({policy.vm_profile_fallback}).',
                    'vm_dirty_rate_query': 'What has no value costs what its memory and its '
                                           'past migrations say.'}
-        return base.warning(title, text, ' '.join((
+        return base.report_warning(title, text, ' '.join((
             'See that the exporters of instances run on all hosts.',
             lacking.get(field, 'What has no value is taken to be steady.'))))
-    return base.ok(title, text)
+    return base.report_ok(title, text)
 
 
 def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | None:
@@ -168,27 +168,27 @@ def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | 
     return units.of_score(found.values.values(), cpus or None)
 
 
-def age(context: base.Context, policy: policies.Policy,
+def check_age(context: base.Context, policy: policies.Policy,
         samples: model.PolicySamples) -> base.Item:
     title = title_of(policy, 'age_query')
     if policy.age_query is None:
         if context.conf.engine.require_age:
-            return base.failed(title, 'there is none, and require_age is set',
+            return base.report_failure(title, 'there is none, and require_age is set',
                                'Give the policy an age_query, or set require_age = false.')
-        return base.warning(title, 'there is none, so stale samples cannot be told from fresh '
+        return base.report_warning(title, 'there is none, so stale samples cannot be told from fresh '
                                    'ones', 'Give the policy an age_query; see the presets.')
     if samples.age is None:
-        return base.failed(title, samples.imbalance.error or 'the age is not known',
+        return base.report_failure(title, samples.imbalance.error or 'the age is not known',
                            'Run the query in Prometheus and correct it in the policy file.')
     staleness = context.conf.prometheus.staleness_threshold
     if samples.age > staleness:
-        return base.failed(title, f'the samples are {samples.age:.0f} s old, more than '
+        return base.report_failure(title, f'the samples are {samples.age:.0f} s old, more than '
                                   f'staleness_threshold ({staleness} s)',
                            'See that Prometheus scrapes the exporters.')
-    return base.ok(title, f'the samples are {samples.age:.0f} s old')
+    return base.report_ok(title, f'the samples are {samples.age:.0f} s old')
 
 
-def scores(context: base.Context, policy: policies.Policy,
+def check_scores(context: base.Context, policy: policies.Policy,
            samples: model.PolicySamples) -> Iterator[base.Item]:
     """Yield the engine's judgement of the whole policy, by scope."""
     conf = context.conf
@@ -209,19 +209,19 @@ def scores(context: base.Context, policy: policies.Policy,
             max_missing_hosts=conf.engine.max_missing_hosts)
         title = f'policy: {policy.name} in {scope}'
         if found.untrusted:
-            yield base.failed(title, found.untrusted, 'Until then no instance moves by load.')
+            yield base.report_failure(title, found.untrusted, 'Until then no instance moves by load.')
         else:
-            yield base.ok(title, _imbalance(context, policy, cluster, found))
+            yield base.report_ok(title, _format_imbalance(context, policy, cluster, found))
 
 
-def _imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
+def _format_imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
                found: model.PolicyScores) -> str:
     """Format the imbalance with which an engine starts to plan, by this policy alone."""
     alone = policies.PolicySet(
         policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
     simulated = simulation.Simulation(
         cluster, model.Scores({policy.name: found}), alone, model.History(),
-        engine_conf.options(context.conf))
+        engine_conf.build_options(context.conf))
     counted = int((simulated.givers | simulated.takers).sum())
     hosts = len(cluster.scope_hosts)
     return (f'imbalance {simulated.imbalances()[0]:.4f}'

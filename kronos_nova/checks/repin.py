@@ -38,30 +38,30 @@ def check(context: base.Context) -> Iterator[base.Item]:
     try:
         pinned = vcpu_pinning.Pinning(conf)
         address = pinned.uri_of('host')
-        libvirt = vcpu_pinning.library()
+        libvirt = vcpu_pinning.require_libvirt()
     except exception.ConfigError as e:
-        yield base.failed('repin', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+        yield base.report_failure('repin', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
     except exception.RepinUnsupported as e:
-        yield base.failed('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
+        yield base.report_failure('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
-    files = _files(address)
+    files = _list_tls_files(address)
     # A host may let clients in without asking for a certificate.
     unread = [path for path in files
               if not os.access(path, os.R_OK) and (path == files[0] or os.path.lexists(path))]
     if unread:
-        yield base.failed('repin: TLS', 'files that libvirt needs to connect cannot be read: '
+        yield base.report_failure('repin: TLS', 'files that libvirt needs to connect cannot be read: '
                                         + ', '.join(unread),
                           'Put the client\'s certificate, its key and the authority\'s there, '
                           'readable to the user of the daemons, or name another directory with '
                           '?pkipath= in [repin] uri.')
         return
-    yield _one(context, pinned, libvirt)
+    yield _check_one_host(context, pinned, libvirt)
 
 
-def _files(address: str) -> list[str]:
+def _list_tls_files(address: str) -> list[str]:
     """List the files that TLS to this address needs; empty for another transport."""
     parts = urllib.parse.urlsplit(address)
     _driver, _, transport = parts.scheme.partition('+')
@@ -78,22 +78,22 @@ def _files(address: str) -> list[str]:
             *(pair if all(map(os.path.exists, pair)) else _SYSTEM[1:])]
 
 
-def _one(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt: Any) -> base.Item:
+def _check_one_host(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt: Any) -> base.Item:
     cluster = context.cluster
     hosts = [] if cluster is None else sorted(
-        host for host in survey.covered(cluster, context.policy_set).scope_hosts or cluster.hosts
+        host for host in survey.restrict_scope(cluster, context.policy_set).scope_hosts or cluster.hosts
         if cluster.services[host].up)
     if not hosts:
-        return base.skipped('repin', 'no host of Nova\'s is known that could be asked')
+        return base.report_skip('repin', 'no host of Nova\'s is known that could be asked')
     try:
         uri = pinned.uri_of(hosts[0])
     except exception.RepinRefused as e:
-        return base.failed('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
+        return base.report_failure('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
                            e.kwargs['remedy'])
     timeout = context.conf.repin.timeout
     outcome: list[tuple[bool, str]] = []
 
-    def ask() -> None:
+    def query_libvirt() -> None:
         try:
             connection = libvirt.openReadOnly(uri)
             try:
@@ -104,12 +104,12 @@ def _one(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt: Any) -> b
         except libvirt.libvirtError as e:
             outcome.append((False, ' '.join(str(e).split())[:300]))
 
-    thread = threading.Thread(target=ask, name='repin-check', daemon=True)
+    thread = threading.Thread(target=query_libvirt, name='repin-check', daemon=True)
     thread.start()
     thread.join(timeout)
     well, text = outcome[0] if outcome else (False, f'no answer within {timeout:g} s')
     if well:
-        return base.ok('repin', f'libvirt at {uri}: {text}; other hosts were not asked')
-    return base.failed('repin', f'libvirt at {uri}: {text}',
+        return base.report_ok('repin', f'libvirt at {uri}: {text}; other hosts were not asked')
+    return base.report_failure('repin', f'libvirt at {uri}: {text}',
                        'See whether [repin] uri, its TLS certificates and the libvirt daemon of '
                        'the host are right.')

@@ -22,16 +22,16 @@ from kronos_nova.conf import scheduler
 def check(context: base.Context) -> Iterator[base.Item]:
     conf = context.conf
     scheduler.register(conf)
-    if not scheduler.configured(conf):
+    if not scheduler.is_configured(conf):
         return
-    errors, doubts = scheduler.examine(conf)
+    errors, doubts = scheduler.check_policy_files(conf)
     for error in errors:
-        yield base.failed('scheduler', f'{error.kwargs["path"]}: {error.kwargs["field"]}: '
+        yield base.report_failure('scheduler', f'{error.kwargs["path"]}: {error.kwargs["field"]}: '
                                        f'{error.kwargs["problem"]}', error.kwargs['remedy'])
     for doubt in doubts:
         text, _, remedy = doubt.partition('. ')
-        yield base.warning('scheduler', text, remedy)
+        yield base.report_warning('scheduler', text, remedy)
     if not errors and not doubts:
-        yield base.ok('scheduler', ', '.join(conf.kronos.policies_file)
+        yield base.report_ok('scheduler', ', '.join(conf.kronos.policies_file)
                       + '; kronos_weight_multiplier = '
                         f'{conf.filter_scheduler.kronos_weight_multiplier:g}')

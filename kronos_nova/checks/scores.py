@@ -27,17 +27,17 @@ def check(context: base.Context) -> Iterator[base.Item]:
     try:
         context.source = plugins.load(plugins.SOURCES, name)(context.conf)
     except exception.ConfigError as e:
-        yield base.failed(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+        yield base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy'])
         return
     except exception.PluginNotFound as e:
-        yield base.failed(title, str(e), 'Correct [engine] source.')
+        yield base.report_failure(title, str(e), 'Correct [engine] source.')
         return
     health, text = context.source.health()
     if health is model.Health.HEALTHY:
-        yield base.ok(title, text)
+        yield base.report_ok(title, text)
     else:
         context.source.close()
         context.source = None
-        yield base.failed(title, f'{health}: {text}',
+        yield base.report_failure(title, f'{health}: {text}',
                           'Start it, or correct url, ca_cert and the login in [prometheus].')

@@ -65,21 +65,21 @@ def of_hosts(policy: policies.Policy, result: model.QueryResult,
     """
     found = host_names(policy, cluster)
     up = {host for host in cluster.scope_hosts if cluster.services[host].up}
-    return _survey(result, found.map, up)
+    return _compare_series(result, found.map, up)
 
 
 def of_instances(policy: policies.Policy, result: model.QueryResult,
                  cluster: model.Cluster) -> Survey:
-    def find(series: Mapping[str, float]) -> labels.Mapped:
+    def map_series(series: Mapping[str, float]) -> labels.Mapped:
         return labels.map_instances(series, cluster.instances.values(),
                                     policy.vm_profile_label_type)
 
-    return _survey(result, find, {
+    return _compare_series(result, map_series, {
         uuid for uuid, instance in cluster.instances.items()
         if instance.status == 'ACTIVE' and instance.host in cluster.scope_hosts})
 
 
-def covered(cluster: model.Cluster, policy_set: policies.PolicySet | None) -> model.Cluster:
+def restrict_scope(cluster: model.Cluster, policy_set: policies.PolicySet | None) -> model.Cluster:
     """Return the cluster with the policy file's hosts alone under plan."""
     named = policy_set.aggregates if policy_set is not None else ()
     hosts = {host for name in named if name == model.UNASSIGNED or name in cluster.aggregates
@@ -93,7 +93,7 @@ def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNa
                             policy.host_regex)
 
 
-def _survey(result: model.QueryResult, find: Callable[[Mapping[str, float]], labels.Mapped],
+def _compare_series(result: model.QueryResult, find: Callable[[Mapping[str, float]], labels.Mapped],
             expected: set[str]) -> Survey:
     # Map places in this list instead of values: each place leads back to its label.
     listed = sorted(result.series)

@@ -71,7 +71,7 @@ def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
     return Mistake(highest, what, 'Divide the query by the capacity of each host.')
 
 
-def off(explained: float) -> bool:
+def is_implausible(explained: float) -> bool:
     """Return whether instances explain too much, or next to nothing, of their hosts' scores."""
     return explained > scoring.HIGH_COVERAGE or explained < LEAST
 
@@ -88,21 +88,21 @@ def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
         return Mistake(math.nan, 'the sum since an instance was started, not its rate',
                        'Apply rate() to the counter.')
     fitting = [(abs(math.log(explained / m.factor / USUAL)), m)
-               for m in _known(policy, cluster, list(capacity))
+               for m in _list_known_mistakes(policy, cluster, list(capacity))
                if explained > 0 and m.factor > 0 and LEAST <= explained / m.factor <= MOST]
     return min(fitting, key=lambda found: found[0])[1] if fitting else None
 
 
-def _known(policy: policies.Policy, cluster: model.Cluster,
+def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
            capacity: list[float]) -> Iterator[Mistake]:
     """Yield units that queries were seen in, as factors of the right unit."""
-    yield _times(100.0, 'percent')
+    yield _make_factor_mistake(100.0, 'percent')
     memory = depletion.goes_by_memory(policy)
-    vcpus = _median(i.vcpus for i in cluster.instances.values())
+    vcpus = _compute_median(i.vcpus for i in cluster.instances.values())
     if policy.vm_profile_unit == 'host_ratio':
-        yield from _absolute(memory, cluster)
+        yield from _list_absolute_units(memory, cluster)
     else:
-        size = _median(capacity)
+        size = _compute_median(capacity)
         yield Mistake(1 / size if size else 0.0, 'a ratio of the host, not an absolute amount',
                       'Set vm_profile_unit: host_ratio, or multiply by the host\'s capacity.')
         if memory:
@@ -111,34 +111,34 @@ def _known(policy: policies.Policy, cluster: model.Cluster,
                                  (1 / KIB, 'KiB beside a capacity in bytes'),
                                  (1 / MIB, 'MiB beside a capacity in bytes'),
                                  (1 / KIB**3, 'GiB beside a capacity in bytes')):
-                yield _times(factor, unit)
+                yield _make_factor_mistake(factor, unit)
         elif 'network' in policy.imbalance_query or 'interface' in policy.imbalance_query:
-            yield _times(8.0, 'bits beside a capacity in bytes')
-            yield _times(1 / 8, 'bytes beside a capacity in bits')
+            yield _make_factor_mistake(8.0, 'bits beside a capacity in bytes')
+            yield _make_factor_mistake(1 / 8, 'bytes beside a capacity in bits')
     if not memory:
         for factor, unit in ((1e3, 'milliseconds a second, which are millicores'),
                              (1e6, 'microseconds a second'), (1e9, 'nanoseconds a second')):
-            yield _times(factor, unit)
+            yield _make_factor_mistake(factor, unit)
         if policy.vm_profile_unit == 'absolute' and vcpus > 1:
             yield Mistake(1 / vcpus, 'a ratio of the instance\'s own vCPUs',
                           'Multiply the query by the instance\'s number of vCPUs.')
 
 
-def _absolute(memory: bool, cluster: model.Cluster) -> Iterator[Mistake]:
+def _list_absolute_units(memory: bool, cluster: model.Cluster) -> Iterator[Mistake]:
     remedy = 'Set vm_profile_unit: absolute with a host capacity, or divide by the capacity.'
     if memory:
-        size = _median(h.total('MEMORY_MB') for h in cluster.hosts.values())
+        size = _compute_median(h.total('MEMORY_MB') for h in cluster.hosts.values())
         for factor, unit in ((1.0, 'MiB'), (KIB, 'KiB'), (MIB, 'bytes')):
             yield Mistake(size * factor, f'{unit}, not a ratio of the host', remedy)
     else:
-        yield Mistake(_median(h.total('VCPU') for h in cluster.hosts.values()),
+        yield Mistake(_compute_median(h.total('VCPU') for h in cluster.hosts.values()),
                       'cores, not a ratio of the host', remedy)
 
 
-def _times(factor: float, unit: str) -> Mistake:
+def _make_factor_mistake(factor: float, unit: str) -> Mistake:
     verb, by = ('Divide', factor) if factor > 1 else ('Multiply', 1 / factor)
     return Mistake(factor, unit, f'{verb} the query by {by:.10g}.')
 
 
-def _median(values: Iterable[float]) -> float:
+def _compute_median(values: Iterable[float]) -> float:
     return float(statistics.median([v for v in values if v > 0] or [0.0]))

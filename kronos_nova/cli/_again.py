@@ -61,7 +61,7 @@ class Found:
     plan_id: str = ''
 
 
-def back(row: Any) -> requested_moves.Wish | None:
+def build_revert_move(row: Any) -> requested_moves.Wish | None:
     """Return a completed move's way back to its source host; None unless it is completed."""
     return (requested_moves.Wish(row.task.instance_uuid, row.task.to_host, (row.task.from_host,))
             if row.task.state is TaskState.COMPLETED else None)
@@ -81,7 +81,7 @@ def once_more(row: Any) -> requested_moves.Wish | None:
                                 tuple(sorted(hosts, key=lambda host: host in tried)))
 
 
-def ask(prog: str, files: Sequence[str], asked: Asked,
+def request_moves(prog: str, files: Sequence[str], asked: Asked,
         wish: Callable[[Any], requested_moves.Wish | None], verb: str) -> Found:
     """Plan the requested moves and store them, unless this is a dry run or the rules refuse.
 
@@ -89,54 +89,54 @@ def ask(prog: str, files: Sequence[str], asked: Asked,
     :param verb: the operator's action, which is stored with the plan.
     :raises KronosException: an input cannot be read, or the plan has no such move.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         prog, files, 'Moves instances of a plan once more.', live=True)
     if asked.carry_out and conf.engine.dry_run:
-        raise _wrong(prog, '[engine] dry_run', 'it is set, and then nothing is moved',
+        raise _make_config_error(prog, '[engine] dry_run', 'it is set, and then nothing is moved',
                      'Ask with --dry-run, or unset it.')
     stored: dict[str, Any] = {}
 
-    def before(store: api.Store) -> None:
+    def read_plan_rows(store: api.Store) -> None:
         stored['mark'] = store.seen()
         stored['plan'] = store.plan(asked.plan_id)
         stored['tasks'] = store.tasks(asked.plan_id)
 
-    seen = _cloud.live(conf, policy_set, undecided=False, writes=True, before=before)
+    seen = _cloud.read_live_cloud(conf, policy_set, undecided=False, writes=True, before=read_plan_rows)
     if stored['plan'] is None:
-        raise _wrong(prog, asked.plan_id, 'there is no such plan',
+        raise _make_config_error(prog, asked.plan_id, 'there is no such plan',
                      'kronos plan list shows the newest.')
     scope = stored['plan'].plan.scope
-    wishes = _wishes(prog, asked, stored['tasks'], wish)
+    wishes = _list_requested_moves(prog, asked, stored['tasks'], wish)
     cluster = seen.clusters().get(scope)
     if cluster is None:
-        raise _wrong(prog, asked.plan_id, f'scope {scope} is not planned any more',
+        raise _make_config_error(prog, asked.plan_id, f'scope {scope} is not planned any more',
                      'Only what [engine] aggregates and include_unassigned_hosts name is.')
     request = _cloud.request(conf, policy_set, seen, cluster)
     answer = requested_moves.plan(request, wishes)
     if answer.plan.reason is not None:
-        raise _wrong(prog, scope, answer.plan.reason, 'Ask again when that is over.')
+        raise _make_config_error(prog, scope, answer.plan.reason, 'Ask again when that is over.')
     stop = not asked.carry_out or not answer.plan.moves or (answer.refused and not asked.partly)
     said = dataclasses.replace(asked.said, reason=f'plan {asked.plan_id}: {asked.said.reason}')
     rows = [] if stop else store_wanted(conf, policy_set, answer.plan, cluster, stored['mark'],
                                         said, verb)
-    return _found(answer, wishes, cluster, rows)
+    return _build_result(answer, wishes, cluster, rows)
 
 
-def _wishes(prog: str, asked: Asked, rows: Sequence[Any],
+def _list_requested_moves(prog: str, asked: Asked, rows: Sequence[Any],
             wish: Callable[[Any], requested_moves.Wish | None]) -> list[requested_moves.Wish]:
     known = {row.task.instance_uuid: row for row in rows}
     for uuid in asked.moves:
         if uuid not in known:
-            raise _wrong(prog, uuid, f'plan {asked.plan_id} has no move of such an instance',
+            raise _make_config_error(prog, uuid, f'plan {asked.plan_id} has no move of such an instance',
                          'kronos plan show lists them.')
         if wish(known[uuid]) is None:
-            raise _wrong(prog, uuid, f'its task is {known[uuid].task.state}',
+            raise _make_config_error(prog, uuid, f'its task is {known[uuid].task.state}',
                          'Completed moves are reverted, failed and cancelled ones retried, and '
                          'what has not begun is cancelled.')
     found = [w for row in rows if (w := wish(row)) is not None
              and (not asked.moves or w.instance_uuid in asked.moves)]
     if not found:
-        raise _wrong(prog, asked.plan_id, 'it has no move of which that could be asked',
+        raise _make_config_error(prog, asked.plan_id, 'it has no move of which that could be asked',
                      'Completed moves are reverted, failed and cancelled ones retried; kronos '
                      'plan show has their states.')
     return found
@@ -153,12 +153,12 @@ def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cl
     """
     store = api.Store(conf)
     try:
-        return submit.keep(conf, policy_set, store, plan, cluster, mark, said, verb)
+        return submit.store_requested_plan(conf, policy_set, store, plan, cluster, mark, said, verb)
     finally:
         store.close()
 
 
-def _found(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish],
+def _build_result(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish],
            cluster: model.Cluster,
            tasks_: Sequence[model.Task]) -> Found:
     moves = {m.instance_uuid: m for m in answer.plan.moves}
@@ -177,5 +177,5 @@ def _found(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish
     return Found(tuple(rows), tasks_[0].plan_id if tasks_ else '')
 
 
-def _wrong(prog: str, field: str, problem: str, remedy: str) -> exception.ConfigError:
+def _make_config_error(prog: str, field: str, problem: str, remedy: str) -> exception.ConfigError:
     return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -45,10 +45,10 @@ from kronos_nova.wiring import tools
 NOTICE_AFTER = 3.0
 
 Seen = cloud_state.Seen
-request = cloud_state.request
+request = cloud_state.build_request
 
 
-def configuration(prog: str, files: Sequence[str], what: str, *,
+def read_configuration(prog: str, files: Sequence[str], what: str, *,
                   live: bool) -> tuple[cfg.ConfigOpts, policy.PolicySet]:
     """Read kronos.conf and the policy file that it names.
 
@@ -60,7 +60,7 @@ def configuration(prog: str, files: Sequence[str], what: str, *,
         tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    tools.configure(conf, prog, [part for path in files for part in ('--config-file', path)], [],
+    tools.configure_command(conf, prog, [part for path in files for part in ('--config-file', path)], [],
                     what)
     return conf, policy_files.load(conf.engine.policies_file)
 
@@ -73,10 +73,10 @@ def new_wish(seen: Seen, plan: model.Plan) -> str | None:
     if seen.sustain <= 0 or plan.scope in seen.wished or not any(
             m.phase in metrics.IMBALANCE for m in plan.moves):
         return None
-    return cloud_state.lasting(seen.sustain)
+    return cloud_state.format_sustain_wait(seen.sustain)
 
 
-def wanted(seen: Seen, scope: str | None) -> list[model.Cluster]:
+def list_clusters(seen: Seen, scope: str | None) -> list[model.Cluster]:
     """Return the cluster of the given scope, or of every scope for None.
 
     :raises ConfigError: the scope is not planned.
@@ -107,7 +107,7 @@ def of_instance(seen: Seen, instance: model.Instance) -> model.Cluster:
                'include_unassigned_hosts.')
 
 
-def absent(field: str, given: str, known: Collection[str],
+def make_not_found_error(field: str, given: str, known: Collection[str],
            problem: str) -> exception.ConfigError:
     """Return the error for a name that the cloud does not have, with a similar name if any."""
     near = difflib.get_close_matches(given, list(known), 1, 0.8)
@@ -124,7 +124,7 @@ def absent(field: str, given: str, known: Collection[str],
         path='command line', field=field, problem=f'{given}: {problem}', remedy=remedy)
 
 
-def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:
+def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:
     """Read the cloud from a snapshot.
 
     :raises SnapshotError: the snapshot cannot be used.
@@ -136,7 +136,7 @@ def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str)
             remedy='Record with require_cpu_compatibility = true, or ask without it.')
     source = snapshot_source.SnapshotSource(conf, directory)
     named = list(conf.engine.aggregates)
-    scopes = sorted(replay.scopes(conf, policy_set, found),
+    scopes = sorted(replay.choose_scopes(conf, policy_set, found),
                     key=lambda s: named.index(s) if s in named else len(named))
     cluster = dataclasses.replace(
         found.cluster, planned_zone=engine_conf.planned_zone(conf))
@@ -148,7 +148,7 @@ def recorded(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str)
         named=[s for s in scopes if s != model.UNASSIGNED])
 
 
-def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool = True,
+def read_live_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool = True,
          writes: bool = False,
          before: Callable[[Any], None] = lambda store: None,
          also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
@@ -163,9 +163,9 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     """
     from kronos_nova.wiring import daemons
 
-    planning_settings.scopes(conf, policy_set)
+    planning_settings.list_planned_scopes(conf, policy_set)
     store = _stores.open_store(conf, reads_only=not writes)
-    collector, source = daemons.collector(conf), daemons.source(conf)
+    collector, source = daemons.make_collector(conf), daemons.load_source(conf)
     notice = threading.Timer(NOTICE_AFTER, sys.stderr.write, [
         'Still reading Nova, Placement and metrics; a server that does not answer is asked again '
         'for a while.\n'])
@@ -173,7 +173,7 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
     notice.start()
     try:
         before(store)
-        return cloud_state.look(conf, policy_set, store, collector, source, undecided=undecided,
+        return cloud_state.read_cloud(conf, policy_set, store, collector, source, undecided=undecided,
                                 also=also)
     finally:
         notice.cancel()
@@ -181,12 +181,12 @@ def live(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool 
         store.close()
 
 
-def samples(conf: cfg.ConfigOpts,
+def read_samples(conf: cfg.ConfigOpts,
             policy_set: policy.PolicySet) -> dict[str, model.PolicySamples]:
     """Return the source's current samples, by policy."""
     from kronos_nova.wiring import daemons
 
-    source = daemons.source(conf)
+    source = daemons.load_source(conf)
     try:
         return {p.name: source.fetch(p) for p in policy_set.enabled}
     finally:

@@ -60,13 +60,13 @@ class Columns:
             *(['Instances with --set'] if later and len(self._before.chosen) > 1 else []),
             'Sum', *(['Sum with --set'] if later else []),
             *(f'Score {name}' for name in self._policies), 'Headroom',
-            *(head for name in self._weighers for head in self._heads(name)),
+            *(head for name in self._weighers for head in self._list_weigher_heads(name)),
             'Filtered by', 'Why')
 
     def rows(self) -> list[tuple[Any, ...]]:
         if self._form in NESTED:
-            return [self._nested(line) for line in self._lines]
-        return [self._flat(line) for line in self._lines]
+            return [self._build_nested_row(line) for line in self._lines]
+        return [self._build_flat_row(line) for line in self._lines]
 
     def notes(self) -> list[str]:
         """Return the notes to print beside the rows."""
@@ -77,37 +77,37 @@ class Columns:
         if self._after is not None:
             found += [f'With --set: {note}' for note in self._after.notes
                       if note not in self._before.notes]
-            found.append(f'Chosen: {_first(self._before)}; with --set: {_first(self._after)}.')
+            found.append(f'Chosen: {_format_first_host(self._before)}; with --set: {_format_first_host(self._after)}.')
         return found
 
     # Nested.
 
-    def _nested(self, line: findings.HostLine) -> tuple[Any, ...]:
+    def _build_nested_row(self, line: findings.HostLine) -> tuple[Any, ...]:
         row: tuple[Any, ...] = (
-            line.host, line.node, list(line.aggregates), line.rank, _finite(line.total),
-            _instances(self._before, line), line.filtered_by or None, line.why or None,
+            line.host, line.node, list(line.aggregates), line.rank, _drop_infinite(line.total),
+            _list_instance_numbers(self._before, line), line.filtered_by or None, line.why or None,
             line.scores.policies if line.scores else {},
-            line.scores.headroom if line.scores else None, _weights(line))
+            line.scores.headroom if line.scores else None, _build_weights(line))
         if self._after is None:
             return row
         later = self._later.get((line.host, line.node))
         return (*row, None if later is None else {
-            'rank': later.rank, 'sum': _finite(later.total),
-            'instances': _instances(self._after, later),
+            'rank': later.rank, 'sum': _drop_infinite(later.total),
+            'instances': _list_instance_numbers(self._after, later),
             'filtered_by': later.filtered_by or None, 'why': later.why or None,
             'scores': later.scores.policies if later.scores else {},
             'headroom': later.scores.headroom if later.scores else None,
-            'weighers': _weights(later)})
+            'weighers': _build_weights(later)})
 
     # Flat.
 
-    def _heads(self, name: str) -> list[str]:
+    def _list_weigher_heads(self, name: str) -> list[str]:
         if self._form == 'table':
             return [name.replace('Weigher', '', 1)]
         return [f'{name} {what}' for what in (
             'raw', 'normalised', 'multiplier', 'aggregates', 'product')]
 
-    def _flat(self, line: findings.HostLine) -> tuple[Any, ...]:
+    def _build_flat_row(self, line: findings.HostLine) -> tuple[Any, ...]:
         after, several = self._after, len(self._before.chosen) > 1
         later = self._later.get((line.host, line.node))
         newest = line if after is None else later
@@ -117,20 +117,20 @@ class Columns:
             cells.append(later.rank if later else None)
         cells.append(line.host)
         if several:
-            cells.append(len(_instances(self._before, line)))
+            cells.append(len(_list_instance_numbers(self._before, line)))
             if after is not None:
-                cells.append(len(_instances(after, line)))
+                cells.append(len(_list_instance_numbers(after, line)))
         cells.append(line.total)
         if after is not None:
             cells.append(later.total if later else None)
         cells += [scores.policies.get(name) if scores else None for name in self._policies]
         cells.append(scores.headroom if scores else None)
         for name in self._weighers:
-            cells += self._weigher(newest.weights.get(name) if newest else None)
+            cells += self._list_weigher_cells(newest.weights.get(name) if newest else None)
         cells += [line.filtered_by, line.why]
-        return tuple(self._cell(cell) for cell in cells)
+        return tuple(self._format_cell(cell) for cell in cells)
 
-    def _weigher(self, weight: findings.Weight | None) -> list[Any]:
+    def _list_weigher_cells(self, weight: findings.Weight | None) -> list[Any]:
         if self._form != 'table':
             if weight is None:
                 return [None] * 5
@@ -147,39 +147,39 @@ class Columns:
             text += f' ({", ".join(weight.aggregates)})'
         return [text]
 
-    def _cell(self, value: Any) -> Any:
+    def _format_cell(self, value: Any) -> Any:
         if self._form != 'table':
-            return escaped(value) if isinstance(value, str) else value
+            return escape_unprintable(value) if isinstance(value, str) else value
         if value is None or value == '':
             return '-'
         if isinstance(value, float):
             return f'{value:.3f}'
-        text = escaped(str(value))
+        text = escape_unprintable(str(value))
         return text if self._whole or len(text) <= REASON else text[:REASON - 3] + '...'
 
 
-def escaped(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape unprintable characters as Python does: tenants and others choose the names."""
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
-def _weights(line: findings.HostLine) -> dict[str, Any]:
-    return {name: {'raw': _finite(w.raw), 'normalised': _finite(w.normalised),
-                   'multiplier': _finite(w.multiplier), 'aggregates': list(w.aggregates),
-                   'product': _finite(w.product)}
+def _build_weights(line: findings.HostLine) -> dict[str, Any]:
+    return {name: {'raw': _drop_infinite(w.raw), 'normalised': _drop_infinite(w.normalised),
+                   'multiplier': _drop_infinite(w.multiplier), 'aggregates': list(w.aggregates),
+                   'product': _drop_infinite(w.product)}
             for name, w in line.weights.items()}
 
 
-def _finite(value: float | None) -> float | None:
+def _drop_infinite(value: float | None) -> float | None:
     # JSON has finite numbers only; Nova's metrics weigher may return any.
     return value if value is not None and math.isfinite(value) else None
 
 
-def _instances(found: findings.Explanation, line: findings.HostLine) -> list[int]:
+def _list_instance_numbers(found: findings.Explanation, line: findings.HostLine) -> list[int]:
     """Return the numbers of the request's instances that go to the host; 1 is the first."""
     return [number for number, place in enumerate(found.chosen, 1)
             if place == (line.host, line.node)]
 
 
-def _first(found: findings.Explanation) -> str:
+def _format_first_host(found: findings.Explanation) -> str:
     return found.chosen[0][0] if found.chosen else 'no host'

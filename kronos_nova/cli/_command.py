@@ -92,9 +92,9 @@ class Command(command.Command):
         """
         from kronos_nova.wiring import tools
 
-        for text in _texts(given):
+        for text in _list_argument_texts(given):
             if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
-                tools.fail(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
+                tools.exit_with_error(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
 
     def guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.
@@ -107,20 +107,20 @@ class Command(command.Command):
             act()
             return 0
 
-        status = tools.guarded(self.prog, run)
+        status = tools.run_guarded(self.prog, run)
         if sys.stderr is not None:  # it may be closed
             sys.stderr.flush()
         if status:
             raise SystemExit(status)
 
 
-def _texts(given: object) -> Iterator[str]:
+def _list_argument_texts(given: object) -> Iterator[str]:
     """Yield the texts of an argument, also from nested lists and tuples that our types return."""
     if isinstance(given, str):
         yield given
     elif isinstance(given, list | tuple):
         for part in given:
-            yield from _texts(part)
+            yield from _list_argument_texts(part)
 
 
 class Table(Command, lister.Lister):
@@ -131,7 +131,7 @@ class Table(Command, lister.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Row, list[Row]]:
         found: list[Row] = []
         self.guarded(lambda: found.extend(
-            cells(parsed_args, row) for row in self.rows(parsed_args)))
+            format_cells(parsed_args, row) for row in self.rows(parsed_args)))
         return self.columns, found
 
     def rows(self, args: argparse.Namespace) -> Iterable[Row]:
@@ -139,23 +139,23 @@ class Table(Command, lister.Lister):
         raise NotImplementedError
 
 
-def shown(row: Iterable[object]) -> Row:
+def format_printable_row(row: Iterable[object]) -> Row:
     """Return the cells as printable text, for values from outside."""
     from kronos_nova.wiring import tools
 
-    return tuple(map(tools.shown, row))
+    return tuple(map(tools.format_printable, row))
 
 
-def cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
+def format_cells(args: argparse.Namespace, row: Iterable[Any]) -> Row:
     """Return cells for people: empty for None, and floats in tables with four digits."""
-    if nested(args):
+    if is_nested_format(args):
         return tuple(row)
     return tuple(
         '' if cell is None else f'{cell:.4f}' if isinstance(cell, float)
         and args.formatter == 'table' else cell for cell in row)
 
 
-def nested(args: argparse.Namespace) -> bool:
+def is_nested_format(args: argparse.Namespace) -> bool:
     """Return True if cells may be lists and mappings, for programs, not lines of text."""
     return args.formatter in ('json', 'yaml')
 

@@ -38,7 +38,7 @@ class DatabaseCommand(_command.Command):
 
     def _run(self, args: argparse.Namespace, act: Callable[[Any, Any], None]) -> None:
         def run() -> None:
-            with _opened(self.prog, args.config_file, self.reads_only) as (conf, store):
+            with _open_database(self.prog, args.config_file, self.reads_only) as (conf, store):
                 act(conf, store)
 
         self.guarded(run)
@@ -55,7 +55,7 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
     ) -> tuple[tuple[str, ...], list[_command.Row]]:
         found: list[_command.Row] = []
         self._run(parsed_args, lambda conf, store: found.extend(
-            _command.cells(parsed_args, row) for row in self.rows(conf, store, parsed_args)))
+            _command.format_cells(parsed_args, row) for row in self.rows(conf, store, parsed_args)))
         return self.columns, found
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
@@ -86,17 +86,17 @@ class ShowStored(DatabaseCommand, show.ShowOne):
 
         found: list[Shown] = []
 
-        def act(conf: Any, store: Any) -> None:
-            shown = self.look(store, parsed_args.uuid, _command.nested(parsed_args))
+        def read_stored_object(conf: Any, store: Any) -> None:
+            shown = self.look(store, parsed_args.uuid, _command.is_nested_format(parsed_args))
             if shown is None:
                 raise exception.ConfigError(
                     path='command line', field=parsed_args.uuid,
                     problem=f'there is no such {self.kind}', remedy=self.remedy)
             found.append(shown)
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, read_stored_object)
         names, values = found[0]
-        return names, _command.cells(parsed_args, values)
+        return names, _command.format_cells(parsed_args, values)
 
     def look(self, store: Any, uuid: str, nested: bool) -> Shown | None:
         """Return the names and values to show; None if the database has no such object.
@@ -107,7 +107,7 @@ class ShowStored(DatabaseCommand, show.ShowOne):
 
 
 @contextlib.contextmanager
-def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any, Any]]:
+def _open_database(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any, Any]]:
     """Open the configuration and the database; close the database at the end."""
     from oslo_config import cfg
 
@@ -116,7 +116,7 @@ def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any
 
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    tools.configure(conf, prog, [part for f in files for part in ('--config-file', f)], [],
+    tools.configure_command(conf, prog, [part for f in files for part in ('--config-file', f)], [],
                     'Stop and go on.', strict=False)
     # Import after the log is set up: its packages log the plug-ins that they load.
     from kronos_nova.cli import _stores
@@ -128,12 +128,12 @@ def _opened(prog: str, files: list[str], reads_only: bool) -> Iterator[tuple[Any
         store.close()
 
 
-def plain(text: str) -> str:
+def format_single_line(text: str) -> str:
     """Return an argument, which may hold any bytes, as one line of Unicode."""
     return ' '.join(text.encode('utf-8', 'replace').decode().split())
 
 
-def who() -> str:
+def read_operator_name() -> str:
     """Return the name of the operator, to store with the command."""
     from kronos_nova.rebalancer.store import process_identity
 

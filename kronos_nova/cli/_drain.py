@@ -74,17 +74,17 @@ class Answer:
         return found or ((str(self.check.plan.reason),) if self.held else ())
 
 
-def answer(args: argparse.Namespace) -> Answer:
+def check_drain(args: argparse.Namespace) -> Answer:
     """Check whether the host can be emptied, and estimate how long it takes.
 
     :raises KronosException: an input cannot be read, or the host does not exist.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         PROG, args.config_file, 'Says whether a host can be emptied.', live=not args.snapshot)
-    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.live(conf, policy_set, undecided=False))
+    seen = (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.read_live_cloud(conf, policy_set, undecided=False))
     if args.host not in seen.cluster.hosts:
-        raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
+        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
     cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)
     if cluster is None:
         raise exception.ConfigError(
@@ -92,25 +92,25 @@ def answer(args: argparse.Namespace) -> Answer:
             problem=f'host {args.host} belongs to no scope that is planned',
             remedy='Name an aggregate of it, or set include_unassigned_hosts.')
     request = _cloud.request(conf, policy_set, seen, cluster)
-    check = drains.empty(request, args.host, model.DrainMode(args.mode) if args.mode else None,
+    check = drains.plan_drain(request, args.host, model.DrainMode(args.mode) if args.mode else None,
                          overbooking=args.overbooking)
-    check = _waiting(check, cluster, args.host, seen.waiting.get(cluster.scope))
+    check = _add_waiting_plan(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
-    coming = len(drains.coming(cluster, args.host))
-    return _estimated(conf, Answer(check, here, coming), request)
+    coming = len(drains.list_incoming_instances(cluster, args.host))
+    return _add_estimate(conf, Answer(check, here, coming), request)
 
 
-def _waiting(check: drains.Check, cluster: model.Cluster, host: str,
+def _add_waiting_plan(check: drains.Check, cluster: model.Cluster, host: str,
              plan: str | None) -> drains.Check:
     """Add the plan that waits for approval as an obstacle, unless the host has nothing to drain."""
-    if plan is None or drains.idle(cluster, host):
+    if plan is None or drains.is_fully_drained(cluster, host):
         return check
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
-def _estimated(conf: Any, found: Answer, request: planner.Request) -> Answer:
+def _add_estimate(conf: Any, found: Answer, request: planner.Request) -> Answer:
     """Add the expected time and the risks, by the planner's cost model."""
-    copies = disks.local(engine_conf.options(conf))
+    copies = disks.has_local_storage(engine_conf.build_options(conf))
     model_ = migration_costs.Costs(request.history.measured, copies)
     if model_.rate is None:
         return found
@@ -125,11 +125,11 @@ def _estimated(conf: Any, found: Answer, request: planner.Request) -> Answer:
              if one is not None and one.risk >= RISKY}
     return dataclasses.replace(
         found, measured=model_.count, bandwidth=model_.rate, risky=risky,
-        seconds=_seconds(conf, found.check.plan, request, {
+        seconds=_compute_drain_seconds(conf, found.check.plan, request, {
             uuid: one.seconds for uuid, one in expected.items() if one is not None}))
 
 
-def _seconds(conf: Any, plan: model.Plan, request: planner.Request,
+def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Request,
              expected: Mapping[str, float]) -> float:
     """Return the seconds until the last migration ends, as executors carry tasks out.
 

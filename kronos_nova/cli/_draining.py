@@ -42,23 +42,23 @@ def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
         for another reason, the database cannot be written, or Nova refused. Nothing is changed
         then, unless only Nova's answer was lost.
     """
-    conf, _policies = _cloud.configuration(
+    conf, _policies = _cloud.read_configuration(
         START, args.config_file, 'Drains a host.', live=True)
-    options = engine_conf.options(conf)
+    options = engine_conf.build_options(conf)
     _drained_by_engines(options, args.reason)
-    answer = _drain.answer(args)
+    answer = _drain.check_drain(args)
     # Open the database first: nothing is changed without an audit row.
     store = _stores.open_store(conf, reads_only=False)
     try:
-        return answer, _disable(
-            args, answer, options, connections.connect(conf),
+        return answer, _disable_host(
+            args, answer, options, connections.make_connection(conf),
             lambda command, reason: store.audit(
-                _database.who(), command, f'host {args.host}', reason))
+                _database.read_operator_name(), command, f'host {args.host}', reason))
     finally:
         store.close()
 
 
-def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
+def _disable_host(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
              connection: Any, record: Callable[[str, str], None]) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
@@ -67,14 +67,14 @@ def _disable(args: argparse.Namespace, answer: _drain.Answer, options: model.Opt
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     try:
-        uuid, service = compute_service.look(connection, args.host)
+        uuid, service = compute_service.read_service(connection, args.host)
         if not service.enabled and service.disabled_reason == args.reason:
             return False
         if not args.force:
-            _refuse(args, answer, service, options)
+            _refuse_without_force(args, answer, service, options)
         record(audits.DRAIN_STARTED, args.reason)
         try:
-            compute_service.disable(connection, uuid, args.host, args.reason)
+            compute_service.disable_service(connection, uuid, args.host, args.reason)
         except api.ApiError as e:
             record('drain failed', str(e))
             raise
@@ -91,23 +91,23 @@ def _drained_by_engines(options: model.Options, reason: str) -> None:
     :raises ConfigError: no engine of this configuration would.
     """
     if options.dry_run:
-        raise _wrong('[engine] dry_run', 'it is set, and then nothing is moved', 'Unset it.')
+        raise _make_config_error('[engine] dry_run', 'it is set, and then nothing is moved', 'Unset it.')
     if not options.evacuate_disabled_hosts:
-        raise _wrong('[engine] evacuate_disabled_hosts', 'it is not set: engines leave disabled '
+        raise _make_config_error('[engine] evacuate_disabled_hosts', 'it is not set: engines leave disabled '
                                                          'hosts alone', 'Set it for them, too.')
     service = model.Service('', status='disabled', disabled_reason=reason)
-    if (why := drain_requests.refusal(service, options)) is not None:
+    if (why := drain_requests.find_drain_refusal(service, options)) is not None:
         raise exception.ConfigError(
             path='command line', field='--reason', problem=f'engines would not drain it: {why}',
             remedy='Give a reason that [engine] drain_reason_regex matches and that does not '
                    f'begin with {drain_requests.AUTOMATIC}')
 
 
-def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
+def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
     return exception.ConfigError(path='kronos.conf', field=field, problem=problem, remedy=remedy)
 
 
-def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Service,
+def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, service: model.Service,
             options: model.Options) -> None:
     """Raise unless the host is enabled and would become empty.
 
@@ -116,7 +116,7 @@ def _refuse(args: argparse.Namespace, answer: _drain.Answer, service: model.Serv
     if not service.enabled:
         for_what = ('without a reason' if not service.disabled_reason else
                     f'for the reason {service.disabled_reason!r}')
-        drained = drain_requests.refusal(service, options)
+        drained = drain_requests.find_drain_refusal(service, options)
         raise exception.ConfigError(
             path='command line', field=args.host,
             problem=f'it is disabled already, {for_what} (Nova does not keep since when or by '

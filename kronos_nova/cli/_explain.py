@@ -40,12 +40,12 @@ class Found:
     elsewhere: str | None = None
 
 
-def move(args: argparse.Namespace) -> Found:
+def explain_move(args: argparse.Namespace) -> Found:
     """Read a task and its plan; unless ``--stored``, judge the move by today's rules too.
 
     :raises KronosException: an input cannot be read, or the task does not exist.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         PROG, args.config_file, 'Says why a move was planned.', live=not args.stored)
     database.must_exist(conf.database.connection)
     store = api.Store(conf)
@@ -60,14 +60,14 @@ def move(args: argparse.Namespace) -> Found:
             path='command line', field=args.task, problem='there is no such task',
             remedy='kronos task list shows what is not over, kronos plan show those of a plan.')
     found = Found(row, plan)
-    return found if args.stored else _today(conf, policy_set, found)
+    return found if args.stored else _judge_move_today(conf, policy_set, found)
 
 
-def _today(conf: Any, policy_set: Any, found: Found) -> Found:
+def _judge_move_today(conf: Any, policy_set: Any, found: Found) -> Found:
     task = found.row.task
     if task.state.terminal and task.state == 'completed':
         return dataclasses.replace(found, elsewhere='it has been made')
-    seen = _cloud.live(conf, policy_set)
+    seen = _cloud.read_live_cloud(conf, policy_set)
     instance = seen.cluster.instances.get(task.instance_uuid)
     if instance is None:
         return dataclasses.replace(found, elsewhere='the instance is not in Nova any more')

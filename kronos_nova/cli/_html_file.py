@@ -27,23 +27,23 @@ _MARK = f'<meta name="generator" content="{page.GENERATOR} '.encode()
 _HEAD = 2048
 
 
-def refuse(path: str, force: bool) -> None:
+def refuse_foreign_file(path: str, force: bool) -> None:
     """Refuse a path that cannot be written, before the report is computed.
 
     :raises ConfigError: another file exists at the path. ``force`` allows another file, but never a
         device or a directory.
     """
-    with _explained(path):
+    with _convert_os_errors(path):
         try:
             found = os.stat(path)
         except FileNotFoundError:
             return
         if not stat.S_ISREG(found.st_mode):
-            raise _wrong(path, 'it is no file', 'Name one, or - for standard output.')
+            raise _make_config_error(path, 'it is no file', 'Name one, or - for standard output.')
         if not force:
             with open(path, 'rb') as f:
                 if _MARK not in f.read(_HEAD):
-                    raise _wrong(path, 'it is there, and is no report of ours',
+                    raise _make_config_error(path, 'it is there, and is no report of ours',
                                  'Name another file, or replace it with --force.')
 
 
@@ -55,7 +55,7 @@ def write(path: str, text: str) -> None:
     :raises ConfigError: the file cannot be written; nothing is left behind.
     """
     target = os.path.realpath(path)
-    with _explained(path):
+    with _convert_os_errors(path):
         descriptor, made = tempfile.mkstemp('.html', '.kronos-report-', os.path.dirname(target))
         try:
             with open(descriptor, 'w', encoding='utf-8') as f:
@@ -69,14 +69,14 @@ def write(path: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _convert_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        raise _wrong(path, f'it cannot be written ({os.strerror(e.errno or 0)})',
+        raise _make_config_error(path, f'it cannot be written ({os.strerror(e.errno or 0)})',
                      'Name a file in a directory that you may write to.') from None
 
 
-def _wrong(path: str, problem: str, remedy: str) -> exception.ConfigError:
+def _make_config_error(path: str, problem: str, remedy: str) -> exception.ConfigError:
     return exception.ConfigError(path='the command line', field=f'-o {path}', problem=problem,
                                  remedy=remedy)

@@ -61,7 +61,7 @@ class Server:
         """Check a query's syntax, see ``Source.check_syntax``; return None if no server can."""
         if not self._read:
             self._read = True
-            self._source = self._connect()
+            self._source = self._connect_source()
         if self._source is None:
             return None
         found: model.QueryResult = self._source.check_syntax(query)
@@ -72,7 +72,7 @@ class Server:
             return None
         return found
 
-    def _connect(self) -> Any:
+    def _connect_source(self) -> Any:
         """Return the source of kronos.conf; None without a kronos.conf.
 
         :raises KronosException: kronos.conf cannot be used.
@@ -85,10 +85,10 @@ class Server:
 
         conf = cfg.ConfigOpts()
         opts.register(conf)
-        tools.configure(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
+        tools.configure_command(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
                         [], 'Checks policy files.')
         # The operator did not choose the default URL: without a file, ask no server.
-        return daemons.source(conf) if conf.config_file else None
+        return daemons.load_source(conf) if conf.config_file else None
 
     def close(self) -> None:
         if self._source is not None:
@@ -96,17 +96,17 @@ class Server:
             self._source = None
 
 
-def lint(args: argparse.Namespace) -> list[Row]:
+def lint_files(args: argparse.Namespace) -> list[Row]:
     """Return the findings in the policy files.
 
     :raises KronosException: kronos.conf cannot be used.
     """
     with contextlib.closing(Server(args.config_file)) as server:
-        return [Row(path, base.masked(item)) for path in args.files
-                for item in _file(path, server, args.scrape_interval)]
+        return [Row(path, base.mask_item(item)) for path in args.files
+                for item in _lint_file(path, server, args.scrape_interval)]
 
 
-def status(rows: Iterable[Row]) -> int:
+def compute_exit_status(rows: Iterable[Row]) -> int:
     """Return 1 if a finding is an error; else 2 if a query could not be checked; else 0."""
     found = {row.item.status for row in rows}
     if base.Status.FAILED in found:
@@ -114,20 +114,20 @@ def status(rows: Iterable[Row]) -> int:
     return 2 if base.Status.SKIPPED in found else 0
 
 
-def _file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
+def _lint_file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
     try:
-        document = policy_files.document(path)
+        document = policy_files.read_document(path)
     except exception.PolicyFileError as e:
-        yield _failed(e)
+        yield _make_failed_item(e)
         return
-    problems = policies.problems(document, path)
-    yield from map(_failed, problems)
+    problems = policies.list_problems(document, path)
+    yield from map(_make_failed_item, problems)
     found: list[base.Item] = []
     unparsed: list[str] = []
     number = 0
-    for field, query, entry in _queries(document):
+    for field, query, entry in _list_queries(document):
         number += 1
-        items = _query(field, query, entry, server, interval)
+        items = _lint_query(field, query, entry, server, interval)
         if items is None:
             unparsed.append(field)
         found += items or ()
@@ -140,20 +140,20 @@ def _file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
     if problems:
         return
     policy_set = policies.parse(document, path)
-    yield from policies_check.risks(policy_set)
+    yield from policies_check.check_risks(policy_set)
     for note in policies.find_ignored(document):
         where = f'line {note.line}: ' if note.line is not None else ''
-        yield base.warning(note.field, f'{where}{note.problem}', 'Remove it, or correct its name.')
+        yield base.report_warning(note.field, f'{where}{note.problem}', 'Remove it, or correct its name.')
     if not unparsed and not any(item.status in (base.Status.FAILED, base.Status.SKIPPED)
                                 for item in found):
-        yield base.ok('file', f'{policies_check.summary(policy_set)}; {number} queries parsed')
+        yield base.report_ok('file', f'{policies_check.format_summary(policy_set)}; {number} queries parsed')
 
 
-def _failed(error: exception.PolicyFileError) -> base.Item:
-    return base.failed(error.kwargs['field'], error.kwargs['problem'], error.kwargs['remedy'])
+def _make_failed_item(error: exception.PolicyFileError) -> base.Item:
+    return base.report_failure(error.kwargs['field'], error.kwargs['problem'], error.kwargs['remedy'])
 
 
-def _queries(document: Any) -> Iterator[tuple[str, str, Any]]:
+def _list_queries(document: Any) -> Iterator[tuple[str, str, Any]]:
     """Yield (field, PromQL, policy) for each query in the file, even if the file is not valid."""
     listed = document.get('policies') if isinstance(document, dict) else None
     for index, entry in enumerate(listed if isinstance(listed, list) else ()):
@@ -164,7 +164,7 @@ def _queries(document: Any) -> Iterator[tuple[str, str, Any]]:
                 yield policies.field_name(('policies', index, name), document), query, entry
 
 
-def _query(field: str, query: str, entry: Any, server: Server,
+def _lint_query(field: str, query: str, entry: Any, server: Server,
            interval: float) -> list[base.Item] | None:
     """Return the findings on a query; None if no parser could read it."""
     try:
@@ -176,40 +176,40 @@ def _query(field: str, query: str, entry: Any, server: Server,
         answer = server.check(query)
         if answer is None:
             return None
-        return [] if answer.error is None else [_refused(field, query, answer.error)]
-    fault = _promql.fault(query)
+        return [] if answer.error is None else [_make_refused_item(field, query, answer.error)]
+    fault = _promql.find_fault(query)
     if fault is None:
         name = field.rpartition('.')[2]
         label = entry.get(*(('vm_profile_label', 'instance_name') if name.startswith('vm_')
                             else ('host_label', 'host')))
         # A label that is no string is an error already.
-        return [_found(field, finding) for finding in _promql_tree.findings(
+        return [_make_finding_item(field, finding) for finding in _promql_tree.list_findings(
             _promql.parse(query), label if isinstance(label, str) else None,
             unlabelled=name == 'age_query', interval=interval)]
     answer = server.check(query)
     if answer is not None:
         # The server decides: its PromQL may be newer, or another dialect.
-        return [] if answer.error is None else [_refused(field, query, answer.error)]
+        return [] if answer.error is None else [_make_refused_item(field, query, answer.error)]
     text = fault.problem
     if fault.offset is not None:
-        text += f': {_promql.shown(query, fault.offset)}'
+        text += f': {_promql.format_place(query, fault.offset)}'
     if not fault.certain:
         state = base.Status.WARNING if fault.parsed else base.Status.SKIPPED
         return [base.Item(field, state, f'{text}; {server.away}', server.remedy)]
-    return [base.failed(field, text, _VARIABLE if "'$'" in fault.problem else _CORRECT)]
+    return [base.report_failure(field, text, _VARIABLE if "'$'" in fault.problem else _CORRECT)]
 
 
-def _found(field: str, finding: Any) -> base.Item:
-    make = base.failed if finding.wrong else base.warning
+def _make_finding_item(field: str, finding: Any) -> base.Item:
+    make = base.report_failure if finding.wrong else base.report_warning
     return make(field, finding.problem, finding.remedy)
 
 
-def _refused(field: str, query: str, problem: str) -> base.Item:
+def _make_refused_item(field: str, query: str, problem: str) -> base.Item:
     """Return Prometheus's error with its place in the query."""
     if (place := _PLACE.search(problem)) is None:
-        return base.failed(field, problem, _CORRECT)
+        return base.report_failure(field, problem, _CORRECT)
     line, column, text = int(place[1]), int(place[2]), place[3]
     lines = query.split('\n')
     rest = lines[line - 1][max(0, column - 1):] if 1 <= line <= len(lines) else ''
-    return base.failed(field, f'{text}: line {line}, column {column} of the query'
+    return base.report_failure(field, f'{text}: line {line}, column {column} of the query'
                               + (f', at {rest[:30]}' if rest.strip() else ''), _CORRECT)

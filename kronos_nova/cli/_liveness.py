@@ -27,10 +27,10 @@ def has_executor(census: Any, scope: str) -> bool:
 def list_causes(conf: Any, store: Any, scopes: Any) -> dict[str, tuple[str, ...]]:
     """Return, by scope, why its moves are not made although planning may find some."""
     census, leased = store.census(), store.leased()
-    return {scope: tuple(_causes(conf, census, leased, scope)) for scope in scopes}
+    return {scope: tuple(_list_scope_causes(conf, census, leased, scope)) for scope in scopes}
 
 
-def _causes(conf: Any, census: Any, leased: Any, scope: str) -> Iterator[str]:
+def _list_scope_causes(conf: Any, census: Any, leased: Any, scope: str) -> Iterator[str]:
     if conf.engine.dry_run:
         yield 'dry run: [engine] dry_run is set, so plans are shown and no move is made'
         return
@@ -43,11 +43,11 @@ def _causes(conf: Any, census: Any, leased: Any, scope: str) -> Iterator[str]:
 
 def describe_missing_engine(dry_run: bool | None, planned_at: float | None, now: float) -> str:
     """Say that no engine holds a scope's lease, and when the scope was last planned."""
-    last = 'never planned' if planned_at is None else f'last plan {_ago(now - planned_at)}'
+    last = 'never planned' if planned_at is None else f'last plan {_format_elapsed(now - planned_at)}'
     return f'{"dry run" if dry_run else "none"} ({last})'
 
 
-def _ago(seconds: float) -> str:
+def _format_elapsed(seconds: float) -> str:
     for size, unit in ((86400, 'd'), (3600, 'h'), (60, 'min')):
         if seconds >= size:
             return f'{seconds // size:.0f} {unit} ago'

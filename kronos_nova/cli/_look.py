@@ -43,39 +43,39 @@ class ScopeHosts:
     untrusted: tuple[str, ...] = ()
 
 
-def hosts(args: argparse.Namespace) -> list[ScopeHosts]:
+def read_hosts(args: argparse.Namespace) -> list[ScopeHosts]:
     """Read the hosts of each scope.
 
     :raises KronosException: an input cannot be read, or the scope is not planned.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         'kronos host list', args.config_file, 'Lists hosts.', live=not args.snapshot)
-    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.live(conf, policy_set))
-    clusters = _cloud.wanted(seen, args.scope)
+    seen = (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.read_live_cloud(conf, policy_set))
+    clusters = _cloud.list_clusters(seen, args.scope)
     requests = [_cloud.request(conf, policy_set, seen, cluster) for cluster in clusters]
-    return [ScopeHosts(asked.cluster.scope, views.hosts(asked), asked.scores.untrusted)
+    return [ScopeHosts(asked.cluster.scope, views.list_host_portraits(asked), asked.scores.untrusted)
             for asked in requests]
 
 
-def instance(args: argparse.Namespace) -> Seen:
+def read_instance(args: argparse.Namespace) -> Seen:
     """Read an instance and its newest tasks.
 
     :raises KronosException: an input cannot be read, or no host has the instance.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         'kronos instance show', args.config_file, 'Shows an instance.', live=not args.snapshot)
     tasks: list[Any] = []
 
-    def also(store: Any, scopes: Sequence[str]) -> None:
+    def read_tasks(store: Any, scopes: Sequence[str]) -> None:
         tasks.extend(store.tasks_of_instance(args.instance, TASKS))
 
-    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.live(conf, policy_set, also=also))
+    seen = (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.read_live_cloud(conf, policy_set, also=read_tasks))
     found = seen.cluster.instances.get(args.instance)
     if found is None:
-        raise _cloud.absent('UUID', args.instance, seen.cluster.instances,
+        raise _cloud.make_not_found_error('UUID', args.instance, seen.cluster.instances,
                             'no host has such an instance')
     cluster = _cloud.of_instance(seen, found)
     request = _cloud.request(conf, policy_set, seen, cluster)
-    return Seen(views.instance(request, args.instance), cluster.scope, seen.now, tasks)
+    return Seen(views.build_instance_portrait(request, args.instance), cluster.scope, seen.now, tasks)

@@ -20,66 +20,66 @@ from typing import Any
 from kronos_nova import model
 
 
-def policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
+def format_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     from kronos_nova.wiring import tools
 
     if nested:
-        return [{'name': tools.shown(p.name), 'imbalance_measured': p.measured,
+        return [{'name': tools.format_printable(p.name), 'imbalance_measured': p.measured,
                  'imbalance_before': p.imbalance_before,
                  'imbalance_after': p.imbalance_after, 'threshold': p.threshold,
-                 'skipped': p.skipped, 'reason': _text(p.reason), 'age_seconds': p.age}
+                 'skipped': p.skipped, 'reason': _format_reason(p.reason), 'age_seconds': p.age}
                 for p in reports]
     return '\n'.join(
-        f'{tools.shown(p.name)}: ' + (
-            _text(p.reason) or 'skipped' if p.skipped else
-            f'{tools.shown(p.measured)} to {tools.shown(p.imbalance_after)} '
+        f'{tools.format_printable(p.name)}: ' + (
+            _format_reason(p.reason) or 'skipped' if p.skipped else
+            f'{tools.format_printable(p.measured)} to {tools.format_printable(p.imbalance_after)} '
             f'(threshold {p.threshold:.4f})')
-        + _age(p) for p in reports)
+        + _format_sample_age(p) for p in reports)
 
 
-def measured(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
+def format_measured_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     """Show each policy's measured imbalance and, apart from it, the planned one."""
     from kronos_nova.wiring import tools
 
     if nested:
-        return policies(reports, nested)
+        return format_policies(reports, nested)
     return '\n'.join(
-        f'{tools.shown(p.name)}: ' + (
-            _text(p.reason) or 'skipped' if p.skipped else
-            f'measured {tools.shown(p.measured)} (threshold {p.threshold:.4f})'
+        f'{tools.format_printable(p.name)}: ' + (
+            _format_reason(p.reason) or 'skipped' if p.skipped else
+            f'measured {tools.format_printable(p.measured)} (threshold {p.threshold:.4f})'
             + ('' if p.imbalance_after == p.measured else
-               f', planned {tools.shown(p.imbalance_after)}'))
-        + _age(p) for p in reports)
+               f', planned {tools.format_printable(p.imbalance_after)}'))
+        + _format_sample_age(p) for p in reports)
 
 
-def effects(move: model.Move) -> dict[str, Any]:
+def build_move_effects(move: model.Move) -> dict[str, Any]:
     """Return what a move does to its hosts, as :mod:`move_effects` reads it."""
     from kronos_nova.wiring import tools
 
-    return {'from_host': tools.shown(move.from_host), 'to_host': tools.shown(move.to_host),
+    return {'from_host': tools.format_printable(move.from_host), 'to_host': tools.format_printable(move.to_host),
             'gain': move.gain,
-            'changes': [{**dataclasses.asdict(change), 'policy': tools.shown(change.policy)}
+            'changes': [{**dataclasses.asdict(change), 'policy': tools.format_printable(change.policy)}
                         for change in move.changes]}
 
 
-def _age(report: model.PolicyReport) -> str:
+def _format_sample_age(report: model.PolicyReport) -> str:
     return '' if report.age is None else f', samples {report.age:.0f} s old'
 
 
-def _text(said: str | None) -> str | None:
+def _format_reason(said: str | None) -> str | None:
     from kronos_nova.wiring import tools
 
-    return None if said is None else tools.shown(said)
+    return None if said is None else tools.format_printable(said)
 
 
-def texts(said: Sequence[str], nested: bool) -> Any:
+def format_texts(said: Sequence[str], nested: bool) -> Any:
     from kronos_nova.wiring import tools
 
-    shown = [tools.shown(text) for text in said]
+    shown = [tools.format_printable(text) for text in said]
     return shown if nested else '\n'.join(shown)
 
 
-def states(tasks: Sequence[Any]) -> dict[str, str]:
+def count_task_states(tasks: Sequence[Any]) -> dict[str, str]:
     """Count each plan's tasks by state; return the counts as text, by plan."""
     numbers: dict[str, Counter[str]] = {}
     for row in tasks:

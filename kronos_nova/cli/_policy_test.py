@@ -33,7 +33,7 @@ PROG = 'kronos policy test'
 NEEDED = ('source', 'keystone', 'nova')
 
 
-def test(args: argparse.Namespace) -> list[details.Detail]:
+def run_policy_queries(args: argparse.Namespace) -> list[details.Detail]:
     """Return the findings on the queries of the chosen policies.
 
     :raises KronosException: the configuration or the policy file cannot be used.
@@ -41,16 +41,16 @@ def test(args: argparse.Namespace) -> list[details.Detail]:
     tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    tools.configure(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
+    tools.configure_command(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
                     [], 'Tests policies.')
-    tools.quiet(conf)
+    tools.silence_libraries(conf)
     path = args.file or conf.engine.policies_file
     policy_set = policy_files.load(path)
-    chosen = _chosen(policy_set, args.policy, path)
+    chosen = _choose_policies(policy_set, args.policy, path)
     context = base.Context(conf, policy_set=policy_set)
     try:
-        return [dataclasses.replace(found, item=base.masked(found.item))
-                for found in _rows(context, chosen, args.long)]
+        return [dataclasses.replace(found, item=base.mask_item(found.item))
+                for found in _list_details(context, chosen, args.long)]
     finally:
         with contextlib.suppress(Exception):
             for opened in (context.source, context.connection):
@@ -58,24 +58,24 @@ def test(args: argparse.Namespace) -> list[details.Detail]:
                     opened.close()
 
 
-def _chosen(policy_set: policies.PolicySet, names: list[str],
+def _choose_policies(policy_set: policies.PolicySet, names: list[str],
             path: str) -> list[policies.Policy]:
     known = {policy.name: policy for policy in policy_set.policies}
     for name in names:
         if name not in known:
             raise exception.ConfigError(
-                path=path, field='--policy', problem=f'there is no policy {tools.shown(name)!r}',
+                path=path, field='--policy', problem=f'there is no policy {tools.format_printable(name)!r}',
                 remedy=f'There are: {", ".join(known)}.')
     # A disabled policy is tested before it is enabled.
     return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)
 
 
-def _rows(context: base.Context, chosen: list[policies.Policy],
+def _list_details(context: base.Context, chosen: list[policies.Policy],
           every: bool) -> Iterator[details.Detail]:
-    for item in checks.some(context, NEEDED):
+    for item in checks.run_checks(context, NEEDED):
         # kronos-test-config shows the findings on aggregates and scopes.
         if item.status is base.Status.FAILED and not item.name.startswith(('aggregate', 'scope')):
             yield details.Detail('', '', item)
     if context.source is None:
         return
-    yield from details.look(context, chosen, every)
+    yield from details.examine_queries(context, chosen, every)

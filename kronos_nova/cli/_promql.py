@@ -71,7 +71,7 @@ def parse(query: str) -> Any:
     :raises ParserFailed: the parser itself failed, so the query may be right.
     """
     try:
-        with _silence():
+        with _silence_stderr():
             return promql_parser.parse(query)
     except BaseException as e:
         # A panic in Rust is no Exception, and its class can be imported from nowhere.
@@ -82,7 +82,7 @@ def parse(query: str) -> Any:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def _silence_stderr() -> Iterator[None]:
     """Discard standard error: Rust itself writes there on a panic, for developers."""
     try:
         kept = os.dup(2)
@@ -104,19 +104,19 @@ def too_large(query: str) -> bool:
                if _OPERATOR.fullmatch(token.group())) > MOST_OPERATORS
 
 
-def fault(query: str) -> Fault | None:
+def find_fault(query: str) -> Fault | None:
     """Return the query's error of syntax, or None."""
     if too_large(query):
         return Fault(f'it has more than {MOST_OPERATORS} operators', certain=False, parsed=False)
-    found = _problem(query)
+    found = _find_problem(query)
     if found is None:
         return None
     if found.startswith(_FAILED):
         return Fault(found, certain=False, parsed=False)
-    return Fault(found, _place(query, found), certain=_UNKNOWN.match(found) is None)
+    return Fault(found, _find_place(query, found), certain=_UNKNOWN.match(found) is None)
 
 
-def _problem(query: str) -> str | None:
+def _find_problem(query: str) -> str | None:
     try:
         parse(query)
     except (ValueError, ParserFailed) as e:
@@ -124,16 +124,16 @@ def _problem(query: str) -> str | None:
     return None
 
 
-def _place(query: str, problem: str) -> int | None:
+def _find_place(query: str, problem: str) -> int | None:
     tokens = [t for t in _TOKEN.finditer(query) if not t.group().startswith('#')]
     if not problem.startswith(_ORDER):
-        return _called(query, problem)
+        return _find_call(query, problem)
     # If a beginning can be completed, so can all shorter ones.
     low, high = 0, len(tokens)
     while low < high:
         middle = (low + high + 1) // 2
         end = tokens[middle - 1].end()
-        if _completes(query[:end], [t.group() for t in tokens[:middle]]):
+        if _is_completable(query[:end], [t.group() for t in tokens[:middle]]):
             low = middle
         else:
             high = middle - 1
@@ -154,7 +154,7 @@ def _open(tokens: Iterable[re.Match[str]]) -> Iterator[re.Match[str]]:
     return iter(found)
 
 
-def _completes(begin: str, tokens: list[str]) -> bool:
+def _is_completable(begin: str, tokens: list[str]) -> bool:
     """Return True if a beginning can continue to a query with a right order of tokens."""
     opened: list[str] = []
     for token in tokens:
@@ -167,13 +167,13 @@ def _completes(begin: str, tokens: list[str]) -> bool:
     ends = _MATCHERS if inner == '}' else _ENDS
     for end in ends:
         for after in ('', '(x)', ' x'):
-            problem = _problem(begin + end + inner + after + outer)
+            problem = _find_problem(begin + end + inner + after + outer)
             if problem is None or not problem.startswith(_ORDER):
                 return True
     return False
 
 
-def _called(query: str, problem: str) -> int | None:
+def _find_call(query: str, problem: str) -> int | None:
     """Return the offset of the call that a problem is about, or None.
 
     It is the only call of that name, or the one that has the problem when parsed alone.
@@ -184,7 +184,7 @@ def _called(query: str, problem: str) -> int | None:
     calls = [(t.start(), end) for t in _TOKEN.finditer(query) if t.group() == named[1]
              and (end := _call_end(query, t.end())) is not None]
     if len(calls) > 1:
-        calls = [(start, end) for start, end in calls if _problem(query[start:end]) == problem]
+        calls = [(start, end) for start, end in calls if _find_problem(query[start:end]) == problem]
     # Of nested calls, the innermost one has the problem.
     return max(calls)[0] if calls else None
 
@@ -201,7 +201,7 @@ def _call_end(query: str, position: int) -> int | None:
     return None
 
 
-def shown(query: str, offset: int, width: int = 30) -> str:
+def format_place(query: str, offset: int, width: int = 30) -> str:
     """Return the place, such as ``line 2, column 7 of the query, at *** z), 0, 1)``."""
     line = query.count('\n', 0, offset) + 1
     column = offset - (query.rfind('\n', 0, offset) + 1) + 1

@@ -74,22 +74,22 @@ def read(root: Any) -> list[Node]:
     """
     found = [Node(root)]
     for node in found:  # it grows
-        node.inner = [Node(expr) for expr in _inner(node.expr)]
+        node.inner = [Node(expr) for expr in _list_operands(node.expr)]
         found += node.inner
     for node in reversed(found):
-        node.kind = _kind(node)
-        node.labels = _labels(node)
+        node.kind = _find_result_kind(node)
+        node.labels = _find_labels(node)
     return found
 
 
-def _inner(expr: Any) -> Iterator[Any]:
+def _list_operands(expr: Any) -> Iterator[Any]:
     for name in ('lhs', 'rhs', 'expr', 'param'):
         if isinstance(found := getattr(expr, name, None), pp.Expr):
             yield found
     yield from getattr(expr, 'args', ())
 
 
-def _kind(node: Node) -> str:
+def _find_result_kind(node: Node) -> str:
     expr = node.expr
     if isinstance(expr, pp.VectorSelector | pp.AggregateExpr):
         return 'vector'
@@ -106,7 +106,7 @@ def _kind(node: Node) -> str:
     return node.inner[0].kind
 
 
-def _labels(node: Node) -> Labels:
+def _find_labels(node: Node) -> Labels:
     if isinstance(node.expr, pp.AggregateExpr):
         return _of_aggregate(node)
     if isinstance(node.expr, pp.BinaryExpr):
@@ -122,9 +122,9 @@ def _of_aggregate(node: Node) -> Labels:
         return labels
     kept = NONE
     if modifier is not None:
-        kept = labels & _these(modifier.labels, modifier.type == pp.AggModifierType.By)
+        kept = labels & _build_labels(modifier.labels, modifier.type == pp.AggModifierType.By)
     if operator == 'count_values':
-        kept |= _named(node.expr.param)
+        kept |= _build_literal_label(node.expr.param)
     return kept
 
 
@@ -138,7 +138,7 @@ def _of_binary(node: Node) -> Labels:
         # "and" and "unless" return series of the left side, whole.
         return left.labels | right.labels if str(node.expr.op) == 'or' else left.labels
     if card == pp.VectorMatchCardinality.OneToOne:
-        return left.labels if matching is None else left.labels & matched(matching)
+        return left.labels if matching is None else left.labels & build_matched_labels(matching)
     many, one = ((left, right) if card == pp.VectorMatchCardinality.ManyToOne
                  else (right, left))
     taken = Labels(frozenset(getattr(modifier, 'group_labels', None) or ()))
@@ -150,19 +150,19 @@ def _of_call(node: Node) -> Labels:
     # The result of a call without a vector, such as vector(1), has no labels.
     labels = ANY if len(vectors) > 1 else [NONE, *vectors][-1]
     if node.expr.func.name in _LABELLING and len(node.inner) > 1:
-        labels |= _named(node.inner[1].expr)
+        labels |= _build_literal_label(node.inner[1].expr)
     return labels
 
 
-def matched(matching: Any) -> Labels:
+def build_matched_labels(matching: Any) -> Labels:
     """Return the labels that ``on (...)`` names, or that ``ignoring (...)`` does not."""
-    return _these(matching.labels, matching.type == pp.LabelModifierType.Include)
+    return _build_labels(matching.labels, matching.type == pp.LabelModifierType.Include)
 
 
-def _these(names: Any, included: bool) -> Labels:
+def _build_labels(names: Any, included: bool) -> Labels:
     return Labels(frozenset(names), not included)
 
 
-def _named(literal: Any) -> Labels:
+def _build_literal_label(literal: Any) -> Labels:
     name = getattr(literal, 'val', None)
     return Labels(frozenset({name})) if isinstance(name, str) else NONE

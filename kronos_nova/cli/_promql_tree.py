@@ -36,7 +36,7 @@ class Finding:
     wrong: bool
 
 
-def findings(root: Any, label: str | None, *, unlabelled: bool,
+def list_findings(root: Any, label: str | None, *, unlabelled: bool,
              interval: float) -> Iterator[Finding]:
     """Yield the findings on a query.
 
@@ -56,12 +56,12 @@ def findings(root: Any, label: str | None, *, unlabelled: bool,
                       f'group_left ({policy.quote_label(label)}).', True)
     for node in nodes:
         if isinstance(node.expr, pp.BinaryExpr) and node.expr.modifier is not None:
-            yield from _join(node)
+            yield from _check_join(node)
         elif isinstance(node.expr, pp.Call) and node.expr.func.name in _OF_CHANGES:
-            yield from _range(node.expr, interval)
+            yield from _check_range(node.expr, interval)
 
 
-def _join(node: _promql_labels.Node) -> Iterator[Finding]:
+def _check_join(node: _promql_labels.Node) -> Iterator[Finding]:
     sides = tuple(zip(('left', 'right'), node.inner, strict=True))
     modifier = node.expr.modifier
     matching = modifier.matching
@@ -84,7 +84,7 @@ def _join(node: _promql_labels.Node) -> Iterator[Finding]:
                     f'Keep {name} in the aggregation of that side.', False)
 
 
-def _range(call: Any, interval: float) -> Iterator[Finding]:
+def _check_range(call: Any, interval: float) -> Iterator[Finding]:
     for argument in call.args:
         if not isinstance(argument, pp.MatrixSelector):
             continue

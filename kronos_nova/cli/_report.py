@@ -45,7 +45,7 @@ PLANS = 200
 ONE_TIME = 'A snapshot holds one time only; earlier plans are in the database.'
 
 
-def text(args: argparse.Namespace) -> str:
+def render_report(args: argparse.Namespace) -> str:
     """Return the page as HTML.
 
     :raises KronosException: an input cannot be read, or does not exist.
@@ -55,18 +55,18 @@ def text(args: argparse.Namespace) -> str:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     files = [part for path in args.config_file for part in ('--config-file', path)]
-    tools.configure(conf, PROG, files, [], 'Writes a report.')
+    tools.configure_command(conf, PROG, files, [], 'Writes a report.')
     if args.plan:
         source, at, sections = _of_plan(conf, args)
     else:
         source, at, sections = _of_cloud(conf, args)
-    return page.render(values.Report(source, at, time.time(), version.release(), sections))
+    return page.render_page(values.Report(source, at, time.time(), version.release(), sections))
 
 
 def _of_plan(conf: cfg.ConfigOpts,
              args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
     if args.scope:
-        raise _wrong('--scope', 'it does not go with --plan', 'A plan is of one scope: leave '
+        raise _make_config_error('--scope', 'it does not go with --plan', 'A plan is of one scope: leave '
                                                               'it out.')
     database.must_exist(conf.database.connection)
     store = api.Store(conf)
@@ -74,18 +74,18 @@ def _of_plan(conf: cfg.ConfigOpts,
         store.check()
         row = store.plan(args.plan)
         if row is None:
-            raise _wrong('--plan', f'{args.plan}: there is no such plan',
+            raise _make_config_error('--plan', f'{args.plan}: there is no such plan',
                          'kronos plan list shows the newest; [engine] keep_days is how long '
                          'they are kept.')
         plans = store.plans(PLANS, row.plan.scope)
         if row.plan_id not in {p.plan_id for p in plans}:
             plans = [*plans, row]
-        realised = _realised(store, plans)
-        section = stored_section.section(
+        realised = _read_realised_imbalance(store, plans)
+        section = stored_section.build_section(
             row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
-            past=stored_section.points(plans, realised, row.plan_id, _dropped(store, plans)),
+            past=stored_section.build_points(plans, realised, row.plan_id, _list_dropped_plans(store, plans)),
             now=time.time(), stagger=conf.executor.stagger_seconds,
-            decisions=[_said(decision) for decision in store.decisions(row.plan_id)])
+            decisions=[_format_decision(decision) for decision in store.decisions(row.plan_id)])
     finally:
         store.close()
     return 'A stored plan and what became of it.', row.created_at, (section,)
@@ -94,30 +94,30 @@ def _of_plan(conf: cfg.ConfigOpts,
 def _of_cloud(conf: cfg.ConfigOpts,
               args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
     policy_set = policy_files.load(conf.engine.policies_file)
-    settings = planning_settings.settings(conf, policy_set)
+    settings = planning_settings.build_settings(conf, policy_set)
     past: dict[str, tuple[values.Point, ...]] = {}
     waiting: dict[str, dict[str, str]] = {}
     waiting_sections: dict[str, list[values.Section]] = {}
 
-    def also(store: Any, scopes: Sequence[str]) -> None:
+    def read_past_plans(store: Any, scopes: Sequence[str]) -> None:
         for scope in scopes:
             plans = store.plans(PLANS, scope)
-            past[scope] = stored_section.points(plans, _realised(store, plans),
-                                                dropped=_dropped(store, plans))
+            past[scope] = stored_section.build_points(plans, _read_realised_imbalance(store, plans),
+                                                dropped=_list_dropped_plans(store, plans))
             waiting[scope], waiting_sections[scope] = _read_waiting(conf, store, scope)
 
     if args.snapshot:
-        seen = _cloud.recorded(conf, policy_set, args.snapshot)
+        seen = _cloud.read_snapshot(conf, policy_set, args.snapshot)
         # As kronos-replay: a plan does not depend on the machine.
         settings = dataclasses.replace(settings, deadline=math.inf)
         source = ('A snapshot, planned by the configuration of now, as kronos-replay does. '
                   'Nothing of it is carried out.')
     else:
-        seen = _cloud.live(conf, policy_set, also=also)
+        seen = _cloud.read_live_cloud(conf, policy_set, also=read_past_plans)
         source = ('The cloud, and the plan that a cycle would make of it. Nothing of it is '
                   'carried out.')
     if args.scope and args.scope not in seen.scopes:
-        raise _wrong('--scope', f'{args.scope} is not planned',
+        raise _make_config_error('--scope', f'{args.scope} is not planned',
                      f'Planned are: {", ".join(sorted(seen.scopes))}.')
     clusters = seen.clusters()
     planned = {host: scope for scope, cluster in clusters.items() for host in cluster.scope_hosts}
@@ -130,11 +130,11 @@ def _of_cloud(conf: cfg.ConfigOpts,
                                            failed=f'the cloud has no aggregate {scope}'))
             continue
         try:
-            outcome = _pass(clusters[scope], seen, settings)
+            outcome = _plan_scope(clusters[scope], seen, settings)
         except exception.PlanRefused as e:
             sections.append(values.Section(scope, seen.now, failed=str(e)))
             continue
-        sections.append(planned_section.section(
+        sections.append(planned_section.build_section(
             outcome, policy_set, stagger=conf.executor.stagger_seconds, planned=planned,
             warnings=seen.warnings, past=past.get(scope, ()),
             no_points=ONE_TIME if args.snapshot else '', waiting=waiting.get(scope, {})))
@@ -152,17 +152,17 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
             continue
         found.update({t.task.instance_uuid: waits.plan_id for t in tasks
                       if t.task.state is model.TaskState.PENDING})
-        sections.append(stored_section.section(row, tasks, realised=None, past=(), now=time.time(),
+        sections.append(stored_section.build_section(row, tasks, realised=None, past=(), now=time.time(),
                                                stagger=conf.executor.stagger_seconds))
     return found, sections
 
 
-def _pass(cluster: model.Cluster, seen: _cloud.Seen,
+def _plan_scope(cluster: model.Cluster, seen: _cloud.Seen,
           settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
     def run(history: model.History) -> planning_pipeline.Outcome:
         return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
                                      clock=time.monotonic,
-                                     busy=planning_pipeline.busy(cluster.flights, cluster))
+                                     busy=planning_pipeline.count_busy_moves(cluster.flights, cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)
@@ -170,12 +170,12 @@ def _pass(cluster: model.Cluster, seen: _cloud.Seen,
     return outcome if waits is None else run(dataclasses.replace(history, waiting=waits))
 
 
-def _said(decision: Any) -> str:
-    return (f'{times.shown(decision.decided_at)}: {decision.tasks} {decision.verb} by '
+def _format_decision(decision: Any) -> str:
+    return (f'{times.format_time(decision.decided_at)}: {decision.tasks} {decision.verb} by '
             f'{decision.decided_by}' + (f': {decision.reason}' if decision.reason else ''))
 
 
-def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
+def _read_realised_imbalance(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
     """Return the measured imbalance after each plan, by plan.
 
     Dry runs and plans without moves are left out.
@@ -185,10 +185,10 @@ def _realised(store: Any, plans: Sequence[Any]) -> Mapping[str, float | None]:
     return found
 
 
-def _dropped(store: Any, plans: Sequence[Any]) -> frozenset[str]:
-    return stored_section.dropped(store.tasks_of([row.plan_id for row in plans if row.plan.moves]))
+def _list_dropped_plans(store: Any, plans: Sequence[Any]) -> frozenset[str]:
+    return stored_section.list_dropped_plans(store.tasks_of([row.plan_id for row in plans if row.plan.moves]))
 
 
-def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
+def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
     return exception.ConfigError(path='the command line', field=field, problem=problem,
                                  remedy=remedy)

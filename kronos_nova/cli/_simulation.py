@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     :returns: the candidates' names, and the rows of the comparison.
     :raises KronosException: bad input, or an input cannot be read.
     """
-    plot = _plotter(args.plot)
-    conf = configure(args)
+    plot = _load_plotter(args.plot)
+    conf = read_configuration(args)
     sets = policy_sets(args.policies or [conf.engine.policies_file])
-    asked, assumptions = arguments.assumed(args, conf)
+    asked, assumptions = arguments.parse_review_options(args, conf)
     bar = bars.Progress(sys.stderr)
     try:
         trace = read_trace(args, conf, list(sets.values()), bar)
@@ -74,32 +74,32 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
                 path='kronos.conf', field='[engine] aggregates',
                 problem='none of the planned scopes has a host in this cloud',
                 remedy='Name another aggregate or set include_unassigned_hosts.')
-        past = pasts.build(trace, list(sets.values()), scopes)
+        past = pasts.build_past(trace, list(sets.values()), scopes)
         asked = dataclasses.replace(
             asked, scopes=scopes,
             energy_measure=arguments.energy_measure(args.power_policy, past))
-        reviews = [review.review(past, found, asked)
-                   for found in _journeys(past, candidates, assumptions, bar)]
+        reviews = [review.review_journey(past, found, asked)
+                   for found in _run_journeys(past, candidates, assumptions, bar)]
     finally:
         bar.clear()
     for text in past.warnings:
-        sys.stderr.write(f'{PROG}: {tools.shown(text)}\n')
+        sys.stderr.write(f'{PROG}: {tools.format_printable(text)}\n')
     if args.report:
-        _write(args.report, json.dumps(compare.document(past, reviews, asked, assumptions),
+        _write(args.report, json.dumps(compare.build_document(past, reviews, asked, assumptions),
                                        indent=1, allow_nan=False) + '\n')
     if plot is not None:
-        with _writing(args.plot):
+        with _convert_os_errors(args.plot):
             plot(args.plot, past.window, reviews)
-    return [r['name'] for r in reviews], compare.rows(past, reviews)
+    return [r['name'] for r in reviews], compare.build_comparison_rows(past, reviews)
 
 
 # Arguments.
 
-def configure(args: argparse.Namespace) -> cfg.ConfigOpts:
+def read_configuration(args: argparse.Namespace) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     files = [part for path in args.config_file for part in ('--config-file', path)]
-    tools.configure(conf, PROG, files, [], DESCRIPTION)
+    tools.configure_command(conf, PROG, files, [], DESCRIPTION)
     return conf
 
 
@@ -115,7 +115,7 @@ def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
         if name in out or name in ('history', 'nothing', 'Measure'):
             name = path
         if name in out:
-            raise arguments.wrong('--policies', f'{path} is given twice', 'Name each file once')
+            raise arguments.make_option_error('--policies', f'{path} is given twice', 'Name each file once')
         out[name] = loaded
     return out
 
@@ -127,19 +127,19 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
     if args.trace is not None:
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
-                raise arguments.wrong(other, 'it does not go with --trace',
+                raise arguments.make_option_error(other, 'it does not go with --trace',
                                       'Leave one of them out')
-        return arguments.cut(args, traces.read(args.trace))
-    window = arguments.window(args)
-    source = daemons.source(conf)
+        return arguments.cut_trace(args, traces.read(args.trace))
+    window = arguments.parse_window(args)
+    source = daemons.load_source(conf)
     try:
         health, text = source.health()
         if health is model.Health.UNREACHABLE:
             raise exception.HistoryError(what='[prometheus] url', problem=text,
                                          remedy='Correct it, or simulate a --trace.')
-        cluster, scopes, told = _cloud(args, conf, sets)
+        cluster, scopes, told = _read_cloud(args, conf, sets)
         bar.show('reading the load', 0.0)
-        found = record_trace.gather(source, sets, window, cluster, scopes,
+        found = record_trace.gather_trace(source, sets, window, cluster, scopes,
                                     lambda part: bar.show('reading the load', part))
     finally:
         source.close()
@@ -149,15 +149,15 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
     return found
 
 
-def _cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
+def _read_cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
            ) -> tuple[model.Cluster, tuple[str, ...], tuple[str, ...]]:
     """Return the cloud, its planned scopes, and warnings."""
     if args.snapshot is not None:
         found = reader.read(args.snapshot)
         return found.cluster, found.scopes, ()
-    cluster = daemons.collector(conf).collect(time.time())
+    cluster = daemons.make_collector(conf).collect(time.time())
     return cluster, tuple(dict.fromkeys(
-        s for policy_set in sets for s in planning_settings.scopes(conf, policy_set))), ()
+        s for policy_set in sets for s in planning_settings.list_planned_scopes(conf, policy_set))), ()
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
@@ -173,8 +173,8 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
         scopes=trace.scopes, recorded_at=trace.cluster.taken_at, traits_known=traits)
     out = []
     for name, policy_set in sets.items():
-        scopes = (planning_settings.scopes(conf, policy_set) if live
-                  else replay.scopes(conf, policy_set, taken))
+        scopes = (planning_settings.list_planned_scopes(conf, policy_set) if live
+                  else replay.choose_scopes(conf, policy_set, taken))
         missing = [s for s in scopes
                    if s != model.UNASSIGNED and s not in trace.cluster.aggregates]
         if missing:
@@ -183,7 +183,7 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
                 problem=f'the cloud has no aggregate {missing[0]}', remedy='Correct the name.')
         # An engine plans the existing hosts; an empty pool needs no message.
         scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
-        settings = dataclasses.replace(planning_settings.settings(conf, policy_set),
+        settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set),
                                        deadline=math.inf)
         out.append(backtest_run.Candidate(name, settings, tuple(scopes)))
     return out
@@ -191,37 +191,37 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
 
 # Running and writing.
 
-def _journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
+def _run_journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
               assumptions: backtest_run.Assumptions,
               bar: bars.Progress) -> list[backtest_run.Journey]:
-    def shown(name: str) -> Callable[[int], None]:
+    def make_step_callback(name: str) -> Callable[[int], None]:
         return lambda k: bar.show(name, (k + 1) / past.window.count)
 
-    found = [backtest_run.as_it_was(past, shown('history'))]
+    found = [backtest_run.as_it_was(past, make_step_callback('history'))]
     if found[0].moved:
-        found.append(backtest_run.unmoved(past, shown('nothing')))
-    return found + [backtest_run.travel(past, c, assumptions, shown(c.name)) for c in candidates]
+        found.append(backtest_run.run_without_moves(past, make_step_callback('nothing')))
+    return found + [backtest_run.run_candidate(past, c, assumptions, make_step_callback(c.name)) for c in candidates]
 
 
-def _plotter(path: str | None) -> Callable[..., None] | None:
+def _load_plotter(path: str | None) -> Callable[..., None] | None:
     """Return the function that draws; check the format before hours of simulation."""
     if path is None:
         return None
     with extras.needs_extra('kronos simulate --plot', 'plot'):
         from kronos_nova.rebalancer.backtest import plot
     if path.rpartition('.')[2].lower() not in plot.FORMATS:
-        raise arguments.wrong('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
+        raise arguments.make_option_error('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
                               'Name such a file')
     return plot.write
 
 
 def _write(path: str, text: str) -> None:
-    with _writing(path), open(path, 'w', encoding='utf-8') as f:
+    with _convert_os_errors(path), open(path, 'w', encoding='utf-8') as f:
         f.write(text)
 
 
 @contextlib.contextmanager
-def _writing(path: str) -> Any:
+def _convert_os_errors(path: str) -> Any:
     try:
         yield
     except OSError as e:

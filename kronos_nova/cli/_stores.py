@@ -56,6 +56,6 @@ def _note_missing(conf: Any, path: str) -> None:
     if not conf.config_file and not conf.config_dir:
         sys.stderr.write('No configuration file was found: name one by --config-file, or write '
                          '/etc/kronos/kronos.conf.\n')
-    sys.stderr.write(tools.shown(
+    sys.stderr.write(tools.format_printable(
         f'The database file {path} does not exist, and is shown as an empty database. The first '
         'daemon makes it; if one runs, correct [database] connection.') + '\n')

@@ -37,7 +37,7 @@ class Asked:
     carry_out: bool
 
 
-def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
+def request_swap(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
     """Plan the swap and store it, unless this is a dry run or the rules refuse.
 
     :raises KronosException: an input cannot be read, or the instances cannot change places at all.
@@ -46,7 +46,7 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
         raise exception.ConfigError(
             path='command line', field='INSTANCE', problem=f'{asked.uuids[0]} is named twice',
             remedy='Give the UUIDs of two instances that are to change places.')
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         prog, files, 'Has two instances change places.', live=True)
     if asked.carry_out and conf.engine.dry_run:
         raise exception.ConfigError(
@@ -54,9 +54,9 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
             problem='it is set, and then nothing is moved',
             remedy='Ask with --dry-run, or unset it.')
     marks: list[Any] = []
-    seen = _cloud.live(conf, policy_set, undecided=False, writes=True,
+    seen = _cloud.read_live_cloud(conf, policy_set, undecided=False, writes=True,
                        before=lambda store: marks.append(store.seen()))
-    instances = [_instance(seen, uuid) for uuid in asked.uuids]
+    instances = [_require_instance(seen, uuid) for uuid in asked.uuids]
     cluster = _cloud.of_instance(seen, instances[0])
     answer = swap_requests.plan(_cloud.request(conf, policy_set, seen, cluster), asked.uuids,
                                 asked.parking)
@@ -73,18 +73,18 @@ def ask(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
             for n, uuid in enumerate(asked.uuids)))
     tasks = _again.store_wanted(conf, policy_set, plan, cluster, marks[0], asked.said,
                                 VERB) if asked.carry_out else []
-    return _again.Found(_rows(plan, tasks), tasks[0].plan_id if tasks else '')
+    return _again.Found(_build_rows(plan, tasks), tasks[0].plan_id if tasks else '')
 
 
-def _instance(seen: Any, uuid: str) -> model.Instance:
+def _require_instance(seen: Any, uuid: str) -> model.Instance:
     found: model.Instance | None = seen.cluster.instances.get(uuid)
     if found is None:
-        raise _cloud.absent('INSTANCE', uuid, seen.cluster.instances,
+        raise _cloud.make_not_found_error('INSTANCE', uuid, seen.cluster.instances,
                             'there is no such instance')
     return found
 
 
-def _rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[_again.Row, ...]:
+def _build_rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[_again.Row, ...]:
     """Return the rows in the order of moves; the move from the parking host has no task yet."""
     swap, = plan.swaps
     of = {task.instance_uuid: task.task_id for task in tasks}

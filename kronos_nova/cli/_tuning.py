@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, debug: bool,
     :returns: column names, and a row for history and each multiplier.
     :raises KronosException: bad input, or an input cannot be read.
     """
-    wanted = [_multiplier(text) for text in args.multiplier]
+    wanted = [_parse_multiplier(text) for text in args.multiplier]
     nova_setup.native_threads()
     # Import after native_threads(): these modules load packages that need the choice.
     from kronos_nova.cli import _arguments as arguments
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, debug: bool,
     from kronos_nova.weighing import settings
     from kronos_nova.weighing import tuning
 
-    conf = simulation.configure(args)
+    conf = simulation.read_configuration(args)
     # The later configuration sets up the log.
     nova = configure(args.nova_conf, debug)
     others = settings.parse(nova, args.settings)
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, debug: bool,
     sign = -1.0 if policy_set.mode == 'pack' else 1.0
     multipliers = list(dict.fromkeys([0.0, *(wanted or (sign * m for m in SPREAD))]))
     args.power, args.empty_hosts, args.return_within = '0:1', 'idle', '24h'
-    asked, assumptions = arguments.assumed(args, conf)
+    asked, assumptions = arguments.parse_review_options(args, conf)
     bar = bars.Progress(sys.stderr)
     taken: settings.Taken = []
     try:
@@ -70,23 +70,23 @@ def run(args: argparse.Namespace, debug: bool,
                 path='kronos.conf', field='[engine] aggregates',
                 problem='none of the planned scopes has a host in this cloud',
                 remedy='Name another aggregate or set include_unassigned_hosts.')
-        past = pasts.build(trace, list(sets.values()), scopes)
+        past = pasts.build_past(trace, list(sets.values()), scopes)
         taken = settings.apply(nova, others)
         tuner = tuning.Tuner(
             past, list(sets.values()), nova, None if args.without_moves else candidate, assumptions,
             dataclasses.replace(asked, scopes=scopes), bar.show, of_aggregates)
         trials = [tuner.history(), *tuner.run(multipliers)]
     finally:
-        settings.restore(nova, taken)
+        settings.restore_options(nova, taken)
         bar.clear()
     for text in past.warnings:
-        _say(text)
-    advice = tuning.advise(trials[1:], policy_set.mode)
-    _say(f'Recommended: kronos_weight_multiplier = {advice.multiplier:g}: {advice.why}')
-    return _table(args.formatter, [m.name for m in past.measures], trials, advice)
+        _print_message(text)
+    advice = tuning.choose_multiplier(trials[1:], policy_set.mode)
+    _print_message(f'Recommended: kronos_weight_multiplier = {advice.multiplier:g}: {advice.why}')
+    return _build_table(args.formatter, [m.name for m in past.measures], trials, advice)
 
 
-def _table(form: str, measures: list[str], trials: list[Any],
+def _build_table(form: str, measures: list[str], trials: list[Any],
            advice: Any) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Return the trials as rows; nested where the format allows it."""
     nested = form in ('json', 'yaml')
@@ -112,11 +112,11 @@ def _table(form: str, measures: list[str], trials: list[Any],
                  trial.count.without_room, trial.overload,
                  *(trial.spread[name] for name in measures), trial.empty_hosts, trial.moves,
                  trial.overload_moved)
-        rows.append(tuple(_cell(cell) for cell in cells) if form == 'table' else cells)
+        rows.append(tuple(_format_cell(cell) for cell in cells) if form == 'table' else cells)
     return names, rows
 
 
-def _cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     if value is None:
         return '-'
     if isinstance(value, float):
@@ -124,7 +124,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _multiplier(text: str, option: str = '--multiplier') -> float:
+def _parse_multiplier(text: str, option: str = '--multiplier') -> float:
     try:
         found = float(text)
     except ValueError:
@@ -143,8 +143,8 @@ def _of_aggregate(text: str) -> tuple[str, float]:
         raise exception.ConfigError(
             path='the command line', field='--aggregate', problem=f'{text!r} is not NAME=X',
             remedy='Give such as gpu=-2.')
-    return name, _multiplier(value, '--aggregate')
+    return name, _parse_multiplier(value, '--aggregate')
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f'{PROG}: {tools.shown(text)}\n')
+def _print_message(text: str) -> None:
+    sys.stderr.write(f'{PROG}: {tools.format_printable(text)}\n')

@@ -73,7 +73,7 @@ class Look:
     holds: str = ''
 
 
-def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
+def watch_host(args: argparse.Namespace, tell: Callable[[list[Row]], None],
           say: Callable[[str], None]) -> tuple[str | None, list[Row]]:
     """Look until the host is empty or enabled, or ``args.timeout`` seconds are over.
 
@@ -82,18 +82,18 @@ def watch(args: argparse.Namespace, tell: Callable[[list[Row]], None],
     :returns: why the host is not empty, None when it is; and the last look.
     :raises KronosException: Nova or the database cannot be read at first, or for too long.
     """
-    conf, policies = _cloud.configuration(
+    conf, policies = _cloud.read_configuration(
         WATCH, args.config_file, 'Watches a drain.', live=True)
-    scopes = planning_settings.scopes(conf, policies)
+    scopes = planning_settings.list_planned_scopes(conf, policies)
     database.must_exist(conf.database.connection)
     store = store_api.Store(conf)
     try:
         store.check()
-        connection = connections.connect(conf)
+        connection = connections.make_connection(conf)
         # Read once for all looks: a host keeps its hypervisor.
         hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
         return until_over(args, functools.partial(
-            look, conf, scopes, store, connection, args.host, hypervisors=hypervisors), tell, say)
+            look_at_host, conf, scopes, store, connection, args.host, hypervisors=hypervisors), tell, say)
     finally:
         store.close()
 
@@ -115,12 +115,12 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
             now = seen_since(begun - args.since)
         except (api.ApiError, exception.StoreError) as e:
             if last is None:
-                raise _unseen(args.host, str(e)) from None
+                raise _make_look_error(args.host, str(e)) from None
             if blind is None:
                 blind = clock()
                 say(f'Cannot look: {str(e).rstrip(".")}. It is tried again for {PATIENCE:.0f} s.')
             elif clock() - blind >= PATIENCE:
-                raise _unseen(args.host, f'no look has succeeded for {clock() - blind:.0f} s: '
+                raise _make_look_error(args.host, f'no look has succeeded for {clock() - blind:.0f} s: '
                                          f'{e}') from None
         else:
             if blind is not None:
@@ -131,7 +131,7 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
                 return None, now.rows
             disabled |= not now.enabled
             if now.enabled and (disabled or not now.emptied):
-                return _over(now, disabled), now.rows
+                return _format_end_reason(now, disabled), now.rows
             if now.holds != holds:
                 holds = now.holds
                 say(f'Nothing begins now: {holds}' if holds else 'Nothing holds it any longer.')
@@ -141,19 +141,19 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
         wait(min(pause, max(0.1, begun + args.timeout - clock())))
 
 
-def _over(now: Look, disabled: bool) -> str:
+def _format_end_reason(now: Look, disabled: bool) -> str:
     left = _command.counted_with_verb(now.left, 'instance')
     if disabled:
         return f'is enabled again: the drain is over, {left} left.'
     return f'is enabled, and no engine empties it: {left} on it. kronos drain start disables it.'
 
 
-def _unseen(host: str, problem: str) -> exception.ConfigError:
+def _make_look_error(host: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(path='command line', field=host, problem=problem.rstrip('.'),
                                  remedy='See kronos-test-config.')
 
 
-def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
+def look_at_host(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
          since: float, *, hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> Look:
     """Read the host, its tasks, and the reasons why no move begins.
 
@@ -168,28 +168,28 @@ def look(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, 
     :raises ConfigError: the host does not exist.
     """
     nova = nova_api.NovaApi(connection)
-    _of(nova.services(), host)
+    _require_service(nova.services(), host)
     here = compute_service.left_on(connection, host)
     services = nova.services()
-    service = _of(services, host)
+    service = _require_service(services, host)
     # Nova-compute takes part until the last task from or to the host is over.
     busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
-    cluster = _cluster(conf, scopes, store, nova, services, host, hypervisors)
-    holds = _holds(conf, store, host, cluster)
+    cluster = _find_host_cluster(conf, scopes, store, nova, services, host, hypervisors)
+    holds = _list_holds(conf, store, host, cluster)
     if not holds and not busy and here and cluster is not None:
         holds = _planned_reasons(store, cluster.scope, host, here, since)
     tasks = store.tasks_from(host, store.find_drain_begin(host, since))
-    return Look(_rows(here, tasks), len(here), busy, service.enabled,
+    return Look(_build_rows(here, tasks), len(here), busy, service.enabled,
                 host in store.draining(), '; '.join(holds))
 
 
-def _of(services: dict[str, model.Service], host: str) -> model.Service:
+def _require_service(services: dict[str, model.Service], host: str) -> model.Service:
     if host in services:
         return services[host]
-    raise _cloud.absent('HOST', host, services, 'there is no such compute host')
+    raise _cloud.make_not_found_error('HOST', host, services, 'there is no such compute host')
 
 
-def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
+def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
              services: dict[str, model.Service], host: str,
              hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> model.Cluster | None:
     """Return the host's scope, with services alone; None if no engine plans the host.
@@ -204,27 +204,27 @@ def _cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_ap
     if scope == model.UNASSIGNED and (of or scope not in planned):
         return None
     # Engines plan no host of another hypervisor type, and do not count it as disabled.
-    nodes, _notes = collector.planned(hypervisors(), conf.engine.hypervisor_types, services)
+    nodes, _notes = collector.choose_hypervisors(hypervisors(), conf.engine.hypervisor_types, services)
     return model.Cluster({name: model.Host(name) for name in nodes}, {}, services,
                          aggregates=aggregates,
                          planned_zone=engine_conf.planned_zone(conf)).scoped(scope, named)
 
 
-def _holds(conf: Any, store: store_api.Store, host: str,
+def _list_holds(conf: Any, store: store_api.Store, host: str,
            cluster: model.Cluster | None) -> list[str]:
     """Return why engines begin no move from the host."""
     if cluster is None:
         return [f'host {host} belongs to no scope that is planned: name an aggregate of it in '
                 '[engine] aggregates, or set include_unassigned_hosts']
     scope, service = cluster.scope, cluster.services[host]
-    now, options = store.now(), engine_conf.options(conf)
+    now, options = store.now(), engine_conf.build_options(conf)
     refusal = None
     if not service.enabled:
-        refusal = (drain_requests.refusal(service, options) if options.evacuate_disabled_hosts
+        refusal = (drain_requests.find_drain_refusal(service, options) if options.evacuate_disabled_hosts
                    else 'evacuate_disabled_hosts is not set')
     held = [refusal and f'engines do not drain it: {refusal}', store.paused(scope, now),
-            engine_conf.frozen(conf, now), *store.waiting(now, scope),
-            planning_holds.outage(cluster, options), _unplanned(store, scope, options)]
+            engine_conf.find_freeze_reason(conf, now), *store.waiting(now, scope),
+            planning_holds.find_outage_reason(cluster, options), _find_engine_hold(store, scope, options)]
     return [str(why) for why in held if why is not None]
 
 
@@ -247,7 +247,7 @@ def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[s
     return [last.reason]
 
 
-def _unplanned(store: store_api.Store, scope: str, options: model.Options) -> str | None:
+def _find_engine_hold(store: store_api.Store, scope: str, options: model.Options) -> str | None:
     """Return why no engine acts on the scope, or None. A dry run takes no lease."""
     if options.dry_run:
         return '[engine] dry_run is set, and then nothing is moved'
@@ -256,7 +256,7 @@ def _unplanned(store: store_api.Store, scope: str, options: model.Options) -> st
     return f'no engine plans scope {scope}: is kronos-engine running?'
 
 
-def _rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:
+def _build_rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:
     newest: dict[str, store_rows.TaskRow] = {}
     for row in tasks:  # oldest first
         newest[row.task.instance_uuid] = row

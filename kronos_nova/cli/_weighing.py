@@ -25,19 +25,19 @@ from kronos_nova.weighing import settings
 PROG = 'kronos weigh explain'
 
 
-def explain(args: argparse.Namespace, debug: bool,
-            configure: Any = nova_setup.configure) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def explain_request(args: argparse.Namespace, debug: bool,
+            configure: Any = nova_setup.configure_nova) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Explain the request, without and with ``--set``.
 
     :param configure: opens Nova; a process that has opened it passes its own function.
     :returns: column names, and a row for each host.
     :raises KronosException: bad input, or an input cannot be read.
     """
-    hints = tuple(_hint(text) for text in args.hint)
+    hints = tuple(_parse_hint(text) for text in args.hint)
     if not 1 <= args.num <= 10_000:
-        raise wrong('--num', 'it is no number from 1 to 10000')
+        raise make_option_error('--num', 'it is no number from 1 to 10000')
     if not 0 <= args.wait <= 86_400:
-        raise wrong('--wait', 'it is no number of seconds from 0 to 86400')
+        raise make_option_error('--wait', 'it is no number of seconds from 0 to 86400')
     conf = configure(args.config_file, debug)
     wanted = settings.parse(conf, args.settings)
     # Import after configure(), which makes Nova run on native threads.
@@ -49,20 +49,20 @@ def explain(args: argparse.Namespace, debug: bool,
         availability_zone=args.availability_zone, hints=hints,
         boot_from_volume=args.boot_from_volume, count=args.num)
     shown = explanation.aggregate_hosts(args.aggregate) if args.aggregate else None
-    before, after = explanation.compare(conf, order, args.wait, wanted)
+    before, after = explanation.compare_settings(conf, order, args.wait, wanted)
     table = columns.Columns(before, after, shown, args.formatter, args.long)
     for text in table.notes():
-        sys.stderr.write(f'{PROG}: {columns.escaped(text)}\n')
+        sys.stderr.write(f'{PROG}: {columns.escape_unprintable(text)}\n')
     return table.names(), table.rows()
 
 
-def _hint(text: str) -> tuple[str, str]:
+def _parse_hint(text: str) -> tuple[str, str]:
     key, sign, value = text.partition('=')
     if not sign or not key:
-        raise wrong('--hint', f'{text!r} is not KEY=VALUE')
+        raise make_option_error('--hint', f'{text!r} is not KEY=VALUE')
     return key, value
 
 
-def wrong(option: str, problem: str) -> exception.ConfigError:
+def make_option_error(option: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(path='the command line', field=option, problem=problem,
                                  remedy=f'See {PROG} --help.')

@@ -59,7 +59,7 @@ class Scope:
     supposed: Side | None = None
 
 
-def today(args: argparse.Namespace) -> list[Scope]:
+def plan_scopes_today(args: argparse.Namespace) -> list[Scope]:
     """Return the next cycle's plan for each requested scope, and the reasons that hold it."""
     causes: dict[str, tuple[str, ...]] = {}
     conf, policy_set, seen = _read(NOTHING, args, causes)
@@ -69,33 +69,33 @@ def today(args: argparse.Namespace) -> list[Scope]:
             for scope in seen.scopes if scope not in there and args.scope in (None, scope)]
     if args.scope in [scope.name for scope in lost]:
         return lost
-    return lost + [dataclasses.replace(_today(conf, policy_set, seen, cluster),
+    return lost + [dataclasses.replace(_plan_scope_today(conf, policy_set, seen, cluster),
                                        causes=causes.get(cluster.scope, ()))
-                   for cluster in _cloud.wanted(seen, args.scope)]
+                   for cluster in _cloud.list_clusters(seen, args.scope)]
 
 
-def compared(args: argparse.Namespace) -> list[Scope]:
+def compare_plans(args: argparse.Namespace) -> list[Scope]:
     """Return each scope as it is beside its hypothetical state.
 
     Holds that end with time or by a command hold neither plan.
     """
     conf, policy_set, seen = _read(PROG, args)
     seen = seen.undecided()
-    clusters = _cloud.wanted(seen, args.scope)
+    clusters = _cloud.list_clusters(seen, args.scope)
     other, other_set = seen, policy_set
     if args.policy is not None:
         conf.set_override('policies_file', args.policy, 'engine')
         other_set = policy_files.load(args.policy)
-        other = _again(args, conf, other_set, seen)
+        other = _read_other_samples(args, conf, other_set, seen)
     named = {*args.drain, *args.remove_host, *(like for _, like in args.add_host)}
     for host in sorted(named - seen.cluster.hosts.keys()):
-        raise _cloud.absent('HOST', host, seen.cluster.hosts, 'there is no such compute host')
+        raise _cloud.make_not_found_error('HOST', host, seen.cluster.hosts, 'there is no such compute host')
     found = []
     for cluster in clusters:
         request = _cloud.request(conf, policy_set, seen, cluster)
         found.append(Scope(
-            cluster.scope, _side(conf, policy_set, _at_once(request)), _holds(request),
-            supposed=_supposed(args, conf, other_set, other, cluster.scope)))
+            cluster.scope, _plan_side(conf, policy_set, _at_once(request)), _list_holds(request),
+            supposed=_plan_supposed_side(args, conf, other_set, other, cluster.scope)))
     return found
 
 
@@ -105,43 +105,43 @@ def _read(prog: str, args: argparse.Namespace, causes: dict[str, tuple[str, ...]
 
     :param causes: filled with why moves are not made, by scope; left empty for a snapshot.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         prog, args.config_file, 'Plans, and does nothing.', live=not args.snapshot)
 
-    def also(store: Any, scopes: Sequence[str]) -> None:
+    def read_causes(store: Any, scopes: Sequence[str]) -> None:
         if causes is not None:
             causes.update(_liveness.list_causes(conf, store, scopes))
 
-    return conf, policy_set, (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-                              else _cloud.live(conf, policy_set, also=also))
+    return conf, policy_set, (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
+                              else _cloud.read_live_cloud(conf, policy_set, also=read_causes))
 
 
-def _again(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
+def _read_other_samples(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
            seen: _cloud.Seen) -> _cloud.Seen:
     """Return the same cloud with the samples of other policies."""
     if args.snapshot:
-        return _cloud.recorded(conf, policy_set, args.snapshot)
-    return dataclasses.replace(seen, samples=_cloud.samples(conf, policy_set))
+        return _cloud.read_snapshot(conf, policy_set, args.snapshot)
+    return dataclasses.replace(seen, samples=_cloud.read_samples(conf, policy_set))
 
 
-def _today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
+def _plan_scope_today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
            cluster: model.Cluster) -> Scope:
     """Plan the scope as the next cycle does, with all holds of an engine.
 
     Only the hold after an engine's own start is left out.
     """
     request = _cloud.request(conf, policy_set, seen, cluster)
-    side = _side(conf, policy_set, request)
+    side = _plan_side(conf, policy_set, request)
     waits = _cloud.new_wish(seen, side.plan)
     if waits is not None:
         request = dataclasses.replace(request, history=dataclasses.replace(
             request.history, waiting=waits))
-        side = _side(conf, policy_set, request)
-    return Scope(cluster.scope, side, _holds(request), cluster.scope in seen.waiting)
+        side = _plan_side(conf, policy_set, request)
+    return Scope(cluster.scope, side, _list_holds(request), cluster.scope in seen.waiting)
 
 
-def _holds(request: planner.Request) -> tuple[str, ...]:
-    found = (planner.scope_hold(planner.begun(request)), planning_holds.imbalance_hold(
+def _list_holds(request: planner.Request) -> tuple[str, ...]:
+    found = (planner.scope_hold(planner.prepare_request(request)), planning_holds.imbalance_hold(
         request.cluster, request.scores, request.history, request.options))
     return tuple(text for text in found if text is not None)
 
@@ -155,7 +155,7 @@ def _at_once(request: planner.Request) -> planner.Request:
         request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None))
 
 
-def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
+def _plan_supposed_side(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
               seen: _cloud.Seen, scope: str) -> Side | None:
     """Return the hypothetical side; None if the other policies do not plan the scope."""
     cluster = seen.clusters().get(scope)
@@ -177,7 +177,7 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
         # configured.
         options = dataclasses.replace(
             options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
-            drain_reason_regex=what_if.reasons(options))
+            drain_reason_regex=what_if.build_reason_regex(options))
     drained: list[str] = []
     if cluster.scope_hosts.intersection((*args.drain, *args.remove_host)):
         drained = drain_requests.drained_hosts(found.cluster, options)
@@ -185,18 +185,18 @@ def _supposed(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
     request = dataclasses.replace(
         request, cluster=found.cluster, scores=found.scores, options=options)
     if not moving:
-        return _side(conf, policy_set, request)
+        return _plan_side(conf, policy_set, request)
     # Allow as many more moves as the drains take, and no more imbalance moves.
-    whole = _side(conf, policy_set, dataclasses.replace(
+    whole = _plan_side(conf, policy_set, dataclasses.replace(
         request, budget=request.budget + 2 * moving))
     others = sum(m.phase not in metrics.IMBALANCE for m in whole.plan.moves)
     if len(whole.plan.moves) - others <= request.budget:
         return whole
-    return _side(conf, policy_set, dataclasses.replace(
+    return _plan_side(conf, policy_set, dataclasses.replace(
         request, budget=request.budget + others))
 
 
-def _side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> Side:
+def _plan_side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> Side:
     """Plan and check the request as a cycle does.
 
     :raises PlanRefused: the checker found a broken rule.

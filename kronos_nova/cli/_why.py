@@ -21,21 +21,21 @@ from kronos_nova.rebalancer.operations import why_not
 PROG = 'kronos why-not'
 
 
-def answer(args: argparse.Namespace) -> why_not.Answer:
+def judge_move(args: argparse.Namespace) -> why_not.Answer:
     """Judge the move of an instance to a host.
 
     :raises KronosException: an input cannot be read, or the instance or host does not exist.
     """
-    conf, policy_set = _cloud.configuration(
+    conf, policy_set = _cloud.read_configuration(
         PROG, args.config_file, 'Says why a move was not made.', live=not args.snapshot)
-    seen = (_cloud.recorded(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.live(conf, policy_set))
+    seen = (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
+            else _cloud.read_live_cloud(conf, policy_set))
     instance = seen.cluster.instances.get(args.instance)
     if instance is None:
-        raise _cloud.absent('INSTANCE', args.instance, seen.cluster.instances,
+        raise _cloud.make_not_found_error('INSTANCE', args.instance, seen.cluster.instances,
                             'no host has such an instance')
     if args.host not in seen.cluster.hosts:
-        raise _cloud.absent('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
+        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
     request = _cloud.request(conf, policy_set, seen, _cloud.of_instance(seen, instance))
     phase = model.Phase(args.phase or policy_set.mode)
     return why_not.why_not(request, args.instance, args.host, phase)

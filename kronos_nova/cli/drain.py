@@ -50,13 +50,13 @@ class CheckDrain(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _drain
 
-        found = [_command.shown(row) for row in _rows(_drain.answer(args), args.host)]
+        found = [_command.format_printable_row(row) for row in _render_rows(_drain.check_drain(args), args.host)]
         # 1 when the host would not become empty: the table says why.
         self.status = int(found[-1][1] in ('blocked', 'waits'))
         return found
 
 
-def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
+def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
     check = answer.check
     for text in check.obstacles:
         yield 'engines', 'refuse', text
@@ -82,15 +82,15 @@ def _rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
             f'({answer.bandwidth:.0f} MiB/s); waiting for cycles and approval not counted')
     else:
         yield 'time', 'not known', 'no migration is on record'
-    yield 'conclusion', *_conclusion(answer, host)
+    yield 'conclusion', *_format_conclusion(answer, host)
 
 
-def _conclusion(answer: Any, host: str) -> tuple[str, str]:
-    verdict, text = _verdict(answer, host)
+def _format_conclusion(answer: Any, host: str) -> tuple[str, str]:
+    verdict, text = _judge_drain(answer, host)
     return verdict, f'{text}; {answer.arriving}' if answer.here and answer.arriving else text
 
 
-def _verdict(answer: Any, host: str) -> tuple[str, str]:
+def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
     check = answer.check
     if not answer.here:
         text = f'host {host} has no instances'
@@ -121,7 +121,7 @@ class StartDrain(_command.Command):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--reason', required=True, type=_reason, metavar='TEXT',
+        parser.add_argument('--reason', required=True, type=_parse_reason, metavar='TEXT',
                             help='Why; Nova keeps it as disabled_reason.')
         parser.add_argument('--force', action='store_true',
                             help='Also when some instances would stay, or the host is '
@@ -137,10 +137,10 @@ class StartDrain(_command.Command):
         from kronos_nova.wiring import tools
 
         answer, changed = _draining.start(args)
-        sys.stdout.write(tools.shown(_started(args.host, answer, changed)) + '\n')
+        sys.stdout.write(tools.format_printable(_format_start_message(args.host, answer, changed)) + '\n')
 
 
-def _started(host: str, answer: Any, changed: bool) -> str:
+def _format_start_message(host: str, answer: Any, changed: bool) -> str:
     time = ('' if answer.seconds is None else
             f' It takes about {answer.seconds:.0f} s at what was measured lately.')
     done = ('is disabled' if changed else
@@ -150,7 +150,7 @@ def _started(host: str, answer: Any, changed: bool) -> str:
             'it is.')
 
 
-def _reason(text: str) -> str:
+def _parse_reason(text: str) -> str:
     """Check a disabled_reason as Nova does: 1 to 255 printable characters."""
     found = ' '.join(text.split())
     if not found or len(found) > 255 or not found.isprintable():
@@ -174,11 +174,11 @@ class WatchDrain(_command.Table):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        parser.add_argument('--interval', type=_seconds, default=10.0, metavar='SECONDS',
+        parser.add_argument('--interval', type=_parse_seconds, default=10.0, metavar='SECONDS',
                             help='Between two looks; 10 unless told.')
-        parser.add_argument('--timeout', type=_seconds, default=float(86400), metavar='SECONDS',
+        parser.add_argument('--timeout', type=_parse_seconds, default=float(86400), metavar='SECONDS',
                             help='Stop after so long; a day unless told.')
-        parser.add_argument('--since', type=_seconds, default=3600.0, metavar='SECONDS',
+        parser.add_argument('--since', type=_parse_seconds, default=3600.0, metavar='SECONDS',
                             help='List also tasks of this drain that ended so many seconds '
                                  'before; 3600 unless given.')
         return parser
@@ -190,23 +190,23 @@ class WatchDrain(_command.Table):
 
         line = progress.Progress(sys.stderr)
 
-        def tell(found: list[Any]) -> None:
+        def show_progress(found: list[Any]) -> None:
             gone = sum(row.state == 'completed' for row in found)
             line.show(f'{gone} of {len(found)} have left', gone / len(found) if found else 1.0)
 
-        def say(text: str) -> None:
+        def print_message(text: str) -> None:
             line.clear()
-            sys.stderr.write(tools.shown(text) + '\n')
+            sys.stderr.write(tools.format_printable(text) + '\n')
 
-        why, found = _watching.watch(args, tell, say)
+        why, found = _watching.watch_host(args, show_progress, print_message)
         self.status = int(why is not None)
-        say(f'Host {args.host} ' + (why or 'is empty.'))
-        return [(r.instance_uuid, tools.shown(r.to_host), r.state,
-                 None if r.seconds is None else round(r.seconds, 1), tools.shown(r.error))
+        print_message(f'Host {args.host} ' + (why or 'is empty.'))
+        return [(r.instance_uuid, tools.format_printable(r.to_host), r.state,
+                 None if r.seconds is None else round(r.seconds, 1), tools.format_printable(r.error))
                 for r in found]
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         found = float(text)
     except ValueError:

@@ -42,23 +42,23 @@ class ExplainMove(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _explain
 
-        found = _explain.move(args)
-        return map(_command.shown, (*_planned(found), *_today(found)))
+        found = _explain.explain_move(args)
+        return map(_command.format_printable_row, (*_render_plan_rows(found), *_render_verdict_rows(found)))
 
 
-def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
+def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:
     from kronos_nova.wiring import times
 
     task, plan = found.row.task, found.plan.plan
     yield 'move', str(task.phase), (
         f'instance {task.instance_uuid} from {task.from_host} to {task.to_host}, wave {task.wave} '
         f'of plan {task.plan_id}')
-    yield 'planned', times.shown(found.plan.created_at), _WHY[str(task.phase)]
+    yield 'planned', times.format_time(found.plan.created_at), _WHY[str(task.phase)]
     for report in plan.policies:
         yield f'policy {report.name}', 'then', report.reason or (
             f'imbalance {report.imbalance_before:.4f} to {report.imbalance_after:.4f} by the whole '
             f'plan (threshold {report.threshold:.4f})')
-    yield from _effects(task, plan)
+    yield from _render_effect_rows(task, plan)
     for number, host in enumerate(task.alternates):
         known = task.alternate_improvements
         yield f'alternate {host}', (f'{known[number]:.4f}' if number < len(known) else ''), (
@@ -67,12 +67,12 @@ def _planned(found: Any) -> Iterator[tuple[str, str, str]]:
         yield 'requires', '', f'the move of instance {uuid} comes first'
     for attempt in found.row.attempts:
         yield 'attempt', attempt.error_type or 'completed', (
-            f'to {attempt.to_host} at {times.shown(attempt.ended_at)}'
+            f'to {attempt.to_host} at {times.format_time(attempt.ended_at)}'
             + (f': {attempt.error}' if attempt.error else ''))
     yield 'state', str(task.state), found.row.error or ''
 
 
-def _effects(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
+def _render_effect_rows(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the effects of the move on its hosts and on the imbalance."""
     from kronos_nova.cli import _plans
     from kronos_nova.rebalancer.planning import move_effects
@@ -81,7 +81,7 @@ def _effects(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
         return
     whole = (f'of the combined imbalance, which the whole plan lowers from '
              f'{plan.combined_before:.4f} to {plan.combined_after:.4f}')
-    move = next((_plans.effects(m) for m in plan.moves
+    move = next((_plans.build_move_effects(m) for m in plan.moves
                  if m.instance_uuid == task.instance_uuid and m.to_host == task.to_host
                  and m.gain is not None), None)
     if move is None:  # an alternate, or a plan of an earlier release
@@ -102,10 +102,10 @@ _WHY = {
 }
 
 
-def _today(found: Any) -> Iterator[tuple[str, str, str]]:
+def _render_verdict_rows(found: Any) -> Iterator[tuple[str, str, str]]:
     from kronos_nova.cli import why
 
     if found.answer is not None:
-        yield from why.told(found.answer)
+        yield from why.render_answer_rows(found.answer)
     elif found.elsewhere is not None:
         yield 'today', '', found.elsewhere

@@ -42,18 +42,18 @@ class ListHosts(_command.Table):
         from kronos_nova.cli import _look
         from kronos_nova.wiring import tools
 
-        nested = _command.nested(args)
-        for found in _look.hosts(args):
+        nested = _command.is_nested_format(args)
+        for found in _look.read_hosts(args):
             for reason in found.untrusted:
                 self.status = 1
-                sys.stderr.write(tools.shown(
+                sys.stderr.write(tools.format_printable(
                     f'kronos host list: scope {found.scope}: scores are not trusted: {reason}')
                     + '\n')
             for host in found.hosts:
-                state = [tools.shown(text) for text in host.state]
-                yield (tools.shown(host.name), tools.shown(found.scope),
+                state = [tools.format_printable(text) for text in host.state]
+                yield (tools.format_printable(host.name), tools.format_printable(found.scope),
                        state if nested else ', '.join(state), host.instances,
-                       _loads(host.loads, nested))
+                       _format_loads(host.loads, nested))
 
 
 class ShowInstance(_command.Command, show.ShowOne):
@@ -75,24 +75,24 @@ class ShowInstance(_command.Command, show.ShowOne):
     ) -> tuple[tuple[str, ...], _command.Row]:
         shown: list[tuple[str, Any]] = []
 
-        def look() -> None:
+        def read_fields() -> None:
             from kronos_nova.cli import _look
 
-            shown.extend(_fields(_look.instance(parsed_args), _command.nested(parsed_args)))
+            shown.extend(_render_fields(_look.read_instance(parsed_args), _command.is_nested_format(parsed_args)))
 
-        self.guarded(look)
-        return tuple(name for name, _ in shown), _command.cells(
+        self.guarded(read_fields)
+        return tuple(name for name, _ in shown), _command.format_cells(
             parsed_args, (value for _, value in shown))
 
 
-def _loads(loads: Iterable[Any], nested: bool) -> Any:
+def _format_loads(loads: Iterable[Any], nested: bool) -> Any:
     from kronos_nova.wiring import tools
 
     if nested:
-        return [{'name': tools.shown(of.policy), 'score': of.score, 'fill': of.fill,
+        return [{'name': tools.format_printable(of.policy), 'score': of.score, 'fill': of.fill,
                  'base': of.base, 'coverage': of.coverage} for of in loads]
     return '\n'.join(
-        f'{tools.shown(of.policy)}: ' + (
+        f'{tools.format_printable(of.policy)}: ' + (
             'no score' if of.score is None else
             f'{of.score:.4f}' + ('' if of.base is None else f', base {of.base:.4f}')
             + ('' if of.coverage is None else f', explained {100 * of.coverage:.0f} %'))
@@ -104,41 +104,41 @@ def _format_usage(usage: float) -> str:
     return f'{usage:,.0f}'.replace(',', ' ') if abs(usage) >= 1000 else f'{usage:.4g}'
 
 
-def _fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
+def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
     from kronos_nova.wiring import tools
 
     portrait, of = found.portrait, found.portrait.instance
     yield 'Instance', of.uuid
-    yield 'Scope', tools.shown(found.scope)
-    yield 'Host', tools.shown(of.host)
+    yield 'Scope', tools.format_printable(found.scope)
+    yield 'Host', tools.format_printable(of.host)
     yield 'Status', of.status
     yield 'Memory MB', of.memory_mb
     yield 'VCPUs', of.vcpus
-    yield 'Usage', [{'name': tools.shown(s.policy), 'usage': s.usage, 'ratio': s.ratio}
+    yield 'Usage', [{'name': tools.format_printable(s.policy), 'usage': s.usage, 'ratio': s.ratio}
                     for s in portrait.shares] if nested else '\n'.join(
-        f'{tools.shown(s.policy)}: ' + (
+        f'{tools.format_printable(s.policy)}: ' + (
             'not known' if s.usage is None else _format_usage(s.usage)
             + ('' if s.ratio is None else f', {s.ratio:.4f} of the host'))
         for s in portrait.shares)
-    yield 'Held', [{'rule': no.rule, 'detail': tools.shown(no.detail)} for no in portrait.held
+    yield 'Held', [{'rule': no.rule, 'detail': tools.format_printable(no.detail)} for no in portrait.held
                    ] if nested else '\n'.join(
-        f'{no.rule}: {tools.shown(no.detail)}' for no in portrait.held)
-    yield 'Scope held', ([tools.shown(text) for text in portrait.holds] if nested else
-                         '\n'.join(map(tools.shown, portrait.holds)))
-    yield 'Next move', _next(portrait, found.now)
+        f'{no.rule}: {tools.format_printable(no.detail)}' for no in portrait.held)
+    yield 'Scope held', ([tools.format_printable(text) for text in portrait.holds] if nested else
+                         '\n'.join(map(tools.format_printable, portrait.holds)))
+    yield 'Next move', _format_next_move(portrait, found.now)
     yield 'Server groups', [
         {'uuid': uuid, 'policy': policy,
-         'members': {tools.shown(host): n for host, n in places.items()}}
+         'members': {tools.format_printable(host): n for host, n in places.items()}}
         for uuid, (policy, places) in portrait.groups.items()] if nested else '\n'.join(
-        f'{uuid} ({policy}): ' + ', '.join(f'{n} on {tools.shown(host)}'
+        f'{uuid} ({policy}): ' + ', '.join(f'{n} on {tools.format_printable(host)}'
                                            for host, n in places.items())
         for uuid, (policy, places) in portrait.groups.items())
-    yield 'Tasks', [_task(row) for row in found.tasks] if nested else '\n'.join(
-        '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(_task(row))
+    yield 'Tasks', [_render_task(row) for row in found.tasks] if nested else '\n'.join(
+        '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(_render_task(row))
         for row in found.tasks)
 
 
-def _next(portrait: Any, now: float) -> str:
+def _format_next_move(portrait: Any, now: float) -> str:
     """Return when the instance may be moved for balance.
 
     Only the holds of the instance and of its scope count.
@@ -150,18 +150,18 @@ def _next(portrait: Any, now: float) -> str:
             'in-flight', 'cooling', 'just-booted', 'placement-refuses-everywhere'}
         return ('not before that is over' if ends else 'not before that is changed')
     if portrait.wait:
-        at = times.shown(now + portrait.wait)
+        at = times.format_time(now + portrait.wait)
         return f'{at}, if its scope is not held then' if portrait.holds else at
     return 'when its scope is not held' if portrait.holds else 'now'
 
 
-def _task(row: Any) -> dict[str, Any]:
+def _render_task(row: Any) -> dict[str, Any]:
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
     task = row.task
     return {'task_id': task.task_id, 'plan_id': task.plan_id, 'phase': str(task.phase),
-            'state': str(task.state), 'from_host': tools.shown(task.from_host),
-            'to_host': tools.shown(task.to_host),
-            'at': times.shown(row.completed_at or task.created_at),
-            'error': None if row.error is None else tools.shown(row.error)}
+            'state': str(task.state), 'from_host': tools.format_printable(task.from_host),
+            'to_host': tools.format_printable(task.to_host),
+            'at': times.format_time(row.completed_at or task.created_at),
+            'error': None if row.error is None else tools.format_printable(row.error)}

@@ -35,7 +35,7 @@ class Lint(_command.Table):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('files', nargs='+', metavar='FILE', help='A policy file; repeatable.')
-        parser.add_argument('--scrape-interval', type=_seconds, default=60.0, metavar='SECONDS',
+        parser.add_argument('--scrape-interval', type=_parse_seconds, default=60.0, metavar='SECONDS',
                             help='How often exporters are scraped, for ranges that hold too few '
                                  'samples (default: 60).')
         return parser
@@ -43,13 +43,13 @@ class Lint(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _lint
 
-        found = _lint.lint(args)
-        self.status = _lint.status(found)
-        return [_command.shown((row.path, row.item.name, row.item.status, row.item.text,
+        found = _lint.lint_files(args)
+        self.status = _lint.compute_exit_status(found)
+        return [_command.format_printable_row((row.path, row.item.name, row.item.status, row.item.text,
                                 row.item.remedy)) for row in found]
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     found = float(text)
     if not 0 < found <= 86_400:
         raise argparse.ArgumentTypeError('it is no number of seconds up to a day')

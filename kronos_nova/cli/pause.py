@@ -44,18 +44,18 @@ class Pause(_database.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         scope = parsed_args.scope
 
-        def act(conf: Any, store: Any) -> None:
+        def pause_scope(conf: Any, store: Any) -> None:
             now = store.now()
-            seconds = _duration(parsed_args.duration, now)
+            seconds = _parse_duration(parsed_args.duration, now)
             if scope is not None:
                 _database.check_scope(conf, store, scope)
             found = store.pause(
                 scope, now, seconds=seconds,
-                paused_by=_database.who()[:255],
-                reason=_database.plain(parsed_args.reason))
-            sys.stdout.write(f'{_what(found.scope)} is paused {_end(found.until)}.\n')
+                paused_by=_database.read_operator_name()[:255],
+                reason=_database.format_single_line(parsed_args.reason))
+            sys.stdout.write(f'{_format_scope(found.scope)} is paused {_format_end(found.until)}.\n')
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, pause_scope)
 
 
 class Resume(_database.DatabaseCommand):
@@ -73,21 +73,21 @@ class Resume(_database.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         scope = parsed_args.scope
 
-        def act(conf: Any, store: Any) -> None:
+        def resume_scope(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
             now = store.now()
-            if not store.resume(scope, now, _database.who()):
-                paused = ', '.join(_what(p.scope) for p in store.pauses(now)) or 'nothing'
+            if not store.resume(scope, now, _database.read_operator_name()):
+                paused = ', '.join(_format_scope(p.scope) for p in store.pauses(now)) or 'nothing'
                 raise exception.ConfigError(
-                    path='command line', field='--scope', problem=f'{_what(scope)} is not paused',
+                    path='command line', field='--scope', problem=f'{_format_scope(scope)} is not paused',
                     remedy=f'Paused is: {paused}')
             left = [p for p in store.pauses(now)
                     if p.scope is None or scope is None]
-            sys.stdout.write(f'{_what(scope)} goes on.\n' + ''.join(
-                f'{_what(p.scope)} is still paused by {p.paused_by}: {p.reason}\n' for p in left))
+            sys.stdout.write(f'{_format_scope(scope)} goes on.\n' + ''.join(
+                f'{_format_scope(p.scope)} is still paused by {p.paused_by}: {p.reason}\n' for p in left))
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, resume_scope)
 
 
 class ListPauses(_database.DatabaseTable):
@@ -100,19 +100,19 @@ class ListPauses(_database.DatabaseTable):
         from kronos_nova.wiring import times
 
         for p in store.pauses(store.now()):
-            yield _command.shown((
-                'everything' if p.scope is None else p.scope, times.shown(p.since),
-                '' if p.until is None else times.shown(p.until), p.paused_by, p.reason))
+            yield _command.format_printable_row((
+                'everything' if p.scope is None else p.scope, times.format_time(p.since),
+                '' if p.until is None else times.format_time(p.until), p.paused_by, p.reason))
 
 
-def _duration(text: str | None, now: float) -> float | None:
+def _parse_duration(text: str | None, now: float) -> float | None:
     from kronos_nova import exception
     from kronos_nova.wiring import times
 
     if text is None:
         return None
     try:
-        seconds = times.seconds(text)
+        seconds = times.parse_duration(text)
         if now + seconds > times.LAST:
             raise ValueError(f'{text} from now is in no calendar')
         return seconds
@@ -121,11 +121,11 @@ def _duration(text: str | None, now: float) -> float | None:
                                     remedy='Leave it out to pause until kronos resume') from None
 
 
-def _what(scope: str | None) -> str:
+def _format_scope(scope: str | None) -> str:
     return 'Everything' if scope is None else f'Scope {scope}'
 
 
-def _end(until: float | None) -> str:
+def _format_end(until: float | None) -> str:
     from kronos_nova.wiring import times
 
-    return 'until kronos resume' if until is None else f'until {times.shown(until)}'
+    return 'until kronos resume' if until is None else f'until {times.format_time(until)}'

@@ -38,26 +38,26 @@ class Decide(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        def act(conf: Any, store: Any) -> None:
+        def apply_decision(conf: Any, store: Any) -> None:
             from kronos_nova.rebalancer.store import plan_approvals
 
             plan, moves = parsed_args.plan, parsed_args.move
             said = plan_approvals.Said(
-                _database.who(), _database.plain(parsed_args.reason), moves or None)
+                _database.read_operator_name(), _database.format_single_line(parsed_args.reason), moves or None)
             known = {row.task.instance_uuid for row in store.tasks(plan)}
             for uuid in moves:
                 if known and uuid not in known:
-                    raise _wrong(uuid, f'plan {plan} has no move of such an instance',
+                    raise _make_config_error(uuid, f'plan {plan} has no move of such an instance',
                                  'kronos plan show lists them.')
             # Use the clock of the database, as executors and engines do.
             tasks = self.decide(conf, store, plan, store.now(), said)
             if not tasks:
-                raise _nothing(store, plan, self.about)
+                raise _make_no_task_error(store, plan, self.about)
             for task in tasks:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  f'{self.past}.\n')
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, apply_decision)
 
     def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
         raise NotImplementedError
@@ -85,7 +85,7 @@ class ApprovePlan(Decide):
         scope = None if row is None else row.plan.scope
         if found and scope is not None and not _liveness.has_executor(store.census(), scope):
             sys.stderr.write(f'{self.prog}: warning: '
-                             f'{_liveness.NO_EXECUTOR.format(tools.shown(scope))}.\n')
+                             f'{_liveness.NO_EXECUTOR.format(tools.format_printable(scope))}.\n')
         return found
 
 
@@ -121,7 +121,7 @@ class CancelPlan(Decide):
         return found
 
 
-def _nothing(store: Any, plan: str, about: str) -> Exception:
+def _make_no_task_error(store: Any, plan: str, about: str) -> Exception:
     """Return the error for a plan without a task to decide on, with the reason."""
     from kronos_nova.cli import _plans
 
@@ -130,16 +130,16 @@ def _nothing(store: Any, plan: str, about: str) -> Exception:
                         for w in store.waiting(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:
-        return _wrong(plan, 'there is no such plan', remedy)
+        return _make_config_error(plan, 'there is no such plan', remedy)
     if row.dry_run:
-        return _wrong(plan, 'it was made in a dry run, of which nothing is carried out',
+        return _make_config_error(plan, 'it was made in a dry run, of which nothing is carried out',
                       remedy)
-    states = _plans.states(store.tasks(plan)).get(plan)
-    return _wrong(plan, 'it has no moves' if states is None else
+    states = _plans.count_task_states(store.tasks(plan)).get(plan)
+    return _make_config_error(plan, 'it has no moves' if states is None else
                   f'it has no move that {about}; its tasks are: {states}', remedy)
 
 
-def _wrong(field: str, problem: str, remedy: str) -> Exception:
+def _make_config_error(field: str, problem: str, remedy: str) -> Exception:
     from kronos_nova import exception
 
     return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -40,17 +40,17 @@ class ListPlugins(_command.Table):
         from kronos_nova.wiring import tools
 
         tools.native_threads()  # a plug-in may load oslo.service, which would choose
-        return _rows()
+        return _render_rows()
 
 
-def _rows() -> Iterator[tuple[str, ...]]:
+def _render_rows() -> Iterator[tuple[str, ...]]:
     for namespace in NAMESPACES:
         for entry in sorted(metadata.entry_points(group=namespace), key=lambda e: e.name):
             origin = entry.dist.name if entry.dist else ''
-            yield namespace, entry.name, entry.value, origin, _loads(entry)
+            yield namespace, entry.name, entry.value, origin, _try_plugin_load(entry)
 
 
-def _loads(entry: metadata.EntryPoint) -> str:
+def _try_plugin_load(entry: metadata.EntryPoint) -> str:
     """Return ``yes`` or the reason: a foreign plug-in may fail in any way at import."""
     try:
         entry.load()

@@ -46,9 +46,9 @@ class Test(_command.Table):
         from kronos_nova.checks import base
         from kronos_nova.cli import _policy_test
 
-        for found in _policy_test.test(args):
+        for found in _policy_test.run_policy_queries(args):
             item = found.item
             if item.status is base.Status.FAILED:
                 self.status = 1
-            yield _command.shown((found.policy, found.field, item.name, item.status, item.text,
+            yield _command.format_printable_row((found.policy, found.field, item.name, item.status, item.text,
                                   item.remedy))

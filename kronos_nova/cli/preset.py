@@ -33,11 +33,11 @@ class ListPresets(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova import presets
 
-        nested = _command.nested(args)
+        nested = _command.is_nested_format(args)
         for name in presets.names():
             about = presets.about(name)
-            yield (name, about.purpose, _listed(about.exporters, nested),
-                   _listed(_policies(presets.read(name)), nested))
+            yield (name, about.purpose, _format_names(about.exporters, nested),
+                   _format_names(_list_policies(presets.read(name)), nested))
 
 
 class ShowPreset(_command.Command):
@@ -52,10 +52,10 @@ class ShowPreset(_command.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.guarded(lambda: sys.stdout.write(_text(parsed_args.name)))
+        self.guarded(lambda: sys.stdout.write(_read_preset(parsed_args.name)))
 
 
-def _text(name: str) -> str:
+def _read_preset(name: str) -> str:
     """Return the text of a preset.
 
     :raises ConfigError: the preset does not exist.
@@ -68,16 +68,16 @@ def _text(name: str) -> str:
         return presets.read(name)
     except KeyError:
         raise exception.ConfigError(
-            path='command line', field='NAME', problem=f'there is no preset {tools.shown(name)!r}',
+            path='command line', field='NAME', problem=f'there is no preset {tools.format_printable(name)!r}',
             remedy=f'There are: {", ".join(presets.names())}.') from None
 
 
-def _policies(text: str) -> list[str]:
+def _list_policies(text: str) -> list[str]:
     import yaml
 
     return [entry['name'] if entry.get('enabled', True) else f'({entry["name"]})'
             for entry in yaml.safe_load(text)['policies']]
 
 
-def _listed(names: Any, nested: bool) -> Any:
+def _format_names(names: Any, nested: bool) -> Any:
     return list(names) if nested else ', '.join(names)

@@ -40,8 +40,8 @@ class ListQuarantines(_database.DatabaseTable):
         from kronos_nova.wiring import times
 
         for q in store.quarantines(store.now()):
-            yield _command.shown((q.kind, q.name, times.shown(q.since),
-                                  '' if q.until is None else times.shown(q.until), q.reason))
+            yield _command.format_printable_row((q.kind, q.name, times.format_time(q.since),
+                                  '' if q.until is None else times.format_time(q.until), q.reason))
 
 
 class LiftQuarantine(_database.DatabaseCommand):
@@ -59,13 +59,13 @@ class LiftQuarantine(_database.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         kind, name = parsed_args.kind, parsed_args.name
 
-        def act(conf: Any, store: Any) -> None:
+        def lift_quarantine(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
-            if not store.lift(kind, name, _database.who()):
+            if not store.lift(kind, name, _database.read_operator_name()):
                 raise exception.ConfigError(
                     path='command line', field=f'{kind} {name}', problem='it is not in quarantine',
                     remedy='kronos quarantine list shows what is')
             sys.stdout.write(f'{kind} {name} is free again.\n')
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, lift_quarantine)

@@ -56,8 +56,8 @@ def _write(args: argparse.Namespace) -> None:
     from kronos_nova.cli import _report
 
     if args.output != '-':
-        _html_file.refuse(args.output, args.force)
-    text = _report.text(args)
+        _html_file.refuse_foreign_file(args.output, args.force)
+    text = _report.render_report(args)
     if args.output == '-':
         sys.stdout.write(text)
     else:

@@ -90,11 +90,11 @@ class Simulate(_command.Command, lister.Lister):
         self.guarded(run)
         names, rows = found[0]
         if parsed_args.formatter == 'table':
-            rows = [(label, *(_cell(value) for value in values)) for label, *values in rows]
+            rows = [(label, *(_format_cell(value) for value in values)) for label, *values in rows]
         return ('Measure', *names), rows
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return '-'
     if isinstance(value, float):

@@ -58,13 +58,13 @@ class Anonymise(_command.Command):
 
             salt = anonymiser.salt_of(parsed_args.salt_file)
             chosen = policies.load(parsed_args.policies) if parsed_args.policies else None
-            found = anonymiser.anonymise(parsed_args.snapshot, salt, policy_set=chosen,
+            found = anonymiser.anonymise_snapshot(parsed_args.snapshot, salt, policy_set=chosen,
                                          keep_order=parsed_args.keep_order)
             text = None if found.policies is None else yaml.safe_dump(
                 dict(found.policies), sort_keys=False, allow_unicode=True)
             stamp = found.documents['meta.json']['recorded_at']
             name = 'kronos-anonymised-' + ''.join(c for c in stamp[:19] if c.isalnum()) + 'Z'
-            path = writer.publish(parsed_args.output_dir, found.documents, name, text)
+            path = writer.publish_directory(parsed_args.output_dir, found.documents, name, text)
             if parsed_args.keep_order and not found.ordered:
                 sys.stderr.write(
                     f'{self.prog}: the order is not wholly kept: names of hosts differ in case, '

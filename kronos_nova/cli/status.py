@@ -40,10 +40,10 @@ class Status(_database.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        return _rows(conf, store, _command.nested(args))
+        return _render_rows(conf, store, _command.is_nested_format(args))
 
 
-def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
+def _render_rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
     from kronos_nova import model
     from kronos_nova.cli import _liveness
     from kronos_nova.cli import _plans
@@ -57,11 +57,11 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
         tasks.setdefault(scope, Counter())[state] += number
     workers: dict[str, Counter[str]] = {}
     for row in store.in_states(store_rows.IN_FLIGHT):
-        workers.setdefault(row.task.aggregate, Counter())[tools.shown(row.worker or '')] += 1
+        workers.setdefault(row.task.aggregate, Counter())[tools.format_printable(row.worker or '')] += 1
     for scope in {*conf.engine.aggregates, model.UNASSIGNED, *census.scopes}:
         for name, served in census.executors.items():
             if served is None or scope in served:
-                workers.setdefault(scope, Counter())[tools.shown(name)] += 0
+                workers.setdefault(scope, Counter())[tools.format_printable(name)] += 0
     configured = [*conf.engine.aggregates,
                   *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
     # A scope that was removed long ago has no row; only its plans remain.
@@ -71,22 +71,22 @@ def _rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
         pause = next((p for p in census.pauses if p.scope in (None, scope)), None)
         at = (seen.planned_at if seen is not None and seen.planned_at is not None
               else plan.created_at if plan is not None else None)
-        last = _last(seen, plan)
+        last = _choose_last_cycle(seen, plan)
         found.append((
-            tools.shown(scope), tools.shown(seen.owner) if seen is not None and seen.leased
+            tools.format_printable(scope), tools.format_printable(seen.owner) if seen is not None and seen.leased
             else '' if nested else _liveness.describe_missing_engine(
                 None if plan is None else plan.dry_run, at, store.now()),
-            '' if at is None else times.shown(at), _failing(last),
+            '' if at is None else times.format_time(at), _format_failure(last),
             None if plan is None else plan.dry_run,
-            None if last.at is None else last.moves, tools.shown(last.reason or ''),
-            _plans.measured(last.policies, nested),
-            _counted(tasks.get(scope, {}), nested), census.overdue.get(scope, 0),
-            _counted(workers.get(scope, {}), nested), 0 if seen is None else seen.draining,
-            '' if pause is None else tools.shown(pause)))
+            None if last.at is None else last.moves, tools.format_printable(last.reason or ''),
+            _plans.format_measured_policies(last.policies, nested),
+            _format_counts(tasks.get(scope, {}), nested), census.overdue.get(scope, 0),
+            _format_counts(workers.get(scope, {}), nested), 0 if seen is None else seen.draining,
+            '' if pause is None else tools.format_printable(pause)))
     return found
 
 
-def _last(seen: Any, plan: Any) -> Any:
+def _choose_last_cycle(seen: Any, plan: Any) -> Any:
     """Return the last cycle; where the newest plan is newer, a cycle with its fields.
 
     The plan is newer in a dry run, and after an upgrade from an earlier release.
@@ -101,16 +101,16 @@ def _last(seen: Any, plan: Any) -> Any:
         policies=plan.plan.policies)
 
 
-def _failing(cycle: Any) -> str:
+def _format_failure(cycle: Any) -> str:
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
     if cycle.error is None or cycle.failed_at is None:
         return ''
-    return f'{times.shown(cycle.failed_at)}: {tools.shown(cycle.error)}'
+    return f'{times.format_time(cycle.failed_at)}: {tools.format_printable(cycle.error)}'
 
 
-def _counted(numbers: Any, nested: bool) -> Any:
+def _format_counts(numbers: Any, nested: bool) -> Any:
     if nested:
         return dict(sorted(numbers.items()))
     return ', '.join(f'{number} {name}' for name, number in sorted(numbers.items()))

@@ -50,15 +50,15 @@ class Swap(_command.Table):
         from kronos_nova.rebalancer.store import plan_approvals
 
         one, other = args.instances
-        found = _swap.ask(self.prog, args.config_file, _swap.Asked(
+        found = _swap.request_swap(self.prog, args.config_file, _swap.Asked(
             (one, other), args.parking,
-            plan_approvals.Said(_database.who(), _database.plain(args.reason)),
+            plan_approvals.Said(_database.read_operator_name(), _database.format_single_line(args.reason)),
             carry_out=not args.dry_run))
-        self._say(found, args.dry_run)
-        return [_command.shown((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))
+        self._print_result(found, args.dry_run)
+        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))
                 for r in found.rows]
 
-    def _say(self, found: Any, dry_run: bool) -> None:
+    def _print_result(self, found: Any, dry_run: bool) -> None:
         """Print the result on standard error: programs read the table on standard output."""
         if found.plan_id:
             sys.stderr.write(

@@ -47,10 +47,10 @@ class ListTasks(_database.DatabaseTable):
         for row in (*store.in_states(store_rows.LIVE),
                     *(store.list_ended_tasks(args.limit) if args.ended else ())):
             task = row.task
-            yield _command.shown((
+            yield _command.format_printable_row((
                 task.task_id, task.aggregate, task.instance_uuid, task.from_host, task.to_host,
-                task.phase, task.method, row.task.state, times.shown(task.not_before),
-                '; '.join(text for text in (row.error, _doubt(row)) if text)))
+                task.phase, task.method, row.task.state, times.format_time(task.not_before),
+                '; '.join(text for text in (row.error, _format_doubt(row)) if text)))
 
 
 class ShowTask(_database.ShowStored):
@@ -61,42 +61,42 @@ class ShowTask(_database.ShowStored):
 
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.task(uuid)
-        return None if row is None else _shown(row, nested, store.owed(uuid))
+        return None if row is None else _render_task(row, nested, store.owed(uuid))
 
 
-def _doubt(row: Any) -> str:
+def _format_doubt(row: Any) -> str:
     from kronos_nova.rebalancer.executors import migration_uncertainty
     from kronos_nova.wiring import times
 
-    said = migration_uncertainty.said(row)
-    return '' if said is None else f'{said}, since {times.shown(row.doubt_since)}'
+    said = migration_uncertainty.describe_doubt(row)
+    return '' if said is None else f'{said}, since {times.format_time(row.doubt_since)}'
 
 
-def _owed(one: Any) -> str:
+def _format_owed_hook(one: Any) -> str:
     """Return a hook that has begun and has not ended, as a line of text."""
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
     failed = f', tried {one.tries} times: {one.error}' if one.tries else ''
-    return tools.shown(f'{one.hook.name} for {one.task.to_host}, since '
-                       f'{times.shown(one.begun_at)}{failed}')
+    return tools.format_printable(f'{one.hook.name} for {one.task.to_host}, since '
+                       f'{times.format_time(one.begun_at)}{failed}')
 
 
-def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
+def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
     task = row.task
     scores = list(task.alternate_improvements) + [None] * len(task.alternates)
     alternates: Any = [
-        {'host': tools.shown(host), 'improvement': score}
+        {'host': tools.format_printable(host), 'improvement': score}
         for host, score in zip(task.alternates, scores, strict=False)]
     attempts: Any = [
-        {'to_host': tools.shown(a.to_host), 'started_at': times.shown(a.started_at),
-         'ended_at': times.shown(a.ended_at), 'error_type': a.error_type,
-         'error': None if a.error is None else tools.shown(a.error),
+        {'to_host': tools.format_printable(a.to_host), 'started_at': times.format_time(a.started_at),
+         'ended_at': times.format_time(a.ended_at), 'error_type': a.error_type,
+         'error': None if a.error is None else tools.format_printable(a.error),
          'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
-    hooks: Any = [_owed(one) for one in owed]
+    hooks: Any = [_format_owed_hook(one) for one in owed]
     if not nested:
         hooks = '\n'.join(hooks)
         alternates = '\n'.join(
@@ -106,17 +106,17 @@ def _shown(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
             f'{a["to_host"]}, {a["started_at"]} to {a["ended_at"]}'
             + (f', migration {a["migration_uuid"]}' if a['migration_uuid'] else '')
             + (f': {a["error_type"]}: {a["error"]}' if a['error_type'] else ': completed')
-            + _phases(a['phases'])
+            + _format_phases(a['phases'])
             for a in attempts)
     return (
         'Task', 'Plan', 'Scope', 'Instance', 'From', 'To', 'Improvement', 'Alternates', 'Phase',
         'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks', 'Retries', 'Error',
         'Attempts'), (
-        task.task_id, task.plan_id, tools.shown(task.aggregate), task.instance_uuid,
-        tools.shown(task.from_host), tools.shown(task.to_host), task.improvement, alternates,
-        str(task.phase), str(task.method), str(task.state), _doubt(row),
+        task.task_id, task.plan_id, tools.format_printable(task.aggregate), task.instance_uuid,
+        tools.format_printable(task.from_host), tools.format_printable(task.to_host), task.improvement, alternates,
+        str(task.phase), str(task.method), str(task.state), _format_doubt(row),
         _find_migration(row), _find_next_step(row), hooks,
-        f'{task.retry_count} of {task.max_retries}', tools.shown(row.error or ''), attempts)
+        f'{task.retry_count} of {task.max_retries}', tools.format_printable(row.error or ''), attempts)
 
 
 def _find_migration(row: Any) -> str:
@@ -149,7 +149,7 @@ def _find_next_step(row: Any) -> str:
             f'refuses that, {resolve}')
 
 
-def _phases(seconds: dict[str, float]) -> str:
+def _format_phases(seconds: dict[str, float]) -> str:
     """Return the phases of an attempt as its second line."""
     if not seconds:
         return ''
@@ -175,12 +175,12 @@ class CancelTask(_database.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         uuid = parsed_args.task
 
-        def act(conf: Any, store: Any) -> None:
+        def apply_cancellation(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
             ended = store.cancel(
-                uuid, store.now(), reason=_database.plain(parsed_args.reason),
-                cancelled_by=_database.who(),
+                uuid, store.now(), reason=_database.format_single_line(parsed_args.reason),
+                cancelled_by=_database.read_operator_name(),
                 instance_cooldown=conf.engine.instance_cooldown)
             if ended is None:
                 row = store.task(uuid)
@@ -194,7 +194,7 @@ class CancelTask(_database.DatabaseCommand):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, apply_cancellation)
 
 
 class ResolveTask(_database.DatabaseCommand):
@@ -221,14 +221,14 @@ class ResolveTask(_database.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         uuid = parsed_args.task
 
-        def act(conf: Any, store: Any) -> None:
+        def apply_resolution(conf: Any, store: Any) -> None:
             from kronos_nova import exception
             from kronos_nova.model import TaskState
             from kronos_nova.rebalancer.store import plan_approvals
 
             cancelled = store.resolve_task(
                 uuid, TaskState(parsed_args.state), store.now(),
-                plan_approvals.Said(_database.who(), _database.plain(parsed_args.reason)),
+                plan_approvals.Said(_database.read_operator_name(), _database.format_single_line(parsed_args.reason)),
                 conf.engine.instance_cooldown)
             if cancelled is None:
                 row = store.task(uuid)
@@ -243,4 +243,4 @@ class ResolveTask(_database.DatabaseCommand):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 
-        self._run(parsed_args, act)
+        self._run(parsed_args, apply_resolution)

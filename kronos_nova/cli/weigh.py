@@ -72,7 +72,7 @@ class Explain(_command.Command, lister.Lister):
         def run() -> None:
             from kronos_nova.cli import _weighing
 
-            found.append(_weighing.explain(
+            found.append(_weighing.explain_request(
                 parsed_args, bool(getattr(self.app_args, 'debug', False))))
 
         self.guarded(run)

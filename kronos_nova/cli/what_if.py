@@ -48,9 +48,9 @@ class WhyNothing(_Planned):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _what_if
 
-        for scope in _what_if.today(args):
-            for row in _reasons(scope):
-                yield _command.shown((scope.name, *row))
+        for scope in _what_if.plan_scopes_today(args):
+            for row in _render_reason_rows(scope):
+                yield _command.format_printable_row((scope.name, *row))
 
 
 class WhatIf(_Planned):
@@ -67,7 +67,7 @@ class WhatIf(_Planned):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('--add-host', action='append', default=[], type=_hosts,
+        parser.add_argument('--add-host', action='append', default=[], type=_parse_added_hosts,
                             metavar='N=HOST', help='N more hosts as HOST, empty; repeatable.')
         parser.add_argument('--remove-host', action='append', default=[], metavar='HOST',
                             help='Without this host: others take its instances, whatever '
@@ -82,7 +82,7 @@ class WhatIf(_Planned):
         parser.add_argument('--policy', metavar='FILE',
                             help='By this policy file. A snapshot answers the queries that were '
                                  'recorded alone.')
-        parser.add_argument('--multiplier', type=_times, metavar='X',
+        parser.add_argument('--multiplier', type=_parse_multiplier, metavar='X',
                             help='X times the load of every instance and host: 1.3 is 30 percent '
                                  'more.')
         return parser
@@ -90,12 +90,12 @@ class WhatIf(_Planned):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _what_if
 
-        for scope in _what_if.compared(args):
-            for row in _beside(scope):
-                yield _command.shown((scope.name, *row))
+        for scope in _what_if.compare_plans(args):
+            for row in _render_compared_rows(scope):
+                yield _command.format_printable_row((scope.name, *row))
 
 
-def _hosts(text: str) -> tuple[int, str]:
+def _parse_added_hosts(text: str) -> tuple[int, str]:
     count, equals, host = text.partition('=')
     if not equals or not host or not count.isdecimal() or not 1 <= int(count) <= 1000:
         raise argparse.ArgumentTypeError(
@@ -103,7 +103,7 @@ def _hosts(text: str) -> tuple[int, str]:
     return int(count), host
 
 
-def _times(text: str) -> float:
+def _parse_multiplier(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
@@ -113,7 +113,7 @@ def _times(text: str) -> float:
     return found
 
 
-def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
+def _render_reason_rows(scope: Any) -> Iterator[tuple[str, str]]:
     for text in scope.causes:
         yield 'cause', text
     for text in scope.holds:
@@ -147,7 +147,7 @@ def _reasons(scope: Any) -> Iterator[tuple[str, str]]:
                          else f'nothing: {plan.reason}')
 
 
-def _beside(scope: Any) -> Iterator[Row]:
+def _render_compared_rows(scope: Any) -> Iterator[Row]:
     """Yield the rows with today's and the hypothetical values."""
     if scope.holds:
         yield 'waits', '; '.join(scope.holds), ''
@@ -159,8 +159,8 @@ def _beside(scope: Any) -> Iterator[Row]:
     for number, report in enumerate(scope.supposed.plan.policies):
         named = [side.plan.policies for side in sides]
         of_today = next((p for p in named[0] if p.name == report.name), None)
-        yield f'policy {report.name}', _policy(of_today), _policy(named[1][number])
-    yield 'combined', *(_change(side.plan.combined_before, side.plan.combined_after)
+        yield f'policy {report.name}', _format_policy(of_today), _format_policy(named[1][number])
+    yield 'combined', *(_format_change(side.plan.combined_before, side.plan.combined_after)
                         for side in sides)
     for what, said in (('reason', [side.plan.reason or '' for side in sides]),
                        ('warnings', ['; '.join(side.plan.warnings) for side in sides]),
@@ -171,20 +171,20 @@ def _beside(scope: Any) -> Iterator[Row]:
     yield 'moves', *(str(len(side.plan.moves)) for side in sides)
     moves = [{m.instance_uuid: m for m in side.plan.moves} for side in sides]
     for uuid in sorted(moves[0].keys() | moves[1].keys()):
-        yield f'move {uuid}', *(_move(side.get(uuid)) for side in moves)
+        yield f'move {uuid}', *(_format_move(side.get(uuid)) for side in moves)
 
 
-def _policy(report: Any) -> str:
+def _format_policy(report: Any) -> str:
     if report is None:
         return ''
-    return str(report.reason or _change(report.imbalance_before, report.imbalance_after))
+    return str(report.reason or _format_change(report.imbalance_before, report.imbalance_after))
 
 
-def _change(before: float | None, after: float | None) -> str:
+def _format_change(before: float | None, after: float | None) -> str:
     return 'not known' if before is None or after is None else f'{before:.4f} to {after:.4f}'
 
 
-def _move(move: Any) -> str:
+def _format_move(move: Any) -> str:
     if move is None:
         return ''
     return f'{move.from_host} to {move.to_host}, {move.phase}, wave {move.wave}'

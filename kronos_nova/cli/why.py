@@ -47,10 +47,10 @@ class WhyNot(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _why
 
-        return map(_command.shown, told(_why.answer(args)))
+        return map(_command.format_printable_row, render_answer_rows(_why.judge_move(args)))
 
 
-def told(answer: Any) -> Iterator[tuple[str, str, str]]:
+def render_answer_rows(answer: Any) -> Iterator[tuple[str, str, str]]:
     """Yield (what, verdict, detail) for each part of a why_not.Answer."""
     for text in answer.holds:
         yield 'scope', 'waits', text
@@ -59,14 +59,14 @@ def told(answer: Any) -> Iterator[tuple[str, str, str]]:
     for effect in answer.effects:
         change = effect.after - effect.before
         verdict = 'same' if abs(change) < 5e-5 else 'worse' if change > 0 else 'better'
-        yield f'policy {effect.policy}', verdict, _effect(effect)
+        yield f'policy {effect.policy}', verdict, _format_effect(effect)
     for rule, remedy in answer.changes:
         yield (f'to allow {rule}', 'impossible' if remedy is None else 'change',
                remedy or 'Nova does not do it')
     yield 'conclusion', 'refused' if answer.refused else 'passed', answer.conclusion
 
 
-def _effect(effect: Any) -> str:
+def _format_effect(effect: Any) -> str:
     text = (f'imbalance {effect.before:.4f} to {effect.after:.4f} '
             f'(threshold {effect.threshold:.4f})')
     if effect.fill_before is not None and effect.fill_after is not None:

@@ -35,16 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from kronos_nova.wiring import daemons
 
-    conf = daemons.configure(PROG, argv, [
+    conf = daemons.configure_daemon(PROG, argv, [
         cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
                                                 'leave. Executors carry out what it planned.')])
-    return tools.guarded(PROG, lambda: _run(conf))
+    return tools.run_guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
     if not conf.once:
         # Block them before NumPy is imported: its threads would receive signals otherwise.
-        signals.block()
+        signals.block_signals()
     from kronos_nova.rebalancer.engine import engine
     from kronos_nova.rebalancer.monitoring import stats as tallies
     from kronos_nova.wiring import daemons
@@ -52,9 +52,9 @@ def _run(conf: Any) -> int:
     tally = tallies.Tally()
     webhook = daemons.plan_webhook(conf)
     built = engine.Engine(
-        conf, collector=daemons.collector(conf), source=daemons.source(conf),
-        confirming=daemons.confirming(conf),
-        store=daemons.store(conf), cast=daemons.caster(conf), publish=daemons.publisher(conf),
+        conf, collector=daemons.make_collector(conf), source=daemons.load_source(conf),
+        confirming=daemons.make_placement_check(conf),
+        store=daemons.open_store(conf), cast=daemons.make_caster(conf), publish=daemons.make_publisher(conf),
         publish_usage=daemons.usage_publisher(conf),
         notify=daemons.join_listeners(daemons.plan_notifier(conf), webhook),
         kept_alive=not conf.once, tally=tally)
@@ -63,14 +63,14 @@ def _run(conf: Any) -> int:
             rows = built.run_cycle()
             print(json.dumps({'aggregates': rows}, indent=2, sort_keys=True))
             return int(any(row['hosts'] is None for row in rows))
-        return _serve(conf, built, tally)
+        return _run_daemon(conf, built, tally)
     finally:
         built.close()
         if webhook is not None:
             webhook.close()
 
 
-def _serve(conf: Any, built: Any, tally: Any) -> int:
+def _run_daemon(conf: Any, built: Any, tally: Any) -> int:
     """Run cycles in their own threads; handle signals in the main thread.
 
     SIGUSR1 writes a snapshot, SIGUSR2 a Guru Meditation Report, SIGTERM and SIGINT stop the daemon.
@@ -85,9 +85,9 @@ def _serve(conf: Any, built: Any, tally: Any) -> int:
 
     log = logging.getLogger(__name__)
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
-    monitor = http_server.serve(conf, health, 'engine_port',
-                                daemons.metrics(conf, health, tally, 'engine_port'))
-    heard = daemons.results(conf, built.scope_names(), built.on_result)
+    monitor = http_server.start_monitor(conf, health, 'engine_port',
+                                daemons.make_metrics_page(conf, health, tally, 'engine_port'))
+    heard = daemons.make_results_listener(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()
     cycles = daemon.Daemon(built, conf.engine.evaluation_interval, health=health)
@@ -96,7 +96,7 @@ def _serve(conf: Any, built: Any, tally: Any) -> int:
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')
     while (taken := signals.wait()) not in signals.LEAVE:
         if taken == signals.REPORT:
-            error_reports.tell(PROG)
+            error_reports.print_report(PROG)
         else:
             built.write_snapshot()
     log.info('Stopping; migrations under way go on without us')

@@ -32,16 +32,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from kronos_nova.wiring import daemons
 
-    conf = daemons.configure(PROG, argv, [
+    conf = daemons.configure_daemon(PROG, argv, [
         cfg.MultiStrOpt('aggregate', default=[], help='Serve this aggregate; may be repeated.'),
         cfg.BoolOpt('unassigned', default=False,
                     help='Serve the hosts that are in no aggregate. With neither option every '
                          'scope is served.')])
-    return tools.guarded(PROG, lambda: _run(conf))
+    return tools.run_guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
-    signals.block()
+    signals.block_signals()
     from oslo_log import log as logging
 
     from kronos_nova import model
@@ -53,15 +53,15 @@ def _run(conf: Any) -> int:
 
     tally = tallies.Tally()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
-    worker, listeners = daemons.worker(conf, scopes, tally)
+    worker, listeners = daemons.make_worker(conf, scopes, tally)
     logging.getLogger(__name__).info(
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
         ' (dry run: nothing is begun, what is under way is watched)'
         if conf.engine.dry_run else '')
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
-    monitor = http_server.serve(conf, health, 'executor_port',
-                                daemons.metrics(conf, health, tally, 'executor_port'))
+    monitor = http_server.start_monitor(conf, health, 'executor_port',
+                                daemons.make_metrics_page(conf, health, tally, 'executor_port'))
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:
@@ -69,7 +69,7 @@ def _run(conf: Any) -> int:
     try:
         while (taken := signals.wait()) not in signals.LEAVE:
             if taken == signals.REPORT:
-                error_reports.tell(PROG)
+                error_reports.print_report(PROG)
     finally:
         # Otherwise the thread would go on, and no signal would reach the process.
         worker.stop()

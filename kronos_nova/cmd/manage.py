@@ -37,85 +37,85 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kronos_nova.wiring import tools
         conf = cfg.ConfigOpts()
         opts.register(conf)
-    tools.configure(conf, PROG, argv, [cfg.SubCommandOpt(
-        'category', title='commands', handler=_parsers)], DESCRIPTION, strict=False)
+    tools.configure_command(conf, PROG, argv, [cfg.SubCommandOpt(
+        'category', title='commands', handler=_add_parsers)], DESCRIPTION, strict=False)
     action: Callable[[Any], int] = conf.category.action
-    return tools.guarded(PROG, lambda: action(conf))
+    return tools.run_guarded(PROG, lambda: action(conf))
 
 
-def _parsers(categories: Any) -> None:
+def _add_parsers(categories: Any) -> None:
     actions = categories.add_parser('db', help='The database.').add_subparsers(
         dest='db_action', required=True)
     sync = actions.add_parser('sync', help='Make or upgrade the schema. Daemons do so too when '
                                            'they start; run it first to see what it says.')
-    sync.set_defaults(action=_sync)
+    sync.set_defaults(action=_sync_schema)
     version = actions.add_parser('version', help='Print the schema revision; exit with 1 when '
                                                  'it is not this release\'s.')
-    version.set_defaults(action=_version)
+    version.set_defaults(action=_print_version)
     purge = actions.add_parser('purge', help='Delete plans, and tasks that have ended. Live '
                                              'tasks, running cooldowns and quarantines, leases '
                                              'and the moves of the last hours stay.')
     purge.add_argument('--older-than', required=True, metavar='AGE',
                        help='What ended longer ago: 30d, 12h, 1w, or seconds.')
-    purge.set_defaults(action=_purge)
+    purge.set_defaults(action=_purge_plans)
     audit = actions.add_parser('audit', help='Print who has changed something by which command, '
                                              'and why, the newest first.')
     audit.add_argument('--limit', type=int, default=50, metavar='NUMBER',
                        help='Print at most so many. Default: 50.')
-    audit.set_defaults(action=_audit)
+    audit.set_defaults(action=_print_audit)
 
 
-def _sync(conf: Any) -> int:
+def _sync_schema(conf: Any) -> int:
     from kronos_nova.rebalancer.store import schema
 
-    store = _store(conf)
+    store = _open_store(conf)
     try:
         store.refuse_other_machines(conf.executor.hosts)
         store.upgrade()
-        store.audit(_name_operator(), 'db sync', f'schema {schema.head()}')
+        store.audit(_name_operator(), 'db sync', f'schema {schema.get_head_revision()}')
     finally:
         store.close()
-    print(f'The schema is at revision {schema.head()}.')
+    print(f'The schema is at revision {schema.get_head_revision()}.')
     return 0
 
 
-def _version(conf: Any) -> int:
+def _print_version(conf: Any) -> int:
     from kronos_nova import exception
     from kronos_nova.rebalancer.store import database
     from kronos_nova.rebalancer.store import schema
 
     database.must_exist(conf.database.connection)
-    engine = database.connect(conf)
+    engine = database.create_engine(conf)
     try:
-        found = schema.current(engine)
+        found = schema.read_current_revision(engine)
     finally:
         engine.dispose()
     print(found or 'none')
-    if found == schema.head():
+    if found == schema.get_head_revision():
         return 0
     raise exception.StoreError(
-        problem=f'has schema revision {found or "none"}, this release needs {schema.head()}',
-        remedy='Run kronos-manage db sync.' if found is None or found < schema.head() else
+        problem=f'has schema revision {found or "none"}, this release needs {schema.get_head_revision()}',
+        remedy='Run kronos-manage db sync.' if found is None or found < schema.get_head_revision() else
                'Install the release that wrote it, or restore a backup.')
 
 
-def _purge(conf: Any) -> int:
+def _purge_plans(conf: Any) -> int:
     from kronos_nova import exception
     from kronos_nova.constraints import metric_lag
     from kronos_nova.rebalancer.store import database
     from kronos_nova.wiring import times
 
     try:
-        age = times.seconds(conf.category.older_than)
+        age = times.parse_duration(conf.category.older_than)
     except ValueError as e:
         raise exception.ConfigError(path=PROG, field='--older-than', problem=str(e),
                                     remedy='Write an age such as 30d.') from None
     database.must_exist(conf.database.connection)
-    store = _store(conf)
+    store = _open_store(conf)
     try:
         store.check()
         count = store.purge(store.now() - age, judged=conf.engine.breaker_worse_plans,
-                            remembered=metric_lag.remembered(_window(conf)),
+                            remembered=metric_lag.compute_retention(_read_query_window(conf)),
                             audited_before=store.now() - conf.engine.keep_audit_days * 86400)
         store.audit(_name_operator(), 'db purge', f'{count} plans',
                     f'older than {conf.category.older_than}')
@@ -131,13 +131,13 @@ def _name_operator() -> str:
     return process_identity.name_operator()
 
 
-def _audit(conf: Any) -> int:
+def _print_audit(conf: Any) -> int:
     from kronos_nova.rebalancer.store import database
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
     database.must_exist(conf.database.connection)
-    store = _store(conf)
+    store = _open_store(conf)
     try:
         store.check()
         entries = store.audited(max(1, conf.category.limit))
@@ -145,11 +145,11 @@ def _audit(conf: Any) -> int:
         store.close()
     for entry in entries:
         words = (entry.by, entry.command, entry.target, entry.reason)
-        print(times.shown(entry.at), *(tools.shown(word) for word in words if word))
+        print(times.format_time(entry.at), *(tools.format_printable(word) for word in words if word))
     return 0
 
 
-def _window(conf: Any) -> float:
+def _read_query_window(conf: Any) -> float:
     """Return the seconds that queries look back; 0 without a policy file."""
     from kronos_nova.conf import policies
 
@@ -157,7 +157,7 @@ def _window(conf: Any) -> float:
     return policies.load(path).window if os.path.exists(path) else 0.0
 
 
-def _store(conf: Any) -> Any:
+def _open_store(conf: Any) -> Any:
     from kronos_nova.rebalancer.store import api
 
     return api.Store(conf)

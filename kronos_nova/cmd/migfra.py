@@ -30,15 +30,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     tools.native_threads()
     from kronos_nova.wiring import daemons
 
-    conf = daemons.configure(PROG, argv)
-    return tools.guarded(PROG, lambda: _run(conf))
+    conf = daemons.configure_daemon(PROG, argv)
+    return tools.run_guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
     with extras.needs_extra(PROG, 'mqtt'):
         import paho.mqtt.client  # noqa: F401
 
-    signals.block()
+    signals.block_signals()
     from oslo_log import log as logging
 
     from kronos_nova.rebalancer.monitoring import health as healths
@@ -47,17 +47,17 @@ def _run(conf: Any) -> int:
     from kronos_nova.wiring import error_reports
 
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
-    built, close = daemons.migfra(conf, health)
+    built, close = daemons.make_migfra_service(conf, health)
     if not conf.migfra.allow:
         logging.getLogger(__name__).warning(
             'Every request will be refused: [migfra] allow names none')
-    monitor = http_server.serve(conf, health, 'migfra_port')
+    monitor = http_server.start_monitor(conf, health, 'migfra_port')
     thread = threading.Thread(target=built.run, name='kronos-migfra')
     thread.start()
     try:
         while (taken := signals.wait()) not in signals.LEAVE:
             if taken == signals.REPORT:
-                error_reports.tell(PROG)
+                error_reports.print_report(PROG)
     finally:
         built.stop()
         thread.join()

@@ -40,11 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kronos_nova.wiring import tools
         conf = cfg.ConfigOpts()
         opts.register(conf)
-    tools.configure(conf, PROG, argv, [
+    tools.configure_command(conf, PROG, argv, [
         cfg.StrOpt('output_dir', positional=True, required=True,
                    help='Directory in which the snapshot\'s own directory is made.')],
         DESCRIPTION)
-    return tools.guarded(PROG, lambda: _run(conf))
+    return tools.run_guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
@@ -57,24 +57,24 @@ def _run(conf: Any) -> int:
     from kronos_nova.wiring import daemons
 
     policy_set = policies.load(conf.engine.policies_file)
-    scopes = planning_settings.scopes(conf, policy_set)
+    scopes = planning_settings.list_planned_scopes(conf, policy_set)
     # A snapshot without CPU traits could not be replayed with the rule on.
     conf.set_override('require_cpu_compatibility', True, 'engine')
-    collector, source, store = daemons.collector(conf), daemons.source(conf), _store(conf)
+    collector, source, store = daemons.make_collector(conf), daemons.load_source(conf), _open_store(conf)
     try:
-        recording = recorder.record(collector, source, store, policy_set, scopes, time.time)
+        recording = recorder.read_recording(collector, source, store, policy_set, scopes, time.time)
     finally:
         source.close()
         if not isinstance(store, str):
             store.close()
     path = writer.write(conf.output_dir, recording)
-    for text in recorder.unknowns(recording):
+    for text in recorder.list_unknown_parts(recording):
         sys.stderr.write(f'{PROG}: recorded as unknown: {text}\n')
     print(path)
     return int(isinstance(recording.cluster, str))
 
 
-def _store(conf: Any) -> Any:
+def _open_store(conf: Any) -> Any:
     """Return the database, or why it cannot be read.
 
     The database is neither created nor changed.

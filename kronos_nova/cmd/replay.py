@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kronos_nova.wiring import tools
     conf = cfg.ConfigOpts()
     opts.register_planning(conf)
-    tools.configure(conf, PROG, argv, [
+    tools.configure_command(conf, PROG, argv, [
         cfg.StrOpt('snapshot', positional=True, required=True,
                    help='Directory that kronos-record, or kronos-engine on SIGUSR1, has '
                         'written.'),
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                    help='How the result is printed.'),
         cfg.BoolOpt('time', default=False,
                     help='Tell on standard error how long each step took.')], DESCRIPTION)
-    return tools.guarded(PROG, lambda: _run(conf))
+    return tools.run_guarded(PROG, lambda: _run(conf))
 
 
 def _run(conf: Any) -> int:
@@ -56,20 +56,20 @@ def _run(conf: Any) -> int:
     from kronos_nova.rebalancer.snapshots import replay
     from kronos_nova.wiring import tools
 
-    rows = replay.replay(conf, conf.snapshot, time.perf_counter)
+    rows = replay.replay_snapshot(conf, conf.snapshot, time.perf_counter)
     if conf.format == 'table':
-        print('\n\n'.join(_text(row) for row in rows))
+        print('\n\n'.join(_render_scope(row) for row in rows))
     else:
-        tools.dump({'aggregates': rows}, conf.format)
+        tools.print_document({'aggregates': rows}, conf.format)
     if conf.time:
         sys.stdout.flush()
         for row in rows:
             steps = ', '.join(f'{step} {s:.3f} s' for step, s in row['timings'].items())
-            sys.stderr.write(f'{tools.shown(row["name"])}: {steps}\n')
+            sys.stderr.write(f'{tools.format_printable(row["name"])}: {steps}\n')
     return int(any(row['hosts'] is None for row in rows))
 
 
-def _alternates(move: Mapping[str, Any]) -> str:
+def _format_alternates(move: Mapping[str, Any]) -> str:
     """Return the alternate hosts, each with its expected improvement where known."""
     scores = move['alternate_improvements']
     if len(scores) != len(move['alternates']):
@@ -78,7 +78,7 @@ def _alternates(move: Mapping[str, Any]) -> str:
                      for host, score in zip(move['alternates'], scores, strict=True))
 
 
-def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
+def _format_ends(move: Mapping[str, Any]) -> tuple[str, str]:
     """Return source and destination, with their zones where these differ."""
     ends = ((move['from_host'], move['from_zone']), (move['to_host'], move['to_zone']))
     if move['from_zone'] == move['to_zone']:
@@ -87,15 +87,15 @@ def _ends(move: Mapping[str, Any]) -> tuple[str, str]:
     return first, second
 
 
-def _text(row: Mapping[str, Any]) -> str:
+def _render_scope(row: Mapping[str, Any]) -> str:
     """Return the report of one scope as text for people."""
     from kronos_nova.rebalancer.planning import move_effects
     from kronos_nova.wiring import tools
 
-    parts = [f'Scope {tools.shown(row["name"])}: {row["hosts"]} hosts, '
+    parts = [f'Scope {tools.format_printable(row["name"])}: {row["hosts"]} hosts, '
              f'{row["instances"]} instances']
     if row['policies']:
-        parts.append(tools.table(
+        parts.append(tools.format_table(
             ('Policy', 'Imbalance', 'After', 'Threshold', 'Skipped because'),
             [(p['name'], p['imbalance_before'], p['imbalance_after'], p['threshold'],
               p['reason']) for p in row['policies']]))
@@ -103,18 +103,18 @@ def _text(row: Mapping[str, Any]) -> str:
         parts.append(f'Combined imbalance: {row["combined_before"]:.4f} -> '
                      f'{row["combined_after"]:.4f}')
     if row['moves']:
-        parts.append(tools.table(
+        parts.append(tools.format_table(
             ('Wave', 'Instance', 'From', 'To', 'Phase', 'Effect', 'Alternates'),
-            [(m['wave'], m['instance_uuid'], *_ends(m), m['phase'],
-              move_effects.describe_effects(m), _alternates(m)) for m in row['moves']]))
+            [(m['wave'], m['instance_uuid'], *_format_ends(m), m['phase'],
+              move_effects.describe_effects(m), _format_alternates(m)) for m in row['moves']]))
     else:
-        parts.append(f'No moves: {tools.shown(row["reason"])}')
+        parts.append(f'No moves: {tools.format_printable(row["reason"])}')
     if row['rejections']:
         parts.append('Refused candidates by rule: ' + ', '.join(
             f'{rule} {count}' for rule, count in sorted(row['rejections'].items())))
-    parts += [f'Held back ({no["rule"]}): {tools.shown(no["detail"])}' for no in row['held']]
-    parts += [f'Note: {tools.shown(text)}' for text in row['undrained']]
-    parts += [f'Warning: {tools.shown(text)}' for text in row['warnings']]
+    parts += [f'Held back ({no["rule"]}): {tools.format_printable(no["detail"])}' for no in row['held']]
+    parts += [f'Note: {tools.format_printable(text)}' for text in row['undrained']]
+    parts += [f'Warning: {tools.format_printable(text)}' for text in row['warnings']]
     if row['truncated']:
         parts.append('The plan was cut off by the limit of steps.')
     return '\n'.join(parts)

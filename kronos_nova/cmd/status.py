@@ -46,22 +46,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         """The checks, in the order of their report."""
 
         def policies(self) -> Any:
-            return _result(upgradecheck, *check_policies(conf))
+            return _make_result(upgradecheck, *check_policies(conf))
 
         def options(self) -> Any:
-            return _result(upgradecheck, *check_options(conf))
+            return _make_result(upgradecheck, *check_options(conf))
 
         def nova(self) -> Any:
-            return _result(upgradecheck, *check_nova(conf))
+            return _make_result(upgradecheck, *check_nova(conf))
 
         def broker(self) -> Any:
-            return _result(upgradecheck, *check_broker(conf))
+            return _make_result(upgradecheck, *check_broker(conf))
 
         def leftovers(self) -> Any:
-            return _result(upgradecheck, *check_leftovers(conf))
+            return _make_result(upgradecheck, *check_leftovers(conf))
 
         def schema(self) -> Any:
-            return _result(upgradecheck, *check_schema(conf, database, schemas))
+            return _make_result(upgradecheck, *check_schema(conf, database, schemas))
 
         _upgrade_checks = (
             ('Policies', policies), ('Options', options), ('Nova\'s filters and weighers', nova),
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(upgradecheck.main(
             conf, 'kronos', Checks(), argv=list(sys.argv[1:] if argv is None else argv)))
     except cfg.Error as e:
-        tools.fail(PROG, f'{opts.sentence(e)} Correct the configuration file.')
+        tools.exit_with_error(PROG, f'{opts.format_error(e)} Correct the configuration file.')
 
 
 def check_policies(conf: Any) -> tuple[str, str]:
@@ -92,9 +92,9 @@ def _check_scheduler(conf: Any) -> tuple[str, str]:
     from kronos_nova.conf import scheduler
 
     scheduler.register(conf)
-    if not scheduler.configured(conf):
+    if not scheduler.is_configured(conf):
         return 'SUCCESS', ''
-    errors, doubts = scheduler.examine(conf)
+    errors, doubts = scheduler.check_policy_files(conf)
     if errors:
         return 'FAILURE', ' '.join(map(str, errors))
     return ('WARNING', ' '.join(doubts)) if doubts else ('SUCCESS', '')
@@ -106,7 +106,7 @@ def check_options(conf: Any) -> tuple[str, str]:
     from kronos_nova.conf import opts
 
     wrong = [str(error) for error in opts.wrong_values(conf)]
-    code, details = upgrades.check_options(_files(conf))
+    code, details = upgrades.check_options(_list_config_files(conf))
     return ('FAILURE', ' '.join([*wrong, details]).strip()) if wrong else (code, details)
 
 
@@ -115,7 +115,7 @@ def check_nova(conf: Any) -> tuple[str, str]:
     from kronos_nova.cmd import upgrades
 
     return upgrades.check_nova([
-        argument for path in _files(conf) for argument in ('--config-file', path)])
+        argument for path in _list_config_files(conf) for argument in ('--config-file', path)])
 
 
 def check_leftovers(conf: Any) -> tuple[str, str]:
@@ -128,10 +128,10 @@ def check_leftovers(conf: Any) -> tuple[str, str]:
         found = policies.load(conf.engine.policies_file)
     except exception.PolicyFileError:
         found = None  # the check of the policies reports this
-    return upgrades.check_leftovers(_files(conf), found)
+    return upgrades.check_leftovers(_list_config_files(conf), found)
 
 
-def _files(conf: Any) -> list[str]:
+def _list_config_files(conf: Any) -> list[str]:
     """Return the files that were read, those of directories after the others."""
     from pathlib import Path
 
@@ -180,5 +180,5 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
                        'upgrades it, and an earlier release does not start on it again.')
 
 
-def _result(upgradecheck: Any, code: str, details: str) -> Any:
+def _make_result(upgradecheck: Any, code: str, details: str) -> Any:
     return upgradecheck.Result(upgradecheck.Code[code], details)

@@ -38,24 +38,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         # oslo.messaging insists on the global configuration.
         conf = cfg.CONF
         opts.register(conf)
-    tools.configure(conf, PROG, argv, [
+    tools.configure_command(conf, PROG, argv, [
         cfg.StrOpt('format', default='table', choices=['table', 'json'],
                    help='How the result is printed.')], DESCRIPTION, strict=False)
-    tools.quiet(conf)
-    return tools.guarded(PROG, lambda: _report(list(checks.run(conf)), conf.format))
+    tools.silence_libraries(conf)
+    return tools.run_guarded(PROG, lambda: _print_report(list(checks.run(conf)), conf.format))
 
 
-def _report(items: Sequence[Any], form: str) -> int:
+def _print_report(items: Sequence[Any], form: str) -> int:
     from kronos_nova.checks import base
     from kronos_nova.wiring import tools
 
     failed = sum(1 for item in items if item.status is base.Status.FAILED)
     if form == 'json':
-        tools.dump({'ok': not failed, 'items': [
+        tools.print_document({'ok': not failed, 'items': [
             {'name': i.name, 'status': str(i.status), 'text': i.text, 'remedy': i.remedy}
             for i in items]}, 'json')
     else:
-        print(tools.table(('Item', 'Status', 'What', 'What to do'),
+        print(tools.format_table(('Item', 'Status', 'What', 'What to do'),
                           [(i.name, i.status, i.text, i.remedy) for i in items]))
         warned = sum(1 for item in items if item.status is base.Status.WARNING)
         more = f' {warned} {"warning" if warned == 1 else "warnings"}.' if warned else ''

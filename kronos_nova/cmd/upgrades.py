@@ -47,7 +47,7 @@ NOVA_OPTS = (
 Verdict = tuple[str, str]
 
 
-def verdict(failures: list[str], warnings: list[str]) -> Verdict:
+def make_verdict(failures: list[str], warnings: list[str]) -> Verdict:
     """Return (code, details): the worst code, and all problems."""
     code = 'FAILURE' if failures else 'WARNING' if warnings else 'SUCCESS'
     return code, ' '.join(failures + warnings)
@@ -58,7 +58,7 @@ def check_options(files: list[str]) -> Verdict:
 
     :param files: readable configuration files; a nova.conf may be among them.
     """
-    return verdict([], [f'{path}: {finding.text}'
+    return make_verdict([], [f'{path}: {finding.text}'
                         for path, finding in option_names.judge_files(files)])
 
 
@@ -78,12 +78,12 @@ def check_nova(arguments: list[str]) -> Verdict:
                  if name.startswith('kronos_nova.')]
     if not (ours or mentioned or _sets_ours(conf)):
         return 'SUCCESS', ''
-    warnings = list(_traps(enabled, weighers))
+    warnings = list(_list_traps(enabled, weighers))
     if not any(name.startswith('kronos_nova.') for name in weighers) and (
-            not ours or _weighs(conf)):
+            not ours or _has_multiplier(conf)):
         warnings.append(f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the '
                         'load of hosts does not decide where new instances go.')
-    return verdict([*_cannot_start(available, enabled, ours),
+    return make_verdict([*_cannot_start(available, enabled, ours),
                     *_not_there('available_filters', available, 'kronos_nova.filters',
                                 OUR_FILTERS),
                     *_not_there('weight_classes', weighers, 'kronos_nova.weighers',
@@ -92,12 +92,12 @@ def check_nova(arguments: list[str]) -> Verdict:
 
 def _sets_ours(conf: Any) -> bool:
     """Return True if the files set options of the weighers or of [kronos]."""
-    return _weighs(conf) or any(
+    return _has_multiplier(conf) or any(
         'kronos' in sections
         for _path, sections in option_names.read_sections(conf.config_file or []))
 
 
-def _weighs(conf: Any) -> bool:
+def _has_multiplier(conf: Any) -> bool:
     """Return True if the files set a multiplier of ours."""
     return any(name.startswith('kronos_')
                for _path, sections in option_names.read_sections(conf.config_file or [])
@@ -124,7 +124,7 @@ def _cannot_start(available: list[str], enabled: list[str], ours: list[str]) -> 
             yield (f'[filter_scheduler] enabled_filters names {name}: Nova looks for the last '
                    f'word alone, and nova-scheduler does not start. Write '
                    f'{name.rpartition(".")[2]}.')
-    shipped = {point.name for point in _points('kronos_nova.filters')}
+    shipped = {point.name for point in _list_entry_points('kronos_nova.filters')}
     for name in ours:
         if shipped and name not in shipped:
             yield (f'[filter_scheduler] enabled_filters names {name}, which this release does '
@@ -136,7 +136,7 @@ def _not_there(option: str, names: list[str], group: str, whole: str) -> Iterato
 
     With such a name nova-scheduler does not start.
     """
-    there = {whole, *(point.value.replace(':', '.') for point in _points(group))}
+    there = {whole, *(point.value.replace(':', '.') for point in _list_entry_points(group))}
     for name in names:
         # A wrong comma has its own message.
         if name.startswith('kronos_nova.') and ',' not in name and len(there) > 1 and (
@@ -146,7 +146,7 @@ def _not_there(option: str, names: list[str], group: str, whole: str) -> Iterato
                    f'nova-scheduler does not start. Write {near[0]}.')
 
 
-def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
+def _list_traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
     """Yield the mistakes with which nova-scheduler starts, but works differently than intended."""
     missing = [name for name in DEFAULT_FILTERS if name not in enabled]
     groups = [name for name in missing if name in GROUP_FILTERS]
@@ -170,7 +170,7 @@ def _traps(enabled: list[str], weighers: list[str]) -> Iterator[str]:
                'the function that gives it as well: it counts twice.')
 
 
-def _points(group: str) -> list[metadata.EntryPoint]:
+def _list_entry_points(group: str) -> list[metadata.EntryPoint]:
     """Return our entry points in a group."""
     return [point for point in metadata.entry_points(group=group)
             if re.match(r'kronos_nova\b', point.value)]
@@ -201,7 +201,7 @@ def check_leftovers(files: list[str], policies: Any) -> Verdict:
                 'share of the host (host_ratio), as Kronos 0.2.0 took it. If it gives cores or '
                 'bytes, say vm_profile_unit: absolute; otherwise say vm_profile_unit: '
                 'host_ratio.')
-    return verdict(failures, warnings)
+    return make_verdict(failures, warnings)
 
 
 def _changed_defaults(files: list[str]) -> Iterator[str]:

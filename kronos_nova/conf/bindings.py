@@ -97,7 +97,7 @@ class Bindings:
         return index == self._default
 
 
-def disagreement(policy_set: policies.PolicySet, multiplier: float) -> str | None:
+def find_contradiction(policy_set: policies.PolicySet, multiplier: float) -> str | None:
     """Return how a multiplier contradicts the mode of a file, or None.
 
     :returns: ``packed`` or ``spread``: the effect on new instances.
@@ -113,22 +113,22 @@ def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -
     :param multiplier: the option; aggregates may override it.
     """
     bindings = Bindings(dict(loaded))
-    found = [overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
+    found = [format_overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
     for index, (path, policy_set) in enumerate(loaded):
-        if bindings.is_default(index) and (done := disagreement(policy_set, multiplier)):
-            found.append(mismatch(path, policy_set.mode, 'kronos_weight_multiplier', multiplier,
+        if bindings.is_default(index) and (done := find_contradiction(policy_set, multiplier)):
+            found.append(format_mismatch(path, policy_set.mode, 'kronos_weight_multiplier', multiplier,
                                   done))
     return found
 
 
-def overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
+def format_overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
     """Format a sentence on two files that claim the same hosts."""
     first, other = (bindings.paths[index] for index in pair)
     return (f'policies_file {first} and {other}: {why}; {first} scores the hosts, because it '
             'stands first. Name each aggregate in one file only.')
 
 
-def mismatch(path: str, mode: str, where: str, multiplier: float, done: str) -> str:
+def format_mismatch(path: str, mode: str, where: str, multiplier: float, done: str) -> str:
     """Format a sentence on a multiplier that contradicts the mode of a file."""
     return (f'{path} says mode: {mode}, but {where} is {multiplier:g}: new instances are {done}. '
             'Negate one of them, or override the multiplier in the metadata of the aggregates '

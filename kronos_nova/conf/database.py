@@ -25,7 +25,7 @@ def register(conf: cfg.ConfigOpts) -> None:
     options.set_defaults(conf, connection=DEFAULT_CONNECTION)
 
 
-def opts() -> list[cfg.Opt]:
+def list_options() -> list[cfg.Opt]:
     from oslo_db import options
 
     return list(options.database_opts)

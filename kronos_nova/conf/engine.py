@@ -251,9 +251,9 @@ OPTS: list[cfg.Opt] = [
 ]
 
 
-def frozen(conf: cfg.ConfigOpts, now: float) -> str | None:
+def find_freeze_reason(conf: cfg.ConfigOpts, now: float) -> str | None:
     """Return a sentence on the freeze window that is open now, or None."""
-    return freeze.holding(conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now)
+    return freeze.find_open_window(conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now)
 
 
 def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
@@ -271,7 +271,7 @@ def planned_zone(conf: cfg.ConfigOpts) -> str | None:
     return conf.engine.availability_zone or None
 
 
-def options(conf: cfg.ConfigOpts) -> model.Options:
+def build_options(conf: cfg.ConfigOpts) -> model.Options:
     """Return the planner's options as a frozen value."""
     group = conf.engine
     values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.Options)

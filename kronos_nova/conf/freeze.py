@@ -119,7 +119,7 @@ class ZoneType(types.ConfigType):
         return str(value)
 
 
-def holding(windows: Iterable[Window], zone: datetime.tzinfo, now: float) -> str | None:
+def find_open_window(windows: Iterable[Window], zone: datetime.tzinfo, now: float) -> str | None:
     """Return a sentence on the open freeze window that ends last, or None."""
     found = [(end, window) for window in windows
              if (end := window.ends(now, zone)) is not None]

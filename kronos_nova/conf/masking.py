@@ -52,13 +52,13 @@ class Mask:
         self._secrets: list[str] = []
 
     def __call__(self, text: str) -> str:
-        text = hide(text, self._known())
+        text = hide_secrets(text, self._read_secrets())
         text = _LOGIN.sub(rf'\g<1>{HIDDEN}@', text)
         for found in (_HEADER, _SCHEME):
             text = found.sub(rf'\g<1>{HIDDEN}', text)
         return _TOKEN.sub(HIDDEN, text)
 
-    def _known(self) -> list[str]:
+    def _read_secrets(self) -> list[str]:
         """Return the secrets; read them again after further options were registered.
 
         keystoneauth registers its options late.
@@ -69,7 +69,7 @@ class Mask:
                    else 1 for name in ('nova', 'database') if name in self._conf)
         if size != self._size:
             self._size = size
-            self._secrets = list(secrets(self._conf))
+            self._secrets = list(find_secrets(self._conf))
         return self._secrets
 
 
@@ -93,7 +93,7 @@ class Formatter:
 _active = Mask()
 
 
-def guard(conf: cfg.ConfigOpts) -> None:
+def install_mask(conf: cfg.ConfigOpts) -> None:
     """Mask the secrets of ``conf`` in the log and in :func:`masked`, in this process.
 
     Call it after every ``logging.setup``, which makes new handlers.
@@ -105,12 +105,12 @@ def guard(conf: cfg.ConfigOpts) -> None:
             handler.setFormatter(cast(Any, Formatter(handler.formatter, _active)))
 
 
-def masked(text: str) -> str:
+def mask_text(text: str) -> str:
     """Return the text without the secrets of the configuration given to :func:`guard`."""
     return _active(text)
 
 
-def hide(text: str, known: Iterable[str]) -> str:
+def hide_secrets(text: str, known: Iterable[str]) -> str:
     """Return the text without these secrets.
 
     A beginning of a secret before ``...``, where a long text was cut, is hidden too.
@@ -124,7 +124,7 @@ def hide(text: str, known: Iterable[str]) -> str:
     return text
 
 
-def secrets(conf: cfg.ConfigOpts) -> set[str]:
+def find_secrets(conf: cfg.ConfigOpts) -> set[str]:
     """Return the values of secret options, and the passwords in URLs of all options."""
     found: set[str] = set()
     for group in conf:
@@ -134,14 +134,14 @@ def secrets(conf: cfg.ConfigOpts) -> set[str]:
                 value = getattr(conf if holder is None else holder, name)
             except (cfg.Error, ValueError):
                 continue
-            for text in _texts(value):
+            for text in _list_texts(value):
                 if any(word in name for word in _WORDS) and not name.endswith('_file'):
                     found.add(text)
-                found.update(logins(text))
+                found.update(find_passwords(text))
     return {text for text in found if len(text) >= SHORTEST}
 
 
-def logins(text: str) -> Iterator[str]:
+def find_passwords(text: str) -> Iterator[str]:
     """Yield the passwords in a URL, or in several with commas between, as written and decoded."""
     _scheme, separator, rest = text.partition('://')
     if not separator or '@' not in rest:
@@ -162,7 +162,7 @@ def _is_group(conf: cfg.ConfigOpts, name: str) -> bool:
         return False
 
 
-def _texts(value: Any) -> Iterable[str]:
+def _list_texts(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list | tuple):

@@ -21,7 +21,7 @@ _WHY = 'Use transport_url in [DEFAULT]: it takes several hosts and TLS.'
 GROUP = cfg.OptGroup('messaging', title='Deprecated broker options')
 
 
-def _old(opt: cfg.Opt) -> cfg.Opt:
+def _deprecate_option(opt: cfg.Opt) -> cfg.Opt:
     opt.deprecated_for_removal = True
     opt.deprecated_reason = _WHY
     return opt
@@ -32,12 +32,12 @@ OPTS: list[cfg.Opt] = [
                 help='Publish a notification of every plan that has moves, and of drains that '
                      'begin and end, on kronos.plans.<scope>. RabbitMQ keeps what nobody reads: '
                      'switch it on when somebody does.'),
-    _old(cfg.StrOpt('transport', default='rabbit', help='oslo.messaging driver.')),
-    _old(cfg.StrOpt('host', default='localhost', help='Broker host.')),
-    _old(cfg.PortOpt('port', default=5672, help='Broker port.')),
-    _old(cfg.StrOpt('username', help='Broker user.')),
-    _old(cfg.StrOpt('password', secret=True, help='Broker password.')),
-    _old(cfg.StrOpt('virtual_host', default='/', help='Broker virtual host.')),
+    _deprecate_option(cfg.StrOpt('transport', default='rabbit', help='oslo.messaging driver.')),
+    _deprecate_option(cfg.StrOpt('host', default='localhost', help='Broker host.')),
+    _deprecate_option(cfg.PortOpt('port', default=5672, help='Broker port.')),
+    _deprecate_option(cfg.StrOpt('username', help='Broker user.')),
+    _deprecate_option(cfg.StrOpt('password', secret=True, help='Broker password.')),
+    _deprecate_option(cfg.StrOpt('virtual_host', default='/', help='Broker virtual host.')),
 ]
 
 
@@ -56,16 +56,16 @@ def transport_url(conf: cfg.ConfigOpts) -> str | None:
     if not any(_is_set(conf, opt.name) for opt in OPTS if opt.deprecated_for_removal):
         return None
 
-    def quote(text: str) -> str:
+    def quote_part(text: str) -> str:
         return urllib.parse.quote(text, safe='')
 
     login = ''
     if group.username:
-        login = quote(group.username)
+        login = quote_part(group.username)
         if group.password:
-            login += ':' + quote(group.password)
+            login += ':' + quote_part(group.password)
         login += '@'
     host = f'[{group.host}]' if ':' in group.host else group.host
     # As in 0.2.0, a slash is a part of the name, and / is the name of the default.
     vhost = '' if group.virtual_host == '/' else group.virtual_host
-    return f'{group.transport}://{login}{host}:{group.port}/{quote(vhost)}'
+    return f'{group.transport}://{login}{host}:{group.port}/{quote_part(vhost)}'

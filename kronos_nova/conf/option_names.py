@@ -99,18 +99,18 @@ class Vocabulary:
         for group in sorted(sections):
             if group in self.ours:
                 for name in sections[group]:
-                    for text in self._option(group, name):
+                    for text in self._judge_option(group, name):
                         yield Finding(text, group not in SHARED, group, name)
             elif alone and group in self.libraries:
                 for name in sections[group]:
                     for text in self._of_library(group, name):
                         yield Finding(text, False, group, name)
-            elif group not in NOT_MISSPELT and (near := _nearest(group, self.ours, NEAR)):
+            elif group not in NOT_MISSPELT and (near := _find_nearest(group, self.ours, NEAR)):
                 yield Finding(
                     f'[{group}] is no group of this release (is [{near}] meant?): its options '
                     'have no effect. Remove or correct it.', near not in SHARED, group)
             elif alone and group not in ANYWHERE | named:
-                near = _nearest(group, self.libraries, NEAR)
+                near = _find_nearest(group, self.libraries, NEAR)
                 hint = f' (is [{near}] meant?)' if near else ''
                 yield Finding(
                     f'[{group}] is a group of neither this release nor its libraries{hint}: '
@@ -119,12 +119,12 @@ class Vocabulary:
 
     def _of_library(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.libraries[group], name.replace('-', '_')
-        near = None if plain in known else _nearest(plain, known, VERY_NEAR)
+        near = None if plain in known else _find_nearest(plain, known, VERY_NEAR)
         if near is not None:
             yield (f'[{group}] {name} is no option (is {near} meant?): it has no effect. Remove '
                    'or correct it.')
 
-    def _option(self, group: str, name: str) -> Iterator[str]:
+    def _judge_option(self, group: str, name: str) -> Iterator[str]:
         known, plain = self.ours[group], name.replace('-', '_')
         found = known.get(plain)
         if group == nova_conf.GROUP.name and plain in nova_conf.IGNORED:
@@ -136,10 +136,10 @@ class Vocabulary:
         if found is not None:
             yield (f'[{group}] {name} is now called [{found[0]}] {found[1]}. Rename it.')
             return
-        near = _nearest(plain, known, VERY_NEAR if group == 'filter_scheduler' else NEAR)
+        near = _find_nearest(plain, known, VERY_NEAR if group == 'filter_scheduler' else NEAR)
         if group in SHARED and near is None and not plain.startswith(PREFIX):
             return
-        near = near or _nearest(plain, known, 0.6)
+        near = near or _find_nearest(plain, known, 0.6)
         hint = f' (is {near} meant?)' if near else ''
         yield (f'[{group}] {name} is no option of this release{hint}: it has no effect. Remove '
                'or correct it.')
@@ -176,7 +176,7 @@ def warn_of_misspelt(conf: cfg.ConfigOpts) -> None:
         LOG.warning('%s: %s', path, finding.text)
 
 
-def _nearest(word: str, words: Collection[str], cutoff: float) -> str | None:
+def _find_nearest(word: str, words: Collection[str], cutoff: float) -> str | None:
     """Return the one of ``words`` that is most similar to ``word`` in lower case, or None."""
     return next(iter(difflib.get_close_matches(word.lower(), words, 1, cutoff)), None)
 
@@ -211,11 +211,11 @@ def _of_libraries() -> dict[str, frozenset[str]]:
             continue
         for group, options in listed:
             for option in options:
-                _note(found, str(group or 'DEFAULT'), option)
+                _add_option_names(found, str(group or 'DEFAULT'), option)
     return {group: frozenset(names) for group, names in found.items()}
 
 
-def _note(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
+def _add_option_names(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
     found.setdefault(group, set()).add(option.dest)
     for old in option.deprecated_opts:
         found.setdefault(old.group or group, set()).add(
@@ -223,7 +223,7 @@ def _note(found: dict[str, set[str]], group: str, option: cfg.Opt) -> None:
 
 
 @contextlib.contextmanager
-def _quiet(library: str) -> Iterator[None]:
+def _silence_library(library: str) -> Iterator[None]:
     """Silence the log of a library: plug-ins without their optional dependencies are expected."""
     log = std_logging.getLogger(library)
     before = log.level
@@ -238,7 +238,7 @@ def _of_keystoneauth() -> frozenset[str]:
     """Return the options of keystoneauth's login plug-ins and of its adapters."""
     from keystoneauth1 import loading
 
-    with _quiet('stevedore'):
+    with _silence_library('stevedore'):
         plugins: dict[str, Any] = loading.get_available_plugin_loaders()
     options = [option for plugin in plugins.values()
                for option in loading.get_auth_plugin_conf_options(plugin)]

@@ -75,7 +75,7 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
                 found.append(exception.ConfigError(
                     path=where.group(1) if where else 'the configuration',
                     field=f'[{group}] {name}',
-                    problem=why(e, secret=(group, name) in hidden),
+                    problem=format_value_error(e, secret=(group, name) in hidden),
                     remedy='Correct the value; the sample file tells what each option takes.'))
     if not found:
         try:
@@ -91,7 +91,7 @@ def wrong_values(conf: cfg.ConfigOpts) -> list[exception.ConfigError]:
     return found
 
 
-def sentence(error: Exception) -> str:
+def format_error(error: Exception) -> str:
     """Return oslo.config's error as a sentence, without the line of the file.
 
     That line may hold half a password.
@@ -102,7 +102,7 @@ def sentence(error: Exception) -> str:
     return text if text.endswith('.') else f'{text}.'
 
 
-def why(error: cfg.ConfigSourceValueError, *, secret: bool) -> str:
+def format_value_error(error: cfg.ConfigSourceValueError, *, secret: bool) -> str:
     """Return why a value is not valid, without the value when it is a secret."""
     said = '' if secret else str(error).partition('is not valid: ')[2]
     return said or 'the value is not valid'
@@ -112,7 +112,7 @@ def secret_names() -> set[tuple[str, str]]:
     """Return (group, name) of each of our options that must not be shown."""
     named = [(module.GROUP.name, opt) for module in _MODULES for opt in module.OPTS]
     try:
-        named += [('database', opt) for opt in database.opts()]
+        named += [('database', opt) for opt in database.list_options()]
     except ModuleNotFoundError:
         pass  # the extra is not installed, and no such group is registered
     return {(group, opt.dest) for group, opt in named if opt.secret}
@@ -122,5 +122,5 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """List the options of kronos.conf for oslo-config-generator."""
     groups = [(module.GROUP.name, list(module.OPTS)) for module in _MODULES]
     groups.append((nova.GROUP.name, nova.auth_opts()))
-    groups.append(('database', database.opts()))
+    groups.append(('database', database.list_options()))
     return groups

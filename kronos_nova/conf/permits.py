@@ -60,7 +60,7 @@ class PermitType(types.ConfigType):
         if len(parts) != 3 or not all(part.strip(' ,') for part in parts):
             raise ValueError(f'{value!r} permits nothing; write OPERATIONS:PROJECTS:SCOPES, such '
                              f'as migrate-vm,repin-vm:{ANY}:rack-1')
-        operations, projects, scopes = (_names(part) for part in parts)
+        operations, projects, scopes = (_parse_names(part) for part in parts)
         if operations is not None and (unknown := operations.difference(OPERATIONS)):
             raise ValueError(f'{min(unknown)!r} is no operation; there are '
                              f'{", ".join(OPERATIONS)}, and {ANY} for all')
@@ -80,12 +80,12 @@ class PermitType(types.ConfigType):
         return str(value)
 
 
-def _names(text: str) -> frozenset[str] | None:
+def _parse_names(text: str) -> frozenset[str] | None:
     names = frozenset(name.strip() for name in text.split(',')) - {''}
     return None if ANY in names else names
 
 
-def projects(permits: Sequence[Permit], operation: str, scope: str) -> frozenset[str] | None:
+def list_permitted_projects(permits: Sequence[Permit], operation: str, scope: str) -> frozenset[str] | None:
     """Return the projects whose instances the operation may concern in the scope; None: all."""
     found: frozenset[str] = frozenset()
     for permit in permits:

@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader that refuses duplicate keys."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
     out = {}
     for key_node, value_node in node.value:
@@ -72,33 +72,33 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return out
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 
 
 class _Spelling(_Loader):
     """Loader that keeps the spelling of numbers, and reads dates as text."""
 
 
-def _integer(loader: _Spelling, node: yaml.ScalarNode) -> Integer:
+def _construct_integer(loader: _Spelling, node: yaml.ScalarNode) -> Integer:
     kind = Hexadecimal if node.value.lstrip('+-').startswith('0x') else Integer
     found = kind(loader.construct_yaml_int(node))
     found.spelling = node.value
     return found
 
 
-def _float(loader: _Spelling, node: yaml.ScalarNode) -> Float:
+def _construct_float(loader: _Spelling, node: yaml.ScalarNode) -> Float:
     found = Float(loader.construct_yaml_float(node))
     found.spelling = node.value
     return found
 
 
-def _date(loader: _Spelling, node: yaml.ScalarNode) -> str:
+def _construct_date(loader: _Spelling, node: yaml.ScalarNode) -> str:
     return str(node.value)
 
 
-_Spelling.add_constructor('tag:yaml.org,2002:int', _integer)
-_Spelling.add_constructor('tag:yaml.org,2002:float', _float)
-_Spelling.add_constructor('tag:yaml.org,2002:timestamp', _date)
+_Spelling.add_constructor('tag:yaml.org,2002:int', _construct_integer)
+_Spelling.add_constructor('tag:yaml.org,2002:float', _construct_float)
+_Spelling.add_constructor('tag:yaml.org,2002:timestamp', _construct_date)
 
 
 class LinedMapping(dict[Any, Any]):
@@ -165,23 +165,23 @@ def load_shared(text: str, *, depth: int, nodes: int) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        _measure(root, depth, nodes)
+        _check_expanded_size(root, depth, nodes)
         return loader.construct_document(root)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError,
             AttributeError) as e:
         # PyYAML raises the last ones for a text that its tag wrongly calls a number or a date.
-        raise _explain(e) from None
+        raise _build_error(e) from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
-def _measure(root: yaml.Node, deepest: int, most: int) -> None:
+def _check_expanded_size(root: yaml.Node, deepest: int, most: int) -> None:
     """Refuse a document whose aliases exceed the limits; add sizes, copy nothing."""
     sizes: dict[int, tuple[int, int]] = {}
     entered: set[int] = set()
 
-    def measure(node: yaml.Node) -> tuple[int, int]:
+    def measure_node(node: yaml.Node) -> tuple[int, int]:
         if id(node) in sizes:
             return sizes[id(node)]
         line = node.start_mark.line + 1
@@ -193,7 +193,7 @@ def _measure(root: yaml.Node, deepest: int, most: int) -> None:
         if isinstance(node, yaml.CollectionNode):
             for part in node.value:
                 for child in part if isinstance(part, tuple) else (part,):
-                    more, below = measure(child)
+                    more, below = measure_node(child)
                     size += more
                     height = max(height, below)
             height += 1
@@ -204,7 +204,7 @@ def _measure(root: yaml.Node, deepest: int, most: int) -> None:
         sizes[id(node)] = size, height
         return sizes[id(node)]
 
-    measure(root)
+    measure_node(root)
 
 
 def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
@@ -222,13 +222,13 @@ def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
         loader = (_Spelling if spelling else _Loader)(text)
         return loader.get_single_data()
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
-        raise _explain(e) from None
+        raise _build_error(e) from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
-def _explain(error: Exception) -> PlainYamlError:
+def _build_error(error: Exception) -> PlainYamlError:
     mark = getattr(error, 'problem_mark', None)
     problem = getattr(error, 'problem', None) or (
         str(error).splitlines() or [type(error).__name__])[0]

@@ -39,19 +39,19 @@ def load(path: str) -> policy.PolicySet:
 
     :raises PolicyFileError: names file, line or field, and remedy.
     """
-    content = document(path)
+    content = read_document(path)
     found = policy.parse(content, path)
     for note in policy.find_ignored(content):
         LOG.warning('%s: %s', path, note)
     return found
 
 
-def document(path: str) -> Any:
+def read_document(path: str) -> Any:
     """Read the content of a policy file without validating its fields.
 
     :raises PolicyFileError: the file cannot be read, or its YAML is refused.
     """
-    return _document(path, _read(path))
+    return _parse_document(path, _read(path))
 
 
 def _read(path: str) -> str:
@@ -75,7 +75,7 @@ def _read(path: str) -> str:
             remedy='Save the file as UTF-8.') from None
 
 
-def _document(path: str, text: str) -> Any:
+def _parse_document(path: str, text: str) -> Any:
     try:
         return plain_yaml.load_shared(text, depth=MAX_DEPTH, nodes=MAX_NODES)
     except plain_yaml.PlainYamlError as e:

@@ -32,12 +32,12 @@ class PolicyWatch:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen = self._stamp()
+        self._seen = self._read_file_stamp()
         self.current: policy.PolicySet = policies.load(path)
 
     def refresh(self) -> policy.PolicySet:
         """Read the file again if it changed. Refuse a bad one, and log that once."""
-        stamp = self._stamp()
+        stamp = self._read_file_stamp()
         if stamp != self._seen:
             self._seen = stamp
             try:
@@ -47,7 +47,7 @@ class PolicyWatch:
                 LOG.error('%s The last good policies stay in force.', e)
         return self.current
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _read_file_stamp(self) -> tuple[int, int, int] | None:
         try:
             stat = os.stat(self._path)
         except OSError:

@@ -171,7 +171,7 @@ def concurrent_boots(conf: cfg.ConfigOpts) -> int:
     return min(MAX_CONCURRENT, workers or os.cpu_count() or 1)
 
 
-def configured(conf: cfg.ConfigOpts) -> bool:
+def is_configured(conf: cfg.ConfigOpts) -> bool:
     """Return whether a nova.conf was given that sets one of our main options.
 
     These are policies_file and kronos_weight_multiplier.
@@ -183,7 +183,7 @@ def configured(conf: cfg.ConfigOpts) -> bool:
                                    ('kronos_weight_multiplier', 'filter_scheduler')))
 
 
-def examine(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list[str]]:
+def check_policy_files(conf: cfg.ConfigOpts) -> tuple[list[exception.PolicyFileError], list[str]]:
     """Return the errors of policy files that do not load, and contradictions in the others.
 
     Aggregates may override the multiplier, which only nova-scheduler sees.

@@ -30,7 +30,7 @@ IMAGES = 'AggregateImagePropertiesIsolation'
 SCOPE = 'aggregate_instance_extra_specs'
 
 
-@reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES,
+@reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES,
                enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters)
 def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates do not fulfil an extra spec of the flavor.
@@ -47,7 +47,7 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
             continue
         if values is None:
             values = view.aggregates.values(move.to_host)
-        if not any(extra_specs_ops.matches(value, required)
+        if not any(extra_specs_ops.matches_extra_spec(value, required)
                    for value in values.get(rest if colon else key, ())):
             return model.Rejection(
                 'aggregate-extra-specs', f'no aggregate of {move.to_host} fulfils an extra spec '
@@ -55,7 +55,7 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
-@reading.reads(Fact.PROJECT, Fact.AGGREGATES,
+@reading.declare_facts(Fact.PROJECT, Fact.AGGREGATES,
                enabled=lambda options: TENANTS in options.nova_enabled_filters)
 def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is reserved for other projects."""
@@ -69,7 +69,7 @@ def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
                                                f'than that of instance {instance.uuid}')
 
 
-@reading.reads(Fact.IMAGE_PROPERTIES, Fact.AGGREGATES,
+@reading.declare_facts(Fact.IMAGE_PROPERTIES, Fact.AGGREGATES,
                enabled=lambda options: IMAGES in options.nova_enabled_filters)
 def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates give a property of the image other values."""
@@ -78,7 +78,7 @@ def image_properties(view: views.View, move: model.Move) -> model.Rejection | No
             or not instance.image_properties):
         return None
     values = view.aggregates.values(move.to_host)
-    for name, texts in images.properties(instance.image_properties).items():
+    for name, texts in images.parse_properties(instance.image_properties).items():
         allowed = values.get(name)
         if allowed is not None and texts and allowed.isdisjoint(texts):
             return model.Rejection(

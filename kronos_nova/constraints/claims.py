@@ -48,7 +48,7 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
     if occupancy.fits(instance.uuid, host):
         return None
     for demand in occupancy.demands(instance.uuid, host):
-        no = _nowhere(view, instance, host, demand)
+        no = _refuse_demand(view, instance, host, demand)
         if no is not None:
             return no
     return model.Rejection(
@@ -68,17 +68,17 @@ def _on_root(view: views.View, instance: model.Instance, host: model.Host,
         if inventory is None:
             return model.Rejection('no-inventory', f'{where} has no {resource_class}, instance '
                                                    f'{instance.uuid} needs {amount}')
-        for part in _parts(instance, resource_class, amount):
+        for part in _list_part_amounts(instance, resource_class, amount):
             if not matching.in_units(inventory, part):
                 return _no_unit(where, resource_class, part)
         used = view.used(host.name, resource_class)
         if used + amount > inventory.capacity:
-            return model.Rejection('no-room', _short(where, instance, resource_class, amount,
+            return model.Rejection('no-room', _format_shortage(where, instance, resource_class, amount,
                                                      inventory.capacity - used))
     return None
 
 
-def _parts(instance: model.Instance, resource_class: str, amount: int) -> list[int]:
+def _list_part_amounts(instance: model.Instance, resource_class: str, amount: int) -> list[int]:
     """Return the instance's amounts of a class, one for each provider."""
     if len(instance.allocations) < 2:
         return [amount]
@@ -86,7 +86,7 @@ def _parts(instance: model.Instance, resource_class: str, amount: int) -> list[i
             if held.get(resource_class)]
 
 
-def _nowhere(view: views.View, instance: model.Instance, host: model.Host,
+def _refuse_demand(view: views.View, instance: model.Instance, host: model.Host,
              demand: matching.Demand) -> model.Rejection | None:
     """Return why no provider can serve this part of the allocation; None if one can."""
     judged = [(name, amount) for name, amount in demand.piece.resources
@@ -114,7 +114,7 @@ def _nowhere(view: views.View, instance: model.Instance, host: model.Host,
         if short is None:
             return None
         name, amount = short
-        text = _short(f'resource provider {space.provider.uuid} of host {host.name}', instance,
+        text = _format_shortage(f'resource provider {space.provider.uuid} of host {host.name}', instance,
                       name, amount, left[name])
         if best is None or left[name] / amount > best[0]:
             best = left[name] / amount, text
@@ -129,6 +129,6 @@ def _no_unit(where: str, resource_class: str, amount: int) -> model.Rejection:
                                          f'{where} in one piece')
 
 
-def _short(where: str, instance: model.Instance, resource_class: str, amount: int,
+def _format_shortage(where: str, instance: model.Instance, resource_class: str, amount: int,
            left: float) -> str:
     return f'{where} has {left:.0f} {resource_class} left, instance {instance.uuid} needs {amount}'

@@ -135,7 +135,7 @@ class ClusterView:
 
     def tied(self, uuid: str) -> Collection[str]:
         if self._tied is None:
-            self._tied = hints.ties(self.cluster.instances, self.options.nova_enabled_filters)
+            self._tied = hints.build_hint_ties(self.cluster.instances, self.options.nova_enabled_filters)
         return self._tied.get(uuid, ())
 
     def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
@@ -169,7 +169,7 @@ class ClusterView:
         return self.cluster.placement_known
 
     def held(self, uuid: str) -> model.Rejection | None:
-        return next(history_holds.holding(self.history, uuid), None)
+        return next(history_holds.list_hold_reasons(self.history, uuid), None)
 
     def fresh(self, uuid: str) -> float:
         return self.history.fresh.get(uuid, 0.0)
@@ -257,11 +257,11 @@ class ClusterView:
         Where only bounds are known, return the value nearest to the mean. None: the host is frozen
         or outside the scope.
         """
-        return self._levels[policy].get(host)
+        return self._levels_by_policy[policy].get(host)
 
     def levels(self, policy: str) -> Mapping[str, float]:
         """Return :meth:`level` of every host that has one. The caller must not change it."""
-        return self._levels[policy]
+        return self._levels_by_policy[policy]
 
     def doubt(self, policy: str, host: str) -> float:
         """Return by how much the host's fill may be too high.
@@ -289,18 +289,18 @@ class ClusterView:
 
     def land(self, move: model.Move) -> None:
         """Move the instance from its source to its destination."""
-        self._shift(move.instance_uuid, move.from_host, move.to_host)
+        self._move_instance(move.instance_uuid, move.from_host, move.to_host)
 
     def undo(self, move: model.Move) -> None:
         """Revert the last ``land`` of this move."""
-        self._shift(move.instance_uuid, move.to_host, move.from_host)
+        self._move_instance(move.instance_uuid, move.to_host, move.from_host)
 
     def depart(self, move: model.Move) -> None:
         """Count the instance at both ends from now on.
 
         One move may end at any of several hosts: depart to each, and the instance counts at each.
         """
-        self._depart(move.instance_uuid, move.to_host)
+        self._add_departure(move.instance_uuid, move.to_host)
 
     def recall(self, move: model.Move) -> None:
         """Revert ``depart``, once for each host departed to.
@@ -310,10 +310,10 @@ class ClusterView:
         uuid = move.instance_uuid
         self._flying.pop(uuid, None)
         self._ends[uuid].discard(move.to_host)
-        self._come(uuid, move.to_host, -1)
-        self._leave(uuid, move.to_host)
+        self._add_arrival(uuid, move.to_host, -1)
+        self._discard_group_member(uuid, move.to_host)
 
-    def _depart(self, uuid: str, to_host: str | None, charged: bool = False) -> None:
+    def _add_departure(self, uuid: str, to_host: str | None, charged: bool = False) -> None:
         """Record that the instance is in flight, and count it at its destination.
 
         :param to_host: None: the destination is not known.
@@ -325,31 +325,31 @@ class ClusterView:
             if charged:
                 self._load(uuid, to_host, 1)
             else:
-                self._come(uuid, to_host, 1)
+                self._add_arrival(uuid, to_host, 1)
             for group in self._groups.get(uuid, ()):
                 self._members_of(group)[to_host].add(uuid)
 
-    def _leave(self, uuid: str, host: str) -> None:
+    def _discard_group_member(self, uuid: str, host: str) -> None:
         for group in self._groups.get(uuid, ()):
             self._members_of(group)[host].discard(uuid)
 
-    def _shift(self, uuid: str, from_host: str, to_host: str) -> None:
+    def _move_instance(self, uuid: str, from_host: str, to_host: str) -> None:
         self._moved[uuid] = to_host
         if self._on is not None:
             self._on[from_host].discard(uuid)
             self._on[to_host].add(uuid)
-        self._leave(uuid, from_host)
+        self._discard_group_member(uuid, from_host)
         for group in self._groups.get(uuid, ()):
             self._members_of(group)[to_host].add(uuid)
         home = self.cluster.instances[uuid].host
         for host, sign in ((from_host, -1), (to_host, 1)):
             if host != home:
-                self._come(uuid, host, sign)
+                self._add_arrival(uuid, host, sign)
             else:
                 self.occupancy.leave_home(uuid, -sign)
                 self._load(uuid, host, sign)
 
-    def _come(self, uuid: str, host: str, sign: int) -> None:
+    def _add_arrival(self, uuid: str, host: str, sign: int) -> None:
         self.occupancy.come(uuid, host, sign)
         self._load(uuid, host, sign)
 
@@ -376,7 +376,7 @@ class ClusterView:
             to_host = scheduled.get(uuid, planned.get(uuid))
             if to_host == self.cluster.instances[uuid].host:
                 to_host = None  # the instance has arrived, its record is still open
-            self._depart(uuid, to_host, charged=uuid in scheduled)
+            self._add_departure(uuid, to_host, charged=uuid in scheduled)
             if to_host is not None:
                 for name in self._scores:
                     added = self.ratio(name, uuid, to_host)
@@ -390,7 +390,7 @@ class ClusterView:
         for host in hosts:
             if host not in ends and host in self.cluster.hosts:
                 self._ends[uuid].add(host)
-                self._come(uuid, host, 1)
+                self._add_arrival(uuid, host, 1)
                 for group in self._groups.get(uuid, ()):
                     self._members_of(group)[host].add(uuid)
 
@@ -411,25 +411,25 @@ class ClusterView:
         settle = self.options.settle_seconds
         for uuid, moves in chains.items():
             for name, policy in self._scores.items():
-                for share in metric_lag.shares(moves, policy, policy.fill_look, sampled_at, settle):
+                for share in metric_lag.compute_host_shares(moves, policy, policy.fill_look, sampled_at, settle):
                     if share.host in policy.fill:
                         usage = self.ratio(name, uuid, share.host)
                         self._fill[name][share.host] += usage * share.most
                         self._doubt[name][share.host] += usage * (share.most - share.least)
-                for share in metric_lag.shares(moves, policy, policy.score_look, sampled_at,
+                for share in metric_lag.compute_host_shares(moves, policy, policy.score_look, sampled_at,
                                                settle):
                     usage = self.ratio(name, uuid, share.host)
                     self._add_unseen(name, share.host, usage * share.least, usage * share.most)
 
     @functools.cached_property
-    def _levels(self) -> dict[str, dict[str, float]]:
+    def _levels_by_policy(self) -> dict[str, dict[str, float]]:
         """Levels by policy and host, computed at the first access.
 
         Moves laid over the view later do not change them.
         """
-        return {name: self._level(name) for name in self._scores}
+        return {name: self._compute_levels(name) for name in self._scores}
 
-    def _level(self, name: str) -> dict[str, float]:
+    def _compute_levels(self, name: str) -> dict[str, float]:
         """Compute the hosts' levels under a policy.
 
         An uncertain load makes a host neither hot nor cold.
@@ -443,7 +443,7 @@ class ClusterView:
             least, most = self.unseen(name, host)
             bounds[host] = score + least, score + most
         middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
-        return {h: metric_lag.towards(middle, low, high) for h, (low, high) in bounds.items()}
+        return {h: metric_lag.clamp_to_bounds(middle, low, high) for h, (low, high) in bounds.items()}
 
     def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
         known = self.unseen(policy, host)
@@ -458,7 +458,7 @@ def _lacks_score(host: str, policy: str) -> model.Rejection:
 
 
 @contextlib.contextmanager
-def laid(view: ClusterView, landed: Sequence[model.Move],
+def apply_moves(view: ClusterView, landed: Sequence[model.Move],
          flying: Sequence[model.Move]) -> Iterator[ClusterView]:
     """Yield the view with some moves landed and others in flight; restore it afterwards."""
     for move in landed:

@@ -25,7 +25,7 @@ from kronos_nova.constraints import occupancy
 from kronos_nova.constraints import view as views
 
 
-def local(options: model.Options) -> bool:
+def has_local_storage(options: model.Options) -> bool:
     """Return True when the disks are known to lie on the hosts themselves."""
     return options.instance_storage == 'local' or (
         options.instance_storage == 'auto' and options.enforce_placement_disk is True)

@@ -30,7 +30,7 @@ ALL_IN = '<all-in>'
 OR = '<or>'
 
 
-def matches(value: str, required: str) -> bool:
+def matches_extra_spec(value: str, required: str) -> bool:
     """Return True when a value fulfils an extra spec.
 
     Extra specs are ``large``, ``>= 4``, ``<or> a <or> b``, ``<in> avx`` ...

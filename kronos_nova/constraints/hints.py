@@ -61,14 +61,14 @@ def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None
     """
     for uuid in view.tied(move.instance_uuid):
         instance = view.instance(move.instance_uuid)
-        if instance is not None and view.in_flight(uuid) and waits(
+        if instance is not None and view.in_flight(uuid) and must_wait_for(
                 instance, view.instance(uuid), view.unscheduled(uuid)):
             return model.Rejection('hint-in-flight', f'instance {uuid}, to which a scheduler hint '
                                                      'ties it, is migrating')
     return None
 
 
-def waits(instance: model.Instance, other: model.Instance | None, unscheduled: bool) -> bool:
+def must_wait_for(instance: model.Instance, other: model.Instance | None, unscheduled: bool) -> bool:
     """Return True when the instance must wait for a tied one in flight.
 
     A hint of another project's instance does not count: Nova does not verify hints.
@@ -83,7 +83,7 @@ def waits(instance: model.Instance, other: model.Instance | None, unscheduled: b
         other.uuid in others for others in instance.scheduler_hints.values())
 
 
-def ties(instances: Mapping[str, model.Instance],
+def build_hint_ties(instances: Mapping[str, model.Instance],
          enabled: Collection[str]) -> dict[str, set[str]]:
     """Return, by instance UUID, the instances that its hints name or whose hints name it.
 

@@ -30,7 +30,7 @@ VGPU = 'VGPU'
 MEDIATED = 8_001_000
 
 
-@reading.reads(Fact.HYPERVISOR, Fact.STATUS, Fact.VGPU, Fact.EXTRA_SPECS)
+@reading.declare_facts(Fact.HYPERVISOR, Fact.STATUS, Fact.VGPU, Fact.EXTRA_SPECS)
 def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a live migration to another type of hypervisor, or to an older version.
 
@@ -39,7 +39,7 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
     instance = view.instance(move.instance_uuid)
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if (instance is None or source is None or destination is None
-            or statuses.method(instance.status) is model.Method.COLD):
+            or statuses.choose_method(instance.status) is model.Method.COLD):
         return None
     if source.hypervisor_type != destination.hypervisor_type:
         return model.Rejection('hypervisor-type', f'{move.to_host} has another hypervisor than '
@@ -58,4 +58,4 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
 def has_vgpu(instance: model.Instance) -> bool:
     """Return True when the instance's allocations, or its flavor, have a mediated device."""
     return bool(instance.claims.get(VGPU)) or any(
-        VGPU in group.resources for group in requests.groups(instance.extra_specs or {}).values())
+        VGPU in group.resources for group in requests.parse_groups(instance.extra_specs or {}).values())

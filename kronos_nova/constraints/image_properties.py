@@ -64,21 +64,21 @@ SPELLINGS = {
     'os_type': {}}
 
 
-def properties(image: Mapping[str, str]) -> dict[str, frozenset[str]]:
+def parse_properties(image: Mapping[str, str]) -> dict[str, frozenset[str]]:
     """Return the texts that Nova may compare each property with.
 
     The texts are empty where Nova compares nothing, for example for false or 0.
     """
     named = {LEGACY.get(name, name): value for name, value in image.items()}
     named |= {name: value for name, value in image.items() if name not in LEGACY}
-    return {name: _texts(name, value) for name, value in named.items()}
+    return {name: _list_comparable_texts(name, value) for name, value in named.items()}
 
 
-def _texts(name: str, value: str) -> frozenset[str]:
+def _list_comparable_texts(name: str, value: str) -> frozenset[str]:
     if name in LISTS or not value:
         return frozenset()
     if name in BOOLEANS:
-        return frozenset({'True'}) if live.true(value) else frozenset()
+        return frozenset({'True'}) if live.parse_boolean(value) else frozenset()
     if name in NUMBERS:
         try:
             number = int(value)

@@ -41,7 +41,7 @@ def state(view: views.View, move: model.Move) -> model.Rejection | None:
     uuid = instance.uuid
     if instance.locked:
         return model.Rejection('locked', f'instance {uuid} is locked by its owner')
-    if not statuses.movable(instance, move.phase, view.options):
+    if not statuses.is_movable(instance, move.phase, view.options):
         remedy = statuses.REMEDIES.get(instance.status)
         return model.Rejection('not-active', f'instance {uuid} is {instance.status}'
                                              + (f': {remedy}' if remedy else ''))

@@ -43,7 +43,7 @@ PLAIN_CLAIMS = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'})
 ONE_TIME_USE = 'HW_PCI_ONE_TIME_USE'
 
 
-def marked(instance: model.Instance) -> bool:
+def needs_device_check(instance: model.Instance) -> bool:
     """Return True when the rule ``devices`` may refuse the instance. A quick test."""
     return (instance.power_state not in (None, RUNNING, PAUSED)
             or bool(instance.extra_specs and not EXTRA_SPECS.isdisjoint(instance.extra_specs))
@@ -53,7 +53,7 @@ def marked(instance: model.Instance) -> bool:
                 instance.image_properties)))
 
 
-def true(text: str | None) -> bool:
+def parse_boolean(text: str | None) -> bool:
     return text is not None and text.strip().lower() in TRUE
 
 
@@ -81,13 +81,13 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
     if source is not None and _uses_one_time_device(instance, source):
         return model.Rejection('one-time-use', f'instance {uuid} has a PCI device for one use: '
                                                'a move uses up one more')
-    if statuses.method(instance.status) is model.Method.COLD:
+    if statuses.choose_method(instance.status) is model.Method.COLD:
         return None
     if instance.power_state not in (None, RUNNING, PAUSED):
         return model.Rejection('power-state', f'instance {uuid} is not running on its host, '
                                               'whatever Nova\'s status says')
     image = instance.image_properties or {}
-    if true(extra_specs.get('hw:mem_encryption')) or true(image.get('hw_mem_encryption')):
+    if parse_boolean(extra_specs.get('hw:mem_encryption')) or parse_boolean(image.get('hw_mem_encryption')):
         return model.Rejection('memory-encryption', f'the memory of instance {uuid} is encrypted')
     if (('hw:tpm_version' in extra_specs or 'hw_tpm_version' in image)
             and extra_specs.get('hw:tpm_secret_security') != 'host'):
@@ -110,7 +110,7 @@ def _has_live_device(host: model.Host, name: str) -> bool:
                for provider in host.nested if name in provider.inventories)
 
 
-@reading.reads(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS, Fact.STATUS)
+@reading.declare_facts(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS, Fact.STATUS)
 def destination_devices(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination with the instance's class of PCI devices, none movable live.
 
@@ -120,7 +120,7 @@ def destination_devices(view: views.View, move: model.Move) -> model.Rejection |
     """
     instance = view.instance(move.instance_uuid)
     if (instance is None or requests.PCI_ALIAS not in (instance.extra_specs or {})
-            or statuses.method(instance.status) is model.Method.COLD):
+            or statuses.choose_method(instance.status) is model.Method.COLD):
         return None
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if source is None or destination is None:

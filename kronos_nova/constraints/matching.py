@@ -64,7 +64,7 @@ class Demand(NamedTuple):
 Used = Callable[[Space, str], float]
 
 
-def pieces(instance: model.Instance, is_root: Callable[[str], bool],
+def split_allocation(instance: model.Instance, is_root: Callable[[str], bool],
            sharing: Container[str]) -> tuple[Piece, ...]:
     """Split an instance's allocation into pieces, those of roots first."""
     if not instance.allocations:
@@ -88,7 +88,7 @@ def in_units(inventory: model.Inventory, amount: int) -> bool:
             and amount % inventory.step_size == 0)
 
 
-def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
+def find_spaces(demands: Sequence[Demand], used: Used, free: Container[str] = (),
            bound: int = BOUND) -> list[Space] | None:
     """Return a space for each demand so that all have room at once, or None.
 
@@ -99,7 +99,7 @@ def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
     """
     laid: dict[tuple[str, str], int] = {}
 
-    def fits(space: Space, piece: Piece) -> bool:
+    def has_room_for(space: Space, piece: Piece) -> bool:
         for name, amount in piece.resources:
             if name in free:
                 continue
@@ -110,11 +110,11 @@ def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
                 return False
         return True
 
-    def lay(space: Space, piece: Piece, sign: int) -> None:
+    def add_piece_amounts(space: Space, piece: Piece, sign: int) -> None:
         for name, amount in piece.resources:
             laid[space.key, name] = laid.get((space.key, name), 0) + sign * amount
 
-    fitting = [[s for s in d.spaces if fits(s, d.piece)] for d in demands]
+    fitting = [[s for s in d.spaces if has_room_for(s, d.piece)] for d in demands]
     # Demands with the fewest fitting spaces first, then the largest.
     order = sorted(range(len(demands)), key=lambda d: (
         len(fitting[d]), [-amount for _, amount in demands[d].piece.resources], d))
@@ -126,13 +126,13 @@ def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
             return None
         piece, spaces = demands[order[depth]].piece, fitting[order[depth]]
         if tried[depth] >= 0:
-            lay(spaces[tried[depth]], piece, -1)
+            add_piece_amounts(spaces[tried[depth]], piece, -1)
         tried[depth] = next((n for n in range(tried[depth] + 1, len(spaces))
-                             if fits(spaces[n], piece)), -1)
+                             if has_room_for(spaces[n], piece)), -1)
         if tried[depth] < 0:
             depth -= 1
         else:
-            lay(spaces[tried[depth]], piece, 1)
+            add_piece_amounts(spaces[tried[depth]], piece, 1)
             depth += 1
     if depth < 0:
         return None
@@ -140,7 +140,7 @@ def search(demands: Sequence[Demand], used: Used, free: Container[str] = (),
     return [chosen[d] for d in range(len(demands))]
 
 
-def force(demands: Sequence[Demand]) -> list[Space]:
+def choose_fallback_spaces(demands: Sequence[Demand]) -> list[Space]:
     """Return the space in which each demand counts when not all have room.
 
     Choose the first space that has all classes of the piece, else the first of all.
@@ -150,7 +150,7 @@ def force(demands: Sequence[Demand]) -> list[Space]:
                  d.spaces[0]) for d in demands]
 
 
-def total(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
+def sum_demands(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
     """Sum the amounts that the demands take from each space, by (key, resource class)."""
     found: dict[tuple[str, str], int] = {}
     for space, (name, amount) in itertools.chain.from_iterable(

@@ -55,7 +55,7 @@ class Share(NamedTuple):
     most: float
 
 
-def remembered(window: float) -> float:
+def compute_retention(window: float) -> float:
     """Return the seconds for which completed moves matter to queries, with samples of any age.
 
     :param window: the longest time (s) that the queries look back.
@@ -63,12 +63,12 @@ def remembered(window: float) -> float:
     return REMEMBERED + window
 
 
-def age(policy: model.PolicyScores) -> float:
+def compute_sample_age(policy: model.PolicyScores) -> float:
     """Return the age (s) of the samples; not measured: the highest at which they are usable."""
     return policy.staleness if policy.age is None else max(0.0, policy.age)
 
 
-def unseen(policy: model.PolicyScores, look: lookback.Look, taken_at: float, completed_at: float,
+def compute_unseen_part(policy: model.PolicyScores, look: lookback.Look, taken_at: float, completed_at: float,
            settle_seconds: float, *, arriving: bool) -> Unseen:
     """Return the bounds of the part of a completed move that samples do not show at one end.
 
@@ -81,26 +81,26 @@ def unseen(policy: model.PolicyScores, look: lookback.Look, taken_at: float, com
     if settle_seconds <= 0:
         return Unseen(0.0, 0.0)
     since = taken_at - completed_at
-    youngest = 0.0 if policy.age is None else age(policy)
+    youngest = 0.0 if policy.age is None else compute_sample_age(policy)
     least = look.unseen(since - youngest, look.ramp, arriving=arriving)
-    most = look.unseen(since - age(policy), max(settle_seconds, look.ramp + look.slack),
+    most = look.unseen(since - compute_sample_age(policy), max(settle_seconds, look.ramp + look.slack),
                        arriving=arriving)
     return Unseen(least, max(least, most))
 
 
-def shares(moves: Sequence[tuple[model.Move, float]], policy: model.PolicyScores,
+def compute_host_shares(moves: Sequence[tuple[model.Move, float]], policy: model.PolicyScores,
            look: lookback.Look, taken_at: float, settle_seconds: float) -> Iterator[Share]:
     """Yield the changes that the moves of one instance make to its hosts' values.
 
     :param moves: the instance's moves with their times, newest first, each from where the next one
         led.
     """
-    def part(at: float, arriving: bool) -> Unseen:
-        return unseen(policy, look, taken_at, at, settle_seconds, arriving=arriving)
+    def compute_part(at: float, arriving: bool) -> Unseen:
+        return compute_unseen_part(policy, look, taken_at, at, settle_seconds, arriving=arriving)
 
     if look.span <= 0:
         for move, at in moves:
-            least, most = part(at, arriving=True)
+            least, most = compute_part(at, arriving=True)
             if most:
                 yield Share(move.from_host, -most, -least)
                 yield Share(move.to_host, least, most)
@@ -110,8 +110,8 @@ def shares(moves: Sequence[tuple[model.Move, float]], policy: model.PolicyScores
     went = {move.from_host: at for move, at in reversed(moves)}
     stayed = moves[0][0].to_host if moves else None
     for host in dict.fromkeys([*came, *went]):
-        coming = part(came[host], arriving=True) if host in came else Unseen(0.0, 0.0)
-        going = part(went[host], arriving=False) if host in went else Unseen(0.0, 0.0)
+        coming = compute_part(came[host], arriving=True) if host in came else Unseen(0.0, 0.0)
+        going = compute_part(went[host], arriving=False) if host in went else Unseen(0.0, 0.0)
         if host == stayed:  # the peak may still show its earlier stay
             least, most = max(0.0, coming.least - going.most), max(0.0, coming.most - going.least)
         else:
@@ -120,7 +120,7 @@ def shares(moves: Sequence[tuple[model.Move, float]], policy: model.PolicyScores
             yield Share(host, least, most)
 
 
-def towards(middle: float, least: float, most: float) -> float:
+def clamp_to_bounds(middle: float, least: float, most: float) -> float:
     """Return the value between the bounds that is nearest to the middle.
 
     So an uncertain load makes a host neither hot nor cold, and an imbalance that is left is
@@ -133,12 +133,12 @@ def seconds_left(scores: model.Scores, completed_at: float, settle_seconds: floa
     """Return the seconds until the scores of every policy show a move; <= 0: they do."""
     if settle_seconds <= 0:
         return 0.0
-    waits = [age(p) + max(settle_seconds, min(p.window, LONGEST_WAIT))
+    waits = [compute_sample_age(p) + max(settle_seconds, min(p.window, LONGEST_WAIT))
              for p in scores.policies.values()]
     return max(waits, default=settle_seconds) - (scores.taken_at - completed_at)
 
 
-def awaited(history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
+def find_awaited_move(history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
     """Return the scope's last completed move that imbalance moves wait for, and its time."""
     found = [(move, at) for move, at in history.completed if move.phase in FOLLOWING
              and not scope_hosts.isdisjoint((move.from_host, move.to_host))]

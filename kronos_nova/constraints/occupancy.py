@@ -59,7 +59,7 @@ class Occupancy:
         #: Sharing providers with a class that moves may use.
         self._usable = {u for u, p in cluster.sharing.items()
                         if not matching.IN_TREE.issuperset(p.inventories)}
-        self._pools = _districts(cluster, self._usable) if self._usable else {}
+        self._pools = _build_districts(cluster, self._usable) if self._usable else {}
 
     # Queries.
 
@@ -95,7 +95,7 @@ class Occupancy:
         coming = self._coming_to(district)
         if coming is None:
             coming = self._one_by_one(district)
-        return self._certain(space, resource_class) + coming.get((space.key, resource_class), 0)
+        return self._sum_certain_use(space, resource_class) + coming.get((space.key, resource_class), 0)
 
     def spaces(self, host: model.Host) -> tuple[matching.Space, ...]:
         """Return the providers of the host's tree, the root first."""
@@ -133,8 +133,8 @@ class Occupancy:
         """Return True when the host has room for the instance beside all arrivals."""
         by_district: dict[str, list[matching.Demand]] = {}
         for demand in self.demands(uuid, host):
-            by_district.setdefault(self._district(host, demand), []).append(demand)
-        return all(self._fit(district, demands) for district, demands in by_district.items())
+            by_district.setdefault(self._find_district(host, demand), []).append(demand)
+        return all(self._has_room_for(district, demands) for district, demands in by_district.items())
 
     def pooled(self, uuid: str) -> bool:
         """Return True when a sharing provider may have to serve a part of the instance."""
@@ -164,7 +164,7 @@ class Occupancy:
             for resource_class, amount in self._cluster.instances[uuid].claims.items():
                 self._extra[name, resource_class] += sign * amount
             return
-        for district in {self._district(host, d) for d in self.demands(uuid, host)}:
+        for district in {self._find_district(host, d) for d in self.demands(uuid, host)}:
             coming = self._coming[district]
             coming[name, uuid] += sign
             if not coming[name, uuid]:
@@ -173,22 +173,22 @@ class Occupancy:
 
     # Internals.
 
-    def _certain(self, space: matching.Space, resource_class: str) -> float:
+    def _sum_certain_use(self, space: matching.Space, resource_class: str) -> float:
         return (space.provider.used.get(resource_class, 0)
                 + self._extra.get((space.key, resource_class), 0))
 
-    def _fit(self, district: str, demands: Sequence[matching.Demand]) -> bool:
+    def _has_room_for(self, district: str, demands: Sequence[matching.Demand]) -> bool:
         coming = self._coming_to(district)
         if coming is None:
             return False  # an earlier arrival lacks room: a further one waits
 
-        def used(space: matching.Space, name: str) -> float:
-            return self._certain(space, name) + coming.get((space.key, name), 0)
+        def sum_used_with_arrivals(space: matching.Space, name: str) -> float:
+            return self._sum_certain_use(space, name) + coming.get((space.key, name), 0)
 
-        if matching.search(demands, used, self.free) is not None:
+        if matching.find_spaces(demands, sum_used_with_arrivals, self.free) is not None:
             return True
-        return bool(coming) and matching.search(
-            [*self._demands_in(district), *demands], self._certain, self.free) is not None
+        return bool(coming) and matching.find_spaces(
+            [*self._demands_in(district), *demands], self._sum_certain_use, self.free) is not None
 
     def _coming_to(self, district: str) -> Mapping[tuple[str, str], int] | None:
         """Return the amounts that a district's arrivals take, by (key, class).
@@ -199,32 +199,32 @@ class Occupancy:
             return {}
         if district not in self._placed:
             demands = list(self._demands_in(district))
-            chosen = matching.search(demands, self._certain, self.free)
+            chosen = matching.find_spaces(demands, self._sum_certain_use, self.free)
             self._placed[district] = (
-                None if chosen is None else matching.total(chosen, demands))
+                None if chosen is None else matching.sum_demands(chosen, demands))
         return self._placed[district]
 
     def _one_by_one(self, district: str) -> Counter[tuple[str, str]]:
         """Place arrivals singly: where each still finds room, else in a space without room."""
         found: Counter[tuple[str, str]] = Counter()
 
-        def used(space: matching.Space, name: str) -> float:
-            return self._certain(space, name) + found[space.key, name]
+        def sum_used_so_far(space: matching.Space, name: str) -> float:
+            return self._sum_certain_use(space, name) + found[space.key, name]
 
         for demand in self._demands_in(district):
             one = [demand]
-            found.update(matching.total(
-                matching.search(one, used, self.free) or matching.force(one), one))
+            found.update(matching.sum_demands(
+                matching.find_spaces(one, sum_used_so_far, self.free) or matching.choose_fallback_spaces(one), one))
         return found
 
     def _demands_in(self, district: str) -> Iterator[matching.Demand]:
         for (name, uuid), times in sorted(self._coming[district].items()):
             host = self._cluster.hosts[name]
-            own = [d for d in self.demands(uuid, host) if self._district(host, d) == district]
+            own = [d for d in self.demands(uuid, host) if self._find_district(host, d) == district]
             for _ in range(times):
                 yield from own
 
-    def _district(self, host: model.Host, demand: matching.Demand) -> str:
+    def _find_district(self, host: model.Host, demand: matching.Demand) -> str:
         pooled = bool(demand.spaces) and demand.spaces[0].key in self._usable
         return self._pools[host.name] if pooled else host.name
 
@@ -234,7 +234,7 @@ class Occupancy:
             instance = self._cluster.instances[uuid]
             home = self._cluster.hosts.get(instance.host)
             own = home.provider.uuid if home is not None and home.provider is not None else ''
-            found = self._pieces[uuid] = matching.pieces(
+            found = self._pieces[uuid] = matching.split_allocation(
                 instance, lambda p: p == own or self._is_root(p), self._cluster.sharing)
         return found
 
@@ -245,21 +245,21 @@ class Occupancy:
         return provider in self._roots
 
 
-def _districts(cluster: model.Cluster, usable: set[str]) -> dict[str, str]:
+def _build_districts(cluster: model.Cluster, usable: set[str]) -> dict[str, str]:
     """Return, by host, the sharing provider that stands for its district.
 
     It is the same for all hosts that these providers connect.
     """
     leader = {uuid: uuid for uuid in usable}
 
-    def of(uuid: str) -> str:
+    def find_leader(uuid: str) -> str:
         while leader[uuid] != uuid:
             uuid = leader[uuid]
         return uuid
 
     for host in cluster.hosts.values():
-        near = sorted({of(uuid) for uuid in usable.intersection(host.sharing)})
+        near = sorted({find_leader(uuid) for uuid in usable.intersection(host.sharing)})
         for uuid in near[1:]:
             leader[uuid] = near[0]
-    return {host.name: of(next(iter(usable.intersection(host.sharing))))
+    return {host.name: find_leader(next(iter(usable.intersection(host.sharing))))
             for host in cluster.hosts.values() if not usable.isdisjoint(host.sharing)}

@@ -28,7 +28,7 @@ TENANTS_REQUIRED = 'placement_aggregate_required_for_tenants'
 ISOLATED = 'enable_isolated_aggregate_filtering'
 
 
-@reading.reads(Fact.PROJECT, Fact.AGGREGATES,
+@reading.declare_facts(Fact.PROJECT, Fact.AGGREGATES,
                enabled=lambda options: TENANTS in options.nova_prefilters)
 def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination outside the aggregates of the instance's project.
@@ -48,7 +48,7 @@ def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | N
                                                f'project of instance {instance.uuid}')
 
 
-@reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES,
+@reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES,
                enabled=lambda options: ISOLATED in options.nova_prefilters)
 def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse an aggregate with ``trait:X=required`` to an instance that does not require X.
@@ -63,7 +63,7 @@ def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection |
     wanted = view.aggregates.isolating(move.to_host)
     if not wanted:
         return None
-    lacking = wanted - view.aggregates.isolating(move.from_host) - requests.required(
+    lacking = wanted - view.aggregates.isolating(move.from_host) - requests.list_required_traits(
         instance.extra_specs)
     if not lacking:
         return None

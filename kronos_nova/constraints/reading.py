@@ -53,19 +53,19 @@ class Declaration:
 _declared: dict[Callable[..., Any], Declaration] = {}
 
 
-def reads(*facts: Fact, enabled: Callable[[model.Options], bool] = lambda options: True,
+def declare_facts(*facts: Fact, enabled: Callable[[model.Options], bool] = lambda options: True,
           ) -> Callable[[_Rule], _Rule]:
     """Declare all facts that the rule reads of instance and hosts, beside their names.
 
     :param enabled: false where the rule refuses nothing under these options.
     """
-    def declare(rule: _Rule) -> _Rule:
+    def record_declaration(rule: _Rule) -> _Rule:
         _declared[rule] = Declaration(frozenset(facts), enabled)
         return rule
 
-    return declare
+    return record_declaration
 
 
-def declared(rule: Callable[..., Any]) -> Declaration | None:
+def find_declaration(rule: Callable[..., Any]) -> Declaration | None:
     """Return the rule's declaration; None: no mask may stand for the rule."""
     return _declared.get(rule)

@@ -38,7 +38,7 @@ def just_booted(view: views.View, move: model.Move) -> model.Rejection | None:
                                           f'stays for another {left:.0f} s')
 
 
-def left(launched_at: float | None, now: float, cooldown: float) -> float:
+def compute_fresh_seconds(launched_at: float | None, now: float, cooldown: float) -> float:
     """Return the seconds during which an instance is still fresh; 0: it is not, or unknown.
 
     :param launched_at: epoch seconds, by the clock of its compute.

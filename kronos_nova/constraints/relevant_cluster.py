@@ -24,7 +24,7 @@ import dataclasses
 from kronos_nova import model
 
 
-def involved(cluster: model.Cluster, moves: Iterable[model.Move],
+def reduce_cluster(cluster: model.Cluster, moves: Iterable[model.Move],
              history: model.History) -> model.Cluster:
     """Return the cluster with every host, and with the instances and groups that matter to
     moves."""

@@ -37,7 +37,7 @@ class Group:
     forbidden: set[str] = dataclasses.field(default_factory=set)
 
 
-def groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
+def parse_groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
     """Return the request groups by suffix; '' for the group without one."""
     found: dict[str, Group] = {}
     for key, value in extra_specs.items():
@@ -56,12 +56,12 @@ def groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
     return found
 
 
-def required(extra_specs: Mapping[str, str]) -> frozenset[str]:
+def list_required_traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
     """Return every trait that any group requires."""
-    return frozenset(t for group in groups(extra_specs).values() for t in group.required)
+    return frozenset(t for group in parse_groups(extra_specs).values() for t in group.required)
 
 
-def traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
+def list_compared_traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
     """Return all traits by which the flavor tells hosts apart."""
-    named = {t for group in groups(extra_specs).values() for t in group.required | group.forbidden}
+    named = {t for group in parse_groups(extra_specs).values() for t in group.required | group.forbidden}
     return frozenset(named | {LIVE_MIGRATABLE} if PCI_ALIAS in extra_specs else named)

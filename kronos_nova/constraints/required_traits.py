@@ -26,7 +26,7 @@ from kronos_nova.constraints import view as views
 from kronos_nova.constraints.reading import Fact
 
 
-@reading.reads(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS)
+@reading.declare_facts(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS)
 def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose tree lacks required traits, or whose providers have forbidden
     ones.
@@ -39,7 +39,7 @@ def required_traits(view: views.View, move: model.Move) -> model.Rejection | Non
     host = view.host(move.to_host)
     if instance is None or not instance.extra_specs or host is None or host.provider is None:
         return None
-    groups = requests.groups(instance.extra_specs)
+    groups = requests.parse_groups(instance.extra_specs)
     if not any(group.required or group.forbidden for group in groups.values()):
         return None
     root = host.traits | host.provider.traits
@@ -53,13 +53,13 @@ def required_traits(view: views.View, move: model.Move) -> model.Rejection | Non
         if suffix:
             fits = any(group.required <= has and group.resources <= holds for has, holds in able)
         else:
-            fits = _together(instance, groups, group, able)
+            fits = _fulfils_unsuffixed_group(instance, groups, group, able)
         if not fits:
-            return _refused(move.to_host, group)
+            return _build_rejection(move.to_host, group)
     return None
 
 
-def _together(instance: model.Instance, groups: dict[str, requests.Group], group: requests.Group,
+def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, requests.Group], group: requests.Group,
               able: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
     """Return True when the providers fulfil the group without a suffix together.
 
@@ -73,7 +73,7 @@ def _together(instance: model.Instance, groups: dict[str, requests.Group], group
     return group.required <= having and (not group.forbidden or classes <= holding)
 
 
-def _refused(host: str, group: requests.Group) -> model.Rejection:
+def _build_rejection(host: str, group: requests.Group) -> model.Rejection:
     asked = [*sorted(group.required), *(f'!{t}' for t in sorted(group.forbidden))]
     return model.Rejection('required-traits', f'host {host} does not have, or must not have, one '
                                               f'of {", ".join(asked[:5])}')

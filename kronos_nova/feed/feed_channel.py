@@ -116,7 +116,7 @@ class Channel:
         if value is None:
             return None
         usage, written_at, expires_at = _parse_usage(value)
-        return (usage, expires_at) if _holds(written_at, expires_at, now) else None
+        return (usage, expires_at) if _is_current(written_at, expires_at, now) else None
 
     def read(self, now: float | None = None) -> Published | None:
         """Return the state that holds now, or None.
@@ -127,7 +127,7 @@ class Channel:
         if value is None:
             return None
         published = _parse(value)
-        return published if _holds(published.written_at, published.expires_at, now) else None
+        return published if _is_current(published.written_at, published.expires_at, now) else None
 
 
 def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move, float]] = (),
@@ -154,7 +154,7 @@ def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move,
         f.instance_uuid not in grouped, f.instance_uuid not in hinted))[:MAX_MOVES])
 
 
-def _holds(written_at: float, expires_at: float, now: float | None) -> bool:
+def _is_current(written_at: float, expires_at: float, now: float | None) -> bool:
     now = time.time() if now is None else now
     return now - MAX_AGE < written_at <= now + MAX_AGE and now < expires_at <= now + MAX_AGE
 
@@ -176,15 +176,15 @@ def _parse(value: Any) -> Published:
         raise ValueError(f'{KEY} in the cache was not written by this version')
     flights = []
     for flight in _list(document, 'flights'):
-        uuid, from_host, to_host = _row(flight, 3)
+        uuid, from_host, to_host = _parse_row(flight, 3)
         if not (isinstance(uuid, str) and isinstance(from_host, str)
                 and (to_host is None or isinstance(to_host, str))):
             raise ValueError(f'{KEY} in the cache: a flight is malformed')
         flights.append(model.Flight(uuid, from_host, to_host, source='kronos'))
     return Published(
-        draining=_names(document, 'draining'), quarantined=_names(document, 'quarantined'),
-        flights=tuple(flights), written_at=_number(document.get('written_at')),
-        expires_at=_number(document.get('expires_at')))
+        draining=_parse_names(document, 'draining'), quarantined=_parse_names(document, 'quarantined'),
+        flights=tuple(flights), written_at=_parse_number(document.get('written_at')),
+        expires_at=_parse_number(document.get('expires_at')))
 
 
 def _list(document: dict[str, Any], name: str) -> list[Any]:
@@ -194,7 +194,7 @@ def _list(document: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _names(document: dict[str, Any], name: str) -> frozenset[str]:
+def _parse_names(document: dict[str, Any], name: str) -> frozenset[str]:
     found = _list(document, name)
     if not all(isinstance(host, str) for host in found):
         raise ValueError(f'{KEY} in the cache: {name} is no list of names')
@@ -207,33 +207,33 @@ def _parse_usage(value: Any) -> tuple[flavor_usages.Usage, float, float]:
         raise ValueError(f'{USAGE_KEY} in the cache was not written by this version')
     shapes: dict[flavor_usages.Shape, float] = {}
     for row in _list(document, 'shapes')[:flavor_usages.MAX_SHAPES]:
-        vcpus, memory_mb, use = _row(row, 3)
-        shapes[_shape(vcpus, memory_mb)] = _number(use)
+        vcpus, memory_mb, use = _parse_row(row, 3)
+        shapes[_parse_shape(vcpus, memory_mb)] = _parse_number(use)
     moves = []
     for row in _list(document, 'moves')[:MAX_MOVES]:
-        uuid, to_host, vcpus, memory_mb, since, use = _row(row, 6)
+        uuid, to_host, vcpus, memory_mb, since, use = _parse_row(row, 6)
         if not (isinstance(uuid, str) and isinstance(to_host, str)):
             raise ValueError(f'{USAGE_KEY} in the cache: a move is malformed')
-        moves.append(flavor_usages.Incoming(uuid, to_host, _shape(vcpus, memory_mb), _number(since),
-                                            None if use is None else _number(use)))
-    return (flavor_usages.Usage(shapes, tuple(moves)), _number(document.get('written_at')),
-            _number(document.get('expires_at')))
+        moves.append(flavor_usages.Incoming(uuid, to_host, _parse_shape(vcpus, memory_mb), _parse_number(since),
+                                            None if use is None else _parse_number(use)))
+    return (flavor_usages.Usage(shapes, tuple(moves)), _parse_number(document.get('written_at')),
+            _parse_number(document.get('expires_at')))
 
 
-def _row(row: Any, length: int) -> list[Any]:
+def _parse_row(row: Any, length: int) -> list[Any]:
     if not isinstance(row, list) or len(row) != length:
         raise ValueError('a row of a record in the cache is malformed')
     return row
 
 
-def _shape(vcpus: Any, memory_mb: Any) -> flavor_usages.Shape:
+def _parse_shape(vcpus: Any, memory_mb: Any) -> flavor_usages.Shape:
     for amount in (vcpus, memory_mb):
         if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**31:
             raise ValueError(f'{USAGE_KEY} in the cache: a flavor is malformed')
     return flavor_usages.Shape(vcpus, memory_mb)
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     if (not isinstance(value, int | float) or isinstance(value, bool)
             or not 0 <= value <= MAX_AMOUNT):
         raise ValueError('a record in the cache: a value is no amount')

@@ -65,13 +65,13 @@ class Usage:
     moves: tuple[Incoming, ...] = ()
 
 
-def typical(shapes: Mapping[Shape, float], memory: bool) -> float:
+def compute_typical_use(shapes: Mapping[Shape, float], memory: bool) -> float:
     """Return the use of an allocated vCPU (MiB), each flavor counted alike; 0 if unknown."""
     allocated = sum(shape[memory] for shape in shapes)
     return sum(shapes.values()) / allocated if allocated > 0 else 0.0
 
 
-def came(vcpus: float, memory_mb: float,
+def explain_change(vcpus: float, memory_mb: float,
          shapes: Sequence[Shape]) -> tuple[tuple[Shape, int], ...] | None:
     """Return the instances that came (or left, if negative) when a host changed by this.
 
@@ -87,7 +87,7 @@ def came(vcpus: float, memory_mb: float,
         if count >= 1 and (count * shape.vcpus, count * shape.memory_mb) == (vcpus, memory_mb):
             found.append(((shape, sign * count),))
     if found:
-        return min(found, key=_size)
+        return min(found, key=_count_instances)
     pairs = []
     for one, other in itertools.combinations(shapes[:MAX_PAIRED], 2):
         # Two equations for the counts of the two flavors.
@@ -98,10 +98,10 @@ def came(vcpus: float, memory_mb: float,
         second = (one.vcpus * memory_mb - vcpus * one.memory_mb) / determinant
         if first >= 1 and second >= 1 and first.is_integer() and second.is_integer():
             pairs.append(((one, sign * int(first)), (other, sign * int(second))))
-    return min(pairs, key=_size) if pairs else None
+    return min(pairs, key=_count_instances) if pairs else None
 
 
-def _size(parts: Iterable[tuple[Shape, int]]) -> int:
+def _count_instances(parts: Iterable[tuple[Shape, int]]) -> int:
     return sum(abs(count) for _, count in parts)
 
 
@@ -128,14 +128,14 @@ class Extras:
         if known is None:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            parts = came(vcpus, memory_mb, self._shapes) or ()
+            parts = explain_change(vcpus, memory_mb, self._shapes) or ()
             known = (sum(self._extras[shape][0] * count for shape, count in parts),
                      sum(self._extras[shape][1] * count for shape, count in parts))
             self._known[vcpus, memory_mb] = known
         return known
 
 
-def extras(parts: Iterable[tuple[float, float, bool, Mapping[Shape, float]]]) -> Extras:
+def build_extras(parts: Iterable[tuple[float, float, bool, Mapping[Shape, float]]]) -> Extras:
     """Return the corrections for a load that is the weighted sum of several policies' loads.
 
     :param parts: of each policy its weight, the use of an allocated unit, whether that unit is a

@@ -37,7 +37,7 @@ JITTER = 0.1
 PAUSE_AFTER_ERROR = 30.0
 
 
-def jittered(interval: float) -> float:
+def jitter_interval(interval: float) -> float:
     """Return a random interval within a tenth of ``interval``.
 
     It differs in each process: forked children get a random generator of their own.
@@ -99,10 +99,10 @@ class Refresher:
         self._work = work
         self._on_wake = on_wake
         self._faults = faults
-        self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        self._reset_state()
+        os.register_at_fork(after_in_child=self._reset_state)
 
-    def _reset(self) -> None:
+    def _reset_state(self) -> None:
         # Another thread of the parent may have held the copied lock.
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -132,27 +132,27 @@ class Refresher:
 
     def _run(self) -> None:
         while not self._stopped:
-            self._guarded(self._work)
-            self._rest(time.monotonic() + self._find_pause())
+            self._call_safely(self._work)
+            self._wait_until_due(time.monotonic() + self._find_pause())
 
     def _find_pause(self) -> float:
         """Return the seconds to the next work; an error must not end the thread."""
         try:
-            return jittered(self._interval())
+            return jitter_interval(self._interval())
         except Exception as e:
             self._faults.swallow(self._name, e)
             return PAUSE_AFTER_ERROR
 
-    def _rest(self, due: float) -> None:
+    def _wait_until_due(self, due: float) -> None:
         """Wait until ``due``; call ``on_wake`` when :meth:`wake` ends the wait early."""
         while (left := due - time.monotonic()) > 0 and self._wake.wait(left):
             self._wake.clear()
             if self._stopped:
                 return
             if self._on_wake is not None:
-                self._guarded(self._on_wake)
+                self._call_safely(self._on_wake)
 
-    def _guarded(self, function: Callable[[], None]) -> None:
+    def _call_safely(self, function: Callable[[], None]) -> None:
         try:
             function()
         except Exception as e:

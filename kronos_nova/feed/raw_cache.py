@@ -118,7 +118,7 @@ class RawCache:
         if not head.startswith(HEAD) or len(head) > len(HEAD) + 64:
             raise RecordRefused(key=key, problem='it is not in our format')
         signature = head.removeprefix(HEAD)
-        if self._keys and not any(hmac.compare_digest(sign(secret, key, body), signature)
+        if self._keys and not any(hmac.compare_digest(sign_record(secret, key, body), signature)
                                   for secret in self._keys):
             raise RecordRefused(
                 key=key, problem='its signature is wrong. Give kronos-engine and nova-scheduler '
@@ -134,14 +134,14 @@ class RawCache:
         :param expire: seconds after which memcached forgets it; 0: never.
         """
         body = text.encode()
-        signature = sign(self._keys[0], key, body) if self._keys else b''
+        signature = sign_record(self._keys[0], key, body) if self._keys else b''
         self._store.set(key, b'%s%s\n%s' % (HEAD, signature, body), expire)
 
     def delete(self, key: str) -> None:
         self._store.delete(key)
 
 
-def sign(secret: bytes, key: str, body: bytes) -> bytes:
+def sign_record(secret: bytes, key: str, body: bytes) -> bytes:
     """Return the signature (hexadecimal) of a record under a cache key."""
     message = b'%s%s\n%s' % (HEAD, key.encode(), body)
     return hmac.new(secret, message, hashlib.sha256).hexdigest().encode()
@@ -216,22 +216,22 @@ class Directory:
         try:
             status = self._path.stat()
         except OSError as e:
-            raise self._refuse(conf, f'it cannot be used: {e.strerror}') from e
+            raise self._build_config_error(conf, f'it cannot be used: {e.strerror}') from e
         if not stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IWOTH:
-            raise self._refuse(conf, 'it is no directory, or every user may write into it')
+            raise self._build_config_error(conf, 'it is no directory, or every user may write into it')
 
-    def _refuse(self, conf: cfg.ConfigOpts, problem: str) -> exception.ConfigError:
+    def _build_config_error(self, conf: cfg.ConfigOpts, problem: str) -> exception.ConfigError:
         return exception.ConfigError(
             path=_find_file(conf), field=f'[kronos_channel] directory {self._path}',
             problem=problem, remedy='Make a directory that only the users of kronos-engine and '
                                     'nova-scheduler may write into.')
 
-    def _file(self, key: str) -> Path:
+    def _build_file_path(self, key: str) -> Path:
         return self._path / hashlib.sha256(key.encode()).hexdigest()
 
     def get(self, key: str) -> bytes | None:
         try:
-            with self._file(key).open('rb') as file:
+            with self._build_file_path(key).open('rb') as file:
                 value = file.read(self._max_bytes + 1)
         except FileNotFoundError:
             return None
@@ -240,13 +240,13 @@ class Directory:
         return value
 
     def set(self, key: str, value: bytes, expire: int = 0) -> None:
-        file = self._file(key)
+        file = self._build_file_path(key)
         draft = file.with_name(f'{file.name}.{os.getpid()}')
         draft.write_bytes(value)
         draft.replace(file)
 
     def delete(self, key: str) -> None:
-        self._file(key).unlink(missing_ok=True)
+        self._build_file_path(key).unlink(missing_ok=True)
 
 
 class Memcached:

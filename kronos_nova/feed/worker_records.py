@@ -211,12 +211,12 @@ def dump_record(record: WorkerRecord) -> str:
     return json.dumps({
         'version': VERSION, 'host': record.host, 'pid': record.pid,
         'started_at': record.started_at, 'written_at': record.written_at,
-        'files': [[answer.clean(f.path, MAX_TEXT), f.hosts, f.age,
-                   answer.clean(f.reason, MAX_TEXT)] for f in record.files[:MAX_FILES]],
-        'plugins': [[answer.clean(name, MAX_TEXT), work.requests, work.seconds,
+        'files': [[answer.clean_text(f.path, MAX_TEXT), f.hosts, f.age,
+                   answer.clean_text(f.reason, MAX_TEXT)] for f in record.files[:MAX_FILES]],
+        'plugins': [[answer.clean_text(name, MAX_TEXT), work.requests, work.seconds,
                      work.refused_hosts]
                     for name, work in sorted(record.plugins.items())[:MAX_PLUGINS]],
-        'faults': [[answer.clean(where, MAX_TEXT), answer.clean(error, MAX_TEXT), found.number,
+        'faults': [[answer.clean_text(where, MAX_TEXT), answer.clean_text(error, MAX_TEXT), found.number,
                     found.newest]
                    for (where, error), found in sorted(
                        record.faults.items(),
@@ -240,21 +240,21 @@ def parse_record(text: str) -> WorkerRecord:
     document = raw_cache.parse_json(text)
     if not isinstance(document, dict) or document.get('version') != VERSION:
         raise ValueError('it was not written by this version')
-    files = [FileState(_text(path), _integer(hosts), None if age is None else _number(age),
-                       _text(reason))
-             for path, hosts, age, reason in _rows(document, 'files', 4, MAX_FILES)]
+    files = [FileState(_parse_text(path), _parse_integer(hosts), None if age is None else _parse_number(age),
+                       _parse_text(reason))
+             for path, hosts, age, reason in _parse_rows(document, 'files', 4, MAX_FILES)]
     if len({file.path for file in files}) < len(files):
         raise ValueError('it names a policy file twice')
     return WorkerRecord(
-        _text(document.get('host')), _integer(document.get('pid')),
-        _number(document.get('started_at')), _number(document.get('written_at')), tuple(files),
-        {_text(name): PluginWork(_integer(requests), _number(seconds), _integer(refused))
-         for name, requests, seconds, refused in _rows(document, 'plugins', 4, MAX_PLUGINS)},
-        {(_text(where), _text(error)): FaultCount(_integer(number), _number(newest))
-         for where, error, number, newest in _rows(document, 'faults', 4, MAX_FAULTS)})
+        _parse_text(document.get('host')), _parse_integer(document.get('pid')),
+        _parse_number(document.get('started_at')), _parse_number(document.get('written_at')), tuple(files),
+        {_parse_text(name): PluginWork(_parse_integer(requests), _parse_number(seconds), _parse_integer(refused))
+         for name, requests, seconds, refused in _parse_rows(document, 'plugins', 4, MAX_PLUGINS)},
+        {(_parse_text(where), _parse_text(error)): FaultCount(_parse_integer(number), _parse_number(newest))
+         for where, error, number, newest in _parse_rows(document, 'faults', 4, MAX_FAULTS)})
 
 
-def _rows(document: dict[str, Any], name: str, length: int, most: int) -> list[list[Any]]:
+def _parse_rows(document: dict[str, Any], name: str, length: int, most: int) -> list[list[Any]]:
     rows = document.get(name)
     if not isinstance(rows, list) or len(rows) > most or any(
             not isinstance(row, list) or len(row) != length for row in rows):
@@ -262,19 +262,19 @@ def _rows(document: dict[str, Any], name: str, length: int, most: int) -> list[l
     return rows
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise ValueError('a name is malformed')
-    return answer.clean(value, MAX_TEXT)
+    return answer.clean_text(value, MAX_TEXT)
 
 
-def _integer(value: Any) -> int:
+def _parse_integer(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
         raise ValueError('a value is no count')
     return value
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     if (not isinstance(value, int | float) or isinstance(value, bool)
             or not 0 <= value <= MAX_NUMBER):
         raise ValueError('a value is no amount')

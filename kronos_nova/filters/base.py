@@ -59,7 +59,7 @@ class KronosFilter(filters.BaseHostFilter, abc.ABC):
 
 def is_pinned(spec: Any) -> bool:
     """Return whether an operator (or our executor) has named the destination."""
-    destination = _destination(spec)
+    destination = _find_destination(spec)
     if destination is not None and 'host' in destination and destination.host:
         return True
     return bool(('force_hosts' in spec and spec.force_hosts)
@@ -72,11 +72,11 @@ def is_move(spec: Any) -> bool:
     The conductor restricts every move to the instance's cell, and no boot. Of moves across
     cells it knows the source host, which it ignores.
     """
-    destination = _destination(spec)
+    destination = _find_destination(spec)
     if destination is not None and 'cell' in destination and destination.cell:
         return True
     return bool('ignore_hosts' in spec and spec.ignore_hosts)
 
 
-def _destination(spec: Any) -> Any:
+def _find_destination(spec: Any) -> Any:
     return spec.requested_destination if 'requested_destination' in spec else None

@@ -42,16 +42,16 @@ class KronosCapacityFilter(base.KronosFilter):
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
         if moving:
             return hosts
-        door = runtime.door()
+        door = runtime.get_runtime()
         admitted: list[Any] = []
         passing: list[Any] = []
         groups = door.look(hosts)
         if door.conf.kronos.unknown_hosts == 'exclude':
-            groups = _known(groups)
+            groups = _drop_unscored_hosts(groups)
         for group in groups:
             if group.snapshot is not None:
                 admitted += group.hosts
-                passing += _below(group.hosts, group.snapshot, spec)
+                passing += _filter_by_ceilings(group.hosts, group.snapshot, spec)
             elif group.reason and door.conf.kronos.fail_closed and door.scores.answered:
                 LOG.warning('kronos: instance %s is refused %d hosts, because fail_closed is '
                             'set and there are no scores: %s', spec.instance_uuid,
@@ -67,7 +67,7 @@ class KronosCapacityFilter(base.KronosFilter):
         return [h for h in hosts if id(h) in kept]
 
 
-def _known(groups: list[score_cache.Group]) -> list[score_cache.Group]:
+def _drop_unscored_hosts(groups: list[score_cache.Group]) -> list[score_cache.Group]:
     """Drop the hosts that have no score, unless no host has one."""
     found = [group if group.snapshot is None else dataclasses.replace(
         group, hosts=[h for h in group.hosts if h.host in group.snapshot.loads])
@@ -75,10 +75,10 @@ def _known(groups: list[score_cache.Group]) -> list[score_cache.Group]:
     return found if any(group.hosts for group in found) else groups
 
 
-def _below(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any) -> list[Any]:
+def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any) -> list[Any]:
     """Return the hosts that no ceiling refuses; hosts without a score pass."""
     for ceiling in snapshot.ceilings:
-        loads = depletion.projected(hosts, ceiling.loads,
+        loads = depletion.project_loads(hosts, ceiling.loads,
                                     *ceiling.expected(spec.vcpus, spec.memory_mb))
         hosts = [host for host, load in zip(hosts, loads, strict=True)
                  if load is None or load <= ceiling.limit]

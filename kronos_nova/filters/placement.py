@@ -46,26 +46,26 @@ class KronosPlacementFilter(base.KronosFilter):
     """
 
     def judge(self, hosts: list[Any], spec: Any, moving: bool) -> list[Any]:
-        door = runtime.door()
+        door = runtime.get_runtime()
         notice = door.notices.look()
         if notice is None:
             return hosts
         open_hosts = hosts
         if shut := notice.draining | notice.quarantined:
             suspects = [h for h in hosts if h.host in shut]
-            open_hosts = _without(hosts, _refused(
-                suspects, _view(notice), spec, service_state.closed_host)) or hosts
+            open_hosts = _drop_refused_hosts(hosts, _list_refused_hosts(
+                suspects, _build_notice_view(notice), spec, service_state.closed_host)) or hosts
         if not notice.flights:
             return open_hosts
         refused = _refused_by_group(hosts, spec, notice.flights) | _refused_by_hints(
             hosts, spec, notice.flights, door.conf)
         if not refused:
             return open_hosts
-        legal = _without(open_hosts, refused) or _without(hosts, refused)
+        legal = _drop_refused_hosts(open_hosts, refused) or _drop_refused_hosts(hosts, refused)
         return hosts if moving and not legal else legal
 
 
-def _refused(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
+def _list_refused_hosts(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
              rule: constraints.Rule) -> set[int]:
     """Return the ids of the HostState objects that a rule refuses to the instance."""
     uuid = spec.instance_uuid
@@ -73,14 +73,14 @@ def _refused(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
             if rule(view, model.Move(uuid, '', h.host, model.Phase.SPREAD)) is not None}
 
 
-def _without(hosts: list[Any], refused: set[int]) -> list[Any]:
+def _drop_refused_hosts(hosts: list[Any], refused: set[int]) -> list[Any]:
     return [h for h in hosts if id(h) not in refused] if refused else hosts
 
 
 def _refused_by_group(hosts: list[Any], spec: Any,
                       flights: Iterable[model.Flight]) -> set[int]:
     """Return the hosts that the request's server group forbids, by id."""
-    group = _group(spec)
+    group = _find_hard_group(spec)
     if group is None:
         return set()
     members = {*group.members, spec.instance_uuid}
@@ -96,14 +96,14 @@ def _refused_by_group(hosts: list[Any], spec: Any,
                                 frozenset(members), int(limit)),)
     instances = _find_instances(suspects, members, flying)
     if group.policy == model.GroupPolicy.ANTI_AFFINITY:
-        return _refused(suspects, _view_of(instances, flying, groups=groups), spec,
+        return _list_refused_hosts(suspects, _view_of(instances, flying, groups=groups), spec,
                         server_groups.anti_affinity)
     # A host that a member only leaves holds none when it has arrived.
     for flight in flying:
         if flight.to_host is not None:
             instances[flight.instance_uuid] = model.Instance(
                 flight.instance_uuid, flight.to_host)
-    return _refused(suspects, _view_of(instances, (), groups=groups), spec,
+    return _list_refused_hosts(suspects, _view_of(instances, (), groups=groups), spec,
                     server_groups.affinity)
 
 
@@ -121,7 +121,7 @@ def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Fligh
     instances[uuid] = model.Instance(uuid, '', scheduler_hints=wishes)
     options = model.Options(
         nova_enabled_filters=frozenset(conf.filter_scheduler.enabled_filters))
-    return _refused(suspects, _view_of(instances, flying, options), spec, hints.hints)
+    return _list_refused_hosts(suspects, _view_of(instances, flying, options), spec, hints.hints)
 
 
 def _read_hints(spec: Any) -> dict[str, tuple[str, ...]]:
@@ -135,7 +135,7 @@ def _read_hints(spec: Any) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _group(spec: Any) -> Any:
+def _find_hard_group(spec: Any) -> Any:
     """Return the request's server group if its policy is hard, or None."""
     group = spec.instance_group if 'instance_group' in spec else None
     if group is None or group.policy not in HARD_POLICIES or 'uuid' not in group:
@@ -143,7 +143,7 @@ def _group(spec: Any) -> Any:
     return group
 
 
-def _view(notice: feed_channel.Published) -> cluster_view.ClusterView:
+def _build_notice_view(notice: feed_channel.Published) -> cluster_view.ClusterView:
     """Return a view of the published draining and quarantined hosts for the rules."""
     cluster = model.Cluster(hosts={}, instances={}, services={})
     return cluster_view.ClusterView(

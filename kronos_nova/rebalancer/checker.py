@@ -53,20 +53,20 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
 
     :param cluster: with the plan's scope, as the planner got it.
     """
-    broken = _shape(plan, cluster, budget)
+    broken = _check_plan_shape(plan, cluster, budget)
     if broken or not plan.moves:
         return tuple(broken)
-    part = relevant_cluster.involved(cluster, plan.moves, history)
-    found = _outage(part, options)
+    part = relevant_cluster.reduce_cluster(cluster, plan.moves, history)
+    found = _check_outage(part, options)
     for move in plan.moves:
-        found += _wanted(move, part, options, history)
-    found += _unsettled(plan, part, options, history, scores)
+        found += _check_move_wanted(move, part, options, history)
+    found += _check_scores_settled(plan, part, options, history, scores)
     view = cluster_view.ClusterView(part, options, history, scores, ceilings,
                                     draining=plan.draining)
     return (*found, *_Replay(view, plan.moves, plan.swaps).rejections())
 
 
-def _shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.Rejection]:
+def _check_plan_shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.Rejection]:
     """List the faults of the plan's form; rules can only judge a plan without any."""
     found = []
     uuids = [m.instance_uuid for m in plan.moves]
@@ -136,7 +136,7 @@ def _change_places(swap: model.Swap, one: model.Move, other: model.Move) -> bool
 # Whether moves of this kind may be made now.
 
 
-def _outage(cluster: model.Cluster, options: model.Options) -> list[model.Rejection]:
+def _check_outage(cluster: model.Cluster, options: model.Options) -> list[model.Rejection]:
     down = disabled = 0
     for host in cluster.scope_hosts:
         service = cluster.services.get(host)
@@ -150,7 +150,7 @@ def _outage(cluster: model.Cluster, options: model.Options) -> list[model.Reject
     return []
 
 
-def _wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
+def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
             history: model.History) -> Iterator[model.Rejection]:
     """Yield why the operator does not want this kind of move, or wants it to wait."""
     uuid, source = move.instance_uuid, move.from_host
@@ -176,13 +176,13 @@ def _wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
                                            'be repaired')
 
 
-def _unsettled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
+def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
                history: model.History,
                scores: model.Scores | None) -> list[model.Rejection]:
     """Reject imbalance moves on scores that do not show the last move yet."""
     if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
         return []
-    last = metric_lag.awaited(history, cluster.scope_hosts)
+    last = metric_lag.find_awaited_move(history, cluster.scope_hosts)
     if last is None:
         return []
     move, completed_at = last
@@ -225,8 +225,8 @@ class _Replay:
 
     def rejections(self) -> list[model.Rejection]:
         for move in self._moves:
-            self._depart(move)
-        found = [no for move in self._moves for no in self._judge(move)]
+            self._depart_move(move)
+        found = [no for move in self._moves for no in self._judge_move(move)]
         return found + [no for swap in self._swaps for no in self._both_or_none(swap)]
 
     def _both_or_none(self, swap: model.Swap) -> list[model.Rejection]:
@@ -238,22 +238,22 @@ class _Replay:
         """
         one, other = self._by_uuid[swap.first], self._by_uuid[swap.second]
         onward = dataclasses.replace(one, from_host=one.to_host, to_host=other.from_host)
-        self._recall(other)
-        with self._begun(other, one):
-            found = list(constraints.check_all(self._view, _reversed(one), _BACK))
+        self._recall_move(other)
+        with self._simulate_start(other, one):
+            found = list(constraints.check_all(self._view, _reverse_move(one), _BACK))
             if swap.parking is not None:
                 self._view.land(other)
-                found += self._rules(onward)
-                found += constraints.check_all(self._view, _reversed(other), _BACK)
+                found += self._check_rules(onward)
+                found += constraints.check_all(self._view, _reverse_move(other), _BACK)
                 self._view.undo(other)
-        self._depart(other)
+        self._depart_move(other)
         return found
 
-    def _judge(self, move: model.Move) -> list[model.Rejection]:
+    def _judge_move(self, move: model.Move) -> list[model.Rejection]:
         found = []
         uuid = move.instance_uuid
         waiting = {u for u in self._mates[uuid] if uuid in self._needs[u]}
-        self._recall(move)
+        self._recall_move(move)
         if uuid in self._flying:
             found.append(model.Rejection('in-flight', f'instance {uuid} is migrating already'))
         for other in sorted(self._mates[uuid] - self._needs[uuid] - waiting):
@@ -266,21 +266,21 @@ class _Replay:
                                                                 f'group {group.uuid} is migrating'))
         instance = self._view.instance(uuid)
         for other in sorted(self._flying.intersection(self._view.tied(uuid))):
-            if instance is None or not hints.waits(
+            if instance is None or not hints.must_wait_for(
                     instance, self._view.instance(other), self._view.unscheduled(other)):
                 continue
             found.append(model.Rejection('hint-in-flight', f'instance {other}, to which a hint '
                                                            f'ties {uuid}, is migrating'))
         for host in (move.to_host, *move.alternates):
             one = dataclasses.replace(move, to_host=host)
-            if self._mates[uuid] or self._rules(one):
-                with self._begun(one):
-                    found += self._rules(one)
+            if self._mates[uuid] or self._check_rules(one):
+                with self._simulate_start(one):
+                    found += self._check_rules(one)
                 found += self._left_alone(one)
-        self._depart(move)
+        self._depart_move(move)
         return found
 
-    def _rules(self, move: model.Move) -> list[model.Rejection]:
+    def _check_rules(self, move: model.Move) -> list[model.Rejection]:
         found = list(constraints.check_all(self._view, move, _RULES))
         if move.phase is model.Phase.SPREAD:
             before = self._before[move.from_host]
@@ -291,7 +291,7 @@ class _Replay:
         return found
 
     @contextlib.contextmanager
-    def _begun(self, move: model.Move, made: model.Move | None = None) -> Iterator[None]:
+    def _simulate_start(self, move: model.Move, made: model.Move | None = None) -> Iterator[None]:
         """Set the view to the time when the move begins.
 
         Its requirements have left their sources; the moves that wait for it are still at theirs.
@@ -309,9 +309,9 @@ class _Replay:
                   and (not ends.isdisjoint((m.to_host, *m.alternates))
                        or m.instance_uuid in mates)]
         for other in absent:
-            self._recall(other)
+            self._recall_move(other)
         for other in landed:
-            self._recall(other)
+            self._recall_move(other)
             self._view.land(other)
             self._depart_to(other, other.alternates)
         try:
@@ -320,9 +320,9 @@ class _Replay:
             for other in landed:
                 self._recall_from(other, other.alternates)
                 self._view.undo(other)
-                self._depart(other)
+                self._depart_move(other)
             for other in absent:
-                self._depart(other)
+                self._depart_move(other)
 
     def _left_alone(self, move: model.Move) -> list[model.Rejection]:
         """Reject the move if an affinity group may have no member on the destination.
@@ -347,10 +347,10 @@ class _Replay:
             return not other.alternates and other.to_host == move.to_host
         return other.from_host == move.to_host  # it waits for this one, or both are refused
 
-    def _depart(self, move: model.Move) -> None:
+    def _depart_move(self, move: model.Move) -> None:
         self._depart_to(move, (move.to_host, *move.alternates))
 
-    def _recall(self, move: model.Move) -> None:
+    def _recall_move(self, move: model.Move) -> None:
         self._recall_from(move, (move.to_host, *move.alternates))
 
     def _depart_to(self, move: model.Move, hosts: Sequence[str]) -> None:
@@ -362,5 +362,5 @@ class _Replay:
             self._view.recall(dataclasses.replace(move, to_host=host))
 
 
-def _reversed(move: model.Move) -> model.Move:
+def _reverse_move(move: model.Move) -> model.Move:
     return dataclasses.replace(move, from_host=move.to_host, to_host=move.from_host)

@@ -132,13 +132,13 @@ class Ledger:
         new = False
         for host in changed:
             before = tracks.get(host.host)
-            track = _next(before, host, now, wall)
+            track = _build_track(before, host, now, wall)
             tracks[host.host] = track
             if before is not None and before.steps and track.steps:
                 self._changed(host.host, before, track)
             new = new or before is None or (track.node != before.node and not before.node)
         if self._arrivals and self._arrivals.watch(
-                hosts, lambda host: told[2:] if (told := _told(host)) else None, now):
+                hosts, lambda host: told[2:] if (told := _read_host_amounts(host)) else None, now):
             return True
         return new
 
@@ -167,27 +167,27 @@ class Ledger:
                 if now - at > FORGET_AFTER and host not in scored}
         newest: dict[str, float] = {}
         for host, at in last.items():
-            for name in self._names(host):
+            for name in self._list_host_names(host):
                 newest[name] = max(newest.get(name, at), at)
         gone |= {host for host, at in last.items() if now - at > REPLACED_AFTER
-                 and any(now - newest[name] <= REPLACED_AFTER for name in self._names(host))}
+                 and any(now - newest[name] <= REPLACED_AFTER for name in self._list_host_names(host))}
         for host in gone:
             self._tracks.pop(host, None)
         self._last = {host: at for host, at in last.items() if host not in gone}
         return bool(gone)
 
-    def _names(self, host: str) -> set[str]:
+    def _list_host_names(self, host: str) -> set[str]:
         track = self._tracks.get(host)
-        return {labels.fold(name) for name in (host, track.node if track else '') if name}
+        return {labels.fold_host_name(name) for name in (host, track.node if track else '') if name}
 
 
-def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
+def _build_track(before: Track | None, host: Any, now: float, wall: float) -> Track:
     """Return the track of a host that is new or has changed."""
     node = getattr(host, 'hypervisor_hostname', None) or ''
     vcpus_used = getattr(host, 'vcpus_used', None)
     free_ram_mb = getattr(host, 'free_ram_mb', None)
     aggregates = tuple(a.name for a in getattr(host, 'aggregates', None) or ())
-    told = _told(host)
+    told = _read_host_amounts(host)
     if told is None:
         return Track(node, vcpus_used, free_ram_mb, aggregates=aggregates)
     vcpus_total, ram_total, vcpus, ram_mb = told
@@ -195,12 +195,12 @@ def _next(before: Track | None, host: Any, now: float, wall: float) -> Track:
         # The samples are assumed to show the allocation before our first request.
         steps: tuple[Step, ...] = (Step(now, vcpus, ram_mb),)
     else:
-        since = max(before.steps[-1].since, now - _age(host, wall))
-        steps = _stepped(before.steps, Step(since, vcpus, ram_mb))
+        since = max(before.steps[-1].since, now - _compute_record_age(host, wall))
+        steps = _append_step(before.steps, Step(since, vcpus, ram_mb))
     return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps, aggregates)
 
 
-def _told(host: Any) -> tuple[float, float, float, float] | None:
+def _read_host_amounts(host: Any) -> tuple[float, float, float, float] | None:
     """Return a host's vCPUs and MiB in all, and its allocated vCPUs and MiB.
 
     None unless all are known. Fields that no compute has reported yet are None or 0.
@@ -216,7 +216,7 @@ def _told(host: Any) -> tuple[float, float, float, float] | None:
     return told
 
 
-def _age(host: Any, wall: float) -> float:
+def _compute_record_age(host: Any, wall: float) -> float:
     """Return the seconds since the compute node's record changed; 0 where unknown."""
     updated = getattr(host, 'updated', None)
     if not isinstance(updated, datetime.datetime) or updated.tzinfo is None:
@@ -224,7 +224,7 @@ def _age(host: Any, wall: float) -> float:
     return max(0.0, wall - updated.timestamp())
 
 
-def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
+def _append_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     # The first step stays: all later ones are compared with it.
     if len(steps) > MAX_STEPS // 2 and step.since - steps[-1].since < GRAIN:
         return (*steps[:-1], step._replace(since=steps[-1].since))
@@ -235,7 +235,7 @@ def _stepped(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     return steps[:half:2] + steps[half:]
 
 
-def shown(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
+def compute_shown_mean(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
     """Return the (vCPUs, MiB) that a sample shows: the mean over the window before it.
 
     The first step is assumed to have held before, too. Without a window, return the allocation at
@@ -269,10 +269,10 @@ class Outlook(NamedTuple):
 
     def extras(self) -> flavor_usages.Extras:
         """Return the corrections to the mean use, by flavor."""
-        return flavor_usages.extras([(1.0, self.use, self.memory, self.shapes)])
+        return flavor_usages.build_extras([(1.0, self.use, self.memory, self.shapes)])
 
 
-def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
             window: float, memory: bool, unmeasured: float,
             usage: flavor_usages.Usage = NO_USAGE,
             landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
@@ -288,11 +288,11 @@ def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled
     for host, score in scores.items():
         track = tracks.get(host)
         if track is not None and track.steps:
-            allocated = shown(track.steps, sampled_at, window)[memory]
+            allocated = compute_shown_mean(track.steps, sampled_at, window)[memory]
             rows[host] = (score, track.ram_total if memory else track.vcpus_total, allocated)
-    typical = flavor_usages.typical(usage.shapes, memory)
-    use = _use(rows.values(), typical if usage.shapes else unmeasured) or typical
-    told = flavor_usages.extras([(1.0, use, memory, usage.shapes)])
+    typical = flavor_usages.compute_typical_use(usage.shapes, memory)
+    use = _compute_unit_use(rows.values(), typical if usage.shapes else unmeasured) or typical
+    told = flavor_usages.build_extras([(1.0, use, memory, usage.shapes)])
     found = {}
     for host, score in scores.items():
         if host not in rows:
@@ -317,10 +317,10 @@ def outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled
     return Outlook(found, use, memory, usage.shapes)
 
 
-def loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+def compute_loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
           window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
     """Return each host's load by the mean use alone; see :func:`outlook`."""
-    return outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
+    return compute_outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
                    unmeasured=unmeasured).loads
 
 
@@ -336,18 +336,18 @@ def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: 
         more = told.of(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
         vcpus, ram_mb = vcpus + more[0], ram_mb + more[1]
         counted.append(Step(after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
-    seen = shown(counted, sampled_at, window)
+    seen = compute_shown_mean(counted, sampled_at, window)
     return seen[0] - vcpus, seen[1] - ram_mb
 
 
-def corrected(load: Load, before: Track, after: Track, told: flavor_usages.Extras) -> Load:
+def correct_load(load: Load, before: Track, after: Track, told: flavor_usages.Extras) -> Load:
     """Return a host's load after a change of its allocation, by its flavor's use."""
     was, now = before.steps[-1], after.steps[-1]
     vcpus, ram_mb = told.of(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
     return load._replace(base=load.base + load.per_vcpu * vcpus + load.per_mib * ram_mb)
 
 
-def _use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> float:
+def _compute_unit_use(rows: Collection[tuple[float, float, float]], unmeasured: float) -> float:
     if not any(allocated > 0 for _, _, allocated in rows):
         return unmeasured
     return scoring.usage_per_unit(rows)
@@ -382,13 +382,13 @@ def goes_by_memory(policy: policies.Policy) -> bool:
     return 'memory' in policy.imbalance_query.lower()
 
 
-def combined(parts: Iterable[tuple[float, Load]]) -> Load:
+def combine_loads(parts: Iterable[tuple[float, Load]]) -> Load:
     """Return the weighted sum of a host's loads under several policies."""
     found = list(parts)
     return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
 
 
-def projected(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
+def project_loads(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
               ram_mb: float = 0.0) -> list[float | None]:
     """Return each host's load now, with ``vcpus`` and ``ram_mb`` added; None without a load.
 

@@ -70,7 +70,7 @@ def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],
                         ) -> Callable[[Any, Iterable[Any], Any], list[Any]]:
     """Wrap ``filter_all``: every host passes when the method raises."""
     @functools.wraps(method)
-    def guarded(plugin: Any, hosts: Iterable[Any], spec: Any) -> list[Any]:
+    def run_filter_all(plugin: Any, hosts: Iterable[Any], spec: Any) -> list[Any]:
         hosts = list(hosts)
         name, began = type(plugin).__name__, time.monotonic()
         try:
@@ -82,7 +82,7 @@ def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],
         finally:
             ACTIVITY.count_request(name, began)
         return hosts
-    return guarded
+    return run_filter_all
 
 
 def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
@@ -92,7 +92,7 @@ def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
     Nova raises on a surplus weight, and a NaN would break its sorting: both count as errors.
     """
     @functools.wraps(method)
-    def guarded(plugin: Any, weighed: Iterable[Any], spec: Any) -> list[float]:
+    def run_weigh_objects(plugin: Any, weighed: Iterable[Any], spec: Any) -> list[float]:
         weighed = list(weighed)
         name, began = type(plugin).__name__, time.monotonic()
         try:
@@ -105,16 +105,16 @@ def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
         finally:
             ACTIVITY.count_request(name, began)
         return [0.0] * len(weighed)
-    return guarded
+    return run_weigh_objects
 
 
 def multiply_by_0_on_error(method: Callable[[Any, Any], float]) -> Callable[[Any, Any], float]:
     """Wrap ``weight_multiplier``: the weight does not count when the method raises."""
     @functools.wraps(method)
-    def guarded(plugin: Any, host_state: Any) -> float:
+    def run_weight_multiplier(plugin: Any, host_state: Any) -> float:
         try:
             return method(plugin, host_state)
         except Exception as error:
             FAULTS.swallow(type(plugin).__name__, error)
         return 0.0
-    return guarded
+    return run_weight_multiplier

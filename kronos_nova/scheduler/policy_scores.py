@@ -116,7 +116,7 @@ class Snapshot:
                   *((ceiling.loads, ceiling.extras) for ceiling in self.ceilings)]
         for loads, extras in tables:
             if extras and host in loads:
-                loads[host] = depletion.corrected(loads[host], before, after, extras)
+                loads[host] = depletion.correct_load(loads[host], before, after, extras)
 
     def fresh(self) -> bool:
         return self.reason is None and time.monotonic() < self.expires_at
@@ -189,9 +189,9 @@ class Scorecard:
                 self._refused = e.message
                 return
         self.policy_set = self._watch.refresh()
-        self._ask(self.policy_set, source())
+        self._fetch_samples(self.policy_set, source())
 
-    def _ask(self, wanted: policies.PolicySet, source: base.Source) -> None:
+    def _fetch_samples(self, wanted: policies.PolicySet, source: base.Source) -> None:
         held = {}
         self.asked_ago = 0.0
         for policy in wanted.enabled:
@@ -218,17 +218,17 @@ class Scorecard:
         :param usages: the engine's measurements, by :func:`feed_channel.usage_key`.
         :param landed: keys of the engine's moves that Nova counts.
         """
-        snapshot, problems = self._judge(tracks, lambda held: usages.get(
+        snapshot, problems = self._build_snapshot(tracks, lambda held: usages.get(
             held.key, depletion.NO_USAGE), landed)
         self.snapshot = snapshot
-        self._say(snapshot, problems)
+        self._log_state_change(snapshot, problems)
 
     @property
     def keys(self) -> list[str]:
         """Keys under which the engine publishes its measurements for the held policies."""
         return [held.key for held in self._held.values()]
 
-    def _judge(self, tracks: Mapping[str, depletion.Track],
+    def _build_snapshot(self, tracks: Mapping[str, depletion.Track],
                usage_of: Callable[['_Held'], flavor_usages.Usage],
                landed: Collection[tuple[str, str, float]]) -> tuple[Snapshot, frozenset[str]]:
         if self.policy_set is None:
@@ -256,7 +256,7 @@ class Scorecard:
                 if samples.capacity is not None:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
                 # A cloud without any instance shows no use of a unit.
-                outlook = self._outlook(held, fill, tracks, usage_of(held), landed,
+                outlook = self._compute_outlook(held, fill, tracks, usage_of(held), landed,
                                         policy.fill_look, unmeasured=0.0)
                 ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
                                         outlook.extras()))
@@ -269,27 +269,27 @@ class Scorecard:
             return Snapshot(reason=reason), frozenset(problems)
         weights = {held.policy.name: held.policy.weight for held in self._held.values()}
         whole = set.intersection(*(set(hosts) for hosts in scores.values()))
-        headroom = {host: scoring.headroom({name: s[host] for name, s in scores.items()},
+        headroom = {host: scoring.compute_headroom({name: s[host] for name, s in scores.items()},
                                            weights) for host in whole}
-        parts = [(held.policy.weight, self._outlook(
+        parts = [(held.policy.weight, self._compute_outlook(
             held, scores[held.policy.name], tracks, usage_of(held), landed,
             held.policy.score_look, unmeasured=depletion.UNMEASURED))
             for held in self._held.values()]
-        loads = {host: depletion.combined((weight, found.loads[host]) for weight, found in parts)
+        loads = {host: depletion.combine_loads((weight, found.loads[host]) for weight, found in parts)
                  for host in whole}
-        extras = flavor_usages.extras((weight, found.use, found.memory, found.shapes)
+        extras = flavor_usages.build_extras((weight, found.use, found.memory, found.shapes)
                                       for weight, found in parts)
         # Computed here rather than in the next request.
         seen = [weight_cache.Seen(host, track.vcpus_used, track.free_ram_mb)
                 for host, track in tracks.items()]
         shapes = {shape for _, found in parts for shape in found.shapes}
-        rankings = self._rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
+        rankings = self._build_rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
         snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
                             extras=extras, tracks=dict(tracks), scores=scores)
         snapshot.weights.learn(seen, loads)
         return snapshot, frozenset()
 
-    def _rankings(self, loads: Mapping[str, depletion.Load], extras: flavor_usages.Extras,
+    def _build_rankings(self, loads: Mapping[str, depletion.Load], extras: flavor_usages.Extras,
                   changes: list[tuple[float, float]], seen: list[weight_cache.Seen],
                   ) -> tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...]:
         """Return the rankings for requests that may not see each other.
@@ -306,17 +306,17 @@ class Scorecard:
             more = extras.of(vcpus, ram_mb)
             boots.append(per_vcpu * (vcpus + more[0]) + per_mib * (ram_mb + more[1]))
         boot = statistics.mean(boots)
-        by = tie_breaking.width(boot, concurrent)
+        by = tie_breaking.compute_width(boot, concurrent)
         if not by:
             return ()
         found = []
         for number in range(tie_breaking.RANKINGS):
-            ranked, weights = tie_breaking.ranked(loads, by, number), weight_cache.Memo()
+            ranked, weights = tie_breaking.shift_loads(loads, by, number), weight_cache.Memo()
             weights.learn(seen, ranked)
             found.append((ranked, weights))
         return tuple(found)
 
-    def _outlook(self, held: _Held, scores: Mapping[str, float],
+    def _compute_outlook(self, held: _Held, scores: Mapping[str, float],
                  tracks: Mapping[str, depletion.Track], usage: flavor_usages.Usage,
                  landed: Collection[tuple[str, str, float]], look: lookback.Look,
                  unmeasured: float) -> depletion.Outlook:
@@ -326,13 +326,13 @@ class Scorecard:
             ``settle_seconds``.
         """
         settle = float(self._conf.kronos.settle_seconds)
-        return depletion.outlook(
+        return depletion.compute_outlook(
             scores, tracks, sampled_at=held.sampled_at - (look.delay if settle else 0.0),
             window=max(settle, look.ramp) if settle else 0.0,
             memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
             landed=landed)
 
-    def _say(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
+    def _log_state_change(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
         """Log one line when scores are lost, and one when they are back."""
         if not snapshot.reason:
             state: object = 'scores'

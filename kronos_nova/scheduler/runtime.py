@@ -89,7 +89,7 @@ class NoticeBoard:
             self._newest = self._channel[1].read()
         finally:
             try:
-                self._scores.learn(self._usages(self._channel[1]))
+                self._scores.learn(self._read_usages(self._channel[1]))
             finally:
                 self._publish_record(time.monotonic())
 
@@ -105,7 +105,7 @@ class NoticeBoard:
         except Exception as e:  # a cache backend raises any kind
             self._faults.swallow('the record for kronos-engine', e)
 
-    def _usages(self, channel: feed_channel.Channel) -> dict[str, flavor_usages.Usage]:
+    def _read_usages(self, channel: feed_channel.Channel) -> dict[str, flavor_usages.Usage]:
         """Return the usages by key of the policy.
 
         A usage that cannot be read affects its policy alone, and the previous one holds until it
@@ -199,7 +199,7 @@ def check_options() -> None:
     scheduler_conf.check_options(CONF, raw_cache.OPTIONS)
     raw_cache.RawCache(CONF)
     raw_cache.warn_of_unread_backend(CONF)
-    known = plugins.names(plugins.SOURCES)
+    known = plugins.list_names(plugins.SOURCES)
     if CONF.kronos.source not in known:
         raise exception.ConfigError(
             path=', '.join(CONF.config_file or ()) or 'nova.conf', field='[kronos] source',
@@ -207,16 +207,16 @@ def check_options() -> None:
             remedy=f'Use one of: {", ".join(known)}.')
 
 
-def door() -> Door:
+def get_runtime() -> Door:
     """Return this process's runtime; a forked worker inherits it without its threads.
 
     :raises RuntimeUnavailable: it cannot be built; a request tries again after RETRY_SECONDS.
     """
     found = _door
-    return found if found is not None else _opened()
+    return found if found is not None else _build_runtime()
 
 
-def _opened() -> Door:
+def _build_runtime() -> Door:
     """Build the runtime without a lock, which a request could wait for.
 
     Of requests that come first at the same time each may build one. All use the one that was
@@ -233,7 +233,7 @@ def _opened() -> Door:
     return _door
 
 
-def use(other: Door) -> None:
+def replace_runtime(other: Door) -> None:
     """Make filters and weighers use another runtime from now on: that of a replay."""
     global _door
     _door = other

@@ -73,7 +73,7 @@ class Scoreboard:
                        for path in dict.fromkeys(conf.kronos.policies_file)]
         self._bindings = bindings.Bindings({card.path: None for card in self._cards})
         self._bound: Mapping[str, policies.PolicySet | None] = {}
-        self._ledger = depletion.Ledger(self._changed)
+        self._ledger = depletion.Ledger(self._correct_snapshots)
         self._usages: Mapping[str, flavor_usages.Usage] = {}
         self._answered = False
         self._source: tuple[threading.Thread, base.Source] | None = None
@@ -81,7 +81,7 @@ class Scoreboard:
         self._said: frozenset[object] = frozenset()
         self._unknown: frozenset[str] = frozenset()
         self._refresher = periodic.Refresher(
-            'kronos-scoreboard', self._pause, self.refresh, faults, on_wake=self._show)
+            'kronos-scoreboard', self._compute_pause, self.refresh, faults, on_wake=self._update_snapshots)
 
     # On the caller's thread: dict look-ups only.
 
@@ -109,7 +109,7 @@ class Scoreboard:
                 found.append(Group(some, None, card.reason))
         return found
 
-    def _changed(self, host: str, before: depletion.Track, after: depletion.Track) -> None:
+    def _correct_snapshots(self, host: str, before: depletion.Track, after: depletion.Track) -> None:
         for card in self._cards:
             card.snapshot.correct(host, after)
 
@@ -162,14 +162,14 @@ class Scoreboard:
                     card.refresh(self._own_source)
                 except Exception as e:  # one file's error does not affect the others
                     problem = e
-            self._forget()
-            self._show()
+            self._forget_unseen_hosts()
+            self._update_snapshots()
         finally:
             self._answered = True
         if problem is not None:
             raise problem
 
-    def _pause(self) -> float:
+    def _compute_pause(self) -> float:
         """Return the seconds to the next refresh.
 
         An answer is queried again when it is an interval old, also when another worker queried it.
@@ -187,11 +187,11 @@ class Scoreboard:
             self._source = (me, source)
         return self._source[1]
 
-    def _forget(self) -> None:
+    def _forget_unseen_hosts(self) -> None:
         scored = {host for card in self._cards for host in card.snapshot.headroom}
         self._ledger.forget(time.monotonic(), scored)
 
-    def _show(self) -> None:
+    def _update_snapshots(self) -> None:
         usages = self._usages
         self._ledger.expect(move for usage in usages.values() for move in usage.moves)
         landed, tracks = self._ledger.landed, self._ledger.tracks()
@@ -203,13 +203,13 @@ class Scoreboard:
                 problem = e
         for host, track in self._ledger.tracks().items():
             if track is not tracks.get(host):  # changed meanwhile
-                self._changed(host, track, track)
+                self._correct_snapshots(host, track, track)
         loaded = {card.path: card.policy_set for card in self._cards}
         if loaded != self._bound:
             self._bindings = bindings.Bindings(loaded)
             self._bound = loaded
             self._heard = {}
-        self._report()
+        self._log_contradictions()
         self._tell_unknown(tracks)
         if problem is not None:
             raise problem
@@ -233,42 +233,42 @@ class Scoreboard:
         if lost := sorted(unknown - before):
             LOG.warning('kronos: %d hosts have no score and are treated as unknown_hosts = %s '
                         'says: %s. See to their exporters, or to host_label and host_regex.',
-                        len(lost), self._conf.kronos.unknown_hosts, _some(lost))
+                        len(lost), self._conf.kronos.unknown_hosts, _format_hosts(lost))
         if found := sorted(before & known):
-            LOG.info('kronos: %d hosts have a score now: %s', len(found), _some(found))
+            LOG.info('kronos: %d hosts have a score now: %s', len(found), _format_hosts(found))
         self._unknown = frozenset(unknown)
 
-    def _report(self) -> None:
+    def _log_contradictions(self) -> None:
         """Log each contradiction in the configuration, once while it lasts."""
         bound = self._bindings
         option = float(self._conf.filter_scheduler.kronos_weight_multiplier)
         found: dict[object, str] = {
-            pair: bindings.overlap(bound, pair, why)
+            pair: bindings.format_overlap(bound, pair, why)
             for pair, why in bound.overlaps.copy().items()}
         for index, card in enumerate(self._cards):
             if bound.is_default(index):
-                self._compare(found, card, (), option)
+                self._check_multiplier(found, card, (), option)
         for (heard_of, aggregates), multiplier in self._heard.copy().items():
             if heard_of is not None:
-                self._compare(found, self._cards[heard_of], aggregates,
+                self._check_multiplier(found, self._cards[heard_of], aggregates,
                               multiplier if aggregates else option)
         for what in found.keys() - self._said:
             LOG.warning('kronos: %s', found[what])
         self._said = frozenset(found)
 
     @staticmethod
-    def _compare(found: dict[object, str], card: policy_scores.Scorecard,
+    def _check_multiplier(found: dict[object, str], card: policy_scores.Scorecard,
                  aggregates: tuple[str, ...], multiplier: float) -> None:
         if card.policy_set is None:
             return
         where = 'kronos_weight_multiplier'
         if aggregates:
             where += f' of aggregate {", ".join(aggregates)}'
-        if done := bindings.disagreement(card.policy_set, multiplier):
-            found[card.path, where, multiplier > 0] = bindings.mismatch(
+        if done := bindings.find_contradiction(card.policy_set, multiplier):
+            found[card.path, where, multiplier > 0] = bindings.format_mismatch(
                 card.path, card.policy_set.mode, where, multiplier, done)
 
 
-def _some(hosts: list[str]) -> str:
+def _format_hosts(hosts: list[str]) -> str:
     more = len(hosts) - MAX_NAMED
     return ', '.join(hosts[:MAX_NAMED]) + (f' and {more} more' if more > 0 else '')

@@ -69,7 +69,7 @@ class SharedSource(base.Source):
         self._max_series = int(conf.prometheus.max_series)
         # Each Prometheus has an answer of its own.
         self._of = f'{conf.kronos.source} {conf.prometheus.url}'
-        self._boot = _boot()
+        self._boot = _read_boot_id()
         self._conf = conf
         self._said = False
 
@@ -82,20 +82,20 @@ class SharedSource(base.Source):
         """Return samples as the base class does; with ``profile`` never a shared answer."""
         if profile or not self._boot:
             return self._source.fetch(policy, profile=profile)
-        since, key = time.monotonic(), self._key(policy)
+        since, key = time.monotonic(), self._build_cache_key(policy)
         try:
             if (found := self._wait(key, policy, since)) is not None:
                 return found
         except Exception as e:
             # A failing cache must not cost the scores.
-            self._say(e)
+            self._warn_once(e)
         asked_at, text = time.monotonic(), None
         try:
             samples = self._source.fetch(policy, profile=False)
-            text = dump(samples, asked_at)
+            text = dump_samples(samples, asked_at)
             return samples
         finally:
-            self._leave(key, text)
+            self._publish_answer(key, text)
 
     def health(self) -> tuple[model.Health, str]:
         return self._source.health()
@@ -109,9 +109,9 @@ class SharedSource(base.Source):
         while time.monotonic() < since + self._patience:
             if (samples := self._read(key, policy, since)) is not None:
                 return samples
-            holder = self._holder(key)
+            holder = self._find_lease_holder(key)
             if holder is None:
-                holder, token = self._take(key)
+                holder, token = self._take_lease(key)
                 if holder is None:
                     raise LookupError('it keeps nothing; set [kronos_channel] servers')
                 if holder == token:
@@ -120,20 +120,20 @@ class SharedSource(base.Source):
             time.sleep(POLL)
         return None
 
-    def _leave(self, key: str, text: str | None) -> None:
+    def _publish_answer(self, key: str, text: str | None) -> None:
         """Put the answer, if any, into the cache, and end the lease."""
         try:
             if text is not None:
-                self._keep(key, text)
+                self._write_answer(key, text)
         except Exception as e:
-            self._say(e)
+            self._warn_once(e)
         try:
             # Also without an answer: the others wait for the lease to end.
-            self._cache.delete(_lease(key))
+            self._cache.delete(_build_lease_key(key))
         except Exception as e:
-            self._say(e)
+            self._warn_once(e)
 
-    def _keep(self, key: str, text: str) -> None:
+    def _write_answer(self, key: str, text: str) -> None:
         self._cache.set(key, text)
         if self._cache.get(key) != text:
             # Some clients of memcached drop a value that is too large, without an error.
@@ -155,10 +155,10 @@ class SharedSource(base.Source):
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
             return None  # not ours: this worker will overwrite it
 
-    def _holder(self, key: str) -> str | None:
+    def _find_lease_holder(self, key: str) -> str | None:
         """Return the token of the worker that holds the lease; None without one."""
         try:
-            value = self._cache.get(_lease(key))
+            value = self._cache.get(_build_lease_key(key))
         except raw_cache.RecordRefused as e:
             LOG.debug('kronos: %s', e)
             return None
@@ -171,26 +171,26 @@ class SharedSource(base.Source):
             return None
         return token if 0.0 < left <= self._patience else None
 
-    def _take(self, key: str) -> tuple[str | None, str]:
+    def _take_lease(self, key: str) -> tuple[str | None, str]:
         """Try to take the lease; return its holder's token, and our own token."""
         token = uuid.uuid4().hex
         until = time.monotonic() + min(self._patience, self._interval)
-        self._cache.set(_lease(key), f'{token} {until:.3f}')
+        self._cache.set(_build_lease_key(key), f'{token} {until:.3f}')
         time.sleep(SETTLE)
-        return self._holder(key), token
+        return self._find_lease_holder(key), token
 
-    def _key(self, policy: policies.Policy) -> str:
+    def _build_cache_key(self, policy: policies.Policy) -> str:
         text = f'{VERSION} {self._boot} {self._of} {policy.model_dump_json()}'
         return f'{PREFIX}.{hashlib.sha256(text.encode()).hexdigest()}'
 
-    def _say(self, why: Exception) -> None:
+    def _warn_once(self, why: Exception) -> None:
         if not self._said:
             LOG.warning('kronos: share_scores is set, but the cache cannot be used, and each '
                         'worker asks by itself: %s: %s', type(why).__name__, why)
         self._said = True
 
 
-def dump(samples: model.PolicySamples, asked_at: float) -> str:
+def dump_samples(samples: model.PolicySamples, asked_at: float) -> str:
     """Return an answer as text for the cache.
 
     :param asked_at: time of the query, on the monotonic clock.
@@ -198,7 +198,7 @@ def dump(samples: model.PolicySamples, asked_at: float) -> str:
     return json.dumps({
         'version': VERSION, 'asked_at': asked_at, 'policy': samples.policy,
         'age': samples.age, 'taken_at': samples.taken_at,
-        **{name: _plain(getattr(samples, name)) for name in RESULTS}})
+        **{name: _dump_result(getattr(samples, name)) for name in RESULTS}})
 
 
 def load(value: Any, policy: policies.Policy, since: float, now: float,
@@ -210,33 +210,33 @@ def load(value: Any, policy: policies.Policy, since: float, now: float,
     :raises ValueError, KeyError, TypeError, AttributeError, OverflowError: the value is not one of
         ours.
     """
-    document = json.loads(value, parse_constant=_refuse)
+    document = json.loads(value, parse_constant=_refuse_constant)
     if document['version'] != VERSION or document['policy'] != policy.name:
         raise ValueError('written by another version, or for another policy')
-    asked_at = _number(document['asked_at'])
+    asked_at = _parse_number(document['asked_at'])
     if not 0.0 <= now - asked_at < interval:
         return None
-    results = {name: _result(document[name], max_series) for name in RESULTS}
+    results = {name: _parse_result(document[name], max_series) for name in RESULTS}
     imbalance = results['imbalance']
     if imbalance is None or imbalance.query != policy.imbalance_query:
         raise ValueError('it answers another query')
-    age = None if document['age'] is None else _number(document['age'])
+    age = None if document['age'] is None else _parse_number(document['age'])
     if age is not None and age < 0:
         # A negative age would make the scores last for ever.
         raise ValueError('samples are not from the future')
     return model.PolicySamples(
         policy.name, imbalance, capacity=results['capacity'],
         host_capacity=results['host_capacity'], age=age,
-        taken_at=_number(document['taken_at']), asked_ago=max(0.0, since - asked_at))
+        taken_at=_parse_number(document['taken_at']), asked_ago=max(0.0, since - asked_at))
 
 
-def _plain(result: model.QueryResult | None) -> dict[str, Any] | None:
+def _dump_result(result: model.QueryResult | None) -> dict[str, Any] | None:
     return None if result is None else {
         field.name: value if isinstance(value := getattr(result, field.name), (str, tuple))
         or value is None else dict(value) for field in dataclasses.fields(result)}
 
 
-def _result(found: Any, max_series: int) -> model.QueryResult | None:
+def _parse_result(found: Any, max_series: int) -> model.QueryResult | None:
     if found is None:
         return None
     query, error = found['query'], found['error']
@@ -246,38 +246,38 @@ def _result(found: Any, max_series: int) -> model.QueryResult | None:
         raise ValueError('a result has more series than it may have')
     return model.QueryResult(
         query, model.Health(found['health']),
-        series={name: _number(value) for name, value in found['series'].items()},
-        error=None if error is None else answer.clean(error, MAX_TEXT),
-        warnings=_clean(found['warnings']), missing_labels=_clean(found['missing_labels']),
-        duplicates=_texts(found['duplicates']))
+        series={name: _parse_number(value) for name, value in found['series'].items()},
+        error=None if error is None else answer.clean_text(error, MAX_TEXT),
+        warnings=_parse_clean_texts(found['warnings']), missing_labels=_parse_clean_texts(found['missing_labels']),
+        duplicates=_parse_texts(found['duplicates']))
 
 
-def _texts(found: Any) -> tuple[str, ...]:
+def _parse_texts(found: Any) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise ValueError('a list of texts is malformed')
     return tuple(found)
 
 
-def _clean(found: Any) -> tuple[str, ...]:
-    return tuple(answer.clean(text, MAX_TEXT) for text in _texts(found))
+def _parse_clean_texts(found: Any) -> tuple[str, ...]:
+    return tuple(answer.clean_text(text, MAX_TEXT) for text in _parse_texts(found))
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) \
             or not math.isfinite(value):
         raise ValueError('it is not a finite number')
     return float(value)
 
 
-def _refuse(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(name)
 
 
-def _lease(key: str) -> str:
+def _build_lease_key(key: str) -> str:
     return f'{key}.lease'
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     """Return the id of the host's boot, or '' where the system has no such file."""
     try:
         return BOOT_ID.read_text().strip()

@@ -27,7 +27,7 @@ from kronos_nova.scheduler import depletion
 RANKINGS = 8
 
 
-def width(boot: float, concurrent: int) -> float:
+def compute_width(boot: float, concurrent: int) -> float:
     """Return the difference of loads up to which hosts are as good as each other.
 
     It is the spread of boots that fall at random, which grows with the square root of their number.
@@ -40,7 +40,7 @@ def width(boot: float, concurrent: int) -> float:
     return boot * math.sqrt(concurrent) if concurrent > 1 and boot > 0 else 0.0
 
 
-def ranked(loads: Mapping[str, depletion.Load], by: float,
+def shift_loads(loads: Mapping[str, depletion.Load], by: float,
            ranking: int) -> dict[str, depletion.Load]:
     """Return the loads, each shifted by at most half of ``by`` either way.
 

@@ -68,7 +68,7 @@ class Memo:
                     found.append(None)
         except AttributeError:
             # Some hosts do not show their allocation.
-            return raw(depletion.projected(hosts, loads))
+            return compute_raw_weights(depletion.project_loads(hosts, loads))
         if missed:
             some = [hosts[index] for index in missed]
             for index, weight in zip(missed, self.learn(some, loads), strict=True):
@@ -81,7 +81,7 @@ class Memo:
 
         :param hosts: HostState objects, or :class:`Seen`.
         """
-        weights = raw(depletion.projected(hosts, loads))
+        weights = compute_raw_weights(depletion.project_loads(hosts, loads))
         for host, weight in zip(hosts, weights, strict=True):
             try:
                 self._rows[host.host] = (host.vcpus_used, host.free_ram_mb, weight)
@@ -90,7 +90,7 @@ class Memo:
         return weights
 
 
-def raw(loads: Iterable[float | None]) -> list[float | None]:
+def compute_raw_weights(loads: Iterable[float | None]) -> list[float | None]:
     """Return headroom - 0.5 of each load, in [-0.5, 0.5], to five places."""
     return [None if load is None
             # int() cuts off towards 0, so that it gets a positive number.

@@ -32,36 +32,36 @@ class Malformed(Exception):
     """An answer that breaks the API's format; the text is for operators."""
 
 
-def clean(text: Any, limit: int = 300) -> str:
+def clean_text(text: Any, limit: int = 300) -> str:
     """Return foreign text for a message: one line, printable, bounded."""
     line = ' '.join(str(text).split())
     line = ''.join(c if c.isprintable() else '?' for c in line)
     return line if len(line) <= limit else line[:limit - 3] + '...'
 
 
-def problem(body: bytes) -> str:
+def find_error_text(body: bytes) -> str:
     """Return Prometheus's own words about an error; empty when it gives none."""
     try:
-        document = _document(body)
+        document = _parse_document(body)
     except Malformed:
         return ''
-    return f'({clean(document["error"])})' if document.get('error') else ''
+    return f'({clean_text(document["error"])})' if document.get('error') else ''
 
 
-def success(body: bytes, document: dict[str, Any] | None = None) -> Any:
+def parse_success_data(body: bytes, document: dict[str, Any] | None = None) -> Any:
     """Return ``data`` of a successful answer.
 
     :param document: the body, when it has been parsed already.
     :raises Malformed: the answer is not a successful one.
     """
-    document = document if document is not None else _document(body)
+    document = document if document is not None else _parse_document(body)
     if document.get('status') != 'success':
-        raise Malformed(f'it answers {clean(document.get("status"), 40)} '
-                        f'{problem(body)}'.rstrip())
+        raise Malformed(f'it answers {clean_text(document.get("status"), 40)} '
+                        f'{find_error_text(body)}'.rstrip())
     return document.get('data')
 
 
-def vector(query: str, label: str, body: bytes, max_series: int,
+def parse_vector(query: str, label: str, body: bytes, max_series: int,
            sole: bool = False) -> model.QueryResult:
     """Parse an instant vector into values by one label.
 
@@ -73,37 +73,37 @@ def vector(query: str, label: str, body: bytes, max_series: int,
     :param sole: one series without the label is allowed; its key is ''.
     :raises Malformed: the answer is not a vector, or too large.
     """
-    result = _result(body, 'vector', 'an instant vector', max_series)
+    result = _parse_series(body, 'vector', 'an instant vector', max_series)
     if not label:
         return model.QueryResult(query, model.Health.HEALTHY)
     if sole and len(result) == 1:
-        metric, value = _sample(result[0])
+        metric, value = _parse_sample(result[0])
         if not metric.get(label) and math.isfinite(value):
             return model.QueryResult(query, model.Health.HEALTHY, series={'': value})
-    return _collect(query, label, result)
+    return _collect_values(query, label, result)
 
 
-def matrix(body: bytes, max_series: int) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+def parse_matrix(body: bytes, max_series: int) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
     """Return the series of a range query, as (metric, [(time, value), ...]).
 
     Values may be NaN or infinite. A degraded answer is refused.
 
     :raises Malformed: the answer is not a matrix, or too large.
     """
-    result = _result(body, 'matrix', 'series over time', max_series)
-    return [(_metric(item), list(_points(item))) for item in result]
+    result = _parse_series(body, 'matrix', 'series over time', max_series)
+    return [(_parse_metric(item), list(_parse_points(item))) for item in result]
 
 
-def _result(body: bytes, kind: str, called: str, max_series: int) -> list[Any]:
+def _parse_series(body: bytes, kind: str, called: str, max_series: int) -> list[Any]:
     """Return the series of a whole answer of one kind, decoded once."""
-    document = _document(body)
-    data = success(body, document)
-    degraded = _degraded(document)
+    document = _parse_document(body)
+    data = parse_success_data(body, document)
+    degraded = _find_degradation(document)
     if degraded:
         raise Malformed(f'degraded answer: {degraded}')
     if not isinstance(data, dict) or data.get('resultType') != kind:
         found = data.get('resultType') if isinstance(data, dict) else None
-        raise Malformed(f'the query returns a {clean(found, 40)}, not {called}')
+        raise Malformed(f'the query returns a {clean_text(found, 40)}, not {called}')
     result = data.get('result')
     if not isinstance(result, list):
         raise Malformed('the answer has no list of series')
@@ -113,14 +113,14 @@ def _result(body: bytes, kind: str, called: str, max_series: int) -> list[Any]:
     return result
 
 
-def _metric(item: Any) -> dict[str, str]:
+def _parse_metric(item: Any) -> dict[str, str]:
     metric = item.get('metric') if isinstance(item, dict) else None
     if not isinstance(metric, dict) or not all(isinstance(v, str) for v in metric.values()):
         raise Malformed('the answer holds something that is no series')
     return metric
 
 
-def _points(item: Any) -> Iterator[tuple[float, float]]:
+def _parse_points(item: Any) -> Iterator[tuple[float, float]]:
     values = item.get('values')
     if not isinstance(values, list):
         raise Malformed('the answer holds a series without plain values')
@@ -134,17 +134,17 @@ def _points(item: Any) -> Iterator[tuple[float, float]]:
                         'number') from None
 
 
-def _collect(query: str, label: str, result: list[Any]) -> model.QueryResult:
+def _collect_values(query: str, label: str, result: list[Any]) -> model.QueryResult:
     series: dict[str, float] = {}
     seen: set[str] = set()
     duplicates: set[str] = set()
     not_numbers: list[str] = []
     unlabelled: list[str] = []
     for item in result:
-        metric, value = _sample(item)
+        metric, value = _parse_sample(item)
         name = metric.get(label)
         if not isinstance(name, str) or not name:
-            unlabelled.append(clean(json.dumps(metric, sort_keys=True), 80))
+            unlabelled.append(clean_text(json.dumps(metric, sort_keys=True), 80))
             continue
         if name in seen:
             duplicates.add(name)
@@ -158,12 +158,12 @@ def _collect(query: str, label: str, result: list[Any]) -> model.QueryResult:
     warnings = []
     if not_numbers:
         warnings.append(f'{len(not_numbers)} values are not finite and left out: '
-                        f'{label} {_some(not_numbers)}')
+                        f'{label} {_format_names(not_numbers)}')
     if unlabelled:
-        warnings.append(f'{len(unlabelled)} series have no label {label}: {_some(unlabelled)}')
+        warnings.append(f'{len(unlabelled)} series have no label {label}: {_format_names(unlabelled)}')
     error = None
     if result and len(unlabelled) == len(result):
-        error, series = f'no series has the label {label}: {_some(unlabelled)}', {}
+        error, series = f'no series has the label {label}: {_format_names(unlabelled)}', {}
     whole = not warnings and not duplicates
     return model.QueryResult(
         query, model.Health.HEALTHY if whole else model.Health.PARTIAL, series=series,
@@ -171,7 +171,7 @@ def _collect(query: str, label: str, result: list[Any]) -> model.QueryResult:
         duplicates=tuple(sorted(duplicates)))
 
 
-def _sample(item: Any) -> tuple[dict[str, Any], float]:
+def _parse_sample(item: Any) -> tuple[dict[str, Any], float]:
     if not isinstance(item, dict) or not isinstance(item.get('metric'), dict):
         raise Malformed('the answer holds something that is no series')
     value = item.get('value')
@@ -180,20 +180,20 @@ def _sample(item: Any) -> tuple[dict[str, Any], float]:
     try:
         return item['metric'], float(value[1])
     except ValueError:
-        raise Malformed(f'the answer holds the value {clean(value[1], 40)!r}') from None
+        raise Malformed(f'the answer holds the value {clean_text(value[1], 40)!r}') from None
 
 
-def _degraded(document: dict[str, Any]) -> str:
+def _find_degradation(document: dict[str, Any]) -> str:
     """Return the server's reason to call its answer incomplete; empty when it has none."""
     warnings = document.get('warnings')
     if isinstance(warnings, list) and warnings:
-        return clean(warnings[0], 200)
+        return clean_text(warnings[0], 200)
     if document.get('isPartial'):
         return 'isPartial: some storage nodes did not answer'
     return ''
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _parse_document(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -207,6 +207,6 @@ def _no_constant(name: str) -> float:
     raise ValueError(name)
 
 
-def _some(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     more = f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''
-    return ', '.join(clean(name, 80) for name in sorted(names)[:SHOWN]) + more
+    return ', '.join(clean_text(name, 80) for name in sorted(names)[:SHOWN]) + more

@@ -52,7 +52,7 @@ class Source(abc.ABC):
                                  error=f'{type(self).__name__} does not parse PromQL')
 
     def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
-                    progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
+                    progress: ranges.Progress = ranges.ignore_progress) -> ranges.RangeResult:
         """Ask one query at every time of the window; for ``kronos simulate``.
 
         A source without history keeps this method. External faults raise nothing.

@@ -82,10 +82,10 @@ class PrometheusSource(base.Source):
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.prometheus
-        self._base, self._shown, self._login = _address(_url(conf))
+        self._base, self._shown, self._login = _parse_address(_read_url(conf))
         if self._conf.username:
             self._login = (self._conf.username, self._conf.password or '')
-        self._session = self._connect()
+        self._session = self._make_session()
         self._bound = deadline.Bound()
         self._token = ''
 
@@ -141,9 +141,9 @@ class PrometheusSource(base.Source):
                 return model.Health.HEALTHY, f'{self._shown} answers queries'
             return result.health, result.error
         try:
-            data = answer.success(body)
+            data = answer.parse_success_data(body)
         except answer.Malformed as e:
-            return model.Health.PARTIAL, self._clean(f'{self._shown}: {e}')
+            return model.Health.PARTIAL, self._hide_credentials(f'{self._shown}: {e}')
         text = f'{self._shown} answers'
         if isinstance(data, dict) and data.get('reloadConfigSuccess') is False:
             text += ', but its last configuration reload failed'
@@ -169,10 +169,10 @@ class PrometheusSource(base.Source):
         except _Failed as e:
             return model.QueryResult(query, e.health, error=str(e))
         try:
-            return self._cleaned(
-                answer.vector(query, label, body, self._conf.max_series, sole))
+            return self._hide_in_result(
+                answer.parse_vector(query, label, body, self._conf.max_series, sole))
         except answer.Malformed as e:
-            return model.QueryResult(query, model.Health.PARTIAL, error=self._clean(str(e)))
+            return model.QueryResult(query, model.Health.PARTIAL, error=self._hide_credentials(str(e)))
 
     def check_syntax(self, query: str) -> model.QueryResult:
         """Evaluate one query at the beginning of time, where no samples are; see the base class.
@@ -184,25 +184,25 @@ class PrometheusSource(base.Source):
     # One query over time.
 
     def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
-                    progress: ranges.Progress = ranges.silent) -> ranges.RangeResult:
+                    progress: ranges.Progress = ranges.ignore_progress) -> ranges.RangeResult:
         """Ask one query over time, in parts; see the base class.
 
         Each part keeps the limits of one query (time, retries, bytes, series). A part that
         exceeds them is halved.
         """
-        def ask(part: ranges.Window) -> bytes:
+        def fetch_part(part: ranges.Window) -> bytes:
             return self._ask('POST', '/api/v1/query_range', {
                 'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
                 'step': f'{part.step:.3f}'})
 
         collected = ranges.Collected(query, label, mark, window, self._conf.max_series)
         try:
-            for part, body in ranges.parts(window, ask, self._conf.max_body_bytes,
+            for part, body in ranges.fetch_parts(window, fetch_part, self._conf.max_body_bytes,
                                            (_TooMuch, _Late, _Busy)):
-                collected.add(answer.matrix(body, self._conf.max_series))
+                collected.add(answer.parse_matrix(body, self._conf.max_series))
                 progress(part.count)
         except (_Failed, answer.Malformed) as e:
-            return ranges.RangeResult(query, window, error=self._clean(str(e)))
+            return ranges.RangeResult(query, window, error=self._hide_credentials(str(e)))
         except ranges.TooManySeries:
             return ranges.RangeResult(query, window, error=(
                 f'it has more than max_series ({self._conf.max_series}) series from first to '
@@ -218,15 +218,15 @@ class PrometheusSource(base.Source):
         end = time.monotonic() + seconds
         try:
             return self._bound.call(
-                lambda: self._attempts(method, path, form, end), end - time.monotonic())
+                lambda: self._fetch_with_retries(method, path, form, end), end - time.monotonic())
         except deadline.Exceeded:
             # The hanging call keeps its connection; the next query gets a new one.
-            self._session = self._connect()
+            self._session = self._make_session()
             raise _Late(f'{self._shown} did not answer within {seconds:g} s') from None
         except deadline.Exhausted as e:
             raise _Unreachable(f'{self._shown}: {e}') from None
 
-    def _attempts(self, method: str, path: str, form: dict[str, str] | None,
+    def _fetch_with_retries(self, method: str, path: str, form: dict[str, str] | None,
                   end: float) -> bytes:
         often_enough = tenacity.stop_after_attempt(self._conf.max_retries + 1)
 
@@ -238,38 +238,38 @@ class PrometheusSource(base.Source):
             stop=in_vain, wait=tenacity.wait_exponential(multiplier=self._conf.retry_backoff),
             retry=tenacity.retry_if_exception_type(_Passing), reraise=True)
 
-        def attempt() -> bytes:
+        def fetch_once() -> bytes:
             left = max(0.001, end - time.monotonic())
-            return self._attempt(method, path, form, left, end)
+            return self._send_request(method, path, form, left, end)
 
-        return retrying(attempt)
+        return retrying(fetch_once)
 
-    def _attempt(self, method: str, path: str, form: dict[str, str] | None, left: float,
+    def _send_request(self, method: str, path: str, form: dict[str, str] | None, left: float,
                  end: float) -> bytes:
         headers = {'Accept': 'application/json', 'Accept-Encoding': 'identity',
-                   **self._authorization()}
+                   **self._build_auth_header()}
         if form is not None:
             form = {**form, 'timeout': f'{max(1, int(left * 1000))}ms'}
         try:
             with self._session.request(
                     method, self._base + path, data=form, headers=headers,
-                    auth=None if 'Authorization' in headers else self._basic(),
+                    auth=None if 'Authorization' in headers else self._encode_login(),
                     timeout=left, stream=True, allow_redirects=False,
-                    verify=self._verify()) as response:
-                return self._body(response, end)
+                    verify=self._choose_verification()) as response:
+                return self._read_answer(response, end)
         except requests.exceptions.SSLError as e:
             raise _Unreachable(
-                f'{self._shown}: TLS failed ({_reason(e)}); check ca_cert and the '
+                f'{self._shown}: TLS failed ({_find_failure_reason(e)}); check ca_cert and the '
                 'certificate') from None
         except requests.Timeout:
             raise _Passing(f'{self._shown} did not answer within {left:.1f} s') from None
         except requests.RequestException as e:
-            raise _Passing(f'{self._shown} cannot be reached ({_reason(e)})') from None
+            raise _Passing(f'{self._shown} cannot be reached ({_find_failure_reason(e)})') from None
         except OSError as e:
             raise _Unreachable(f'{self._shown}: {e.strerror or type(e).__name__} '
                                '(is ca_cert a readable file?)') from None
 
-    def _body(self, response: requests.Response, end: float) -> bytes:
+    def _read_answer(self, response: requests.Response, end: float) -> bytes:
         status = response.status_code
         if 300 <= status < 400:
             raise _Unreachable(f'{self._shown} redirects ({status}), which is not followed; set '
@@ -282,7 +282,7 @@ class PrometheusSource(base.Source):
         is_json = response.headers.get('Content-Type', '').split(';')[0].strip().lower() \
             == 'application/json'
         body = self._read(response, end) if is_json else b''
-        problem = self._clean(answer.problem(body))
+        problem = self._hide_credentials(answer.find_error_text(body))
         if status == 503 and 'timed out' in problem:
             raise _Busy(f'{self._shown} answers {status} {problem}')
         if status >= 500 or status == 429:
@@ -307,33 +307,33 @@ class PrometheusSource(base.Source):
                 raise _Late(f'{self._shown} did not finish its answer in time')
         return bytes(body)
 
-    def _connect(self) -> requests.Session:
+    def _make_session(self) -> requests.Session:
         session = requests.Session()
         # Ignore the proxies and the ~/.netrc of the user that runs nova-scheduler.
         session.trust_env = False
         return session
 
-    def _verify(self) -> bool | str:
+    def _choose_verification(self) -> bool | str:
         return self._conf.ca_cert or True if self._conf.verify_ssl else False
 
-    def _basic(self) -> Any:
+    def _encode_login(self) -> Any:
         return tuple(part.encode() for part in self._login) if self._login else None
 
-    def _clean(self, text: str) -> str:
+    def _hide_credentials(self, text: str) -> str:
         """Mask our credentials: a server, or a proxy before it, may repeat a request."""
         known = {self._token}
         if self._login:
             known |= {self._login[1], ':'.join(self._login), base64.b64encode(
                 ':'.join(self._login).encode()).decode()}
-        return masking.hide(text, known)
+        return masking.hide_secrets(text, known)
 
-    def _cleaned(self, result: model.QueryResult) -> model.QueryResult:
+    def _hide_in_result(self, result: model.QueryResult) -> model.QueryResult:
         return dataclasses.replace(
-            result, error=None if result.error is None else self._clean(result.error),
-            warnings=tuple(map(self._clean, result.warnings)),
-            missing_labels=tuple(map(self._clean, result.missing_labels)))
+            result, error=None if result.error is None else self._hide_credentials(result.error),
+            warnings=tuple(map(self._hide_credentials, result.warnings)),
+            missing_labels=tuple(map(self._hide_credentials, result.missing_labels)))
 
-    def _authorization(self) -> dict[str, str]:
+    def _build_auth_header(self) -> dict[str, str]:
         """Return the bearer header, if any; read the file again each time."""
         name, token = 'bearer_token', self._conf.bearer_token
         if self._conf.bearer_token_file:
@@ -363,12 +363,12 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
         error when the ages themselves are not known), and the median age of the hosts that stay.
         When none would stay, all stay and the age is the youngest host's: the policy is stale.
     """
-    def failed(why: str, health: model.Health) -> tuple[model.QueryResult, None]:
+    def make_failure(why: str, health: model.Health) -> tuple[model.QueryResult, None]:
         return model.QueryResult(imbalance.query, health, error=f'age_query: {why}',
                                  warnings=imbalance.warnings), None
 
     if ages.error is not None:
-        return failed(ages.error, ages.health)
+        return make_failure(ages.error, ages.health)
     if set(ages.series) == {''}:
         ages = dataclasses.replace(ages, series=dict.fromkeys(imbalance.series, ages.series['']))
     known = {label: max(0.0, age) for label, age in ages.series.items()
@@ -376,17 +376,17 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
     if not known:
         if not imbalance.series:
             return imbalance, None
-        return failed('it names no host of imbalance_query; both must return the same label',
+        return make_failure('it names no host of imbalance_query; both must return the same label',
                       model.Health.PARTIAL)
     fresh = {label: age for label, age in known.items() if age <= staleness}
     if not fresh:
         youngest = min(known.values())
-        return _with(imbalance, imbalance.series, model.Health.STALE,
+        return _replace_series(imbalance, imbalance.series, model.Health.STALE,
                      f'every host\'s samples are older than {staleness:g} s'), youngest
     left_out = sorted(label for label in imbalance.series if label not in fresh)
     if left_out:
-        shown = ', '.join(answer.clean(label, 64) for label in left_out[:5])
-        imbalance = _with(
+        shown = ', '.join(answer.clean_text(label, 64) for label in left_out[:5])
+        imbalance = _replace_series(
             imbalance, {k: v for k, v in imbalance.series.items() if k in fresh},
             model.Health.PARTIAL,
             f'{len(left_out)} hosts have stale samples or none of known age, treated as '
@@ -394,13 +394,13 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
     return imbalance, statistics.median(fresh.values())
 
 
-def _with(result: model.QueryResult, series: Mapping[str, float], health: model.Health,
+def _replace_series(result: model.QueryResult, series: Mapping[str, float], health: model.Health,
           warning: str) -> model.QueryResult:
     return dataclasses.replace(result, series=series, health=health,
                                warnings=(*result.warnings, warning))
 
 
-def _url(conf: cfg.ConfigOpts) -> str:
+def _read_url(conf: cfg.ConfigOpts) -> str:
     """Return the configured URL.
 
     The error of oslo.config would show a login in the URL; ours does not.
@@ -415,7 +415,7 @@ def _url(conf: cfg.ConfigOpts) -> str:
             remedy='Quote special characters of user and password, such as %40 for @.') from None
 
 
-def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:
+def _parse_address(url: str) -> tuple[str, str, tuple[str, str] | None]:
     """Return the base URL without its login, its name for messages, and the login."""
     parts = urllib.parse.urlsplit(url)
     try:
@@ -436,13 +436,13 @@ def _address(url: str) -> tuple[str, str, tuple[str, str] | None]:
     return base_url, f'Prometheus at {base_url}', login
 
 
-def _reason(error: BaseException) -> str:
+def _find_failure_reason(error: BaseException) -> str:
     """Return why a connection failed, in a few words and without addresses."""
     seen: list[Any] = [error]
     for item in seen:
         if isinstance(item, OSError) and not isinstance(item, requests.RequestException) \
                 and item.strerror:
-            return answer.clean(item.strerror, 120)
+            return answer.clean_text(item.strerror, 120)
         for inner in (*getattr(item, 'args', ()), getattr(item, 'reason', None),
                       getattr(item, '__cause__', None), getattr(item, '__context__', None)):
             if isinstance(inner, BaseException) and inner not in seen and len(seen) < 20:

@@ -137,16 +137,16 @@ class Collected:
         return RangeResult(
             self._query, self._window,
             keys=tuple(dict(m)[self._label] for m in metrics),
-            marks=tuple(_mark(dict(m), self._mark) for m in metrics),
+            marks=tuple(_find_mark(dict(m), self._mark) for m in metrics),
             values=tuple(self._series[m] for m in metrics), warnings=tuple(warnings))
 
 
-def _mark(metric: Mapping[str, str], label: str) -> str:
+def _find_mark(metric: Mapping[str, str], label: str) -> str:
     value = metric.get(label, '')
     return value if len(value) <= MAX_LABEL else ''
 
 
-def parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
+def fetch_parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
           too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
     """Yield each part of the window with the body of its answer.
 
@@ -183,5 +183,5 @@ def next_points(points: int, size: int, max_size: int) -> int:
 Progress = Callable[[int], None]
 
 
-def silent(points: int) -> None:
+def ignore_progress(points: int) -> None:
     """Ignore the progress."""

@@ -78,7 +78,7 @@ class Meta(pydantic.BaseModel):
     files: list[Name] = []
 
 
-def meta(directory: str) -> tuple[Meta, float]:
+def read_meta(directory: str) -> tuple[Meta, float]:
     """Return the content of ``meta.json``, and when the snapshot was recorded (epoch seconds).
 
     :raises SnapshotError: the directory is no snapshot, or not whole.
@@ -91,11 +91,11 @@ def meta(directory: str) -> tuple[Meta, float]:
             at = at.replace(tzinfo=datetime.UTC)
         recorded_at = at.timestamp()
     except (ValueError, OverflowError):
-        raise files.bad(path, 'recorded_at: it is not a time in ISO 8601') from None
-    lost = [name for name in found.files if not files.exists(directory, name)]
+        raise files.make_error(path, 'recorded_at: it is not a time in ISO 8601') from None
+    lost = [name for name in found.files if not files.has_file(directory, name)]
     if lost:
         raise exception.SnapshotError(
-            path=path, problem=f'files: {files.clean(lost[0], 80)} was recorded and is missing',
+            path=path, problem=f'files: {files.clean_text(lost[0], 80)} was recorded and is missing',
             remedy='Copy the whole directory.')
     return found, recorded_at
 
@@ -115,24 +115,24 @@ class SnapshotSource(base.Source):
                 path='kronos.conf', field='[engine] source', problem='snapshot is no live source',
                 remedy='Write source = prometheus; kronos-replay plans from a snapshot.')
         self._directory = directory
-        _meta, self.recorded_at = meta(directory)
-        self._answers = {name: answer(directory, name) for name in listing(directory)}
+        _meta, self.recorded_at = read_meta(directory)
+        self._answers = {name: read_answer(directory, name) for name in list_answer_files(directory)}
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
-        imbalance, answer = self._find(policy, 'imbalance_query', policy.host_label)
+        imbalance, answer = self._find_answer(policy, 'imbalance_query', policy.host_label)
         assert imbalance is not None
-        imbalance, age = self._aged(policy, imbalance)
+        imbalance, age = self._apply_recorded_age(policy, imbalance)
         return model.PolicySamples(
             policy=policy.name, imbalance=imbalance, age=age,
-            profile=self._find(policy, 'vm_profile_query',
+            profile=self._find_answer(policy, 'vm_profile_query',
                                policy.vm_profile_label)[0] if profile else None,
-            capacity=self._find(policy, 'capacity_query', policy.host_label)[0],
-            host_capacity=self._find(policy, 'host_capacity_query', policy.host_label)[0],
-            mean=self._find(policy, 'vm_mean_query',
+            capacity=self._find_answer(policy, 'capacity_query', policy.host_label)[0],
+            host_capacity=self._find_answer(policy, 'host_capacity_query', policy.host_label)[0],
+            mean=self._find_answer(policy, 'vm_mean_query',
                             policy.vm_profile_label)[0] if profile else None,
-            deviation=self._find(policy, 'vm_deviation_query',
+            deviation=self._find_answer(policy, 'vm_deviation_query',
                                  policy.vm_profile_label)[0] if profile else None,
-            dirty_rate=self._find(policy, 'vm_dirty_rate_query',
+            dirty_rate=self._find_answer(policy, 'vm_dirty_rate_query',
                                   policy.vm_profile_label)[0] if profile else None,
             taken_at=self.recorded_at if answer is None or answer.taken_at is None
             else answer.taken_at)
@@ -140,13 +140,13 @@ class SnapshotSource(base.Source):
     def health(self) -> tuple[model.Health, str]:
         return model.Health.HEALTHY, f'snapshot with {len(self._answers)} answers'
 
-    def _aged(self, policy: policies.Policy,
+    def _apply_recorded_age(self, policy: policies.Policy,
               imbalance: model.QueryResult) -> tuple[model.QueryResult, float | None]:
         """Return the imbalance, and its age as recorded.
 
         Without a recorded age it is unverified, as for a policy without ``age_query``.
         """
-        result, answer = self._find(policy, 'age_query', policy.host_label)
+        result, answer = self._find_answer(policy, 'age_query', policy.host_label)
         if result is None or imbalance.error is not None:
             return imbalance, None
         if answer is None:
@@ -157,7 +157,7 @@ class SnapshotSource(base.Source):
                                        error=f'age_query: {result.error}'), None
         return imbalance, answer.age
 
-    def _find(self, policy: policies.Policy, field: str,
+    def _find_answer(self, policy: policies.Policy, field: str,
               label: str) -> tuple[model.QueryResult | None, Answer | None]:
         """Return the recorded answer to the query in a policy's field, as result and file content.
 
@@ -168,7 +168,7 @@ class SnapshotSource(base.Source):
             return None, None
         own = f'{PREFIXES[field]}_{policy.name}.json'
         if own in self._answers and self._answers[own].unknown:
-            return _result(self._answers[own], query), self._answers[own]
+            return _build_result(self._answers[own], query), self._answers[own]
         same = {name: a for name, a in self._answers.items() if a.query == query}
         fitting = {name: a for name, a in same.items() if a.label in (label, None)}
         if own in fitting:
@@ -180,62 +180,62 @@ class SnapshotSource(base.Source):
                    else 'is not in the snapshot, which knows a query by its exact text')
             return model.QueryResult(query, model.Health.UNREACHABLE,
                                      error=f'{field} of policy {policy.name} {why}'), None
-        return _result(chosen, query), chosen
+        return _build_result(chosen, query), chosen
 
 
-def listing(directory: str) -> list[str]:
+def list_answer_files(directory: str) -> list[str]:
     path = os.path.join(directory, 'prometheus')
     try:
         names = sorted(n for n in os.listdir(path) if n.endswith('.json'))
     except OSError as e:
-        raise files.bad(path, f'it cannot be read ({os.strerror(e.errno or 0)})') from None
+        raise files.make_error(path, f'it cannot be read ({os.strerror(e.errno or 0)})') from None
     if len(names) > MAX_FILES:
-        raise files.bad(path, f'it holds {len(names)} files, more than {MAX_FILES}')
+        raise files.make_error(path, f'it holds {len(names)} files, more than {MAX_FILES}')
     return names
 
 
-def answer(directory: str, name: str) -> Answer:
+def read_answer(directory: str, name: str) -> Answer:
     path = os.path.join('prometheus', name)
     data = files.load(directory, path, numbers=True)
     found: Answer = files.check(os.path.join(directory, path), Answer, data)
     return found
 
 
-def _result(answer: Answer, query: str) -> model.QueryResult:
+def _build_result(answer: Answer, query: str) -> model.QueryResult:
     """Build the result that a live source would return: finite numbers, or an error."""
-    health = _health(answer.health)
+    health = _parse_health(answer.health)
     error = answer.error
     if answer.unknown and error is None:
         error = 'it was recorded as unknown'
     if error is None and (health is model.Health.UNREACHABLE
                           or (health is model.Health.STALE and answer.taken_at is None)):
         error = f'it was recorded as {health}'
-    warnings = [files.clean(w, 300) for w in answer.warnings]
+    warnings = [files.clean_text(w, 300) for w in answer.warnings]
     series: dict[str, float] = {}
     for label, value in answer.series.items():
-        number = _float(value)
+        number = _convert_number(value)
         if math.isfinite(number):
             series[label] = number
         else:
-            warnings.append(f'{files.clean(label, 80)}: {number} is left out')
+            warnings.append(f'{files.clean_text(label, 80)}: {number} is left out')
             health = model.Health.PARTIAL if health is model.Health.HEALTHY else health
     for label in answer.duplicates:
         series.pop(label, None)
     return model.QueryResult(
         query=query, health=health, series={} if error is not None else series,
-        error=None if error is None else files.clean(error, 500), warnings=tuple(warnings),
-        missing_labels=tuple(files.clean(x, 300) for x in answer.missing_labels),
+        error=None if error is None else files.clean_text(error, 500), warnings=tuple(warnings),
+        missing_labels=tuple(files.clean_text(x, 300) for x in answer.missing_labels),
         duplicates=tuple(answer.duplicates))
 
 
-def _health(text: str) -> model.Health:
+def _parse_health(text: str) -> model.Health:
     try:
         return model.Health(text.upper())
     except ValueError:
         return model.Health.UNREACHABLE
 
 
-def _float(value: Any) -> float:
+def _convert_number(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:

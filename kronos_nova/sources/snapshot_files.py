@@ -48,12 +48,12 @@ class Unknown(pydantic.BaseModel):
     error: str = pydantic.Field('no reason was recorded', max_length=4096)
 
 
-def unknown(problem: str) -> dict[str, Any]:
+def make_placeholder(problem: str) -> dict[str, Any]:
     """Build the placeholder of a part that could not be read."""
     return {'unknown': True, 'error': problem}
 
 
-def exists(directory: str, path: str) -> bool:
+def has_file(directory: str, path: str) -> bool:
     return os.path.lexists(os.path.join(directory, path))
 
 
@@ -68,17 +68,17 @@ def load(directory: str, path: str, *, numbers: bool = False) -> Any:
     whole = os.path.join(directory, path)
     text = _read(whole)
 
-    def constant(name: str) -> float:
+    def parse_special_number(name: str) -> float:
         if not numbers:
             raise ValueError(f'{name} is not a number')
         return float(name)
 
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=constant)
+        return json.loads(text, object_pairs_hook=_build_unique_object, parse_constant=parse_special_number)
     except RecursionError:
-        raise bad(whole, 'it is nested too deeply') from None
+        raise make_error(whole, 'it is nested too deeply') from None
     except ValueError as e:
-        raise bad(whole, f'it is not valid JSON ({clean(e)})') from None
+        raise make_error(whole, f'it is not valid JSON ({clean_text(e)})') from None
 
 
 def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any:
@@ -92,7 +92,7 @@ def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any
     if isinstance(data, dict) and data.get('unknown') is True:
         told = check(whole, Unknown, data)
         raise exception.SnapshotError(
-            path=whole, problem=f'it was recorded as unknown ({clean(told.error)})',
+            path=whole, problem=f'it was recorded as unknown ({clean_text(told.error)})',
             remedy='Record the snapshot again when that has been put right.')
     return check(whole, kind, data)
 
@@ -100,42 +100,42 @@ def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any
 def check(whole: str, kind: Any, data: Any) -> Any:
     """Return ``data`` as ``kind``, or raise an error that names the first wrong field."""
     try:
-        return _adapter(kind).validate_python(data)
+        return _make_adapter(kind).validate_python(data)
     except pydantic.ValidationError as e:
         errors = e.errors(include_url=False, include_context=False, include_input=False)
         more = f' ({len(errors) - 1} more errors)' if len(errors) > 1 else ''
-        raise bad(whole, f'{_field(errors[0]["loc"])}: '
-                         f'{clean(errors[0]["msg"])}{more}') from None
+        raise make_error(whole, f'{_format_location(errors[0]["loc"])}: '
+                         f'{clean_text(errors[0]["msg"])}{more}') from None
 
 
-def bad(whole: str, problem: str) -> exception.SnapshotError:
+def make_error(whole: str, problem: str) -> exception.SnapshotError:
     return exception.SnapshotError(path=whole, problem=problem, remedy=AGAIN)
 
 
-def clean(text: object, limit: int = 200) -> str:
+def clean_text(text: object, limit: int = 200) -> str:
     """Return foreign text for a message: one line, printable, bounded."""
     line = ''.join(c if c.isprintable() else '?' for c in ' '.join(str(text).split()))
     return line if len(line) <= limit else line[:limit - 3] + '...'
 
 
 @functools.lru_cache(maxsize=64)
-def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+def _make_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
 
 
-def _field(loc: tuple[int | str, ...]) -> str:
+def _format_location(loc: tuple[int | str, ...]) -> str:
     """Format pydantic's location as ``[compute-1][3].uuid``."""
-    parts = [f'[{part}]' if isinstance(part, int) else f'.{clean(part, 64)}' for part in loc]
+    parts = [f'[{part}]' if isinstance(part, int) else f'.{clean_text(part, 64)}' for part in loc]
     return ''.join(parts).removeprefix('.') or 'document'
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; refuse a key that comes twice."""
     out = dict(pairs)
     if len(out) != len(pairs):
         counts = collections.Counter(key for key, _value in pairs)
         twice = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f'key {clean(twice, 64)!r} is written twice')
+        raise ValueError(f'key {clean_text(twice, 64)!r} is written twice')
     return out
 
 
@@ -145,7 +145,7 @@ def _read(whole: str) -> str:
         descriptor = os.open(whole, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(descriptor, 'rb') as f:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise bad(whole, 'it is not a regular file')
+                raise make_error(whole, 'it is not a regular file')
             data = f.read(MAX_BYTES + 1)
     except OSError as e:
         raise exception.SnapshotError(
@@ -153,8 +153,8 @@ def _read(whole: str) -> str:
             remedy='Name the directory that kronos-record printed, and see its '
                    'permissions.') from None
     if len(data) > MAX_BYTES:
-        raise bad(whole, f'it is larger than {MAX_BYTES // 1024 ** 2} MiB')
+        raise make_error(whole, f'it is larger than {MAX_BYTES // 1024 ** 2} MiB')
     try:
         return data.decode('utf-8')
     except UnicodeDecodeError:
-        raise bad(whole, 'it is not UTF-8 text') from None
+        raise make_error(whole, 'it is not UTF-8 text') from None

@@ -63,16 +63,16 @@ class KronosWeigher(weights.BaseHostWeigher):
         try:
             return self._multipliers[tuple(host_state.aggregates)]
         except KeyError:
-            return self._learn(host_state)
+            return self._read_multiplier(host_state)
 
-    def _learn(self, host_state: Any) -> float:
+    def _read_multiplier(self, host_state: Any) -> float:
         aggregates = tuple(host_state.aggregates)
         option = runtime.CONF.filter_scheduler.kronos_weight_multiplier
         value = float(utils.get_weight_multiplier(host_state, OPTION, option))
         if not math.isfinite(value):
             value = 0.0
         self._multipliers[aggregates] = value
-        runtime.door().scores.hear(host_state, value, tuple(
+        runtime.get_runtime().scores.hear(host_state, value, tuple(
             sorted(a.name for a in aggregates if OPTION in a.metadata)))
         return value
 
@@ -82,15 +82,15 @@ class KronosWeigher(weights.BaseHostWeigher):
         # Nova asks for every host's multiplier right afterwards. Another thread's
         # request may fill the new dict first: its values are as good.
         self._multipliers = {}
-        door = runtime.door()
+        door = runtime.get_runtime()
         number = ranking_of(weight_properties, len(hosts))
-        unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._worst
-        found = weigh(door.look(hosts), hosts, chosen(weight_properties), number, unknown)
+        unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._compute_worst_weight
+        found = weigh(door.look(hosts), hosts, choose_weigh_function(weight_properties), number, unknown)
         if LOG.isEnabledFor(logging.DEBUG):
-            tell(hosts, found, weight_properties)
+            log_raw_weights(hosts, found, weight_properties)
         return found
 
-    def _worst(self, host_state: Any) -> float:
+    def _compute_worst_weight(self, host_state: Any) -> float:
         """Return the raw weight that Nova likes least, by the sign of the multiplier."""
         return math.copysign(score_cache.NEUTRAL, -self.weight_multiplier(host_state))
 
@@ -128,7 +128,7 @@ def weigh(groups: list[score_cache.Group], hosts: list[Any], kind: Weigh, rankin
     return [found[id(host)] for host in hosts]
 
 
-def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
+def log_raw_weights(hosts: list[Any], weights: list[float], spec: Any) -> None:
     """Log one debug line with the range of the request's raw weights."""
     if not hosts:
         return
@@ -138,7 +138,7 @@ def tell(hosts: list[Any], weights: list[float], spec: Any) -> None:
               hosts[weights.index(most)].host)
 
 
-def relative(group: score_cache.Group, ranking: int | None = 0,
+def compute_raw_weights(group: score_cache.Group, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
     """Return the raw weights of the hosts that one policy file scores, in their order.
 
@@ -146,16 +146,16 @@ def relative(group: score_cache.Group, ranking: int | None = 0,
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)
-    return _whole(group.hosts, _shown(group.hosts, group.snapshot, ranking), unknown)
+    return _fill_missing_weights(group.hosts, _compute_current_weights(group.hosts, group.snapshot, ranking), unknown)
 
 
-def _shown(hosts: list[Any], snapshot: policy_scores.Snapshot,
+def _compute_current_weights(hosts: list[Any], snapshot: policy_scores.Snapshot,
            ranking: int | None) -> list[float | None]:
     loads, memory = snapshot.ranking(ranking)
     return memory.of(hosts, loads)
 
 
-def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
+def _fill_missing_weights(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
     """Replace the missing weights of hosts without a score."""
     if None not in weights:
         return typing.cast(list[float], weights)
@@ -169,7 +169,7 @@ def _whole(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> l
     return [mean if weight is None else weight for weight in weights]
 
 
-def chosen(spec: Any) -> Weigh:
+def choose_weigh_function(spec: Any) -> Weigh:
     """Return the function that weighs a group under the options of [kronos].
 
     This is :func:`relative`, unless the options ask for normalisation or for the request's
@@ -179,26 +179,26 @@ def chosen(spec: Any) -> Weigh:
     """
     kronos = runtime.CONF.kronos
     if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
-        return relative
+        return compute_raw_weights
 
-    def scaled(group: score_cache.Group, ranking: int | None, unknown: Unknown) -> list[float]:
+    def compute_scaled_weights(group: score_cache.Group, ranking: int | None, unknown: Unknown) -> list[float]:
         hosts, snapshot = group.hosts, group.snapshot
         if snapshot is None:
             return [0.0] * len(hosts)
-        weights = (_expected(hosts, snapshot, spec, ranking) if kronos.weigh_request
-                   else _shown(hosts, snapshot, ranking))
+        weights = (_compute_expected_weights(hosts, snapshot, spec, ranking) if kronos.weigh_request
+                   else _compute_current_weights(hosts, snapshot, ranking))
         # Normalise the known weights only: a substitute for an unknown host
         # does not show how far the known hosts are apart.
-        known = iter(normalisation.normalised(
+        known = iter(normalisation.normalise_weights(
             [weight for weight in weights if weight is not None],
             kronos.normalisation, kronos.normalisation_scale))
-        return _whole(hosts, [None if weight is None else next(known) for weight in weights],
+        return _fill_missing_weights(hosts, [None if weight is None else next(known) for weight in weights],
                       unknown)
 
-    return scaled
+    return compute_scaled_weights
 
 
-def expected(group: score_cache.Group, spec: Any, ranking: int | None = 0,
+def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | None = 0,
              unknown: Unknown = None) -> list[float]:
     """Return raw weights as :func:`relative` does, with the load that the request is
     expected to add.
@@ -209,12 +209,12 @@ def expected(group: score_cache.Group, spec: Any, ranking: int | None = 0,
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)
-    return _whole(group.hosts, _expected(group.hosts, group.snapshot, spec, ranking), unknown)
+    return _fill_missing_weights(group.hosts, _compute_expected_weights(group.hosts, group.snapshot, spec, ranking), unknown)
 
 
-def _expected(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any,
+def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any,
               ranking: int | None) -> list[float | None]:
     loads, _ = snapshot.ranking(ranking)
     more = snapshot.extras.of(spec.vcpus, spec.memory_mb)
-    return weight_cache.raw(depletion.projected(
+    return weight_cache.compute_raw_weights(depletion.project_loads(
         hosts, loads, spec.vcpus + more[0], spec.memory_mb + more[1]))

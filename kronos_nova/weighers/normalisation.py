@@ -26,7 +26,7 @@ FIXED = 'fixed'
 KINDS = (FIXED, 'min-max', 'tanh')
 
 
-def normalised(weights: Sequence[float], kind: str, scale: float) -> list[float]:
+def normalise_weights(weights: Sequence[float], kind: str, scale: float) -> list[float]:
     """Scale the weights of one group of hosts.
 
     :param weights: finite numbers.

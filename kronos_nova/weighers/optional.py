@@ -54,7 +54,7 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
     @guard.multiply_by_0_on_error
     def weight_multiplier(self, host_state: Any) -> float:
         """Return the option, or the metadata of the aggregate; NaN and infinity become 0."""
-        value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._option()))
+        value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._read_option_value()))
         return value if math.isfinite(value) else 0.0
 
     @guard.weigh_nothing_on_error
@@ -69,11 +69,11 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
         """Return 0 (no opinion) to callers that weigh one host without any other."""
         return 0.0
 
-    def _option(self) -> float:
+    def _read_option_value(self) -> float:
         return float(runtime.CONF.filter_scheduler[self.OPTION])
 
     def _is_on(self, hosts: list[Any]) -> bool:
-        if self._option():
+        if self._read_option_value():
             return True
         aggregates = {id(a): a for host in hosts for a in host.aggregates}
         return any(self.OPTION in a.metadata for a in aggregates.values())

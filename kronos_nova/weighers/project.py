@@ -38,17 +38,17 @@ class KronosProjectWeigher(optional.OptionalWeigher):
         project = spec.project_id
         if project is None:
             return [0.0] * len(hosts)
-        book = runtime.door().keep(project_cache.Book)
+        book = runtime.get_runtime().keep(project_cache.Book)
         book.note(spec.instance_uuid, project)
         theirs = book.look(hosts, project) - {spec.instance_uuid}
         found = []
         for host in hosts:
-            count = len(theirs & host.instances.keys()) + _siblings(host)
+            count = len(theirs & host.instances.keys()) + _count_request_siblings(host)
             found.append(count / (count + 1))
         return found
 
 
-def _siblings(host: Any) -> int:
+def _count_request_siblings(host: Any) -> int:
     """Return how many instances this request has already put on the host.
 
     HostState.instances does not contain these instances, but num_instances counts them; and

@@ -90,13 +90,13 @@ class Book:
         self._seen |= here
         unknown = [uuid for uuid in here if uuid not in known][:MAX_PER_PASS]
         try:
-            known.update(_mapped(unknown))
+            known.update(_read_project_mappings(unknown))
         finally:
-            self._show(self._aged(known))
+            self._replace_projects(self._forget_old_instances(known))
             for uuid in noted:
                 self._noted.pop(uuid, None)
 
-    def _aged(self, known: dict[str, str | None]) -> dict[str, str | None]:
+    def _forget_old_instances(self, known: dict[str, str | None]) -> dict[str, str | None]:
         """Forget the instances that no host has held for a generation."""
         if time.monotonic() - self._turned < GENERATION:
             return known
@@ -104,7 +104,7 @@ class Book:
         return {uuid: project for uuid, project in known.items()
                 if uuid in seen and project is not None}
 
-    def _show(self, known: dict[str, str | None]) -> None:
+    def _replace_projects(self, known: dict[str, str | None]) -> None:
         sets: dict[str, set[str]] = {}
         for uuid, project in known.items():
             if project is not None:
@@ -116,7 +116,7 @@ class Book:
         self._refresher.stop()
 
 
-def _mapped(uuids: Iterable[str]) -> dict[str, str | None]:
+def _read_project_mappings(uuids: Iterable[str]) -> dict[str, str | None]:
     """Return the projects from the API database; None for an instance without a mapping."""
     wanted = list(uuids)
     found: dict[str, str | None] = dict.fromkeys(wanted)

@@ -51,7 +51,7 @@ class PlacementSilent(Exception):
     """Placement did not answer our request."""
 
 
-def scarcity(having: int, nodes: int) -> float:
+def compute_scarcity(having: int, nodes: int) -> float:
     """Compute the scarcity of a property that ``having`` of ``nodes`` nodes have, in [0, 1].
 
     log(nodes / having) / log(nodes): the information (Shannon's surprisal) in a node having
@@ -79,7 +79,7 @@ class Specials:
         return 1.0 - kept
 
 
-def tally(holders: Mapping[str, Set[str]], nodes: Set[str],
+def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
           weights: Mapping[str, float]) -> Specials:
     """Build the Specials of the compute nodes.
 
@@ -89,7 +89,7 @@ def tally(holders: Mapping[str, Set[str]], nodes: Set[str],
     scarce = {}
     for name, having in holders.items():
         found = having & nodes
-        value = scarcity(len(found), len(nodes))
+        value = compute_scarcity(len(found), len(nodes))
         if value > 0.0 and weights.get(name, 1.0) > 0.0:
             scarce[name] = value
             for uuid in found:
@@ -100,7 +100,7 @@ def tally(holders: Mapping[str, Set[str]], nodes: Set[str],
                      for uuid, names in by_provider.items()}, scarce, dict(weights))
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
+def matches_patterns(name: str, patterns: Iterable[str]) -> bool:
     """Return whether the last pattern that fits does not begin with ``!``."""
     found = False
     for pattern in patterns:
@@ -118,7 +118,7 @@ class Board:
         self._until = -math.inf
         self._said: str | None = None
         self._refresher = periodic.Refresher(
-            'kronos-specials', self._interval, self.refresh, faults)
+            'kronos-specials', self._read_interval, self.refresh, faults)
 
     def look(self) -> Specials | None:
         """Return the Specials that are valid now, or None."""
@@ -128,40 +128,40 @@ class Board:
     def refresh(self) -> None:
         """Ask Placement; when it does not answer, the last Specials stay valid for a while."""
         try:
-            found = self._learn()
+            found = self._read_specials()
         except Exception as e:
-            self._say(f'what hosts have cannot be learned from Placement: {type(e).__name__}: {e}. '
+            self._log_problem_change(f'what hosts have cannot be learned from Placement: {type(e).__name__}: {e}. '
                       f'Check [placement] and the scarcity_ options in nova.conf; scarcity is '
                       f'weighed as it was known last, for {KEPT_INTERVALS} intervals at most')
             return
-        self._newest, self._until = found, time.monotonic() + KEPT_INTERVALS * self._interval()
-        self._say(None)
+        self._newest, self._until = found, time.monotonic() + KEPT_INTERVALS * self._read_interval()
+        self._log_problem_change(None)
 
     def stop(self) -> None:
         self._refresher.stop()
 
-    def _interval(self) -> float:
+    def _read_interval(self) -> float:
         return float(self._conf.kronos.scarcity_refresh_interval)
 
-    def _learn(self) -> Specials:
+    def _read_specials(self) -> Specials:
         kronos = self._conf.kronos
-        nodes = {p['uuid'] for p in self._providers(f'required={COMPUTE_NODE}')}
+        nodes = {p['uuid'] for p in self._list_providers(f'required={COMPUTE_NODE}')}
         asks = [(name, f'required={name}')
                 for name in sorted(self._get('/traits?associated=true')['traits'])
-                if name != COMPUTE_NODE and matches(name, kronos.scarcity_traits)]
+                if name != COMPUTE_NODE and matches_patterns(name, kronos.scarcity_traits)]
         # Providers on which at least one is left.
         asks += [(name, f'resources={name}:1') for name in sorted(
             c['name'] for c in self._get('/resource_classes')['resource_classes'])
-            if name not in COMMON_CLASSES and matches(name, kronos.scarcity_resource_classes)]
+            if name not in COMMON_CLASSES and matches_patterns(name, kronos.scarcity_resource_classes)]
         if len(asks) > MAX_NAMES:
             raise PlacementSilent(
                 f'scarcity_traits and scarcity_resource_classes match {len(asks)} names, more '
                 f'than the {MAX_NAMES} that are asked about; narrow them')
-        holders = {name: {p['root_provider_uuid'] for p in self._providers(query)}
+        holders = {name: {p['root_provider_uuid'] for p in self._list_providers(query)}
                    for name, query in asks}
-        return tally(holders, nodes, kronos.scarcity_weights)
+        return build_specials(holders, nodes, kronos.scarcity_weights)
 
-    def _providers(self, query: str) -> list[dict[str, Any]]:
+    def _list_providers(self, query: str) -> list[dict[str, Any]]:
         return list(self._get(f'/resource_providers?{query}')['resource_providers'])
 
     def _get(self, url: str) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Board:
                                   f'{getattr(response, "status_code", "nothing")}')
         return dict(response.json())
 
-    def _say(self, problem: str | None) -> None:
+    def _log_problem_change(self, problem: str | None) -> None:
         """Log one line when Placement stops answering, and one when it answers again."""
         if problem and problem != self._said:
             LOG.warning('kronos: %s', problem)

@@ -28,7 +28,7 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
 
     The cost of a host is 1 - product of (1 - scarcity) over all that its provider tree has
     and the request does not ask for; see
-    :func:`kronos_nova.weighers.scarce_traits.scarcity`. A plain instance on a special host
+    :func:`kronos_nova.weighers.scarce_traits.compute_scarcity`. A plain instance on a special host
     costs up to 1, on a plain host 0, and a special instance on the host that has the wanted
     traits costs 0. Without Placement's answers all hosts cost 0.
     """
@@ -36,7 +36,7 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
     OPTION = 'kronos_scarcity_weight_multiplier'
 
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
-        board = runtime.door().keep(scarce_traits.Board)
+        board = runtime.get_runtime().keep(scarce_traits.Board)
         found = board.look()
         if found is None or not found.by_provider:
             return [0.0] * len(hosts)

@@ -21,7 +21,7 @@ MAX_ASKED = 50
 NO_CANDIDATE = 'no allocation candidate'
 
 
-def why(client: Any, ctxt: Any, uuid: str, spec: Any, resources: Any) -> str:
+def explain_no_candidate(client: Any, ctxt: Any, uuid: str, spec: Any, resources: Any) -> str:
     """Return which parts of the request the provider of a compute node cannot give.
 
     This checks the compute node's own provider only, not nested or shared providers.
@@ -39,7 +39,7 @@ def why(client: Any, ctxt: Any, uuid: str, spec: Any, resources: Any) -> str:
         return 'Placement knows no such provider'
     group = resources.get_request_group(None)
     found = [f'{name}: {short}' for name, amount in sorted(group.resources.items())
-             if (short := _short(inventories.get(name), usages.get(name, 0), int(amount)))]
+             if (short := _format_shortfall(inventories.get(name), usages.get(name, 0), int(amount)))]
     # A trait of the request as a whole is one of the tree's root.
     required = set(group.required_traits) | set(spec.root_required)
     forbidden = set(group.forbidden_traits) | set(spec.root_forbidden)
@@ -52,7 +52,7 @@ def why(client: Any, ctxt: Any, uuid: str, spec: Any, resources: Any) -> str:
     return '; '.join(found)
 
 
-def _short(inventory: dict[str, Any] | None, used: int, amount: int) -> str:
+def _format_shortfall(inventory: dict[str, Any] | None, used: int, amount: int) -> str:
     """Return how an inventory fails Placement's rules, or an empty text."""
     if inventory is None:
         return 'its own provider has none'

@@ -144,7 +144,7 @@ class Rehearsal(manager.SchedulerManager):
     def __init__(self) -> None:
         # No part of a service: no RPC, no notifier, no periodic tasks.
         self.host_manager = Hosts()
-        self.placement = _placement()
+        self.placement = _make_placement_client()
         self.claims = Claims(self.placement)
         self.chosen: list[Any] = []
 
@@ -177,7 +177,7 @@ class Rehearsal(manager.SchedulerManager):
         self.chosen = list(hosts)
 
 
-def _placement() -> Any:
+def _make_placement_client() -> Any:
     try:
         return report.report_client_singleton()
     except (ks_exc.ClientException, nova_exception.NovaException) as e:
@@ -202,7 +202,7 @@ class _Filters:
         taken = FilterPass(hosts, {})
         self.passes.append(taken)
         return self._handler.get_filtered_objects(
-            [_named(_WatchedFilter, f)(f, taken) for f in filters], hosts, spec_obj, index)
+            [_make_named_class(_WatchedFilter, f)(f, taken) for f in filters], hosts, spec_obj, index)
 
 
 class _WatchedFilter:
@@ -239,7 +239,7 @@ class _Weights:
         taken = WeighPass(hosts, hollow={id(h) for h in hosts if not h.allocation_candidates})
         self.passes.append(taken)
         found = self._handler.get_weighed_objects(
-            [_named(_WatchedWeigher, w)(w, taken) for w in weighers], hosts,
+            [_make_named_class(_WatchedWeigher, w)(w, taken) for w in weighers], hosts,
             weighing_properties)
         taken.ranked = [(weighed.obj, float(weighed.weight)) for weighed in found]
         return found
@@ -273,6 +273,6 @@ class _WatchedWeigher:
         return multiplier
 
 
-def _named(kind: type, inner: Any) -> type:
+def _make_named_class(kind: type, inner: Any) -> type:
     """Make a subclass with the name of the recorded class, which Nova writes into its log."""
     return type(type(inner).__name__, (kind,), {})

@@ -38,21 +38,21 @@ def aggregate_hosts(name: str) -> frozenset[str]:
 
     :raises WeighError: the aggregate does not exist, or cannot be read.
     """
-    with _explained():
-        return frozenset(request_spec.aggregate(request_spec.context(), name).hosts)
+    with _convert_nova_errors():
+        return frozenset(request_spec.read_aggregate(request_spec.make_admin_context(), name).hosts)
 
 
-def explain(order: request_spec.Order, patience: float) -> findings.Explanation:
+def explain_order(order: request_spec.Order, patience: float) -> findings.Explanation:
     """Return how nova-scheduler would serve an order now, and why.
 
     :param patience: seconds to wait for the first scores.
     :raises WeighError: Nova's data cannot be read, or the order is wrong.
     """
-    with _explained():
-        return _explain(order, patience)
+    with _convert_nova_errors():
+        return _build_explanation(order, patience)
 
 
-def compare(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
+def compare_settings(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
             wanted: Sequence[tuple[str, str, str]],
             ) -> tuple[findings.Explanation, findings.Explanation | None]:
     """Explain an order without and, if any are ``wanted``, with other settings.
@@ -64,22 +64,22 @@ def compare(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
     plain = settings.apply(conf, [('kronos', 'concurrent_boots', '1')])
     taken: settings.Taken = []
     try:
-        before = explain(order, patience)
+        before = explain_order(order, patience)
         if not wanted:
             return before, None
         taken = settings.apply(conf, wanted)
         if any(group != 'filter_scheduler' for group, _, _ in wanted):
             # The door may have read the option when it opened.
             runtime.close()
-        return before, explain(order, patience)
+        return before, explain_order(order, patience)
     finally:
-        settings.restore(conf, taken)
-        settings.restore(conf, plain)
+        settings.restore_options(conf, taken)
+        settings.restore_options(conf, plain)
         runtime.close()
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _convert_nova_errors() -> Iterator[None]:
     """Convert Nova's errors into a WeighError that names a remedy."""
     try:
         yield
@@ -94,16 +94,16 @@ def _explained() -> Iterator[None]:
             remedy='nova-scheduler would fail alike; correct nova.conf') from e
 
 
-def _explain(order: request_spec.Order, patience: float) -> findings.Explanation:
-    ctxt = request_spec.context()
-    spec, uuids = request_spec.build(ctxt, order)
+def _build_explanation(order: request_spec.Order, patience: float) -> findings.Explanation:
+    ctxt = request_spec.make_admin_context()
+    spec, uuids = request_spec.build_request_spec(ctxt, order)
     stage = dry_run.Rehearsal()
     manager = stage.host_manager
     every = list(manager.get_host_states_by_uuids(ctxt, None, None))
     notes = []
     if not every:
         notes.append('Nova knows no compute host.')
-    if _scored(manager):
+    if _has_kronos_weigher(manager):
         notes += scores.await_scores(every, patience)
     else:
         notes.append('KronosWeigher is not enabled: [filter_scheduler] weight_classes lacks '
@@ -111,13 +111,13 @@ def _explain(order: request_spec.Order, patience: float) -> findings.Explanation
     refusal = stage.run(ctxt, spec, uuids)
     if refusal and not manager.filter_passes:
         notes.append(f'Nova says before any filter: {refusal}')
-    lines, names = _lines(ctxt, spec, stage, every, notes)
-    notes += _notes(order, stage, lines)
+    lines, names = _build_host_lines(ctxt, spec, stage, every, notes)
+    notes += _list_decision_notes(order, stage, lines)
     chosen = tuple((host.host, host.nodename) for host in stage.chosen)
     return findings.Explanation(tuple(lines), names, chosen, tuple(notes))
 
 
-def _lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
+def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
            notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
     """Build the lines: ranked hosts first, then the others, later filters first."""
     manager = stage.host_manager
@@ -125,7 +125,7 @@ def _lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
     weighed = manager.weigh_passes[0] if manager.weigh_passes else dry_run.WeighPass([])
     names = _weigher_names(manager.weighers)
     # Scores from host states before any instance consumed from them.
-    held = scores.of_hosts(list(every)) if _scored(manager) else {}
+    held = scores.of_hosts(list(every)) if _has_kronos_weigher(manager) else {}
     given = multipliers.Givers(manager.weighers)
     weights: dict[int, dict[str, findings.Weight]] = {}
     for name, opinion in zip(names, weighed.opinions, strict=False):
@@ -139,34 +139,34 @@ def _lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
     hollow = [host for host, _ in weighed.ranked if id(host) in weighed.hollow]
     for host, total in weighed.ranked:
         if id(host) not in weighed.hollow:
-            lines.append(_line(host, held, rank=len(lines) + 1, total=total,
+            lines.append(_build_host_line(host, held, rank=len(lines) + 1, total=total,
                                weights=weights.get(id(host), {})))
-    lines += [_line(host, held, filtered_by=candidates.NO_CANDIDATE,
+    lines += [_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE,
                     why='the filters have refused every one of it') for host in hollow]
     order = [type(f).__name__ for f in manager.enabled_filters]
     refused = [(host, *filtered.refused[id(host)]) for host in filtered.considered
                if id(host) in filtered.refused]
     refused.sort(key=lambda row: (-order.index(row[1]), row[0].host))
-    lines += [_line(host, held, filtered_by=name, why=why) for host, name, why in refused]
+    lines += [_build_host_line(host, held, filtered_by=name, why=why) for host, name, why in refused]
     seen = {(line.host, line.node) for line in lines}
     left = sorted((h for h in every if (h.host, h.nodename) not in seen),
                   key=lambda h: (h.host, h.nodename))
     for number, host in enumerate(left):
         if host.uuid in stage.claims.summaries:
-            lines.append(_line(host, held, filtered_by='the request',
+            lines.append(_build_host_line(host, held, filtered_by='the request',
                                why='it names other hosts'))
             continue
         why = ''
         if number < candidates.MAX_ASKED and stage.claims.requests and host.uuid:
-            why = candidates.why(stage.placement, ctxt, host.uuid, spec,
+            why = candidates.explain_no_candidate(stage.placement, ctxt, host.uuid, spec,
                                  stage.claims.requests[0])
-        lines.append(_line(host, held, filtered_by=candidates.NO_CANDIDATE, why=why))
+        lines.append(_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE, why=why))
     if len(weighed.ranked) == 1:
         notes.append('One host is left: Nova does not ask its weighers.')
     return lines, names
 
 
-def _line(host: Any, held: dict[tuple[str, str], findings.HostScores], *, rank: int | None = None,
+def _build_host_line(host: Any, held: dict[tuple[str, str], findings.HostScores], *, rank: int | None = None,
           total: float | None = None, filtered_by: str = '', why: str = '',
           weights: dict[str, findings.Weight] | None = None) -> findings.HostLine:
     return findings.HostLine(
@@ -174,7 +174,7 @@ def _line(host: Any, held: dict[tuple[str, str], findings.HostScores], *, rank: 
         filtered_by, why, held.get((host.host, host.nodename)), weights or {})
 
 
-def _scored(manager: Any) -> bool:
+def _has_kronos_weigher(manager: Any) -> bool:
     return any(type(w).__module__.startswith('kronos_nova.') for w in manager.weighers)
 
 
@@ -188,7 +188,7 @@ def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _notes(order: request_spec.Order, stage: dry_run.Rehearsal,
+def _list_decision_notes(order: request_spec.Order, stage: dry_run.Rehearsal,
            lines: Sequence[findings.HostLine]) -> list[str]:
     """Return notes on Nova's settings and results that also decide."""
     conf = request_spec.CONF

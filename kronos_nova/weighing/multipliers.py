@@ -36,7 +36,7 @@ class Givers:
         keys = self._keys[id(weigher)]
         return tuple(sorted(
             a.name for a in host.aggregates
-            for key in keys if key in a.metadata and _number(a.metadata[key]) == multiplier))
+            for key in keys if key in a.metadata and _parse_number(a.metadata[key]) == multiplier))
 
 
 def _keys(weigher: Any, host: Any) -> frozenset[str]:
@@ -70,7 +70,7 @@ class _Asked:
         return default
 
 
-def _number(text: Any) -> float | None:
+def _parse_number(text: Any) -> float | None:
     try:
         return float(text)
     except (TypeError, ValueError):

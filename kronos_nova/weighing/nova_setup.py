@@ -38,7 +38,7 @@ BINARY = 'nova-scheduler'
 READ = ('scheduler', 'filter_scheduler', 'kronos', 'prometheus')
 
 
-def configure(files: Sequence[str], debug: bool = False) -> Any:
+def configure_nova(files: Sequence[str], debug: bool = False) -> Any:
     """Read nova.conf and point Nova's database layer at its databases.
 
     The log goes to standard error, from warnings on; the configured log file is the
@@ -53,7 +53,7 @@ def configure(files: Sequence[str], debug: bool = False) -> Any:
         raise exception.WeighError(
             what='nova.conf', problem='there is none where nova-scheduler looks for it',
             remedy='Run the command where nova-scheduler runs, or name it with --config-file')
-    conf = _configured(paths, debug)
+    conf = _load_configuration(paths, debug)
     from nova.db.api import api as api_db
     from nova.db.main import api as main_db
     import oslo_messaging as messaging
@@ -83,7 +83,7 @@ def configure_offline(files: Sequence[str], debug: bool = False) -> Any:
 
     :raises WeighError: a named file cannot be used.
     """
-    return _configured(found_files(files), debug)
+    return _load_configuration(found_files(files), debug)
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def native_threads() -> None:
             remedy='Run the command where nova-scheduler runs, in its Python environment') from e
 
 
-def _configured(paths: Sequence[str], debug: bool) -> Any:
+def _load_configuration(paths: Sequence[str], debug: bool) -> Any:
     native_threads()
     from nova import config
     from nova import objects
@@ -143,7 +143,7 @@ def found_files(files: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _called(name: str) -> Iterator[None]:
+def _set_program_name(name: str) -> Iterator[None]:
     """Set the program name to ``name``, so that oslo.config also reads its directories.
 
     Nova 32 takes its name from nowhere else.
@@ -157,11 +157,11 @@ def _called(name: str) -> Iterator[None]:
 
 def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
     try:
-        with _called(BINARY):
+        with _set_program_name(BINARY):
             config.parse_args([BINARY], default_config_files=list(files), configure_db=False,
                               init_rpc=False)
     except cfg.Error as e:
-        raise exception.WeighError(what=', '.join(files), problem=opts.sentence(e).rstrip('.'),
+        raise exception.WeighError(what=', '.join(files), problem=opts.format_error(e).rstrip('.'),
                                    remedy='Correct the file') from e
     for group in READ:
         for name in conf[group]:
@@ -169,7 +169,7 @@ def _read(conf: cfg.ConfigOpts, config: Any, files: Sequence[str]) -> None:
                 getattr(conf[group], name)
             except cfg.ConfigSourceValueError as e:
                 raise exception.WeighError(
-                    what=', '.join(files), problem=f'[{group}] {name}: ' + opts.why(
+                    what=', '.join(files), problem=f'[{group}] {name}: ' + opts.format_value_error(
                         e, secret=(group, name) in opts.secret_names()),
                     remedy='Correct the value') from e
 
@@ -186,4 +186,4 @@ def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
             # These loggers show tracebacks; our error reports the problem in one line.
             'nova.context=CRITICAL', 'nova.image.glance=CRITICAL', 'keystoneauth=ERROR'])
     logging.setup(conf, 'nova')
-    masking.guard(conf)
+    masking.install_mask(conf)

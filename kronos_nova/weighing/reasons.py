@@ -36,27 +36,27 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
         found = filter_.filter_all(hosts, spec)
         passed = None if found is None else list(found)
         left = {id(host) for host in passed or ()}
-        return passed, {id(host): _ours(filter_, host, spec) or _doc(filter_)
+        return passed, {id(host): _explain_own_filter(filter_, host, spec) or _format_filter_purpose(filter_)
                         for host in hosts if id(host) not in left}
     passed, why = [], {}
-    with _listening(filter_) as heard:
+    with _capture_filter_log(filter_) as heard:
         for host in hosts:
             heard.clear()
             if list(filter_.filter_all([host], spec)):
                 passed.append(host)
             else:
                 # Nova names the host with all its attributes.
-                why[id(host)] = heard.newest().replace(str(host), 'it') or _doc(filter_)
+                why[id(host)] = heard.newest().replace(str(host), 'it') or _format_filter_purpose(filter_)
     return passed, why
 
 
-def _doc(filter_: Any) -> str:
+def _format_filter_purpose(filter_: Any) -> str:
     """Return the purpose of a filter that gave no reason, from its docstring."""
     lines = (type(filter_).__doc__ or '').strip().splitlines()
     return f'(it does not say why; it is to: {lines[0].rstrip(".")})' if lines else ''
 
 
-def _ours(filter_: Any, host: Any, spec: Any) -> str:
+def _explain_own_filter(filter_: Any, host: Any, spec: Any) -> str:
     name = type(filter_).__name__
     if name == 'KronosCapacityFilter':
         return _too_full(host, spec)
@@ -66,7 +66,7 @@ def _ours(filter_: Any, host: Any, spec: Any) -> str:
 
 
 def _too_full(host: Any, spec: Any) -> str:
-    door = runtime.door()
+    door = runtime.get_runtime()
     group = door.look([host])[0]
     if group.snapshot is None:
         return f'fail_closed is set and there are no scores: {group.reason}'
@@ -74,7 +74,7 @@ def _too_full(host: Any, spec: Any) -> str:
         return 'it has no score, and unknown_hosts is exclude'
     found = []
     for ceiling in group.snapshot.ceilings:
-        load = depletion.projected([host], ceiling.loads,
+        load = depletion.project_loads([host], ceiling.loads,
                                    *ceiling.expected(spec.vcpus, spec.memory_mb))[0]
         if load is not None and load > ceiling.limit:
             found.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
@@ -83,7 +83,7 @@ def _too_full(host: Any, spec: Any) -> str:
 
 
 def _worked_on(host: Any) -> str:
-    notice = runtime.door().notices.look()
+    notice = runtime.get_runtime().notices.look()
     if notice is None:
         return ''
     if host.host in notice.draining:
@@ -119,7 +119,7 @@ class _Heard:
 
 
 @contextlib.contextmanager
-def _listening(filter_: Any) -> Iterator[_Heard]:
+def _capture_filter_log(filter_: Any) -> Iterator[_Heard]:
     """Capture the log of the filter and of Nova, and propagate it to no other logger meanwhile."""
     module = type(filter_).__module__
     heard = _Heard(module)

@@ -124,7 +124,7 @@ class Boots:
                  metadata: Mapping[str, Mapping[str, str]] | None = None,
                  ceiling: Any = None) -> None:
         self._past = past
-        self._files = {path: (worlds.runnable(policy_set), backtest_run.numbers(past, policy_set))
+        self._files = {path: (worlds.make_runnable_policies(policy_set), backtest_run.map_policy_measures(past, policy_set))
                        for path, policy_set in files.items()}
         self._ceiling = ceiling
         cluster = past.cluster
@@ -137,7 +137,7 @@ class Boots:
         self._weighers = list(weighers)
         self._door = door
         self._handler = weights.HostWeightHandler()
-        self._kind = [_kind(past.cluster, name) for name in past.hosts]
+        self._kind = [_build_host_kind(past.cluster, name) for name in past.hosts]
         self._groups: dict[str, list[model.ServerGroup]] = {}
         for group in past.cluster.groups:
             for uuid in group.members:
@@ -148,7 +148,7 @@ class Boots:
     def begin(self, world: worlds.World, k: int) -> None:
         """Give the door the samples of the time before ``k``."""
         at = self._past.window.at(k - 1)
-        self._states = [self._state(world, h) for h in range(len(self._past.hosts))]
+        self._states = [self._build_host_state(world, h) for h in range(len(self._past.hosts))]
         samples = {path: world.samples(policy_set, numbers, k - 1, at)
                    for path, (policy_set, numbers) in self._files.items()}
         self._door.scrape(self._states, samples, at)
@@ -159,13 +159,13 @@ class Boots:
         cluster = self._past.cluster
         known = cluster.instances[self._past.uuids[n]]
         self.count.booted += 1
-        legal = self._legal(world, known, home)
+        legal = self._list_legal_hosts(world, known, home)
         if not legal:
             self.count.without_room += 1
             return home
         for h in legal:
-            self._fill(self._states[h], world, h)
-        spec, states = self._spec(known), [self._states[h] for h in legal]
+            self._set_host_usage(self._states[h], world, h)
+        spec, states = self._build_request_spec(known), [self._states[h] for h in legal]
         if self._ceiling is not None:
             states = list(self._ceiling.filter_all(states, spec))
         if not states:
@@ -176,17 +176,17 @@ class Boots:
         self.count.elsewhere += chosen != home
         return chosen
 
-    def _legal(self, world: worlds.World, known: model.Instance, home: int) -> list[int]:
+    def _list_legal_hosts(self, world: worlds.World, known: model.Instance, home: int) -> list[int]:
         """Return the numbers of the hosts that may take the instance."""
         now = world.cluster(0.0, ())
         # The instance has no host yet.
         view = cluster_view.ClusterView(dataclasses.replace(now, instances={
             **now.instances, known.uuid: dataclasses.replace(known, host='')}), OPTIONS)
         return [h for h, name in enumerate(self._past.hosts)
-                if self._kind[h] == self._kind[home] and self._admits(view, known, name)]
+                if self._kind[h] == self._kind[home] and self._is_legal_host(view, known, name)]
 
     @staticmethod
-    def _admits(view: cluster_view.ClusterView, known: model.Instance, name: str) -> bool:
+    def _is_legal_host(view: cluster_view.ClusterView, known: model.Instance, name: str) -> bool:
         service = view.service(name)
         if service is None or not service.available:
             return False
@@ -197,7 +197,7 @@ class Boots:
         # The first member of a group goes anywhere.
         return no is None or no.rule == 'affinity-unmovable'
 
-    def _state(self, world: worlds.World, h: int) -> Any:
+    def _build_host_state(self, world: worlds.World, h: int) -> Any:
         name = self._past.hosts[h]
         host = self._past.cluster.hosts[name]
         state = host_manager.HostState(name, host.hypervisor_hostname or name, '')
@@ -211,10 +211,10 @@ class Boots:
         state.vcpus_total = host.total('VCPU')
         state.total_usable_ram_mb = host.total('MEMORY_MB')
         state.total_usable_disk_gb = host.total('DISK_GB')
-        self._fill(state, world, h)
+        self._set_host_usage(state, world, h)
         return state
 
-    def _fill(self, state: Any, world: worlds.World, h: int) -> None:
+    def _set_host_usage(self, state: Any, world: worlds.World, h: int) -> None:
         """Set the host state's usage and instances from the simulated world."""
         used = world.used(h)
         state.vcpus_used = used.get('VCPU', 0)
@@ -224,7 +224,7 @@ class Boots:
         state.instances = {uuid: self._past.cluster.instances[uuid] for uuid in here}
         state.num_instances = len(state.instances)
 
-    def _spec(self, known: model.Instance) -> Any:
+    def _build_request_spec(self, known: model.Instance) -> Any:
         group = next((g for g in self._groups.get(known.uuid, ()) if g.policy in SOFT), None)
         spec = objects.RequestSpec(
             flavor=objects.Flavor(
@@ -240,7 +240,7 @@ class Boots:
         return spec
 
 
-def _kind(cluster: model.Cluster, host: str) -> tuple[object, ...]:
+def _build_host_kind(cluster: model.Cluster, host: str) -> tuple[object, ...]:
     """Return the host properties that a flavor or an image may demand."""
     return (frozenset(name for name, hosts in cluster.aggregates.items() if host in hosts),
             cluster.hosts[host].hypervisor_type)

@@ -57,20 +57,20 @@ class Order:
     count: int = 1
 
 
-def context() -> Any:
+def make_admin_context() -> Any:
     """Return an administrator's context, for reading data of all projects."""
     return nova_context.get_admin_context()
 
 
-def build(ctxt: Any, order: Order) -> tuple[Any, list[str]]:
+def build_request_spec(ctxt: Any, order: Order) -> tuple[Any, list[str]]:
     """Return the RequestSpec, and the UUIDs of the instances, which do not exist.
 
     :raises WeighError: an object that the order names does not exist.
     """
     uuids = [uuidutils.generate_uuid() for _ in range(order.count)]
-    flavor = _flavor(ctxt, order.flavor)
-    image = _image(order.image) if order.image else objects.ImageMeta.from_dict({})
-    group = _group(ctxt, order.group, uuids) if order.group else None
+    flavor = _read_flavor(ctxt, order.flavor)
+    image = _read_image(order.image) if order.image else objects.ImageMeta.from_dict({})
+    group = _read_server_group(ctxt, order.group, uuids) if order.group else None
     hints: dict[str, list[str]] = {}
     for key, value in (*order.hints, *((('group', group.uuid),) if group else ())):
         hints.setdefault(key, []).append(value)
@@ -79,7 +79,7 @@ def build(ctxt: Any, order: Order) -> tuple[Any, list[str]]:
             flavor, affinity_policy=hardware.get_pci_numa_policy_constraint(flavor, image))
         spec = objects.RequestSpec.from_components(
             ctxt, uuids[0], image, flavor, hardware.numa_get_constraints(flavor, image), pci,
-            {'scheduler_hints': hints}, group, _zone(ctxt, order.availability_zone),
+            {'scheduler_hints': hints}, group, _check_zone_name(ctxt, order.availability_zone),
             project_id=order.project)
         spec.is_bfv = order.boot_from_volume
         spec.requested_networks = objects.NetworkRequestList(objects=[])
@@ -92,21 +92,21 @@ def build(ctxt: Any, order: Order) -> tuple[Any, list[str]]:
     return spec, uuids
 
 
-def _flavor(ctxt: Any, name: str) -> Any:
+def _read_flavor(ctxt: Any, name: str) -> Any:
     for find in (objects.Flavor.get_by_flavor_id, objects.Flavor.get_by_name):
         try:
             return find(ctxt, name)
         except (nova_exception.FlavorNotFound, nova_exception.FlavorNotFoundByName):
             continue
-    raise _unknown('--flavor', name, 'flavor', 'openstack flavor list --all')
+    raise _make_unknown_error('--flavor', name, 'flavor', 'openstack flavor list --all')
 
 
-def _group(ctxt: Any, uuid: str, members: Iterable[str]) -> Any:
+def _read_server_group(ctxt: Any, uuid: str, members: Iterable[str]) -> Any:
     """Return the server group with the new instances added, as nova-api would add them."""
     try:
         group = objects.InstanceGroup.get_by_uuid(ctxt, uuid)
     except nova_exception.InstanceGroupNotFound:
-        raise _unknown('--group', uuid, 'server group with this UUID',
+        raise _make_unknown_error('--group', uuid, 'server group with this UUID',
                        'openstack server group list --all-projects') from None
     enabled, name = NEEDS.get(group.policy, (None, ''))
     if enabled is not None and not enabled(name):
@@ -119,7 +119,7 @@ def _group(ctxt: Any, uuid: str, members: Iterable[str]) -> Any:
     return group
 
 
-def _zone(ctxt: Any, name: str | None) -> str | None:
+def _check_zone_name(ctxt: Any, name: str | None) -> str | None:
     if name is None:
         zone: str | None = CONF.default_schedule_zone
         return zone
@@ -133,7 +133,7 @@ def _zone(ctxt: Any, name: str | None) -> str | None:
     return name
 
 
-def aggregate(ctxt: Any, name: str) -> Any:
+def read_aggregate(ctxt: Any, name: str) -> Any:
     """Return the aggregate with this name, id or UUID.
 
     :raises WeighError: no aggregate matches.
@@ -141,10 +141,10 @@ def aggregate(ctxt: Any, name: str) -> Any:
     for found in objects.AggregateList.get_all(ctxt):
         if name in (found.name, str(found.id), found.uuid):
             return found
-    raise _unknown('--aggregate', name, 'aggregate', 'openstack aggregate list')
+    raise _make_unknown_error('--aggregate', name, 'aggregate', 'openstack aggregate list')
 
 
-def _image(name: str) -> Any:
+def _read_image(name: str) -> Any:
     """Read the image from Glance, with the credentials that Nova has for Placement."""
     try:
         ctxt = nova_context.RequestContext(
@@ -165,10 +165,10 @@ def _image(name: str) -> Any:
         raise exception.WeighError(what=f'--image {name}', problem=f'{len(found)} images have '
                                    'this name', remedy='Give the UUID')
     if not found:
-        raise _unknown('--image', name, 'image', 'openstack image list')
+        raise _make_unknown_error('--image', name, 'image', 'openstack image list')
     return objects.ImageMeta.from_dict(found[0])
 
 
-def _unknown(option: str, name: str, what: str, command: str) -> exception.WeighError:
+def _make_unknown_error(option: str, name: str, what: str, command: str) -> exception.WeighError:
     return exception.WeighError(what=f'{option} {name}', problem=f'there is no such {what}',
                                 remedy=f'"{command}" shows what there is')

@@ -28,7 +28,7 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
 
     :returns: one sentence for each group of hosts without scores, with the reason.
     """
-    door = runtime.door()
+    door = runtime.get_runtime()
     try:
         door.notices.refresh()
     except Exception as e:
@@ -49,10 +49,10 @@ def await_scores(hosts: list[Any], patience: float) -> list[str]:
 def of_hosts(hosts: list[Any]) -> dict[tuple[str, str], findings.HostScores]:
     """Return the scores by host and node, for the hosts that have any."""
     found = {}
-    for group in runtime.door().look(hosts):
+    for group in runtime.get_runtime().look(hosts):
         if group.snapshot is None:
             continue
-        loads = depletion.projected(group.hosts, group.snapshot.loads)
+        loads = depletion.project_loads(group.hosts, group.snapshot.loads)
         for host, load in zip(group.hosts, loads, strict=True):
             policies = {name: scores[host.host] for name, scores in group.snapshot.scores.items()
                         if host.host in scores}

@@ -40,20 +40,20 @@ def parse(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, st
         name, sign, value = text.partition('=')
         name = name.strip().replace('-', '_')
         if not sign or not name:
-            raise _wrong(text, 'it is not NAME=VALUE', 'Write for example '
+            raise _make_setting_error(text, 'it is not NAME=VALUE', 'Write for example '
                                                        'kronos_weight_multiplier=2')
         group, _, short = name.rpartition('.')
-        groups = [group] if group else [g for g in GROUPS if short in known(conf, g)]
-        if not groups or short not in known(conf, groups[0]):
-            names = sorted(known(conf, group) or known(conf, GROUPS[0]))
-            raise _wrong(text, f'{name} is neither a multiplier in [filter_scheduler] or '
+        groups = [group] if group else [g for g in GROUPS if short in list_settable_options(conf, g)]
+        if not groups or short not in list_settable_options(conf, groups[0]):
+            names = sorted(list_settable_options(conf, group) or list_settable_options(conf, GROUPS[0]))
+            raise _make_setting_error(text, f'{name} is neither a multiplier in [filter_scheduler] or '
                                '[metrics] nor an option of ours',
                          f'Name one of {", ".join(names)}')
         found.append((groups[0], short, value.strip()))
     return found
 
 
-def known(conf: cfg.ConfigOpts, group: str) -> set[str]:
+def list_settable_options(conf: cfg.ConfigOpts, group: str) -> set[str]:
     """Return the options of a group that may be set."""
     if group == scheduler.GROUP.name:
         return {opt.dest for opt in scheduler.OPTS}
@@ -78,16 +78,16 @@ def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken
         # An option that may be repeated in nova.conf may be repeated here.
         repeats = (group, name) in REPEATED
         try:
-            conf.set_override(name, values if repeats else _typed(conf, group, name, values[-1]),
+            conf.set_override(name, values if repeats else _parse_option_value(conf, group, name, values[-1]),
                               group)
         except (ValueError, TypeError) as e:
-            raise _wrong(f'{name}={values[-1]}', ' '.join(str(e).split()),
+            raise _make_setting_error(f'{name}={values[-1]}', ' '.join(str(e).split()),
                          'Give a value that nova.conf may have') from e
         taken.append((group, name, before))
     return taken
 
 
-def _typed(conf: cfg.ConfigOpts, group: str, name: str, value: str) -> object:
+def _parse_option_value(conf: cfg.ConfigOpts, group: str, name: str, value: str) -> object:
     if isinstance(conf[group][name], bool):
         text = value.lower()
         if text not in ('true', 'false', 'yes', 'no', 'on', 'off', '1', '0'):
@@ -96,11 +96,11 @@ def _typed(conf: cfg.ConfigOpts, group: str, name: str, value: str) -> object:
     return value
 
 
-def restore(conf: cfg.ConfigOpts, taken: Taken) -> None:
+def restore_options(conf: cfg.ConfigOpts, taken: Taken) -> None:
     """Restore the values that :func:`apply` returned."""
     for group, name, value in taken:
         conf.set_override(name, value, group)
 
 
-def _wrong(text: str, problem: str, remedy: str) -> exception.WeighError:
+def _make_setting_error(text: str, problem: str, remedy: str) -> exception.WeighError:
     return exception.WeighError(what=f'--set {text}', problem=problem, remedy=remedy)

@@ -73,13 +73,13 @@ class Advice:
     why: str
 
 
-def boots(past: pasts.Past) -> int:
+def count_boots(past: pasts.Past) -> int:
     """Return how many instances come after the first time."""
     here = past.home >= 0
     return int((here[1:] & ~here[:-1]).sum())
 
 
-def weighers(conf: cfg.ConfigOpts) -> list[Any]:
+def make_weighers(conf: cfg.ConfigOpts) -> list[Any]:
     """Make the weighers that nova.conf enables, and KronosWeigher if it is not among them."""
     found = weights.HostWeightHandler().get_matching_classes(
         conf.filter_scheduler.weight_classes)
@@ -131,7 +131,7 @@ class Tuner:
 
     def history(self) -> Trial:
         """Run a trial of the placement in history, without history's own moves."""
-        return self._trial(None, 'history', lambda: None)
+        return self._measure_trial(None, 'history', lambda: None)
 
     def run(self, multipliers: Sequence[float]) -> list[Trial]:
         """Run a trial of each multiplier."""
@@ -140,12 +140,12 @@ class Tuner:
             for number, policy_set in enumerate(self._policies):
                 path = f'{directory}/{number}.yaml'
                 with open(path, 'w') as f:
-                    yaml.safe_dump(worlds.runnable(policy_set).model_dump(
+                    yaml.safe_dump(worlds.make_runnable_policies(policy_set).model_dump(
                         mode='json', exclude_unset=True), f)
                 files[path] = policy_set
-            return [self._one(multiplier, files) for multiplier in multipliers]
+            return [self._run_trial(multiplier, files) for multiplier in multipliers]
 
-    def _metadata(self, multiplier: float) -> dict[str, dict[str, str]]:
+    def _build_metadata(self, multiplier: float) -> dict[str, dict[str, str]]:
         """Return the metadata of the aggregates.
 
         Under 0, which stands for Nova alone, it has no multiplier of KronosWeigher.
@@ -159,7 +159,7 @@ class Tuner:
                 metadata.pop(headroom.OPTION, None)
         return found
 
-    def _one(self, multiplier: float, files: Mapping[str, policies.PolicySet]) -> Trial:
+    def _run_trial(self, multiplier: float, files: Mapping[str, policies.PolicySet]) -> Trial:
         # Samples of a replay show the true load: no settling time is needed. Boots
         # come one after the other: a boot sees all earlier ones.
         taken = settings.apply(self._conf, [
@@ -167,52 +167,52 @@ class Tuner:
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
             *(('kronos', 'policies_file', path) for path in files)])
 
-        def placer() -> replaying.Boots:
+        def make_placer() -> replaying.Boots:
             door = replaying.ReplayDoor(self._conf, files)
-            runtime.use(door)
+            runtime.replace_runtime(door)
             return replaying.Boots(
-                self._past, files, weighers(self._conf), door, self._metadata(multiplier),
+                self._past, files, make_weighers(self._conf), door, self._build_metadata(multiplier),
                 ceiling_filter(self._conf) if multiplier else None)
 
         try:
-            return self._trial(multiplier, f'multiplier {multiplier:g}', placer)
+            return self._measure_trial(multiplier, f'multiplier {multiplier:g}', make_placer)
         finally:
             runtime.close()
-            settings.restore(self._conf, taken)
+            settings.restore_options(self._conf, taken)
 
-    def _trial(self, multiplier: float | None, name: str,
+    def _measure_trial(self, multiplier: float | None, name: str,
                placer: Callable[[], replaying.Boots | None]) -> Trial:
         past, times = self._past, self._past.window.count
         placed = placer()
-        still = backtest_run.unmoved(
+        still = backtest_run.run_without_moves(
             past, lambda k: self._progress(name, (k + 1) / times), placed)
         moved = None
         if self._candidate is not None:
-            moved = backtest_run.travel(
+            moved = backtest_run.run_candidate(
                 past, self._candidate, self._assumptions,
                 lambda k: self._progress(f'{name}, rebalanced', (k + 1) / times), placer())
         return Trial(
-            multiplier, self._overload(still), self._spread(still), self._empty(still),
+            multiplier, self._sum_overload_minutes(still), self._compute_mean_spread(still), self._count_empty_hosts(still),
             None if moved is None else len(moved.moved),
-            None if moved is None else self._overload(moved),
-            placed.count if placed is not None else replaying.Count(boots(past)))
+            None if moved is None else self._sum_overload_minutes(moved),
+            placed.count if placed is not None else replaying.Count(count_boots(past)))
 
-    def _overload(self, found: backtest_run.Journey) -> float:
-        over = review.overloaded(found.score, self._question.ceiling)
-        return review.minutes(over.any(axis=0), self._past.window.step)
+    def _sum_overload_minutes(self, found: backtest_run.Journey) -> float:
+        over = review.mark_overloaded(found.score, self._question.ceiling)
+        return review.count_host_minutes(over.any(axis=0), self._past.window.step)
 
-    def _spread(self, found: backtest_run.Journey) -> dict[str, float | None]:
-        by_scope = [review.imbalances(self._past, found.score, scope)
+    def _compute_mean_spread(self, found: backtest_run.Journey) -> dict[str, float | None]:
+        by_scope = [review.compute_imbalances(self._past, found.score, scope)
                     for scope in self._question.scopes]
         values = np.stack(by_scope)
-        return {m.name: review.statistics(values[:, i])['mean']
+        return {m.name: review.compute_statistics(values[:, i])['mean']
                 for i, m in enumerate(self._past.measures)}
 
-    def _empty(self, found: backtest_run.Journey) -> float:
+    def _count_empty_hosts(self, found: backtest_run.Journey) -> float:
         return float((found.counts == 0).sum(axis=1).mean())
 
 
-def advise(trials: Sequence[Trial], mode: str) -> Advice:
+def choose_multiplier(trials: Sequence[Trial], mode: str) -> Advice:
     """Choose the best multiplier; among equals, the one nearest to 0.
 
     Spread: least overload, then fewest moves later, then least spread. Pack: no more
@@ -231,16 +231,16 @@ def advise(trials: Sequence[Trial], mode: str) -> Advice:
     else:
         least = min(t.overload for t in trials)
         fit = [t for t in trials if t.overload <= least + allowed]
-        best = min(fit, key=lambda t: (t.moves or 0, round(_mean(t), 3), abs(t.multiplier or 0)))
-    return Advice(best.multiplier or 0.0, _reason(best, stock, mode))
+        best = min(fit, key=lambda t: (t.moves or 0, round(_compute_spread_mean(t), 3), abs(t.multiplier or 0)))
+    return Advice(best.multiplier or 0.0, _format_reason(best, stock, mode))
 
 
-def _mean(trial: Trial) -> float:
+def _compute_spread_mean(trial: Trial) -> float:
     known = [value for value in trial.spread.values() if value is not None]
     return math.fsum(known) / len(known) if known else 0.0
 
 
-def _reason(best: Trial, stock: Trial, mode: str) -> str:
+def _format_reason(best: Trial, stock: Trial, mode: str) -> str:
     few = (f' Only {plurals.count_noun(stock.count.booted, "instance")} booted in this time: '
            'try a longer one.'
            if stock.count.booted < FEW else '')
@@ -253,5 +253,5 @@ def _reason(best: Trial, stock: Trial, mode: str) -> str:
     if mode == 'pack':
         found.append(f'{best.empty_hosts:.2f} empty hosts instead of {stock.empty_hosts:.2f}')
     else:
-        found.append(f'mean max - min {_mean(best):.3f} instead of {_mean(stock):.3f}')
+        found.append(f'mean max - min {_compute_spread_mean(best):.3f} instead of {_compute_spread_mean(stock):.3f}')
     return f'{", ".join(found)}.{few}'

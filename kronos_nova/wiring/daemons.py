@@ -45,7 +45,7 @@ LOG = logging.getLogger(__name__)
 PUBLISHED_CYCLES = 5
 
 
-def configure(prog: str, argv: Sequence[str] | None = None,
+def configure_daemon(prog: str, argv: Sequence[str] | None = None,
               cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
     """Read the configuration and set up logging, once per process.
 
@@ -63,47 +63,47 @@ def configure(prog: str, argv: Sequence[str] | None = None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release())
     except cfg.Error as e:
-        tools.fail(prog, f'{opts.sentence(e)} Correct the configuration file or the command line.')
+        tools.exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the command line.')
     if wrong := opts.wrong_values(conf):
-        tools.fail(prog, str(wrong[0]))
+        tools.exit_with_error(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
     # The pool logs a traceback when the database fails; the store logs the error itself.
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
-    masking.guard(conf)
+    masking.install_mask(conf)
     option_names.warn_of_misspelt(conf)
     return conf
 
 
-def collector(conf: cfg.ConfigOpts) -> Any:
+def make_collector(conf: cfg.ConfigOpts) -> Any:
     """Return the reader of Nova and Placement."""
     from kronos_nova.rebalancer.clients import collector as collecting
 
-    return collecting.Collector(conf, _connection(conf))
+    return collecting.Collector(conf, _open_connection(conf))
 
 
-def confirming(conf: cfg.ConfigOpts) -> Any:
+def make_placement_check(conf: cfg.ConfigOpts) -> Any:
     """Return the check of chosen moves with Placement; None without confirm_moves."""
     from kronos_nova.rebalancer.engine import placement_check as confirmation
 
     if not conf.engine.confirm_moves:
         return None
-    return confirmation.Confirming(conf, _connection(conf))
+    return confirmation.Confirming(conf, _open_connection(conf))
 
 
-def _connection(conf: cfg.ConfigOpts) -> Any:
+def _open_connection(conf: cfg.ConfigOpts) -> Any:
     from kronos_nova.rebalancer.clients import connection
 
-    return connection.connect(conf)
+    return connection.make_connection(conf)
 
 
-def source(conf: cfg.ConfigOpts) -> Any:
+def load_source(conf: cfg.ConfigOpts) -> Any:
     """Return the configured score source."""
     return plugins.load(plugins.SOURCES, conf.engine.source)(conf)
 
 
-def store(conf: cfg.ConfigOpts) -> Any:
+def open_store(conf: cfg.ConfigOpts) -> Any:
     """Return the database, after an upgrade to this release's schema.
 
     :raises StoreError: the database cannot be used, or is SQLite and used from two machines.
@@ -117,7 +117,7 @@ def store(conf: cfg.ConfigOpts) -> Any:
     return found
 
 
-def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
+def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
             option: str) -> Callable[[str], tuple[str, bytes]] | None:
     """Return the function that renders /metrics; None where the option's port is 0.
 
@@ -130,7 +130,7 @@ def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
     from kronos_nova.rebalancer.store import api
     from kronos_nova.rebalancer.store import database
 
-    found = api.Store(engine=database.connect(conf, patient=False))
+    found = api.Store(engine=database.create_engine(conf, patient=False))
     planning = option == 'engine_port'
     raw_cache.register(conf)
     return metrics_page.Page(
@@ -141,7 +141,7 @@ def metrics(conf: cfg.ConfigOpts, health: Any, tally: Any,
         if planning and raw_cache.is_configured(conf) else None)
 
 
-def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
+def make_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     """Return the function that publishes drains and moves to nova-scheduler.
 
     None without a channel.
@@ -151,7 +151,7 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         return None
     channel = feed_channel.Channel(conf)
 
-    def publish(draining: frozenset[str], history: model.History,
+    def publish_drains(draining: frozenset[str], history: model.History,
                 cluster: model.Cluster, now: float) -> None:
         try:
             channel.write(feed_channel.Published(
@@ -163,7 +163,7 @@ def publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
             LOG.warning('nova-scheduler could not be told about drains and moves under way: '
                         '%s. Boots go on without it; see [kronos_channel].', e)
 
-    return publish
+    return publish_drains
 
 
 def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
@@ -175,7 +175,7 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
         return None
     channel = feed_channel.Channel(conf)
 
-    def publish(policy: policies.Policy, usage: flavor_usages.Usage, now: float) -> None:
+    def publish_usage(policy: policies.Policy, usage: flavor_usages.Usage, now: float) -> None:
         try:
             channel.write_usage(feed_channel.usage_key(policy), usage, now,
                                 now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
@@ -183,10 +183,10 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
             LOG.warning('nova-scheduler could not be told what instances use under policy %s: '
                         '%s. Boots go on without it; see [kronos_channel].', policy.name, e)
 
-    return publish
+    return publish_usage
 
 
-def caster(conf: cfg.ConfigOpts) -> Any:
+def make_caster(conf: cfg.ConfigOpts) -> Any:
     """Return the client that wakes executors; None in a dry run or without a broker."""
     from kronos_nova.rebalancer.messaging import transport
 
@@ -196,7 +196,7 @@ def caster(conf: cfg.ConfigOpts) -> Any:
     if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
-    return transport.Caster(found, retry=transport.retries(conf))
+    return transport.Caster(found, retry=transport.count_retries(conf))
 
 
 def plan_notifier(conf: cfg.ConfigOpts) -> Any:
@@ -210,7 +210,7 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
         return None
     found = transport.get(conf)
     return None if found is None else transport.PlanNotifier(
-        found, retry=transport.retries(conf))
+        found, retry=transport.count_retries(conf))
 
 
 def plan_webhook(conf: cfg.ConfigOpts) -> Any:
@@ -231,14 +231,14 @@ def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None
     """Return a function that passes each event to all listeners; None without any."""
     known = [listener for listener in listeners if listener is not None]
 
-    def notify(event: str, scope: str, payload: dict[str, Any]) -> None:
+    def notify_listeners(event: str, scope: str, payload: dict[str, Any]) -> None:
         for listener in known:
             listener(event, scope, payload)
 
-    return notify if known else None
+    return notify_listeners if known else None
 
 
-def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
+def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
     """Return the listener for task results; None in a dry run or without a broker.
 
     It hears all results of the scopes: each engine has its own pool.
@@ -251,7 +251,7 @@ def results(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., No
     return transport.Results(found, scopes, heard, pool=transport.results_pool(conf))
 
 
-def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
+def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
     """Return an executor on the configured driver, and the listener that wakes it.
 
     The executor serves ``scopes`` (empty: all). In a dry run or without a broker the listener is
@@ -265,46 +265,46 @@ def worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tu
     from kronos_nova.rebalancer.store import process_identity
 
     driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
-    chosen = retry.settings(conf)
+    chosen = retry.build_settings(conf)
     if scopes:
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
     found = None if conf.engine.dry_run else transport.get(conf)
-    opened = store(conf)
+    opened = open_store(conf)
     if opened.engine.dialect.name == 'sqlite' and opened.unused():
         LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
                     'serves one host, and the tasks of an engine elsewhere are not seen here.',
                     opened.engine.url.database)
-    name = process_identity.name()
+    name = process_identity.name_process()
 
-    def present(there: bool) -> None:
+    def record_presence(there: bool) -> None:
         if there:
             opened.present(name, chosen.scopes)
         else:
             opened.leave(name)
 
     notifier = (None if found is None
-                else transport.Notifier(found, retry=transport.retries(conf)))
+                else transport.Notifier(found, retry=transport.count_retries(conf)))
     built = workers.Worker(
-        opened, driver.create(conf, lambda: _connection(conf)), chosen, notifier,
+        opened, driver.create(conf, lambda: _open_connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce, tally=tally, name=name,
-        present=None if conf.engine.dry_run else present,
-        hooks=(hook_runner.Catalogue.of(conf, lambda: _connection(conf)),
-               hook_runner.settings(conf)))
+        present=None if conf.engine.dry_run else record_presence,
+        hooks=(hook_runner.Catalogue.of(conf, lambda: _open_connection(conf)),
+               hook_runner.build_settings(conf)))
     if found is None:
         return built, None
     heard = sorted(chosen.scopes or {*conf.engine.aggregates, model.UNASSIGNED})
 
-    def doubt(task: model.Task) -> str | None:
+    def find_doubt(task: model.Task) -> str | None:
         try:
             found: str | None = opened.doubt(task)
         except exception.StoreError:
             return None  # the worker checks the task when the database is back
         return found
 
-    return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, doubt)
+    return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, find_doubt)
 
 
-def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
+def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
     """Return the service for requests over MQTT, and the function to call after it has ended.
 
     :raises ConfigError: an option cannot be used.
@@ -317,13 +317,13 @@ def migfra(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
     from kronos_nova.rebalancer.store import process_identity
 
     watch = policy_watch.PolicyWatch(conf.engine.policies_file)
-    opened, asked = store(conf), source(conf)
-    looks = cloud_cache.Glances(conf, opened, collector(conf), asked)
+    opened, asked = open_store(conf), load_source(conf)
+    looks = cloud_cache.Glances(conf, opened, make_collector(conf), asked)
 
     def close() -> None:
         asked.close()
         opened.close()
 
-    return wiring.assemble(conf, watch.refresh, _connection(conf), opened, looks,
-                           process_identity.name(),
+    return wiring.build_service(conf, watch.refresh, _open_connection(conf), opened, looks,
+                           process_identity.name_process(),
                            transport.this_host(), health), close

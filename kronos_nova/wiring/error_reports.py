@@ -38,20 +38,20 @@ class _Package:
         return version.release()
 
 
-def text(prog: str) -> str:
+def render_report(prog: str) -> str:
     """Return the report: the stack of each thread, the process, and every option.
 
     Secrets are masked, also those that oslo.reports does not recognise, such as logins in URLs.
     """
     from oslo_reports import guru_meditation_report
 
-    return masking.masked(guru_meditation_report.TextGuruMeditation(_Package(prog)).run())
+    return masking.mask_text(guru_meditation_report.TextGuruMeditation(_Package(prog)).run())
 
 
-def tell(prog: str) -> None:
+def print_report(prog: str) -> None:
     """Print the report on standard error. The daemon goes on even if this fails."""
     try:
-        print(text(prog), file=sys.stderr, flush=True)
+        print(render_report(prog), file=sys.stderr, flush=True)
     except OSError as e:
         LOG.error('No Guru Meditation Report: standard error cannot be written to: %s', e)
     except Exception:

@@ -25,7 +25,7 @@ REPORT = signal.SIGUSR2
 _TAKEN = frozenset({*LEAVE, SNAPSHOT, REPORT})
 
 
-def block() -> None:
+def block_signals() -> None:
     """Block the signals, so that they are kept until :func:`wait` is called."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
 

@@ -23,7 +23,7 @@ NUMBER = re.compile(r'\d+(?:\.\d+)?')
 LAST = 253402214400.0
 
 
-def seconds(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return ``300``, ``5m``, ``1h30m`` or ``2d`` in seconds.
 
     :raises ValueError: the text is no duration; the message shows the valid forms.
@@ -35,7 +35,7 @@ def seconds(text: str) -> float:
     return sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))
 
 
-def moment(text: str, now: float) -> float:
+def parse_time(text: str, now: float) -> float:
     """Return a time in epoch seconds.
 
     The text is RFC 3339, epoch seconds, ``now``, or a duration before now (``-2d``). A date without
@@ -48,7 +48,7 @@ def moment(text: str, now: float) -> float:
         if text == 'now':
             found = now
         elif text.startswith('-'):
-            found = now - seconds(text[1:])
+            found = now - parse_duration(text[1:])
         elif NUMBER.fullmatch(text):
             found = float(text)
         else:
@@ -63,6 +63,6 @@ def moment(text: str, now: float) -> float:
     return found
 
 
-def shown(at: float) -> str:
+def format_time(at: float) -> str:
     """Return epoch seconds as RFC 3339 in UTC."""
     return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec='seconds')

@@ -38,7 +38,7 @@ from kronos_nova.conf import opts
 LOG = logging.getLogger(__name__)
 
 
-def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
+def configure_command(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
               cli_opts: Sequence[cfg.Opt], description: str, *, strict: bool = True) -> None:
     """Read the configuration files and the command line; log to stderr.
 
@@ -52,16 +52,16 @@ def configure(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release(), description=description)
     except cfg.Error as e:
-        fail(prog, f'{opts.sentence(e)} Correct the configuration file or the command line.')
+        exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the command line.')
     if strict and (wrong := opts.wrong_values(conf)):
-        fail(prog, str(wrong[0]))
+        exit_with_error(prog, str(wrong[0]))
     for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
                         ('use_syslog', False), ('use_journal', False), ('use_stderr', True)):
         conf.set_override(name, value)
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'alembic.runtime.plugins=WARNING'])
     logging.setup(conf, 'kronos')
-    masking.guard(conf)
+    masking.install_mask(conf)
 
 
 def native_threads() -> None:
@@ -79,7 +79,7 @@ def native_threads() -> None:
         backend.init_backend(backend.BackendType.THREADING)
 
 
-def quiet(conf: cfg.ConfigOpts) -> None:
+def silence_libraries(conf: cfg.ConfigOpts) -> None:
     """Silence warnings and the log, unless with --debug.
 
     This is for commands whose result shows the errors; messages of libraries would only confuse.
@@ -89,18 +89,18 @@ def quiet(conf: cfg.ConfigOpts) -> None:
         logging.getLogger(None).logger.manager.disable = logging.CRITICAL
 
 
-def fail(prog: str, text: str) -> NoReturn:
+def exit_with_error(prog: str, text: str) -> NoReturn:
     """Print one clear line on standard error and exit with 1."""
-    sys.stderr.write(f'{prog}: {shown(masking.masked(" ".join(text.split())))}\n')
+    sys.stderr.write(f'{prog}: {format_printable(masking.mask_text(" ".join(text.split())))}\n')
     raise SystemExit(1)
 
 
-def guarded(prog: str, run: Callable[[], int]) -> int:
+def run_guarded(prog: str, run: Callable[[], int]) -> int:
     """Run a command; print an error of ours as one line, never as a traceback."""
     try:
         return run()
     except exception.KronosException as e:
-        fail(prog, str(e))
+        exit_with_error(prog, str(e))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -109,11 +109,11 @@ def guarded(prog: str, run: Callable[[], int]) -> int:
         return 1
     except Exception as e:
         LOG.debug('%s', prog, exc_info=True)
-        fail(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of ours: run it '
+        exit_with_error(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of ours: run it '
                    'with --debug and report what it prints.')
 
 
-def dump(document: Any, form: str) -> None:
+def print_document(document: Any, form: str) -> None:
     """Print plain data as ``json`` or ``yaml``."""
     if form == 'json':
         print(json.dumps(document, indent=2, sort_keys=True, allow_nan=False))
@@ -121,17 +121,17 @@ def dump(document: Any, form: str) -> None:
         print(yaml.safe_dump(document, default_flow_style=False, sort_keys=True), end='')
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return aligned columns; unprintable characters in a cell become ``?``."""
     from prettytable import PrettyTable
 
     found = PrettyTable(list(heads), align='l')
     for row in rows:
-        found.add_row([shown(cell) for cell in row])
+        found.add_row([format_printable(cell) for cell in row])
     return str(found.get_string())
 
 
-def shown(cell: object) -> str:
+def format_printable(cell: object) -> str:
     """Return a cell's text; unprintable characters become ``?``, as names may hold anything."""
     if cell is None:
         return '-'

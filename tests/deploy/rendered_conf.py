@@ -90,10 +90,10 @@ class NovaScheduler:
         volumes = cloud.json('nova-scheduler-volumes.json')
         file = daemon(cloud, 'kronos-engine').engine.policies_file
         conf = nova(cloud, 'nova-scheduler')
-        assert scheduler.configured(conf) and conf.kronos.policies_file == [file]
+        assert scheduler.is_configured(conf) and conf.kronos.policies_file == [file]
         assert Path(mounted(file, volumes)).parent == cloud.node / 'kronos-policies'
         conf.set_override('policies_file', [mounted(file, volumes)], 'kronos')
-        assert scheduler.examine(conf) == ([], [])
+        assert scheduler.check_policy_files(conf) == ([], [])
 
     def test_it_asks_prometheus_as_the_engine_does(self, cloud):
         ours, engines = (conf.prometheus for conf in (

@@ -197,9 +197,9 @@ def test_migfra_alone_comes_to_the_mqtt_broker_with_its_password(cloud, rendered
 
 
 def test_broker_has_tls_quorum_queues_and_a_queue_manager(rendered):
-    url = transport.address(rendered)
+    url = transport.parse_broker_url(rendered)
     assert [(host.hostname, host.port) for host in url.hosts] == [('127.0.0.1', 5671)]
-    assert transport.queues(rendered) == 'quorum'
+    assert transport.choose_queue_type(rendered) == 'quorum'
     rabbit = rendered.oslo_messaging_rabbit
     assert rabbit.ssl is True and rabbit.ssl_ca_file == CACERT
     assert rabbit.use_queue_manager is True and rabbit.rabbit_transient_quorum_queue is True
@@ -355,7 +355,7 @@ def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp
     health = healths.Health(lambda: now, daemon=daemon, dry_run=True)
     pulse = health.pulse('loop', 60.0)
     assert not healthy()
-    monitor = http_server.serve(rendered, health, f'{daemon.partition("-")[2]}_port')
+    monitor = http_server.start_monitor(rendered, health, f'{daemon.partition("-")[2]}_port')
     assert monitor is not None
     try:
         assert healthy()

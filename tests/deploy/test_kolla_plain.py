@@ -72,9 +72,9 @@ def test_daemons_speak_without_tls(rendered):
     assert rendered.prometheus.url == 'http://192.0.2.10:9091'
     assert loading.load_auth_from_conf_options(
         rendered, 'nova').auth_url == 'http://192.0.2.10:5000'
-    url = transport.address(rendered)
+    url = transport.parse_broker_url(rendered)
     assert [(host.hostname, host.port) for host in url.hosts] == [('127.0.0.1', 5672)]
-    assert transport.queues(rendered) == 'quorum'
+    assert transport.choose_queue_type(rendered) == 'quorum'
     assert not rendered.oslo_messaging_rabbit.ssl
     assert sqlalchemy.make_url(rendered.database.connection).query == {}
 

@@ -54,7 +54,7 @@ def cloud():
 
 
 def loads_of(scores, ledger, sampled_at):
-    return depletion.loads(scores, ledger.tracks(), sampled_at=sampled_at, window=WINDOW,
+    return depletion.compute_loads(scores, ledger.tracks(), sampled_at=sampled_at, window=WINDOW,
                            memory=False, unmeasured=1.0)
 
 
@@ -64,7 +64,7 @@ def booted(cloud):
     loads = loads_of(scores, ledger, 0.0)
     chosen = []
     for _ in range(6):
-        values = depletion.projected(states.values(), loads)
+        values = depletion.project_loads(states.values(), loads)
         least = min(zip(values, states, strict=True))[1]
         states[least].vcpus_used += FLAVOR
         chosen.append(least)
@@ -95,7 +95,7 @@ def test_how_the_metrics_catch_up(cloud):
     each = sum(scores.values()) / 120
     for after, score, shown, unshown, counted, load in rows:
         sampled_at = 1000.0 + after
-        means = {name: depletion.shown(track.steps, sampled_at, WINDOW)[0]
+        means = {name: depletion.compute_shown_mean(track.steps, sampled_at, WINDOW)[0]
                  for name, track in ledger.tracks().items()}
         assert means['a'] == pytest.approx(shown)
         assert states['a'].vcpus_used - means['a'] == pytest.approx(unshown)
@@ -103,7 +103,7 @@ def test_how_the_metrics_catch_up(cloud):
         now = {name: scores[name] + each * (means[name] - numbers_of(name))
                for name in scores}
         assert now['a'] == pytest.approx(score)
-        [found_load] = depletion.projected([states['a']], loads_of(now, ledger, sampled_at))
+        [found_load] = depletion.project_loads([states['a']], loads_of(now, ledger, sampled_at))
         assert found_load - now['a'] == pytest.approx(counted)
         assert found_load == pytest.approx(load)
 
@@ -118,7 +118,7 @@ def test_what_flavors_and_moves_add(cloud):
         shapes[flavor_usages.Shape(FLAVOR, int(ram_mb))] = uses[number]
     measured = float(found(r'measured at ([\d.]+) cores'))
     move = flavor_usages.Incoming('u', 'b', flavor_usages.Shape(FLAVOR, 1), 0.0, measured)
-    outlook = depletion.outlook(
+    outlook = depletion.compute_outlook(
         scores, ledger.tracks(), sampled_at=0.0, window=WINDOW, memory=False, unmeasured=1.0,
         usage=flavor_usages.Usage(shapes, (move,)))
     told = outlook.extras()

@@ -64,7 +64,7 @@ def test_its_expression_drains_no_host_that_watcher_has_disabled(reason, drained
     expression = re.search(r'^ +drain_reason_regex = (.*)$', PAGE, re.MULTILINE)[1]
     options = model.Options(evacuate_disabled_hosts=True, drain_reason_regex=expression)
     service = model.Service(host='a', status='disabled', disabled_reason=reason)
-    assert (drain_requests.refusal(service, options) is None) is drained
+    assert (drain_requests.find_drain_refusal(service, options) is None) is drained
 
 
 def test_a_difference_is_never_below_twice_the_deviation():

@@ -59,14 +59,14 @@ def test_the_example_refuses_what_is_not_ours(verify, sent):
     assert not verify.is_ours(SECRET, headers, body + b' ')
     assert not verify.is_ours(SECRET, {}, body)
     old = str(int(time.time()) - 301)
-    signature = webhook.sign(SECRET, old, body)
+    signature = webhook.sign_body(SECRET, old, body)
     assert not verify.is_ours(
         SECRET, {'Kronos-Timestamp': old, 'Kronos-Signature': signature}, body)
 
 
 def test_the_page_names_every_field_of_the_body_and_every_header(sent):
     page = PAGE.read_text()
-    document = webhook.document(servers.call(), webhook.BEFORE)
+    document = webhook.build_document(servers.call(), webhook.BEFORE)
     assert all(f'``{name}``' in page for name in document)
     for name in ('Kronos-Timestamp', 'Kronos-Signature', 'Idempotency-Key'):
         assert name in sent[0] and f'``{name}``' in page

@@ -97,5 +97,5 @@ def test_every_option_of_an_example_of_tune_exists():
 def test_every_key_of_a_multiplier_is_documented():
     from kronos_nova.cli import _tuning
 
-    names, _rows = _tuning._table('json', [], [], None)
+    names, _rows = _tuning._build_table('json', [], [], None)
     assert set(names) == documented('A multiplier in -f json')

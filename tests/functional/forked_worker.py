@@ -39,7 +39,7 @@ def main() -> int:
     late = os.fork()
     if late == 0:
         # Forked from a process whose thread, lock and connection are in use.
-        for card in runtime.door().scores._cards:
+        for card in runtime.get_runtime().scores._cards:
             card.snapshot = type(card.snapshot)()
         os._exit(0 if doors.sees_scores(filter_, weigher) else 1)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (early, late)]

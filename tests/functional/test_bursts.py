@@ -87,7 +87,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
 
     def publish(self, *moves):
         """As the engine does when it has measured the flavors, and decided moves."""
-        [card] = runtime.door().scores._cards
+        [card] = runtime.get_runtime().scores._cards
         shapes = {flavor_usages.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
                   for name, use in self.uses.items()}
         now = base.time.time()
@@ -95,7 +95,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
             feed_channel.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
             flavor_usages.Usage(shapes, moves), now, now + 600)
         self.wait_for(lambda: card.snapshot.extras and [
-            u.moves for u in runtime.door().scores._usages.values()] == [moves],
+            u.moves for u in runtime.get_runtime().scores._usages.values()] == [moves],
             'what is published to be read')
 
     def sample(self):
@@ -136,7 +136,7 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
 
     def assert_as_good_as(self, perfect):
         self.assertLessEqual(self.spread(), 1.1 * perfect, self.loads)
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
 
 def blind(scores, tracks, **kwargs):
@@ -196,7 +196,7 @@ class MoveTestCase(UnevenTestCase):
 
     def load(self, host):
         states = [s for s in self.host_states() if s.host == host]
-        return depletion.projected(states, runtime.door().look(states)[0].snapshot.loads)[0]
+        return depletion.project_loads(states, runtime.get_runtime().look(states)[0].snapshot.loads)[0]
 
     def wait_for_load(self, load):
         self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')

@@ -68,7 +68,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
             self.store.save_plan(lease, plan, [task], plan_id=task.plan_id, now=time.time(),
                                  dry_run=False, cooldown=0.0, instance_cooldown=0.0)
         carrier = worker.Worker(self.store, self.executor, dataclasses.replace(
-            retry.settings(self.conf), look_interval=0.1, host_refusals=1, begin=True,
+            retry.build_settings(self.conf), look_interval=0.1, host_refusals=1, begin=True,
             instance_cooldown=0.0))
 
         def idle() -> bool:

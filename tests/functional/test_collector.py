@@ -113,7 +113,7 @@ class CloudTestCase(CollectorCase):
         self.assertEqual({g['id'] for g in groups}, {g.uuid for g in cluster.groups})
         self.assertEqual(5, len(cluster.groups))
         self.assertEqual(3, len(cluster.hosts))
-        since = collector.nova_api.NovaApi(self.connection)._migrations({})
+        since = collector.nova_api.NovaApi(self.connection)._list_migrations({})
         self.assertEqual(3, len(since))
 
     def test_an_instance_on_no_host_counts_only_as_a_member(self) -> None:

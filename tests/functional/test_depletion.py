@@ -46,7 +46,7 @@ class OneSampleTestCase(scores.ScoredTestCase):
         return dict(collections.Counter(self.host_of(s) for s in servers))
 
     def new_sample(self):
-        runtime.door().scores.refresh()
+        runtime.get_runtime().scores.refresh()
 
     def allocated(self):
         return {state.host: state.vcpus_used for state in self.host_states()}
@@ -61,7 +61,7 @@ class DepletionTestCase(OneSampleTestCase):
     def test_instances_of_one_request_spread(self):
         self.wait_for_scores(**self.scores)
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.multi_create(COUNT))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     def test_without_it_they_pile_up(self):
         def blind(scores, tracks, **kwargs):

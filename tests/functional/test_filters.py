@@ -74,7 +74,7 @@ class HardCeilingTestCase(scores.ScoredTestCase):
         self.admin_api.put_service(service['id'], {'forced_down': True})
         self._evacuate_server(lost)
         self.assertNotEqual('host3', self.host_of(lost))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
 
 class FailClosedTestCase(scores.ScoredTestCase):
@@ -148,7 +148,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         now = time.time()
         notice = feed_channel.Published(written_at=now, expires_at=now + 600, **fields)
         self.channel.write(notice)
-        self.wait_for(lambda: runtime.door().notices.look() == notice, 'the notice to arrive')
+        self.wait_for(lambda: runtime.get_runtime().notices.look() == notice, 'the notice to arrive')
 
     def force_away(self, server, host):
         """Break a group's policy: neither the scheduler nor nova-compute judges the move."""

@@ -48,7 +48,7 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
             # What has just booted may move; what has just moved may not.
-            dataclasses.replace(retry.settings(self.conf), instance_cooldown=900.0),
+            dataclasses.replace(retry.build_settings(self.conf), instance_cooldown=900.0),
             lambda event, result: self.results.append((event, result)))
         self.engine = engine.Engine(
             self.conf, collector=collector.Collector(self.conf, self.connection),

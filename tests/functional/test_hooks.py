@@ -57,7 +57,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
             self.store, self.executor, self.worker._settings,
             lambda event, result: self.told.append((event, result)), name=name,
             hooks=(hook_runner.Catalogue.of(self.conf, lambda: self.connection),
-                   hook_runner.settings(self.conf)))
+                   hook_runner.build_settings(self.conf)))
 
     def _told(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         found = json.loads(body)

@@ -49,7 +49,7 @@ class KeystoneTestCase(api.ApiTestCase):
         self.register('compute', self.nova_api.url)
 
     def register(self, kind: str, url: str) -> None:
-        self.keystone.register(connection.connect(self.configured()), kind, internal=url,
+        self.keystone.register(connection.make_connection(self.configured()), kind, internal=url,
                                public=self.dead, admin=self.dead)
 
     def configured(self, **changes: str) -> cfg.ConfigOpts:
@@ -66,7 +66,7 @@ class KeystoneTestCase(api.ApiTestCase):
 
     def reader(self, **changes: str) -> collector.Collector:
         conf = self.configured(**changes)
-        return collector.Collector(conf, connection.connect(conf))
+        return collector.Collector(conf, connection.make_connection(conf))
 
     def test_who_logs_in_finds_everything_by_the_catalogue(self) -> None:
         server = self.boot(host='host1')
@@ -91,7 +91,7 @@ class KeystoneTestCase(api.ApiTestCase):
 
     def test_projects_that_may_be_asked_for_are_looked_up(self) -> None:
         conf = self.configured()
-        context = checks.Context(conf, connection=connection.connect(conf))
+        context = checks.Context(conf, connection=connection.make_connection(conf))
         project = context.connection.identity.find_project('admin').id
         for allowed, status, words in (
                 (project, checks.Status.OK, ''),

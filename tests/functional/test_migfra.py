@@ -110,7 +110,7 @@ class MigfraCase(test_first_light.RebalancedTestCase):
         read = self.read = Counted(self.conf, self.connection)
         source = prometheus.PrometheusSource(self.conf)
 
-        service = wiring.assemble(
+        service = wiring.build_service(
             self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
             cloud_cache.Glances(self.conf, self.store, read, source), name, 'machine')
         thread = threading.Thread(target=service.run)
@@ -334,7 +334,7 @@ parameter:
             'nova.virt.fake.FakeDriver.check_can_live_migrate_destination', refuse))
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
-            dataclasses.replace(retry.settings(self.conf), retry_backoff=0.1, host_refusals=99))
+            dataclasses.replace(retry.build_settings(self.conf), retry_backoff=0.1, host_refusals=99))
         for number in (0, 1, 4):
             before = len(self.migrations(server))
             found = self.asked(f'''\
@@ -492,7 +492,7 @@ class TestHooks(MigfraCase):
         self.addCleanup(catalogue.close)
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
-            retry.settings(self.conf), hooks=(catalogue, hook_runner.settings(self.conf)))
+            retry.build_settings(self.conf), hooks=(catalogue, hook_runner.build_settings(self.conf)))
         self.heard: list[tuple[str, str]] = []
 
     def process(self, guest: str, number: str) -> None:
@@ -693,7 +693,7 @@ class TestStarted(MigfraCase):
     def test_a_server_has_started_when_its_ssh_answers(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.rebalancer.clients.nova_api._addresses',
+            'kronos_nova.rebalancer.clients.nova_api._parse_addresses',
             lambda data: ('127.0.0.1', '192.0.2.7')))
         self.answering = set()
         self.conf.set_override('ssh_probe', True, 'migfra')

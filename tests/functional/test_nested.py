@@ -71,7 +71,7 @@ class NestedCase(test_tools.ToolsCase):
         super().setUp()
         self.engine._confirming = placement_check.Confirming(self.conf, self.connection)
         # What was moved, or was not, is to be planned again at once.
-        settings = dataclasses.replace(retry.settings(self.conf), retry_backoff=0.0)
+        settings = dataclasses.replace(retry.build_settings(self.conf), retry_backoff=0.0)
         self.worker = worker.Worker(
             self.store, self.worker._driver, settings,
             lambda event, result: self.results.append((event, result)))
@@ -199,7 +199,7 @@ class NestedTestCase(NestedCase):
     def recorded(self) -> str:
         """A snapshot of now, by the engine's own collector and source."""
         policy_set = policies.load(self.policies_file)
-        return snapshots.write(self.directory, recorder.record(
+        return snapshots.write(self.directory, recorder.read_recording(
             self.engine._collector, self.engine._source, self.store, policy_set,
             [model.UNASSIGNED], self.engine._clock))
 

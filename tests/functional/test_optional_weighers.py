@@ -57,7 +57,7 @@ class ScarcityTestCase(base.NovaTestCase):
         return {'id': flavor}
 
     def wait_for_specials(self):
-        board = runtime.door().keep(scarce_traits.Board)
+        board = runtime.get_runtime().keep(scarce_traits.Board)
         self.wait_for(board.look, 'what hosts have')
         # It may have been learned while setUp booted, before there was anything special.
         board.refresh()
@@ -65,7 +65,7 @@ class ScarcityTestCase(base.NovaTestCase):
     def test_a_plain_instance_leaves_special_hosts_alone(self):
         self.wait_for_specials()
         self.assertEqual('host1', self.host_of(self.boot()))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     def test_who_asks_for_it_gets_it(self):
         self.wait_for_specials()
@@ -74,7 +74,7 @@ class ScarcityTestCase(base.NovaTestCase):
         card = self.flavored(resources__CUSTOM_CARD='1')
         self.assertEqual('host2', self.host_of(self.boot(flavor=card)))
         # The only card is taken: host2 is a plain host until it is given back.
-        runtime.door().keep(scarce_traits.Board).refresh()
+        runtime.get_runtime().keep(scarce_traits.Board).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
     def test_an_aggregate_overrides_the_multiplier(self):
@@ -83,7 +83,7 @@ class ScarcityTestCase(base.NovaTestCase):
         self.assertEqual('host3', self.host_of(self.boot()))
 
     def test_without_placements_answers_nova_decides_alone(self):
-        board = runtime.door().keep(scarce_traits.Board)
+        board = runtime.get_runtime().keep(scarce_traits.Board)
         self.flags(scarcity_weights={'CUSTOM_FPGA': 0.0, 'CUSTOM_CARD': 0.0}, group='kronos')
         board.refresh()
         self.assertEqual('host3', self.host_of(self.boot()))
@@ -99,14 +99,14 @@ class ScarcityOffTestCase(ScarcityTestCase):
 
     def test_a_plain_instance_leaves_special_hosts_alone(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(scarce_traits.Board, runtime.door()._kept)
+        self.assertNotIn(scarce_traits.Board, runtime.get_runtime()._kept)
 
     test_who_asks_for_it_gets_it = None
     test_without_placements_answers_nova_decides_alone = None
 
     def test_an_aggregate_overrides_the_multiplier(self):
         self.aggregate('kept', 'host3', kronos_scarcity_weight_multiplier='100')
-        runtime.door().keep(scarce_traits.Board).refresh()
+        runtime.get_runtime().keep(scarce_traits.Board).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
 
@@ -135,7 +135,7 @@ class ProjectTestCase(base.NovaTestCase):
         """What the thread does after a request."""
         states = list(self.scheduler_service.manager.host_manager.get_host_states_by_uuids(
             context.get_admin_context(), None, None))
-        book = runtime.door().keep(project_cache.Book)
+        book = runtime.get_runtime().keep(project_cache.Book)
         book.look(states, '')
         book.refresh()
 
@@ -151,7 +151,7 @@ class ProjectTestCase(base.NovaTestCase):
     def test_hosts_without_the_requesters_instances_are_preferred(self):
         self.learn()
         self.assertEqual('host2', self.host_of(self.boot()))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     def test_instances_of_one_request_and_of_the_next_spread(self):
         self.learn()
@@ -184,7 +184,7 @@ class ProjectOffTestCase(ProjectTestCase):
 
     def test_hosts_without_the_requesters_instances_are_preferred(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(project_cache.Book, runtime.door()._kept)
+        self.assertNotIn(project_cache.Book, runtime.get_runtime()._kept)
 
     test_instances_of_one_request_and_of_the_next_spread = None
     test_another_project_does_not_care = None

@@ -205,7 +205,7 @@ class EngineTestCase(Case):
         self.assertEqual((1, 1), (len(found.groups), len(found.sharing)))
         root = found.hosts['host2'].provider
         assert root is not None
-        asked = allocation_request.query(found.instances[server['id']], root.uuid)
+        asked = allocation_request.build_candidates_query(found.instances[server['id']], root.uuid)
         assert asked is not None, 'the flavor is shown with its extra specs'
         self.assertIsNone(candidates_api.CandidatesApi(engine).refusal(asked))
         for other_role in (EXECUTOR, NEITHER):
@@ -301,7 +301,7 @@ class ExecutorTestCase(Case):
         self.admin_api.post_server_action(server['id'], {'os-start': None})
         self._wait_for_state_change(server, 'ACTIVE')
         for action in (power.PAUSE, power.UNPAUSE):
-            self.assertTrue(power.ask(nova_api.NovaApi(found), server['id'], action))
+            self.assertTrue(power.request_action(nova_api.NovaApi(found), server['id'], action))
             self._wait_for_state_change(server, action.wanted)
 
     def move_cold(self, server: dict[str, Any], found: connection.Connection) -> None:
@@ -360,7 +360,7 @@ class MigfraTestCase(Case):
         compute = nova_api.NovaApi(found)
         for action in (power.STOP, power.START, power.PAUSE, power.UNPAUSE):
             for one in (server, other):
-                self.assertTrue(power.ask(compute, one['id'], action))
+                self.assertTrue(power.request_action(compute, one['id'], action))
                 self._wait_for_state_change(one, action.wanted)
         self.assertEqual([other['id']], [
             i.uuid for i in compute.servers_named(other['name']) if i.uuid == other['id']])
@@ -376,9 +376,9 @@ class MigfraTestCase(Case):
             self.assert_refused(found, 'POST', f'/servers/{server["id"]}/action', action)
         self.assert_refused(found, 'DELETE', f'/servers/{server["id"]}', None)
         for role in (ENGINE, NEITHER):
-            self.assertRaises((power.PowerRefused, client_api.ApiError), power.ask,
+            self.assertRaises((power.PowerRefused, client_api.ApiError), power.request_action,
                               nova_api.NovaApi(self.as_role(role)), server['id'], power.STOP)
-        self.assertRaisesRegex(power.PowerRefused, power.STOP.policy, power.ask,
+        self.assertRaisesRegex(power.PowerRefused, power.STOP.policy, power.request_action,
                                nova_api.NovaApi(self.as_role(EXECUTOR)), server['id'], power.STOP)
         self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
 

@@ -55,7 +55,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         """Until so many files have scores."""
         self.wait_for(
             lambda: sum(group.snapshot is not None and len(group.snapshot.headroom) == 4
-                        for group in runtime.door().look(self.host_states())) == count,
+                        for group in runtime.get_runtime().look(self.host_states())) == count,
             f'the scores of {count} files')
 
     def chosen_in(self, zone):
@@ -74,7 +74,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         self.assertEqual('host2', self.chosen_in('spread'))
         self.assertEqual('host3', self.chosen_in('pack'))
         self.assertEqual(0, self.log_count('says mode:'))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     def test_a_sign_against_the_mode_is_said_once(self):
         self.wait_for_files(2)
@@ -84,7 +84,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         text = 'kronos_weight_multiplier of aggregate pack is 1000: new instances are spread'
         self.wait_for(lambda: self.log_count(text), 'the warning')
         self.chosen_in('pack')
-        runtime.door().scores.refresh()
+        runtime.get_runtime().scores.refresh()
         self.assertEqual(1, self.log_count(text))
 
     def test_a_file_without_scores_leaves_its_hosts_to_nova_and_no_others(self):

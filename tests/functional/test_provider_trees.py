@@ -95,7 +95,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     def read(self) -> provider_trees.Forest:
         with parallel_reads.Reading(60) as reads:
             return self.reader.read(reads, self.placement.providers,
-                                    provider_trees.sharing(reads, self.placement))
+                                    provider_trees.read_sharing(reads, self.placement))
 
     def asked(self, read: Callable[[], Any]) -> list[str]:
         """What a reading asks for below a provider, as ``name/part``."""
@@ -270,14 +270,14 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
              {numa[0]: {'VCPU': 2, 'MEMORY_MB': 512}, self.left: {'VGPU': 1},
               self.right: {'FPGA': 1}})]
         for what, totals, placed in reshapes:
-            known = provider_tree_digest.mark(self.host(self.read()))
+            known = provider_tree_digest.make_tree_mark(self.host(self.read()))
             assert known is not None
             writer.tell(self.root, f'CUSTOM_{len(what)}')
             writer.allocate(OTHER, {self.lone: {'VCPU': 1}})
             now = self.host(self.read())
-            self.assertFalse(provider_tree_digest.reshaped(known, now), what)
-            self.assertGreater(provider_tree_digest.mark(now).generation, known.generation)
+            self.assertFalse(provider_tree_digest.is_tree_reshaped(known, now), what)
+            self.assertGreater(provider_tree_digest.make_tree_mark(now).generation, known.generation)
             writer.reshape(totals, {VM: placed})
             forest = self.read()
-            self.assertTrue(provider_tree_digest.reshaped(known, self.host(forest)), what)
+            self.assertTrue(provider_tree_digest.is_tree_reshaped(known, self.host(forest)), what)
             self.assertEqual(placed, forest.allocations()[VM], what)

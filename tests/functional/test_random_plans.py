@@ -224,7 +224,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         self.driver = random_cloud.Witness(self.conf, self.connection)
         self.worker = worker.Worker(
             self.store, self.driver,
-            dataclasses.replace(retry.settings(self.conf), look_interval=0.8,
+            dataclasses.replace(retry.build_settings(self.conf), look_interval=0.8,
                                 host_quarantine_seconds=0.0))
         self.engine = engine.Engine(self.conf, collector=self, source=self.load,
                                     store=self.store)
@@ -255,7 +255,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         self._draw_services()
         self._draw_options()
         nova = nova_api.NovaApi(self.connect())
-        known = {m.id for m in nova._migrations({})}
+        known = {m.id for m in nova._list_migrations({})}
         self.driver.pre_flights.clear()
         self.driver.answers.clear()
         rows = self.engine.run_cycle()
@@ -299,7 +299,7 @@ class RandomPlansTestCase(api.ApiTestCase):
         for error in self.driver.answers:
             self.figures['refused at once'] += 1
             self.problems.append(f'Nova answers: {error}')
-        for migration in nova._migrations({}):
+        for migration in nova._list_migrations({}):
             if migration.id in known:
                 continue
             self.figures[f'migrations {migration.status}'] += 1
@@ -310,7 +310,7 @@ class RandomPlansTestCase(api.ApiTestCase):
                     who = 'required trait'
                 action = (nova_api.LIVE_MIGRATION if migration.type == nova_api.LIVE_MIGRATION
                           else nova_api.MIGRATE)
-                why = nova_responses.said(nova, migration.instance_uuid, action)
+                why = nova_responses.read_action_errors(nova, migration.instance_uuid, action)
                 self.figures[f'refused by {who}'] += 1
                 self.problems.append(f'Nova refused {migration} ({who}): {why}')
 

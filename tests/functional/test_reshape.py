@@ -52,7 +52,7 @@ class ReshapeTestCase(api.ApiTestCase):
         self.conf.set_override('migration_poll_interval', 1, 'executor')
         self.later = 0.0
         self.executor = nova_executor.NovaExecutor(self.conf, self.connection)
-        self.worker = worker.Worker(self.store, self.executor, retry.settings(self.conf),
+        self.worker = worker.Worker(self.store, self.executor, retry.build_settings(self.conf),
                                     clock=self.now)
         self.collector = collector.Collector(self.conf, self.connection)
         self.writer = placement_writer.Writer(self.connection)
@@ -75,7 +75,7 @@ class ReshapeTestCase(api.ApiTestCase):
         return tasks.from_plan(
             plan, cluster, (), plan_id='plan-1', now=self.now(), stagger_seconds=600,
             max_retries=0, new_id=lambda: f'task-{next(numbers)}',
-            options=engine_conf.options(self.conf))
+            options=engine_conf.build_options(self.conf))
 
     def assert_rule(self, rule: str, task: model.Task) -> None:
         error = self.assertRaises(exception.PreFlightError, self.executor.pre_flight, task,

@@ -76,7 +76,7 @@ class ExplainTestCase(scores.ScoredTestCase):
     def explain(self, *options, form='json'):
         """The rows as dicts, and what is written to standard error."""
         with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            names, rows = _weighing.explain(
+            names, rows = _weighing.explain_request(
                 self.arguments(*options, form=form), False, lambda files, debug: CONF)
         found = [dict(zip(names, row, strict=True)) for row in rows]
         json.dumps(found, allow_nan=False)
@@ -89,7 +89,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         """What the running nova-scheduler answers: the hosts of each instance."""
         ctxt = context.get_admin_context()
         ctxt.project_id, ctxt.user_id = 'project', 'user'
-        spec, uuids = request_spec.build(ctxt, request_spec.Order(self.flavor['name'], count=count,
+        spec, uuids = request_spec.build_request_spec(ctxt, request_spec.Order(self.flavor['name'], count=count,
                                                                   **order))
         spec.project_id = 'project'
         scheduler_utils.setup_instance_group(ctxt, spec)
@@ -168,7 +168,7 @@ class ParityTestCase(ExplainTestCase):
         places = {number: row['host'] for row in found for number in row['instances']}
         self.wait()
         # A sample that came between two of them would show the first, here.
-        runtime.door().scores.stop()
+        runtime.get_runtime().scores.stop()
         expected = [several[0] for several in self.select(count=7)]
         self.assertEqual(expected, [places[n] for n in range(1, 8)])
         self.assertGreater(len(set(expected)), 1)

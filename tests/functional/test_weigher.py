@@ -103,7 +103,7 @@ class MovesTestCase(scores.ScoredTestCase):
 
     def assert_on(self, host):
         self.assertEqual(host, self.host_of(self.server))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     def test_resize_goes_to_the_least_loaded(self):
         larger = next(f for f in self.api.get_flavors() if f['vcpus'] == 2)
@@ -188,12 +188,12 @@ class UnknownHostTestCase(scores.ScoredTestCase):
 
         self.wait_for(lambda: said(lost), 'the loss to be said')
         for _ in range(3):
-            runtime.door().scores.refresh()
+            runtime.get_runtime().scores.refresh()
         self.assertEqual((1, 0), (said(lost), said(back)))
         self.prometheus.series['cpu'] = {**self.scores, 'host3': 0.2}
         self.wait_for_scores(**self.scores, host3=0.2)
         for _ in range(3):
-            runtime.door().scores.refresh()
+            runtime.get_runtime().scores.refresh()
         self.assertEqual((1, 1), (said(lost), said(back)))
 
 
@@ -221,7 +221,7 @@ class AlternatesTestCase(scores.ScoredTestCase):
             'what failed to be given back')
         self.assertEqual('host4', self.host_of(self.boot()))
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
 
 class NoScoresTestCase(scores.ScoredTestCase):
@@ -237,7 +237,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
     def assert_stock(self, reason):
         self.wait_for_no_scores(reason)
         self.assertEqual(self.stock_choice, self.chosen())
-        self.assertEqual({}, dict(runtime.door().faults.counts))
+        self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     def assert_scores_are_back(self):
         self.wait_for_scores(**self.scores)
@@ -316,7 +316,7 @@ class BrokenTestCase(scores.ScoredTestCase):
                 mock.patch('kronos_nova.feed.periodic.LOG.error', log):
             self.assertEqual(self.stock_choice, self.chosen())
             self.assertEqual(self.stock_choice, self.chosen())
-        counts = runtime.door().faults.counts
+        counts = runtime.get_runtime().faults.counts
         self.assertEqual(2, counts['KronosWeigher: RuntimeError'])
         self.assertEqual(2, counts['KronosCapacityFilter: RuntimeError'])
         self.assertEqual(2, log.call_count)

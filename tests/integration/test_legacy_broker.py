@@ -81,8 +81,8 @@ def connect(vhost):
     def make(**options):
         opts.register(cfg.CONF)
         cfg.CONF([], default_config_files=[])
-        transport.url(cfg.CONF)
-        transport.queues(cfg.CONF)
+        transport.find_broker_url(cfg.CONF)
+        transport.choose_queue_type(cfg.CONF)
         cfg.CONF.set_override('transport_url', vhost[1])
         for name, value in options.items():
             cfg.CONF.set_override(name, value, 'oslo_messaging_rabbit')

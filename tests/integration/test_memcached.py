@@ -95,7 +95,7 @@ def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it
                 found = source.fetch(test_shared_source.policy_of(), profile=False)
                 assert found.imbalance.series == hosts
                 # Else the others would wait for this one until it runs out.
-                lease = shared_source._lease(source._key(test_shared_source.policy_of()))
+                lease = shared_source._build_lease_key(source._key(test_shared_source.policy_of()))
                 assert source._cache.get(lease) is None
             assert own.asked == 2 * count
     told = [record.getMessage() for record in caplog.records if 'share_scores' in record.message]
@@ -127,7 +127,7 @@ def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
 
     def show():
-        page = daemons.metrics(conf, healths.Health(daemon='kronos-engine', dry_run=False),
+        page = daemons.make_metrics_page(conf, healths.Health(daemon='kronos-engine', dry_run=False),
                                tallies.Tally(), 'engine_port')
         return [line for line in page('')[1].decode().splitlines()
                 if line.startswith('kronos_scheduler_')]

@@ -39,7 +39,7 @@ def configured(port, allow=ALLOW, on_request=('pause',), **values):
 
 
 def items(port, **values):
-    found = [base.masked(item) for item in
+    found = [base.mask_item(item) for item in
              check.check(base.Context(configured(port, **values)))]
     assert all(item.remedy for item in found if item.status is base.Status.FAILED)
     return {item.name: item for item in found}

@@ -40,14 +40,14 @@ def libvirt(tmp_path_factory):
     """libvirt-python of this environment, else that of Debian's package python3-libvirt."""
     with pytest.MonkeyPatch.context() as patch:
         with contextlib.suppress(ImportError):
-            return vcpu_pinning._loaded()
+            return vcpu_pinning._load_libvirt()
         links = tmp_path_factory.mktemp('libvirt')
         for pattern in ('libvirt.py', f'libvirtmod.{sys.implementation.cache_tag}-*.so'):
             for path in DEBIAN.glob(pattern):
                 (links / path.name).symlink_to(path)
         patch.syspath_prepend(str(links))
         try:
-            return vcpu_pinning._loaded()
+            return vcpu_pinning._load_libvirt()
         except ImportError as e:
             ci.missing(f'libvirt-python for Python {sys.version.split()[0]} ({e})',
                        'python3-libvirt')

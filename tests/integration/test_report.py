@@ -54,7 +54,7 @@ def pixels(path):
 
 
 def test_names_of_tenants_do_not_run_and_nothing_is_refused(browser, write):
-    text = page.render(made.nasty())
+    text = page.render_page(made.nasty())
     document, console = browser.document(write(text))
     assert console == []
     found = parsed.parse(document)
@@ -67,7 +67,7 @@ def test_names_of_tenants_do_not_run_and_nothing_is_refused(browser, write):
 def test_a_name_that_were_not_escaped_would_be_seen_here(browser, write):
     """What the tests of this file go by: the console, and what the policy refuses."""
     script = f'<script>document.title = "{OWNED}"</script>'
-    text = page.render(made.report()).replace('Scope <bdi>', f'{script}Scope <bdi>', 1)
+    text = page.render_page(made.report()).replace('Scope <bdi>', f'{script}Scope <bdi>', 1)
     document, console = browser.document(write(text))
     assert console and 'Content Security Policy' in console[0]
     assert f'<title>{OWNED}' not in document, 'the policy stops what escaping did not'
@@ -78,7 +78,7 @@ def test_a_name_that_were_not_escaped_would_be_seen_here(browser, write):
 
 @pytest.mark.parametrize(('theme', 'flags'), [('light', ()), ('dark', (chromium.DARK,))])
 def test_the_page_has_its_own_colours_in_the_light_and_in_the_dark(browser, write, theme, flags):
-    found = pixels(browser.picture(write(page.render(made.report())), *flags))
+    found = pixels(browser.picture(write(page.render_page(made.report())), *flags))
     assert found.shape == (2400, 1200, 3)
     assert np.allclose(found[2, 2], colour(palette.INK[theme]['page']), atol=0.005)
     for band in (1, 4, 9):
@@ -89,7 +89,7 @@ def test_the_page_has_its_own_colours_in_the_light_and_in_the_dark(browser, writ
 
 
 def test_a_style_that_is_not_the_one_that_was_hashed_is_not_used(browser, write):
-    text = page.render(made.report()).replace('--h9:', '--h9: ', 1)
+    text = page.render_page(made.report()).replace('--h9:', '--h9: ', 1)
     _, console = browser.document(write(text))
     assert console and 'style-src' in console[0]
 
@@ -97,5 +97,5 @@ def test_a_style_that_is_not_the_one_that_was_hashed_is_not_used(browser, write)
 def test_on_paper_everything_is_unfolded(browser, write):
     """2,000 hosts are some fifty pages; folded away they would be a few."""
     large = values.Report('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),))
-    paper = browser.paper(write(page.render(large)))
+    paper = browser.paper(write(page.render_page(large)))
     assert 35 < len(re.findall(rb'/Type\s*/Page\b', paper)) < 90

@@ -119,7 +119,7 @@ def conf(server, proxy, monkeypatch):
 
 @pytest.fixture
 def store(conf):
-    found = daemons.store(conf)
+    found = daemons.open_store(conf)
     yield found
     found.close()
 
@@ -160,7 +160,7 @@ def test_a_step_on_an_open_connection_gives_up_and_goes_on_afterwards(store, pro
 
 def test_a_start_gives_up(conf, proxy):
     proxy.silent = True
-    said = given_up(lambda: daemons.store(conf))
+    said = given_up(lambda: daemons.open_store(conf))
     assert 'cannot be reached' in str(said)
 
 
@@ -215,7 +215,7 @@ def test_health_and_metrics_are_answered_meanwhile_and_daemons_recover(
     health, tally = healths.Health(daemon=f'kronos-{kind}', dry_run=False), tallies.Tally()
     option = f'{kind}_port'
     conf.set_override(option, servers.free_port(), 'monitoring')
-    monitor = http_server.serve(conf, health, option, daemons.metrics(conf, health, tally, option))
+    monitor = http_server.start_monitor(conf, health, option, daemons.make_metrics_page(conf, health, tally, option))
     if kind == 'engine':
         running = daemon.Daemon(Engine(store), 3600, beat=0.2, health=health)
         running.start()

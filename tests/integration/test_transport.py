@@ -51,7 +51,7 @@ def broker(tmp_path_factory):
 def bus(broker):
     opts.register(cfg.CONF)
     cfg.CONF([], default_config_files=[])
-    transport.url(cfg.CONF)
+    transport.find_broker_url(cfg.CONF)
     cfg.CONF.set_override('transport_url', broker.url)
     bus = transport.get(cfg.CONF)
     yield bus
@@ -174,7 +174,7 @@ def test_two_engines_both_hear_every_result(bus, monkeypatch):
 
     def engine(name):
         cfg.CONF.set_override('name', name, 'engine')
-        return listening(daemons.results(
+        return listening(daemons.make_results_listener(
             cfg.CONF, ['prod'], lambda event, result: heard[name].put(result.instance_uuid)))
 
     monkeypatch.setattr(transport, 'get', lambda conf: bus)

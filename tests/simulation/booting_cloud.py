@@ -107,7 +107,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
         if not candidates:
             return False
         [group] = board.look(candidates)
-        weights = headroom.relative(group)
+        weights = headroom.compute_raw_weights(group)
         chosen = candidates[weights.index(max(weights))].host
         uuid = clouds.uuid_of(f'booted{number}')
         usage = {}

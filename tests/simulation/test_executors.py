@@ -130,7 +130,7 @@ def test_caps_that_are_not_counted_are_caught(monkeypatch):
 
 
 def test_a_crashed_executor_whose_tasks_nobody_takes_is_caught(monkeypatch):
-    monkeypatch.setattr(tasks, 'adopt', lambda *args: [])
+    monkeypatch.setattr(tasks, 'adopt_tasks', lambda *args: [])
     assert _caught(10)
 
 

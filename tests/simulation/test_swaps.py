@@ -118,26 +118,26 @@ def test_a_swap_ends_with_both_or_neither_or_with_an_alarm(part):
 
 
 def never_undone(patch):
-    patch.setattr(swaps, '_undo', lambda connection, swap, *args: swaps._set(
+    patch.setattr(swaps, '_undo', lambda connection, swap, *args: swaps._update_state(
         connection, swap, swaps.CALLED_OFF))
 
 
 def never_settled(patch):
-    patch.setattr(tasks, '_settled', lambda *args: [])
+    patch.setattr(tasks, '_settle_task_swaps', lambda *args: [])
     patch.setattr(tasks, 'settle_swaps', lambda *args: [])
 
 
 def never_goes_on(patch):
-    patch.setattr(swaps, '_go_on', lambda connection, swap, now: swaps._set(
+    patch.setattr(swaps, '_go_on', lambda connection, swap, now: swaps._update_state(
         connection, swap, swaps.SWAPPED))
 
 
 def never_held(patch):
-    patch.setattr(swaps, 'held', lambda connection, flights: tuple(flights))
+    patch.setattr(swaps, 'add_held_hosts', lambda connection, flights: tuple(flights))
 
 
 def never_said(patch):
-    patch.setattr(swaps, '_say', lambda *args: None)
+    patch.setattr(swaps, '_record_decision', lambda *args: None)
 
 
 @pytest.mark.parametrize('bug', [never_undone, never_settled, never_goes_on, never_held,

@@ -29,6 +29,6 @@ def test_a_generated_cloud_is_recorded_and_planned_alike_each_time(tmp_path):
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[path])
-    first, again = (replay.replay(conf, snapshot, time.perf_counter)[0] for _ in range(2))
+    first, again = (replay.replay_snapshot(conf, snapshot, time.perf_counter)[0] for _ in range(2))
     assert (first['hosts'], first['instances']) == (6, 60)
     assert first['moves'] == again['moves'] != []

@@ -76,4 +76,4 @@ def test_what_another_try_cannot_change_is_final():
     ('it said no', 'it said no.'), ('Correct it.', 'Correct it.'),
     (exception.MigrationFailed(instance_uuid='i', problem='no'), 'Instance i: no.')])
 def test_what_was_said_ends_before_another_sentence_follows(said, found):
-    assert exception.sentence(said) == found
+    assert exception.format_sentence(said) == found

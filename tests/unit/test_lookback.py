@@ -41,12 +41,12 @@ from kronos_nova import policy
     ('rate((x[5m]', 300), ('x[5m])) + y[1m]', 300), ('rate(x[$__interval])', 0),
 ])
 def test_the_longest_look_back_of_a_query(query, expected):
-    assert lookback.longest(query) == pytest.approx(expected)
+    assert lookback.compute_reach(query) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize('text, expected', [('1w2d', 777600), ('1y', 31536000), ('x', 0)])
 def test_durations(text, expected):
-    assert lookback.seconds(text) == expected
+    assert lookback.parse_duration(text) == expected
 
 
 def test_a_policys_window_is_that_of_its_load_queries():
@@ -67,7 +67,7 @@ def test_scores_and_fills_look_back_as_far_as_their_own_queries():
 
 
 def test_how_a_query_shows_a_change():
-    look = lookback.look
+    look = lookback.parse_query
     assert look('rate(x[5m])') == lookback.Look(ramp=300)
     assert look('avg(x)') == lookback.Look()
     assert look('max_over_time(x[1d])') == lookback.Look(span=86400)
@@ -95,7 +95,7 @@ def test_how_a_query_shows_a_change():
     ('quantile_over_time(0.9, x[1000])', 101, 1, 0),
     ('quantile_over_time(0.9, x[1000])', 901, 0, 0)])
 def test_a_peak_rises_at_once_and_falls_when_its_range_has_passed(text, since, went, came):
-    look = lookback.look(text)
+    look = lookback.parse_query(text)
     assert look.unseen(since, look.ramp, arriving=False) == pytest.approx(went)
     assert look.unseen(since, look.ramp, arriving=True) == pytest.approx(came)
 
@@ -143,6 +143,6 @@ def test_a_parser_of_promql_finds_the_same():
             expected = total(promql_parser.parse(query))
         except ValueError:
             continue  # such as a subquery of an unparenthesised sum
-        assert lookback.longest(query) == pytest.approx(expected), query
+        assert lookback.compute_reach(query) == pytest.approx(expected), query
         seen.add(expected)
     assert len(seen) > 300

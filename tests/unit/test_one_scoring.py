@@ -132,13 +132,13 @@ def test_a_host_has_the_same_score_at_both_doors(seed):
         return
     weights = {p.name: p.weight for p in found.enabled}
     whole = set.intersection(*(set(s.hosts) for s in scores.values()))
-    expected = {h: scoring.combine({name: s.hosts[h] for name, s in scores.items()}, weights)
+    expected = {h: scoring.sum_weighted({name: s.hosts[h] for name, s in scores.items()}, weights)
                 for h in whole}
     assert snapshot.reason is None
     assert {h: 1.0 - v for h, v in snapshot.headroom.items()} == pytest.approx(expected)
     assert {h: load.score for h, load in snapshot.loads.items()} == pytest.approx(expected)
     # Nothing was allocated since: that is what the weigher says, to five places.
-    raw = headroom.relative(score_cache.Group(states, snapshot))
+    raw = headroom.compute_raw_weights(score_cache.Group(states, snapshot))
     for state, weight in zip(states, raw, strict=True):
         if state.host in expected:
             assert weight == pytest.approx(0.5 - expected[state.host], abs=1.1e-5)
@@ -158,7 +158,7 @@ def test_the_planner_s_combined_imbalance_is_of_these_scores_and_weights(seed):
     planned = simulation.Simulation(cluster, model.Scores(scores, NOW), found, model.History(),
                                     model.Options(), lambda: False)
     assert planned.combined() == pytest.approx(sum(
-        p.weight * scoring.imbalance(scores[p.name].hosts.values()) for p in found.enabled))
+        p.weight * scoring.compute_imbalance(scores[p.name].hosts.values()) for p in found.enabled))
 
 
 def test_enough_of_the_clouds_can_be_compared():

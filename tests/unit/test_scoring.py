@@ -68,12 +68,12 @@ def host_scores(series, hosts=('a', 'b'), **fields):
 
 @given(st.lists(st.floats(0, 1), min_size=2))
 def test_imbalance_is_the_largest_difference_of_two_hosts(values):
-    assert scoring.imbalance(values) == max(abs(a - b) for a in values for b in values)
+    assert scoring.compute_imbalance(values) == max(abs(a - b) for a in values for b in values)
 
 
 @pytest.mark.parametrize('values', [[], [0.7]])
 def test_one_host_has_no_imbalance(values):
-    assert scoring.imbalance(values) == 0.0
+    assert scoring.compute_imbalance(values) == 0.0
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1)), min_size=1, max_size=6))
@@ -81,9 +81,9 @@ def test_headroom_stays_in_its_range_and_falls_with_any_score(rows):
     total = math.fsum(weight for _, weight in rows)
     weights = {str(n): weight / total for n, (_, weight) in enumerate(rows)}
     scores = {str(n): value for n, (value, _) in enumerate(rows)}
-    before = scoring.headroom(scores, weights)
+    before = scoring.compute_headroom(scores, weights)
     assert 0.0 <= before <= 1.0
-    assert scoring.headroom({**scores, '0': 1.0}, weights) <= before
+    assert scoring.compute_headroom({**scores, '0': 1.0}, weights) <= before
 
 
 # host_scores
@@ -142,7 +142,7 @@ def test_a_failed_query_says_why():
     (301, 0, True), (0, -50, False), (math.nan, 0, True), (math.inf, 0, True), (-500, 301, True)])
 def test_the_age_of_samples_is_theirs_and_the_time_since(age, asked, old):
     samples = model.PolicySamples('cpu', result_of({}), age=age, taken_at=1000.0)
-    reason = scoring.freshness(samples, 1000.0 + asked, 300.0, False)
+    reason = scoring.find_stale_reason(samples, 1000.0 + asked, 300.0, False)
     assert (reason is not None) == old
     if old:
         assert 'staleness_threshold' in reason
@@ -150,7 +150,7 @@ def test_the_age_of_samples_is_theirs_and_the_time_since(age, asked, old):
 
 def test_require_age_refuses_what_has_none():
     samples = model.PolicySamples('cpu', result_of({}), taken_at=0.0)
-    assert 'age_query' in scoring.freshness(samples, 0.0, 300.0, True)
+    assert 'age_query' in scoring.find_stale_reason(samples, 0.0, 300.0, True)
 
 
 # score

@@ -42,7 +42,7 @@ class Holdings:
         self._held: dict[str, Mapping[str, Mapping[str, int]]] = {}
         for instance in cluster.instances.values():
             if instance.host in cluster.hosts:
-                self._charge(self._at_home(instance), -1)
+                self._charge_providers(self._at_home(instance), -1)
 
     def put(self, uuid: str, host: str) -> None:
         """Put the instance on a host, and on no other."""
@@ -56,13 +56,13 @@ class Holdings:
         elif self._spaces.flat(known):
             held = {known.provider.uuid: instance.claims}
         else:
-            held = self._placed(uuid, known)
+            held = self._choose_providers(uuid, known)
         self._held[uuid] = held
-        self._charge(held, 1)
+        self._charge_providers(held, 1)
 
     def take(self, uuid: str) -> None:
         """Remove the instance from its host."""
-        self._charge(self._held.pop(uuid, {}), -1)
+        self._charge_providers(self._held.pop(uuid, {}), -1)
 
     def of(self, uuid: str) -> Mapping[str, Mapping[str, int]]:
         """Return the instance's allocations by provider; empty where history has none."""
@@ -86,10 +86,10 @@ class Holdings:
         root = self._cluster.hosts[instance.host].provider
         return {} if root is None else {root.uuid: instance.claims}
 
-    def _placed(self, uuid: str, host: model.Host) -> dict[str, Amounts]:
+    def _choose_providers(self, uuid: str, host: model.Host) -> dict[str, Amounts]:
         demands = self._spaces.demands(uuid, host)
-        chosen = (matching.search(demands, lambda space, name: self._used[
-            space.provider.uuid].get(name, 0)) or matching.force(demands))
+        chosen = (matching.find_spaces(demands, lambda space, name: self._used[
+            space.provider.uuid].get(name, 0)) or matching.choose_fallback_spaces(demands))
         found: dict[str, Amounts] = {}
         for space, demand in zip(chosen, demands, strict=True):
             here = found.setdefault(space.provider.uuid, {})
@@ -97,7 +97,7 @@ class Holdings:
                 here[name] = here.get(name, 0) + amount
         return found
 
-    def _charge(self, held: Mapping[str, Mapping[str, int]], sign: int) -> None:
+    def _charge_providers(self, held: Mapping[str, Mapping[str, int]], sign: int) -> None:
         for provider, resources in held.items():
             used = self._used.setdefault(provider, {})
             for name, amount in resources.items():

@@ -60,8 +60,8 @@ class _Engine:
     @classmethod
     def of(cls, past: pasts.Past, candidate: Candidate) -> '_Engine':
         chosen = candidate.settings.policies
-        return cls(dataclasses.replace(candidate.settings, policies=worlds.runnable(chosen)),
-                   numbers(past, chosen), candidate.scopes)
+        return cls(dataclasses.replace(candidate.settings, policies=worlds.make_runnable_policies(chosen)),
+                   map_policy_measures(past, chosen), candidate.scopes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Journey:
 def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
     """Run through history itself, with its own moves."""
     world = worlds.World(past, 0.0)
-    score, counts = _empty(past)
+    score, counts = _make_empty_arrays(past)
     for k in range(past.window.count):
         world.follow(k)
         score[:, k], counts[k] = world.scores(k), world.counts(k)
@@ -108,14 +108,14 @@ def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
     return Journey('history', score, counts, tuple(world.moved))
 
 
-def unmoved(past: pasts.Past, progress: Callable[[int], None],
+def run_without_moves(past: pasts.Past, progress: Callable[[int], None],
             boots: worlds.Boots | None = None) -> Journey:
     """Run through the past without any move.
 
     :param boots: places booting instances; default: history.
     """
     world = worlds.World(past, 0.0, boots)
-    score, counts = _empty(past)
+    score, counts = _make_empty_arrays(past)
     for k in range(past.window.count):
         world.enter(k)
         score[:, k], counts[k] = world.scores(k), world.counts(k)
@@ -123,7 +123,7 @@ def unmoved(past: pasts.Past, progress: Callable[[int], None],
     return Journey('nothing', score, counts, ())
 
 
-def travel(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
+def run_candidate(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
            progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
     """Run the candidate's planner over the past.
 
@@ -132,7 +132,7 @@ def travel(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
     return _Traveller(past, candidate, assumptions, boots).run(progress)
 
 
-def _empty(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
+def _make_empty_arrays(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
     hosts, times = len(past.hosts), past.window.count
     return np.empty((len(past.measures), times, hosts)), np.empty((times, hosts), dtype=np.int32)
 
@@ -153,7 +153,7 @@ class _Traveller:
         self._scope_until: dict[str, float] = {}
         self._draining: dict[str, frozenset[str]] = {}
         self._completed: list[tuple[model.Move, float]] = []
-        self._remembered = metric_lag.remembered(
+        self._remembered = metric_lag.compute_retention(
             max(e.settings.policies.window for e in self._engines))
         self._ids = itertools.count()
         self._cycles = 0
@@ -162,11 +162,11 @@ class _Traveller:
 
     def run(self, progress: Callable[[int], None]) -> Journey:
         past, world, window = self._past, self._world, self._past.window
-        score, counts = _empty(past)
+        score, counts = _make_empty_arrays(past)
         planned = -np.inf
         for k in range(window.count):
             now = window.at(k)
-            self._advance(now - window.step, now)
+            self._advance_time(now - window.step, now)
             self._carrier.drop(set(world.enter(k)))
             if now - planned >= self._assumptions.interval:
                 planned = now
@@ -178,16 +178,16 @@ class _Traveller:
             self._candidate.name, score, counts, tuple(world.moved), self._cycles,
             dict(self._idle), dict(self._rejections), dict(self._carrier.cancelled))
 
-    def _advance(self, since: float, now: float) -> None:
+    def _advance_time(self, since: float, now: float) -> None:
         for task, at in self._carrier.advance(since, now):
             self._world.arrive(task.instance_uuid, task.to_host, at)
-            self._cool(task.instance_uuid, at + self._assumptions.instance_cooldown)
+            self._start_cooldown(task.instance_uuid, at + self._assumptions.instance_cooldown)
             self._completed.append((model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
                 improvement=task.improvement, wave=task.wave, requires=task.requires), at))
         self._completed = [(m, at) for m, at in self._completed if at > now - self._remembered]
 
-    def _cool(self, uuid: str, until: float) -> None:
+    def _start_cooldown(self, uuid: str, until: float) -> None:
         self._instance_until[uuid] = max(until, self._instance_until.get(uuid, until))
 
     def _plan(self, k: int, now: float) -> None:
@@ -203,25 +203,25 @@ class _Traveller:
                                          t.alternates, t.aggregate)
                             for t in live)
             cluster = self._world.cluster(now, flights).scoped(scope, self._scopes)
-            busy = planning_pipeline.busy(flights, cluster)
+            busy = planning_pipeline.count_busy_moves(flights, cluster)
             self._cycles += 1
             try:
-                outcome = planning_pipeline.run(cluster, samples, self._history(scope, now),
+                outcome = planning_pipeline.run(cluster, samples, self._build_history(scope, now),
                                                 engine.settings,
                                                 now=now, clock=_no_clock, busy=busy)
             except exception.PlanRefused:
                 self._idle['the checker refused the plan'] += 1
                 continue
             self._rejections.update(outcome.plan.rejections)
-            self._keep(engine, outcome.plan, cluster, now)
+            self._queue_plan(engine, outcome.plan, cluster, now)
 
-    def _history(self, scope: str, now: float) -> model.History:
+    def _build_history(self, scope: str, now: float) -> model.History:
         return model.History(
             cooling={u: until - now for u, until in self._instance_until.items() if until > now},
             scope_cooling=max(0.0, self._scope_until.get(scope, now) - now),
             draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed))
 
-    def _keep(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster, now: float) -> None:
+    def _queue_plan(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster, now: float) -> None:
         self._draining[plan.scope] = plan.draining
         if not plan.moves:
             self._idle[NUMBER.sub('N', plan.reason or 'no reason')] += 1
@@ -233,11 +233,11 @@ class _Traveller:
             cooldown=self._assumptions.cooldown)
         self._carrier.add(rows)
         # Tasks that are due at once have begun when the load is read.
-        self._advance(now, now)
+        self._advance_time(now, now)
         self._scope_until[plan.scope] = max(now + self._assumptions.cooldown,
                                             self._scope_until.get(plan.scope, now))
         for task in rows:
-            self._cool(task.instance_uuid, now + self._assumptions.instance_cooldown)
+            self._start_cooldown(task.instance_uuid, now + self._assumptions.instance_cooldown)
 
 
 def _no_clock() -> float:
@@ -245,7 +245,7 @@ def _no_clock() -> float:
     return 0.0
 
 
-def numbers(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
+def map_policy_measures(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
     """Return the number of the measure of each policy."""
-    known: Sequence[tuple[object, ...]] = [pasts.identity(m.policy) for m in past.measures]
-    return {p.name: known.index(pasts.identity(p)) for p in policy_set.enabled}
+    known: Sequence[tuple[object, ...]] = [pasts.make_score_key(m.policy) for m in past.measures]
+    return {p.name: known.index(pasts.make_score_key(p)) for p in policy_set.enabled}

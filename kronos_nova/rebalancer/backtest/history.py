@@ -90,7 +90,7 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
     found: dict[tuple[Any, ...], policies.Policy] = {}
     for policy_set in policy_sets:
         for policy in policy_set.enabled:
-            found.setdefault(identity(policy), policy)
+            found.setdefault(make_score_key(policy), policy)
     taken: dict[str, int] = {}
     out = []
     for policy in found.values():
@@ -100,16 +100,16 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
     return tuple(out)
 
 
-def identity(policy: policies.Policy) -> tuple[Any, ...]:
+def make_score_key(policy: policies.Policy) -> tuple[Any, ...]:
     """Return the key of a policy's scores: equal keys mean equal scores."""
-    asked = tuple(sorted((field, question) for field, question in recorded.questions(policy).items()
+    asked = tuple(sorted((field, question) for field, question in recorded.list_questions(policy).items()
                          if field not in ('capacity_query', *recorded.LONG_TERM)))
     return (asked, policy.host_regex,
             policy.vm_profile_label_type, policy.vm_profile_fallback, policy.vm_profile_unit,
             policy.host_capacity)
 
 
-def build(trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
+def build_past(trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
           scopes: Iterable[str]) -> Past:
     """Build the history of a trace.
 
@@ -136,20 +136,20 @@ class _Builder:
 
     def build(self) -> Past:
         names = [m.name for m in self._measures]
-        found = [self._profile(m) for m in self._measures]
-        home = self._home([p for p in found if p is not None])
+        found = [self._build_profile(m) for m in self._measures]
+        home = self._locate_instances([p for p in found if p is not None])
         others = next((p.others for p in found if p is not None),
                       np.zeros((self._times, len(self.hosts)), dtype=np.int32))
         score = np.stack([self._of_hosts(m.policy, 'imbalance_query') for m in self._measures])
-        fills = {recorded.questions(p)['capacity_query']: self._of_hosts(p, 'capacity_query')
+        fills = {recorded.list_questions(p)['capacity_query']: self._of_hosts(p, 'capacity_query')
                  for p in self._policies if p.capacity_query is not None}
-        capacity = np.stack([self._capacity(m) for m in self._measures])
+        capacity = np.stack([self._build_capacity(m) for m in self._measures])
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
         for i, (measure, profile) in enumerate(zip(self._measures, found, strict=True)):
             if profile is not None:
-                usage[i] = _absolute(measure.policy, profile, capacity[i], home)
+                usage[i] = _convert_to_absolute(measure.policy, profile, capacity[i], home)
             self._fall_back(measure.policy, usage[i], home, score[i], capacity[i])
-        scale = self._scale(usage, home, score, capacity)
+        scale = self._compute_scale(usage, home, score, capacity)
         return Past(self._cluster, self._trace.window, self.hosts, self.uuids, self._measures,
                     score, fills, capacity, usage, self._long_term(capacity, home), scale, home,
                     others,
@@ -157,8 +157,8 @@ class _Builder:
 
     # Answers.
 
-    def _answer(self, policy: policies.Policy, field: str) -> recorded.Answer:
-        found = self._trace.answers.get(recorded.questions(policy)[field])
+    def _get_answer(self, policy: policies.Policy, field: str) -> recorded.Answer:
+        found = self._trace.answers.get(recorded.list_questions(policy)[field])
         if found is None:
             raise exception.HistoryError(
                 what=f'{field} of policy {policy.name}',
@@ -170,9 +170,9 @@ class _Builder:
 
     def _of_hosts(self, policy: policies.Policy, field: str) -> Floats:
         """Return the answers by the Nova hosts that the label means: T x H."""
-        answer = self._answer(policy, field)
+        answer = self._get_answer(policy, field)
         out = np.full((self._times, len(self.hosts)), np.nan)
-        find = self._names(policy).find
+        find = self._build_host_names(policy).find
         strangers = set()
         for key, columns in profiles.columns_of(answer.keys).items():
             host = find(key)
@@ -180,7 +180,7 @@ class _Builder:
                 strangers.add(key)
                 continue
             for column in columns:
-                self._lay(policy, field, host, out[:, self._host_index[host]],
+                self._merge_series(policy, field, host, out[:, self._host_index[host]],
                           answer.values[:, column])
         if np.isnan(out).all():
             shown = ', '.join(repr(key[:64]) for key in sorted(strangers)[:3])
@@ -190,7 +190,7 @@ class _Builder:
                         f'(first: {shown})', remedy='Correct host_label or set host_regex.')
         return out
 
-    def _lay(self, policy: policies.Policy, field: str, host: str, row: Floats, more: Any) -> None:
+    def _merge_series(self, policy: policies.Policy, field: str, host: str, row: Floats, more: Any) -> None:
         both = ~np.isnan(row) & ~np.isnan(more)
         if both.any():
             at = self._trace.window.at(int(np.flatnonzero(both)[0]))
@@ -201,11 +201,11 @@ class _Builder:
         known = ~np.isnan(more)
         row[known] = more[known]
 
-    def _names(self, policy: policies.Policy) -> labels.HostNames:
+    def _build_host_names(self, policy: policies.Policy) -> labels.HostNames:
         return labels.HostNames({h.name: h.hypervisor_hostname
                                  for h in self._cluster.hosts.values()}, policy.host_regex)
 
-    def _capacity(self, measure: Measure) -> Floats:
+    def _build_capacity(self, measure: Measure) -> Floats:
         """Return capacities, T x H: over time, or Placement's, which the cloud has at one time."""
         if measure.policy.host_capacity_query is not None:
             found = self._of_hosts(measure.policy, 'host_capacity_query')
@@ -223,10 +223,10 @@ class _Builder:
 
     # Instances.
 
-    def _profile(self, measure: Measure) -> profiles.Profile | None:
+    def _build_profile(self, measure: Measure) -> profiles.Profile | None:
         if measure.policy.vm_profile_query is None:
             return None
-        found = self._series(measure.policy, 'vm_profile_query', f'policy {measure.name}')
+        found = self._map_series(measure.policy, 'vm_profile_query', f'policy {measure.name}')
         if found.strangers:
             self._warnings.append(
                 f'policy {measure.name}: {found.strangers} series belong to no instance that the '
@@ -236,19 +236,19 @@ class _Builder:
     def _long_term(self, capacity: Floats, home: Places,
                    ) -> dict[tuple[int, recorded.Question], recorded.Singles]:
         """Return the usage of instances over hours, which follows them to other hosts."""
-        known = [identity(m.policy) for m in self._measures]
+        known = [make_score_key(m.policy) for m in self._measures]
         found = {}
         for policy in self._policies:
-            m = known.index(identity(policy))
-            for field, question in recorded.questions(policy).items():
+            m = known.index(make_score_key(policy))
+            for field, question in recorded.list_questions(policy).items():
                 if field in recorded.LONG_TERM and (m, question) not in found:
-                    series = self._series(policy, field, f'{field} of policy {policy.name}')
-                    found[m, question] = _absolute(policy, series, capacity[m], home)
+                    series = self._map_series(policy, field, f'{field} of policy {policy.name}')
+                    found[m, question] = _convert_to_absolute(policy, series, capacity[m], home)
         return found
 
-    def _series(self, policy: policies.Policy, field: str, what: str) -> profiles.Profile:
+    def _map_series(self, policy: policies.Policy, field: str, what: str) -> profiles.Profile:
         """Map the answer to instances; ``what`` begins its warnings."""
-        answer = self._answer(policy, field)
+        answer = self._get_answer(policy, field)
         columns = profiles.columns_of(answer.keys)
         numbers = {key: float(n) for n, key in enumerate(columns)}
         mapped = labels.map_instances(numbers, self._cluster.instances.values(),
@@ -256,11 +256,11 @@ class _Builder:
         keys = list(columns)
         ours = {keys[int(n)]: self._index[uuid] for uuid, n in mapped.values.items()
                 if uuid in self._index}
-        return profiles.Profile(answer, columns, ours, self._names(policy).find, self._host_index,
+        return profiles.Profile(answer, columns, ours, self._build_host_names(policy).find, self._host_index,
                                  len(self.uuids),
                                  lambda text: self._warnings.append(f'{what}: {text}'))
 
-    def _home(self, known_by: Sequence[profiles.Profile]) -> Places:
+    def _locate_instances(self, known_by: Sequence[profiles.Profile]) -> Places:
         """Return where instances were, T x N, from the first profile that has their host."""
         taken_at = self._trace.cluster.taken_at
         window = self._trace.window
@@ -278,7 +278,7 @@ class _Builder:
         first, last = np.minimum(first, mark), np.maximum(last, mark)
         times = np.arange(self._times)[:, None]
         there = (times >= first) & (times <= last)
-        return np.where(there, _held(where, rest), ABSENT).astype(np.int32)
+        return np.where(there, _fill_place_gaps(where, rest), ABSENT).astype(np.int32)
 
     def _fall_back(self, policy: policies.Policy, usage: Any, home: Places, score: Floats,
                    capacity: Floats) -> None:
@@ -298,7 +298,7 @@ class _Builder:
             lacking = there & np.isnan(usage[k])
             usage[k][lacking] = (score[k] * capacity[k])[at][lacking] * part[lacking]
 
-    def _scale(self, usage: Any, home: Places, score: Floats, capacity: Floats) -> Floats:
+    def _compute_scale(self, usage: Any, home: Places, score: Floats, capacity: Floats) -> Floats:
         """Return min(1, score / load that instances explain), by host."""
         scale = np.ones(score.shape)
         for m in range(len(self._measures)):
@@ -316,7 +316,7 @@ class _Builder:
         return scale
 
 
-def _held(where: Places, rest: Places) -> Places:
+def _fill_place_gaps(where: Places, rest: Places) -> Places:
     """Fill the gaps in the places of instances.
 
     Each instance stays where it was last seen; before that, where it is seen first; at ``rest``
@@ -330,7 +330,7 @@ def _held(where: Places, rest: Places) -> Places:
     return np.where(held == ABSENT, rest, held)
 
 
-def _absolute(policy: policies.Policy, series: profiles.Profile, capacity: Floats,
+def _convert_to_absolute(policy: policies.Policy, series: profiles.Profile, capacity: Floats,
               home: Places) -> recorded.Singles:
     """Return usages in absolute units, T x N; a ratio is of the host that the instance was on."""
     found = series.usage

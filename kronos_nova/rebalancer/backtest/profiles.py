@@ -53,14 +53,14 @@ class Profile:
                 for column in found:
                     if places[column] != ABSENT:
                         self.others[:, places[column]] += ~np.isnan(answer.values[:, column])
-            elif not self._lay(n, answer.values, found, places):
+            elif not self._merge_series(n, answer.values, found, places):
                 twice.append(key)
         if twice:
             warn(f'{plurals.count_noun(len(twice), "instance")} with several series at one time '
                  'and place; these '
                  f'times are left out (first: {twice[0][:64]!r})')
 
-    def _lay(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:
+    def _merge_series(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:
         """Lay an instance's series into the arrays; return False if two are of one time and place.
 
         Where series of two hosts overlap, as they do for a rate window after a migration, the one

@@ -26,17 +26,17 @@ from kronos_nova.sources import base
 from kronos_nova.sources import ranges
 
 
-def wanted(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded.Question, str]:
+def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded.Question, str]:
     """Collect every question once, with the field and policy that ask it first."""
     out: dict[recorded.Question, str] = {}
     for policy_set in policy_sets:
         for policy in policy_set.enabled:
-            for field, question in recorded.questions(policy).items():
+            for field, question in recorded.list_questions(policy).items():
                 out.setdefault(question, f'{field} of policy {policy.name}')
     return out
 
 
-def gather(source: base.Source, policy_sets: Iterable[policies.PolicySet], window: ranges.Window,
+def gather_trace(source: base.Source, policy_sets: Iterable[policies.PolicySet], window: ranges.Window,
            cluster: model.Cluster, scopes: tuple[str, ...],
            progress: Callable[[float], None] = lambda part: None) -> recorded.Trace:
     """Ask the source every question.
@@ -44,17 +44,17 @@ def gather(source: base.Source, policy_sets: Iterable[policies.PolicySet], windo
     :param progress: called with the part done, in [0, 1].
     :raises HistoryError: a question has no answer.
     """
-    asked = wanted(policy_sets)
+    asked = collect_questions(policy_sets)
     answers: dict[recorded.Question, recorded.Answer] = {}
     warnings: list[str] = []
     for number, (question, who) in enumerate(asked.items()):
-        answers[question], told = ask(
-            source, question, window, who, _share(progress, number, len(asked), window.count))
+        answers[question], told = ask_question(
+            source, question, window, who, _make_part_progress(progress, number, len(asked), window.count))
         warnings += told
     return recorded.Trace(window, cluster, scopes, answers, tuple(warnings))
 
 
-def ask(source: base.Source, question: recorded.Question, window: ranges.Window, who: str,
+def ask_question(source: base.Source, question: recorded.Question, window: ranges.Window, who: str,
         progress: ranges.Progress) -> tuple[recorded.Answer, list[str]]:
     """Ask the source one question.
 
@@ -76,12 +76,12 @@ def ask(source: base.Source, question: recorded.Question, window: ranges.Window,
             [f'{who}: {text}' for text in found.warnings])
 
 
-def _share(progress: Callable[[float], None], number: int, of: int,
+def _make_part_progress(progress: Callable[[float], None], number: int, of: int,
            points: int) -> ranges.Progress:
     done = 0
 
-    def tell(more: int) -> None:
+    def report_progress(more: int) -> None:
         nonlocal done
         done += more
         progress((number + done / points) / of)
-    return tell
+    return report_progress

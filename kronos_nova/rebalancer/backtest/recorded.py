@@ -57,7 +57,7 @@ class Trace:
     warnings: tuple[str, ...] = ()
 
 
-def questions(policy: policies.Policy) -> dict[str, Question]:
+def list_questions(policy: policies.Policy) -> dict[str, Question]:
     """Return the questions that are recorded over time, by field.
 
     ``age_query`` is not among them: the age of scores at their use is simulated.

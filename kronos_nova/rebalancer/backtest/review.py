@@ -46,18 +46,18 @@ class Question:
     limits: simulated_executor.Limits = dataclasses.field(default_factory=simulated_executor.Limits)
 
 
-def review(past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str, Any]:
+def review_journey(past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str, Any]:
     """Build one candidate's row.
 
     The keys are documented in doc/source/admin/simulate.rst and stable.
     """
     window = past.window
     days = window.count * window.step / 86400.0
-    over = overloaded(journey.score, question.ceiling)
-    up = _up(past)
+    over = mark_overloaded(journey.score, question.ceiling)
+    up = _mark_up_hosts(past)
     empty = (journey.counts == 0) & up
-    copied = [_copied(past, m, question) for m in journey.moved]
-    spreads = {scope: imbalances(past, journey.score, scope) for scope in question.scopes}
+    copied = [_compute_copied_mib(past, m, question) for m in journey.moved]
+    spreads = {scope: compute_imbalances(past, journey.score, scope) for scope in question.scopes}
     return {
         'name': journey.name,
         'moves': len(journey.moved),
@@ -65,41 +65,41 @@ def review(past: pasts.Past, journey: journeys.Journey, question: Question) -> d
         'moved_gib': sum(copied) / 1024.0,
         'ping_pongs': ping_pongs(journey.moved, question.return_seconds),
         'cancelled': dict(sorted(journey.cancelled.items())),
-        'overload_host_minutes': minutes(over.any(axis=0), window.step),
-        'overload_by_measure': {m.name: minutes(over[i], window.step)
+        'overload_host_minutes': count_host_minutes(over.any(axis=0), window.step),
+        'overload_by_measure': {m.name: count_host_minutes(over[i], window.step)
                                 for i, m in enumerate(past.measures)},
-        'unknown_host_minutes': minutes(np.isnan(journey.score[:, :, up]).any(axis=0),
+        'unknown_host_minutes': count_host_minutes(np.isnan(journey.score[:, :, up]).any(axis=0),
                                         window.step),
-        'energy_kwh': energy(past, journey, question, up),
+        'energy_kwh': compute_energy(past, journey, question, up),
         'empty_hosts': {'mean': float(empty.sum(axis=1).mean()),
                         'max': int(empty.sum(axis=1).max()), 'last': int(empty[-1].sum())},
-        'imbalance': {scope: {m.name: statistics(found[i]) for i, m in enumerate(past.measures)}
+        'imbalance': {scope: {m.name: compute_statistics(found[i]) for i, m in enumerate(past.measures)}
                       for scope, found in spreads.items()},
         'cycles': journey.cycles,
-        'reasons': _often(journey.idle),
-        'rejections': _often(journey.rejections),
+        'reasons': _sort_by_count(journey.idle),
+        'rejections': _sort_by_count(journey.rejections),
         'over_time': {
-            'imbalance': {scope: {m.name: _listed(found[i])
+            'imbalance': {scope: {m.name: _round_values(found[i])
                                   for i, m in enumerate(past.measures)}
                           for scope, found in spreads.items()},
             'overloaded_hosts': over.any(axis=0).sum(axis=1).tolist(),
             'empty_hosts': empty.sum(axis=1).tolist(),
-            'moves': _cumulated(journey.moved, window.start, window.step, window.count)},
-        'move_list': [_shown(past, m) for m in journey.moved],
+            'moves': _count_completed_moves(journey.moved, window.start, window.step, window.count)},
+        'move_list': [_render_move(past, m) for m in journey.moved],
     }
 
 
-def overloaded(score: pasts.Floats, ceiling: float) -> Any:
+def mark_overloaded(score: pasts.Floats, ceiling: float) -> Any:
     """Mark scores above the ceiling, M x T x H; an unknown score is not."""
     return np.nan_to_num(score, nan=-1.0) > ceiling + PRECISION
 
 
-def minutes(which: Any, step: float) -> float:
+def count_host_minutes(which: Any, step: float) -> float:
     """Count the host-minutes of the times that are true; ``step`` in seconds."""
     return float(int(which.sum()) * step / 60.0)
 
 
-def imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Floats:
+def compute_imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Floats:
     """Return max - min over the scope's hosts that may give and take: M x T.
 
     NaN where fewer than two are known.
@@ -116,7 +116,7 @@ def imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Float
     return np.where(enough, np.where(enough, most, 0.0) - np.where(enough, least, 0.0), np.nan)
 
 
-def statistics(values: pasts.Floats) -> dict[str, float | None]:
+def compute_statistics(values: pasts.Floats) -> dict[str, float | None]:
     """Compute statistics over the times at which the value is known."""
     known = values[~np.isnan(values)]
     if not known.size:
@@ -137,7 +137,7 @@ def ping_pongs(moved: Sequence[worlds.Moved], within: float) -> int:
     return count
 
 
-def energy(past: pasts.Past, journey: journeys.Journey, question: Question,
+def compute_energy(past: pasts.Past, journey: journeys.Journey, question: Question,
            up: Any) -> float | None:
     """Compute the kWh of the hosts that are up; None without a power curve."""
     if question.curve is None:
@@ -147,31 +147,31 @@ def energy(past: pasts.Past, journey: journeys.Journey, question: Question,
         journey.score[m][:, up], journey.counts[:, up], past.window.step)
 
 
-def _up(past: pasts.Past) -> Any:
+def _mark_up_hosts(past: pasts.Past) -> Any:
     services = past.cluster.services
     return np.array([name in services and services[name].up for name in past.hosts])
 
 
-def _copied(past: pasts.Past, m: worlds.Moved, question: Question) -> float:
+def _compute_copied_mib(past: pasts.Past, m: worlds.Moved, question: Question) -> float:
     instance = past.cluster.instances[past.uuids[m.instance]]
     return question.limits.copied(instance.memory_mb, instance.disk_gb)
 
 
-def _shown(past: pasts.Past, m: worlds.Moved) -> dict[str, Any]:
+def _render_move(past: pasts.Past, m: worlds.Moved) -> dict[str, Any]:
     return {'instance_uuid': past.uuids[m.instance], 'from_host': past.hosts[m.from_host],
             'to_host': past.hosts[m.to_host], 'completed_at': m.at}
 
 
-def _often(counts: Mapping[str, int]) -> dict[str, int]:
+def _sort_by_count(counts: Mapping[str, int]) -> dict[str, int]:
     """Sort the counts, most frequent first."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _listed(values: pasts.Floats) -> list[float | None]:
+def _round_values(values: pasts.Floats) -> list[float | None]:
     return [None if np.isnan(v) else round(float(v), 6) for v in values]
 
 
-def _cumulated(moved: Sequence[worlds.Moved], start: float, step: float,
+def _count_completed_moves(moved: Sequence[worlds.Moved], start: float, step: float,
                count: int) -> list[int]:
     """Count the moves completed up to each time."""
     at = np.array(sorted(m.at for m in moved))

@@ -81,9 +81,9 @@ class Carrier:
         """Cancel the tasks of instances that are gone."""
         for task in [t for t in self.running if t.instance_uuid in uuids]:
             del self._running[task.task_id]
-            self._cancel(task, 'the instance is gone')
+            self._cancel_task(task, 'the instance is gone')
         while gone := [t for t in self._queued if t.instance_uuid in uuids]:
-            self._cancel(gone[0], 'the instance is gone')
+            self._cancel_task(gone[0], 'the instance is gone')
 
     def advance(self, since: float, until: float) -> list[tuple[model.Task, float]]:
         """Begin and end the tasks that are due up to ``until``.
@@ -93,11 +93,11 @@ class Carrier:
         ended: list[tuple[model.Task, float]] = []
         now = since
         while True:
-            self._expire(now)
-            self._begin(now)
+            self._cancel_late_tasks(now)
+            self._begin_due_tasks(now)
             event = min([*(end for _task, end in self._running.values()),
                          *(t.not_before for t in self._queued if t.not_before > now),
-                         *(e for t in self._queued if (e := self._late(t)) > now)],
+                         *(e for t in self._queued if (e := self._compute_begin_deadline(t)) > now)],
                         default=until + 1.0)
             if event > until:
                 return ended
@@ -108,7 +108,7 @@ class Carrier:
                     self._completed.add((task.plan_id, task.instance_uuid))
                     ended.append((task, end))
 
-    def _begin(self, now: float) -> None:
+    def _begin_due_tasks(self, now: float) -> None:
         for task in list(self._queued):
             if len(self._running) >= self._limits.total:
                 return
@@ -123,19 +123,19 @@ class Carrier:
                 and sum(t.from_host == task.from_host for t in running) < limits.per_source
                 and sum(t.to_host == task.to_host for t in running) < limits.per_destination)
 
-    def _late(self, task: model.Task) -> float:
+    def _compute_begin_deadline(self, task: model.Task) -> float:
         """Return the time by which the task must have begun."""
         return (task.created_at + self._limits.begin_within if task.deadline is None
                 else task.deadline)
 
-    def _expire(self, now: float) -> None:
-        while late := [t for t in self._queued if self._late(t) <= now]:
-            self._cancel(late[0], 'it did not begin in time')
+    def _cancel_late_tasks(self, now: float) -> None:
+        while late := [t for t in self._queued if self._compute_begin_deadline(t) <= now]:
+            self._cancel_task(late[0], 'it did not begin in time')
 
-    def _cancel(self, task: model.Task, why: str) -> None:
+    def _cancel_task(self, task: model.Task, why: str) -> None:
         if task in self._queued:
             self._queued.remove(task)
         self.cancelled[why] += 1
         while waiting := [t for t in self._queued
                           if t.plan_id == task.plan_id and task.instance_uuid in t.requires]:
-            self._cancel(waiting[0], 'what it required was cancelled')
+            self._cancel_task(waiting[0], 'what it required was cancelled')

@@ -60,11 +60,11 @@ def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> N
     contents: dict[str, Any] = {
         'format': np.array(FORMAT),
         'times': np.array([trace.window.at(i) for i in range(trace.window.count)]),
-        'cloud': _text(json.dumps(cloud(trace, policy_set), sort_keys=True)),
-        'questions': _text(json.dumps([list(q) for q in sorted(trace.answers)]))}
+        'cloud': _encode_text(json.dumps(build_cloud_documents(trace, policy_set), sort_keys=True)),
+        'questions': _encode_text(json.dumps([list(q) for q in sorted(trace.answers)]))}
     for number, question in enumerate(sorted(trace.answers)):
         answer = trace.answers[question]
-        contents[f'series_{number}'] = _text(json.dumps(
+        contents[f'series_{number}'] = _encode_text(json.dumps(
             [list(pair) for pair in zip(answer.keys, answer.marks, strict=True)]))
         contents[f'values_{number}'] = answer.values
     try:
@@ -82,10 +82,10 @@ def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> N
             remedy='Name a file in a directory that you may write to, with room for it.') from None
 
 
-def cloud(trace: recorded.Trace, policy_set: policies.PolicySet) -> dict[str, Any]:
+def build_cloud_documents(trace: recorded.Trace, policy_set: policies.PolicySet) -> dict[str, Any]:
     """Render the cloud as a snapshot's files, without its answers and cooldowns."""
     unasked = model.QueryResult('', model.Health.UNREACHABLE, error='not asked')
-    documents = writer.documents(writer.Recording(
+    documents = writer.build_documents(writer.Recording(
         now=trace.cluster.taken_at, scopes=trace.scopes, policies=policy_set,
         samples={p.name: model.PolicySamples(p.name, unasked) for p in policy_set.enabled},
         cluster=trace.cluster, histories={}))
@@ -103,7 +103,7 @@ def read(path: str) -> recorded.Trace:
         with open(path, 'rb') as f:
             return _Reader(path, f).read()
     except OSError as e:
-        raise _error(path, f'it cannot be read ({os.strerror(e.errno or 0)})',
+        raise _make_trace_error(path, f'it cannot be read ({os.strerror(e.errno or 0)})',
                      'Name a file that kronos simulate --record has written.') from None
 
 
@@ -116,64 +116,64 @@ class _Reader:
             with zipfile.ZipFile(file) as archive:
                 size = sum(info.file_size for info in archive.infolist())
             if size > MAX_BYTES:
-                raise _error(path, f'it unpacks to {size >> 20} MiB, more than '
+                raise _make_trace_error(path, f'it unpacks to {size >> 20} MiB, more than '
                                    f'{MAX_BYTES >> 20} MiB')
             file.seek(0)
             found = np.load(file, allow_pickle=False)
         except BROKEN:
-            raise _error(path, 'it is no .npz file') from None
+            raise _make_trace_error(path, 'it is no .npz file') from None
         self._fields: Mapping[str, Any] = found
 
     def read(self) -> recorded.Trace:
-        form = self._field('format')
+        form = self._read_field('format')
         if form.shape != () or str(form) != FORMAT:
-            raise self._bad('format', f'it is not {FORMAT}')
-        window = self._window()
+            raise self._make_field_error('format', f'it is not {FORMAT}')
+        window = self._read_window()
         answers = {}
-        asked = self._json('questions')
+        asked = self._parse_json_field('questions')
         if not isinstance(asked, list):
-            raise self._bad('questions', 'it is no list')
+            raise self._make_field_error('questions', 'it is no list')
         for number, question in enumerate(asked):
             if not (isinstance(question, list) and len(question) == 3
                     and all(isinstance(part, str) for part in question)):
-                raise self._bad('questions', f'[{number}] is no list of query, label and label')
-            answers[tuple(question)] = self._answer(number, window.count)
-        taken = self._cloud()
+                raise self._make_field_error('questions', f'[{number}] is no list of query, label and label')
+            answers[tuple(question)] = self._read_answer(number, window.count)
+        taken = self._read_cloud()
         return recorded.Trace(window=window, cluster=taken.cluster, scopes=taken.scopes,
                               answers=answers, warnings=taken.warnings)
 
-    def _window(self) -> ranges.Window:
-        times = self._field('times')
+    def _read_window(self) -> ranges.Window:
+        times = self._read_field('times')
         if times.ndim != 1 or times.size < 2 or times.dtype.kind not in 'fiu':
-            raise self._bad('times', 'it is no list of at least two numbers')
+            raise self._make_field_error('times', 'it is no list of at least two numbers')
         times = times.astype(np.float64)
         steps = np.diff(times)
         if not (np.isfinite(times).all() and steps[0] > 0 and times[0] >= 0 and times[-1] <= LAST
                 and np.abs(steps - steps[0]).max() <= EVEN * steps[0]):
-            raise self._bad('times', 'they do not rise by the same step, or are no epoch seconds')
+            raise self._make_field_error('times', 'they do not rise by the same step, or are no epoch seconds')
         return ranges.Window(float(times[0]), float(steps[0]), int(times.size))
 
-    def _answer(self, number: int, count: int) -> recorded.Answer:
+    def _read_answer(self, number: int, count: int) -> recorded.Answer:
         name = f'series_{number}'
-        series = self._json(name)
+        series = self._parse_json_field(name)
         if not (isinstance(series, list) and all(
                 isinstance(pair, list) and len(pair) == 2
                 and all(isinstance(part, str) for part in pair) for pair in series)):
-            raise self._bad(name, 'it is no list of pairs of labels')
-        values = self._field(f'values_{number}')
+            raise self._make_field_error(name, 'it is no list of pairs of labels')
+        values = self._read_field(f'values_{number}')
         if values.shape != (count, len(series)) or values.dtype.kind != 'f':
-            raise self._bad(f'values_{number}', f'it is {values.dtype} of shape {values.shape}, '
+            raise self._make_field_error(f'values_{number}', f'it is {values.dtype} of shape {values.shape}, '
                                                 f'not floats of shape ({count}, {len(series)})')
         if np.isinf(values).any():
-            raise self._bad(f'values_{number}', 'it holds an infinite number; NaN is for no sample')
+            raise self._make_field_error(f'values_{number}', 'it holds an infinite number; NaN is for no sample')
         return recorded.Answer(tuple(k for k, _mark in series), tuple(m for _key, m in series),
                                values.astype(np.float32, copy=False))
 
-    def _cloud(self) -> reader.Recorded:
+    def _read_cloud(self) -> reader.Recorded:
         """Read the cloud as a snapshot, which is checked file by file."""
-        documents = self._json('cloud')
+        documents = self._parse_json_field('cloud')
         if not isinstance(documents, dict):
-            raise self._bad('cloud', 'it is no object')
+            raise self._make_field_error('cloud', 'it is no object')
         with tempfile.TemporaryDirectory(prefix='kronos-trace-') as work:
             for folder in ('nova', 'placement'):
                 os.mkdir(os.path.join(work, folder))
@@ -185,34 +185,34 @@ class _Reader:
                 return reader.read(work)
             except exception.SnapshotError as e:
                 where = os.path.relpath(str(e.kwargs['path']), work)
-                raise self._bad('cloud', f'{where}: {e.kwargs["problem"]}') from None
+                raise self._make_field_error('cloud', f'{where}: {e.kwargs["problem"]}') from None
 
-    def _json(self, name: str) -> Any:
-        data = self._field(name)
+    def _parse_json_field(self, name: str) -> Any:
+        data = self._read_field(name)
         if data.dtype != np.uint8 or data.ndim != 1:
-            raise self._bad(name, 'it is no text as an array of uint8')
+            raise self._make_field_error(name, 'it is no text as an array of uint8')
         try:
             return json.loads(data.tobytes().decode('utf-8'))
         except (ValueError, RecursionError):
-            raise self._bad(name, 'it is not JSON in UTF-8') from None
+            raise self._make_field_error(name, 'it is not JSON in UTF-8') from None
 
-    def _field(self, name: str) -> Any:
+    def _read_field(self, name: str) -> Any:
         if name not in self._fields:
-            raise self._bad(name, 'it is missing')
+            raise self._make_field_error(name, 'it is missing')
         try:
             return self._fields[name]
         except BROKEN:
-            raise self._bad(name, 'it cannot be unpacked') from None
+            raise self._make_field_error(name, 'it cannot be unpacked') from None
 
-    def _bad(self, field: str, problem: str) -> exception.TraceError:
-        return _error(self._path, f'{field}: {problem}')
+    def _make_field_error(self, field: str, problem: str) -> exception.TraceError:
+        return _make_trace_error(self._path, f'{field}: {problem}')
 
 
-def _error(path: str, problem: str,
+def _make_trace_error(path: str, problem: str,
            remedy: str = 'Record the trace again with kronos simulate --record.',
            ) -> exception.TraceError:
-    return exception.TraceError(path=path, problem=files.clean(problem, 500), remedy=remedy)
+    return exception.TraceError(path=path, problem=files.clean_text(problem, 500), remedy=remedy)
 
 
-def _text(text: str) -> Any:
+def _encode_text(text: str) -> Any:
     return np.frombuffer(text.encode('utf-8'), dtype=np.uint8)

@@ -100,13 +100,13 @@ class World:
         self.enter(k)
         home = self.past.home[k]
         for n in np.flatnonzero(home != self.place):
-            self._arrive(int(n), int(home[n]), self.past.window.at(k))
+            self._complete_move(int(n), int(home[n]), self.past.window.at(k))
 
     def arrive(self, uuid: str, host: str, at: float) -> None:
         """Complete a move."""
-        self._arrive(self._index[uuid], self._host_index[host], at)
+        self._complete_move(self._index[uuid], self._host_index[host], at)
 
-    def _arrive(self, n: int, host: int, at: float) -> None:
+    def _complete_move(self, n: int, host: int, at: float) -> None:
         done = Moved(n, int(self.place[n]), host, at)
         self.moved.append(done)
         self._recent.append(done)
@@ -133,7 +133,7 @@ class World:
 
         :param flights: (instance, destination) of moves under way: they count at both ends.
         """
-        return self._on(self.past.score[:, k], self._change(k, [
+        return self._apply_change(self.past.score[:, k], self._compute_change(k, [
             (self._index[uuid], self._host_index[host], 1.0) for uuid, host in flights]))
 
     def measured(self, k: int, now: float) -> pasts.Floats:
@@ -146,14 +146,14 @@ class World:
         for m in self._recent:
             unseen = 1.0 - (now - m.at) / self._lag
             shares += [(m.instance, m.from_host, unseen), (m.instance, m.to_host, -unseen)]
-        return self._change(k, shares)
+        return self._compute_change(k, shares)
 
     @staticmethod
-    def _on(values: pasts.Floats, change: pasts.Floats) -> pasts.Floats:
+    def _apply_change(values: pasts.Floats, change: pasts.Floats) -> pasts.Floats:
         found: pasts.Floats = np.where(change == 0.0, values, np.maximum(0.0, values + change))
         return found
 
-    def _change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
+    def _compute_change(self, k: int, shares: Sequence[tuple[int, int, float]]) -> pasts.Floats:
         """Return by how much scores differ from history's: M x H.
 
         :param shares: (instance, host, part of its usage) to add.
@@ -211,23 +211,23 @@ class World:
         for policy in policy_set.enabled:
             m = numbers[policy.name]
 
-            def shown(values: pasts.Floats, m: int = m) -> pasts.Floats:
+            def clip_ratios(values: pasts.Floats, m: int = m) -> pasts.Floats:
                 # A query for ratios shows a host as full at most; values that were no
                 # ratio in history itself stay, so that scoring refuses them.
                 wrong = (values < 0.0) | (values > 1.0)
-                return np.where(wrong, values, np.minimum(1.0, self._on(values, change[m])))
+                return np.where(wrong, values, np.minimum(1.0, self._apply_change(values, change[m])))
 
-            filled = recorded.questions(policy).get('capacity_query')
+            filled = recorded.list_questions(policy).get('capacity_query')
             profiled = policy.vm_profile_query, policy.vm_profile_fallback
             out[policy.name] = model.PolicySamples(
                 policy.name,
-                _answer(policy.imbalance_query, self.past.hosts, shown(self.past.score[m, k])),
-                profile=None if profiled == (None, 'skip') else _answer(
+                _build_query_result(policy.imbalance_query, self.past.hosts, clip_ratios(self.past.score[m, k])),
+                profile=None if profiled == (None, 'skip') else _build_query_result(
                     policy.vm_profile_query or '', self.past.uuids,
                     np.where(there, self.past.usage[m, k], np.nan)),
-                capacity=None if filled is None else _answer(
-                    filled[0], self.past.hosts, shown(self.past.fills[filled][k])),
-                host_capacity=None if policy.host_capacity_query is None else _answer(
+                capacity=None if filled is None else _build_query_result(
+                    filled[0], self.past.hosts, clip_ratios(self.past.fills[filled][k])),
+                host_capacity=None if policy.host_capacity_query is None else _build_query_result(
                     policy.host_capacity_query, self.past.hosts, self.past.capacity[m, k]),
                 mean=self._over_hours(policy, 'vm_mean_query', m, k),
                 deviation=self._over_hours(policy, 'vm_deviation_query', m, k),
@@ -237,14 +237,14 @@ class World:
     def _over_hours(self, policy: policies.Policy, field: str, m: int,
                     k: int) -> model.QueryResult | None:
         """Return the usage over hours, until time k, of instances that are on any host now."""
-        question = recorded.questions(policy).get(field)
+        question = recorded.list_questions(policy).get(field)
         if question is None:
             return None
         values = self.past.long_term[m, question][k]
-        return _answer(question[0], self.past.uuids, np.where(self.place >= 0, values, np.nan))
+        return _build_query_result(question[0], self.past.uuids, np.where(self.place >= 0, values, np.nan))
 
 
-def runnable(policy_set: policies.PolicySet) -> policies.PolicySet:
+def make_runnable_policies(policy_set: policies.PolicySet) -> policies.PolicySet:
     """Return the policies for samples that are mapped and in absolute units."""
     return policy_set.model_copy(update={'policies': tuple(
         p.model_copy(update={'vm_profile_label_type': 'nova_instance_uuid', 'host_regex': None,
@@ -252,7 +252,7 @@ def runnable(policy_set: policies.PolicySet) -> policies.PolicySet:
         for p in policy_set.policies)})
 
 
-def _answer(query: str, keys: Sequence[str], values: Any) -> model.QueryResult:
+def _build_query_result(query: str, keys: Sequence[str], values: Any) -> model.QueryResult:
     known = np.flatnonzero(~np.isnan(values))
     return model.QueryResult(query, model.Health.HEALTHY, {
         keys[n]: value for n, value in zip(known.tolist(), values[known].tolist(), strict=True)})

@@ -115,7 +115,7 @@ class _Wishes:
         return self.specs.get(f'{prefix}:{name}') or self.image.get(f'{prefix}_{name}')
 
     def yes(self, name: str) -> bool:
-        return _true(self.specs.get(f'hw:{name}')) or _true(self.image.get(f'hw_{name}'))
+        return _is_true_text(self.specs.get(f'hw:{name}')) or _is_true_text(self.image.get(f'hw_{name}'))
 
 
 def reported_traits(cluster: model.Cluster) -> frozenset[str]:
@@ -131,7 +131,7 @@ def own_traits(instance: model.Instance) -> frozenset[str]:
                      if (match := _KEY.match(key)) is not None and match[1] == 'trait')
 
 
-def query(instance: model.Instance, root_uuid: str,
+def build_candidates_query(instance: model.Instance, root_uuid: str,
           reported: Collection[str] | None = None) -> Pairs | None:
     """Return the parameters of ``GET /allocation_candidates``; None when Nova does not show the
     flavor's extra specs.
@@ -145,10 +145,10 @@ def query(instance: model.Instance, root_uuid: str,
         return None
     wishes, request = _Wishes(instance), _Request(reported)
     _extra_specs(wishes, request)
-    _processors(instance, wishes, request)
-    _amounts(instance, request)
-    _devices(wishes, request)
-    _root(wishes, request)
+    _request_processors(instance, wishes, request)
+    _request_flavor_amounts(instance, request)
+    _request_devices(wishes, request)
+    _require_root_traits(wishes, request)
     pairs = [('in_tree', root_uuid), ('limit', '1'),
              ('root_required', ','.join([*sorted(request.root_required),
                                          '!COMPUTE_STATUS_DISABLED']))]
@@ -174,17 +174,17 @@ def _extra_specs(wishes: _Wishes, request: _Request) -> None:
             request.group(suffix or '').forbidden.add(name)
 
 
-def _processors(instance: model.Instance, wishes: _Wishes, request: _Request) -> None:
+def _request_processors(instance: model.Instance, wishes: _Wishes, request: _Request) -> None:
     """Request the pinned and the shared processors, which are two resource classes.
 
     For an image that Nova does not show, use the instance's present allocation.
     """
-    policy = _policy(wishes)
+    policy = _find_cpu_policy(wishes)
     pinned = None
     if policy == 'dedicated':
         pinned = instance.vcpus
     elif policy == 'mixed':
-        pinned = len(_pinned(wishes, instance.vcpus))
+        pinned = len(_list_pinned_processors(wishes, instance.vcpus))
         request.add(VCPU, instance.vcpus - pinned)
     elif (instance.image_properties is None and instance.claims.get(PCPU)
           and request.total(PCPU) is None):
@@ -201,17 +201,17 @@ def _processors(instance: model.Instance, wishes: _Wishes, request: _Request) ->
         request.derive('HW_CPU_HYPERTHREADING')
 
 
-def _policy(wishes: _Wishes) -> str | None:
+def _find_cpu_policy(wishes: _Wishes) -> str | None:
     flavor = wishes.specs.get('hw:cpu_policy')
     if flavor in ('dedicated', 'mixed', 'shared'):
         return flavor
     return wishes.image.get('hw_cpu_policy')
 
 
-def _pinned(wishes: _Wishes, vcpus: int) -> set[int]:
+def _list_pinned_processors(wishes: _Wishes, vcpus: int) -> set[int]:
     """Return the numbers of the processors that a mixed instance has to itself."""
     mask = wishes.specs.get('hw:cpu_dedicated_mask')
-    if not mask and _true(wishes.specs.get('hw:cpu_realtime')):
+    if not mask and _is_true_text(wishes.specs.get('hw:cpu_realtime')):
         mask = (wishes.image.get('hw_cpu_realtime_mask')
                 or wishes.specs.get('hw:cpu_realtime_mask') or f'0-{vcpus - 1}')
     if not mask:
@@ -230,7 +230,7 @@ def _pinned(wishes: _Wishes, vcpus: int) -> set[int]:
     return (chosen - left_out) & set(range(vcpus))
 
 
-def _amounts(instance: model.Instance, request: _Request) -> None:
+def _request_flavor_amounts(instance: model.Instance, request: _Request) -> None:
     """Request the flavor's own amounts of the classes that no extra spec names."""
     if request.total(VCPU) is None and request.total(PCPU) is None:
         request.add(VCPU, instance.vcpus)
@@ -251,7 +251,7 @@ def _disk_gb(instance: model.Instance) -> int:
     return instance.disk_gb
 
 
-def _devices(wishes: _Wishes, request: _Request) -> None:
+def _request_devices(wishes: _Wishes, request: _Request) -> None:
     if wishes.yes('mem_encryption'):
         request.add('MEM_ENCRYPTION_CONTEXT', 1)
         model_name = (wishes.image.get('hw_mem_encryption_model')
@@ -274,12 +274,12 @@ def _devices(wishes: _Wishes, request: _Request) -> None:
         request.derive('COMPUTE_SECURITY_UEFI_SECURE_BOOT')
     if (mode := wishes.one('maxphysaddr_mode')) in _MAXPHYSADDR:
         request.derive(_MAXPHYSADDR[mode])
-    if (_true(wishes.image.get('hw_firmware_stateless'))
+    if (_is_true_text(wishes.image.get('hw_firmware_stateless'))
             and wishes.image.get('hw_firmware_type') == 'uefi'):
         request.derive('COMPUTE_SECURITY_STATELESS_FIRMWARE')
 
 
-def _root(wishes: _Wishes, request: _Request) -> None:
+def _require_root_traits(wishes: _Wishes, request: _Request) -> None:
     """Require the root's traits that Nova's always enabled request filters add."""
     root = request.derive_root
     if wishes.specs.get('accel:device_profile'):
@@ -298,5 +298,5 @@ def _root(wishes: _Wishes, request: _Request) -> None:
             root(_TPM_HOLDER + security.upper())
 
 
-def _true(text: str | None) -> bool:
+def _is_true_text(text: str | None) -> bool:
     return text is not None and text.strip().lower() in _TRUE

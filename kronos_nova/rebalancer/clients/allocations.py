@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.clients import placement_api
 Allocations = Mapping[str, placement_api.Resources]
 
 
-def claimed(instance: model.Instance, own: Allocations, host: model.Host) -> model.Instance:
+def attach_claims(instance: model.Instance, own: Allocations, host: model.Host) -> model.Instance:
     """Return the instance with its allocations on its host, pinned where these are incomplete or
     missing.
 
@@ -46,7 +46,7 @@ def claimed(instance: model.Instance, own: Allocations, host: model.Host) -> mod
         # Source: nova.conductor.tasks.migrate, replace_allocation_with_migration.
         pinned = ('no-allocations: it has nothing on the root resource provider of its host, and '
                   'what it has on others Nova would leave there when it moves')
-    return dataclasses.replace(_with(instance, own, known), pinned=pinned)
+    return dataclasses.replace(_attach_allocations(instance, own, known), pinned=pinned)
 
 
 def claimed_in_flight(instance: model.Instance, own: Allocations,
@@ -66,11 +66,11 @@ def claimed_in_flight(instance: model.Instance, own: Allocations,
     holders = [found for found in (own, *migrations) if found]
     for found in holders:
         if not at_home.isdisjoint(found):
-            return _with(instance, found, at_home | host.sharing)
-    return _with(instance, holders[0], holders[0]) if holders else instance
+            return _attach_allocations(instance, found, at_home | host.sharing)
+    return _attach_allocations(instance, holders[0], holders[0]) if holders else instance
 
 
-def _with(instance: model.Instance, found: Allocations,
+def _attach_allocations(instance: model.Instance, found: Allocations,
           providers: Collection[str]) -> model.Instance:
     """Return the instance with the allocations that are on the providers."""
     kept = {uuid: dict(found[uuid]) for uuid in sorted(found) if uuid in providers}

@@ -82,10 +82,10 @@ class TooLate(ApiError):
     """A request that was not sent, because its time had passed."""
 
 
-def printable(text: object) -> str:
+def format_printable(text: object) -> str:
     """Return foreign text as one line of bounded length, without secrets: it may repeat our token.
     """
-    line = masking.masked(' '.join(str(text).split()))
+    line = masking.mask_text(' '.join(str(text).split()))
     if not line.isprintable():
         line = ''.join(c for c in line if c.isprintable())
     return line[:_MESSAGE_LENGTH]
@@ -101,10 +101,10 @@ def message_of(response: Any) -> str:
         return ''
     errors = body.get('errors')
     if isinstance(errors, list) and errors and isinstance(errors[0], dict):
-        return printable(errors[0].get('detail', ''))
+        return format_printable(errors[0].get('detail', ''))
     for value in body.values():
         if isinstance(value, dict) and 'message' in value:
-            return printable(value['message'])
+            return format_printable(value['message'])
     return ''
 
 
@@ -159,7 +159,7 @@ class Api:
         """openstacksdk's proxy: a keystoneauth adapter."""
         return getattr(self._connection, self._service_type)
 
-    def _failed(self, what: str, error: Exception, *, sent: bool = False,
+    def _build_error(self, what: str, error: Exception, *, sent: bool = False,
                 problem: str | None = None, outage: str | None = None) -> ApiError:
         """Return the error for one of keystoneauth's or openstacksdk's.
 
@@ -185,9 +185,9 @@ class Api:
         try:
             self._connection.session.get_auth_headers()
         except ks_exceptions.Unauthorized as exc:
-            raise self._failed(what, exc) from None
+            raise self._build_error(what, exc) from None
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise self._failed(
+            raise self._build_error(
                 what, exc, problem=f'Keystone gave no token: {connection_problem(exc)}',
                 outage=KEYSTONE) from None
 
@@ -201,7 +201,7 @@ class Api:
         try:
             data = self.proxy.get_endpoint_data()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise self._failed(what, exc) from None
+            raise self._build_error(what, exc) from None
         if data is None or not data.max_microversion:
             raise ApiError(self.service, what, 'the endpoint does not name any; check that it '
                                                'is the right one and answers')
@@ -222,7 +222,7 @@ class Api:
                 path, params=dict(params or {}), microversion=version, raise_exc=False,
                 headers={'Accept': 'application/json'})
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise self._failed(what, exc) from None
+            raise self._build_error(what, exc) from None
         if response.status_code != 200:
             raise ApiError(self.service, what, self.refusal(response, policy),
                            response.status_code)
@@ -245,15 +245,15 @@ class Api:
         :raises TooLate: ``may_send`` returned False, and the request was not sent.
         :raises ApiError: no answer; ``sent`` tells whether the request may be at work.
         """
-        return self._send('POST', path, what, version, may_send, json=body)
+        return self._send_once('POST', path, what, version, may_send, json=body)
 
     def put(self, path: str, what: str, version: str, body: Mapping[str, Any]) -> Any:
         """Send a PUT request once; see :meth:`post`."""
-        return self._send('PUT', path, what, version, lambda: True, json=body)
+        return self._send_once('PUT', path, what, version, lambda: True, json=body)
 
     def delete(self, path: str, what: str, version: str) -> Any:
         """Send a DELETE request without a body once; see :meth:`post`."""
-        return self._send('DELETE', path, what, version, lambda: True)
+        return self._send_once('DELETE', path, what, version, lambda: True)
 
     def user_id(self) -> str | None:
         """Return the id of our user in Keystone; None with an authentication that has no users.
@@ -263,17 +263,17 @@ class Api:
         try:
             found = self.proxy.session.get_user_id()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise self._failed('own user', exc) from None
+            raise self._build_error('own user', exc) from None
         return str(found) if found else None
 
-    def _send(self, method: str, path: str, what: str, version: str,
+    def _send_once(self, method: str, path: str, what: str, version: str,
               may_send: Callable[[], bool], **body: Any) -> Any:
         self.log_in(what)
         try:
             proxy = self.proxy
             proxy.get_endpoint()
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
-            raise self._failed(what, exc) from None
+            raise self._build_error(what, exc) from None
         if not may_send():
             raise TooLate(self.service, what, 'this process stood still before it could send it')
         try:
@@ -283,7 +283,7 @@ class Api:
         except (ks_exceptions.ClientException, sdk_exceptions.SDKException) as exc:
             lost = not never_sent(exc)
             broke = lost and isinstance(exc, ks_exceptions.ConnectFailure)
-            raise self._failed(what, exc, sent=lost,
+            raise self._build_error(what, exc, sent=lost,
                                problem='the connection broke' if broke else None) from None
 
     def refusal(self, response: Any, policy: str) -> str:
@@ -325,7 +325,7 @@ class Api:
             fresh = [r for r in found if r[identity] not in seen]
             seen.update(r[identity] for r in fresh)
             yield from fresh
-            following = _next(body.get(f'{key}_links'))
+            following = _parse_next_link(body.get(f'{key}_links'))
             if following is None:
                 return
             if not fresh:
@@ -333,7 +333,7 @@ class Api:
             query = following
 
 
-def _next(links: Any) -> dict[str, str] | None:
+def _parse_next_link(links: Any) -> dict[str, str] | None:
     if not isinstance(links, list):
         return None
     for link in links:

@@ -51,11 +51,11 @@ class CandidatesApi:
         :param own: traits that the flavor names itself.
         :raises ApiError: Placement did not say.
         """
-        why = self._refusal(query)
-        less = list(query) if why is None else _without(query, why, own)
-        return why if less == list(query) else self._refusal(less)
+        why = self._read_refusal(query)
+        less = list(query) if why is None else _remove_unknown_traits(query, why, own)
+        return why if less == list(query) else self._read_refusal(less)
 
-    def _refusal(self, query: Sequence[tuple[str, str]]) -> str | None:
+    def _read_refusal(self, query: Sequence[tuple[str, str]]) -> str | None:
         try:
             body = self._api.get(f'/allocation_candidates?{parse.urlencode(query)}', WHAT, POLICY,
                                  VERSION)
@@ -66,7 +66,7 @@ class CandidatesApi:
         return None if self._api.records(body, 'allocation_requests', WHAT) else NONE
 
 
-def _without(query: Sequence[tuple[str, str]], problem: str,
+def _remove_unknown_traits(query: Sequence[tuple[str, str]], problem: str,
              own: Collection[str]) -> list[tuple[str, str]]:
     """Return the query less the traits that Placement does not know, except the flavor's own."""
     if _NO_SUCH_TRAIT not in problem:

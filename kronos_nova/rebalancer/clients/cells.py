@@ -47,13 +47,13 @@ def of_hosts(aggregates: Mapping[str, nova_api.Aggregate], key: str,
     found = {}
     for host in sorted(told.keys() & set(hosts)):
         if len(set(told[host].values())) > 1:
-            raise _contradiction(host, told[host], key)
+            raise _build_cell_conflict(host, told[host], key)
         found[host] = next(iter(told[host].values()))
     return found
 
 
-def _contradiction(host: str, told: Mapping[str, str], key: str) -> api.ApiError:
-    words = ', '.join(f'aggregate {api.printable(name)} says {api.printable(cell)}'
+def _build_cell_conflict(host: str, told: Mapping[str, str], key: str) -> api.ApiError:
+    words = ', '.join(f'aggregate {api.format_printable(name)} says {api.format_printable(cell)}'
                       for name, cell in told.items())
     return api.ApiError(
         'Nova', f'the cell of host {host}',
@@ -61,7 +61,7 @@ def _contradiction(host: str, told: Mapping[str, str], key: str) -> api.ApiError
         'aggregate set --property), or take the host out of one of these aggregates')
 
 
-def unreadable(services: Sequence[Mapping[str, model.Service]],
+def find_unreadable_hosts(services: Sequence[Mapping[str, model.Service]],
                aggregates: Mapping[str, nova_api.Aggregate], key: str) -> dict[str, str]:
     """Return the hosts that cannot be planned as their cells do not answer, and these cells.
 
@@ -81,7 +81,7 @@ def unreadable(services: Sequence[Mapping[str, model.Service]],
     without = sorted(silent - cells.keys())
     if without:
         raise api.ApiError(
-            'Nova', f'compute service on {api.printable(without[0])}',
+            'Nova', f'compute service on {api.format_printable(without[0])}',
             'its cell does not answer Nova. Scopes in other cells are planned meanwhile if '
             'the metadata of aggregates names the cells of all hosts (see [engine] '
             'cell_metadata_key)')
@@ -89,7 +89,7 @@ def unreadable(services: Sequence[Mapping[str, model.Service]],
     return {host: cells.get(host, '') for host in listed if cells.get(host, '') in {*away, ''}}
 
 
-def unnamed(hosts: Iterable[model.Host], key: str) -> list[str]:
+def list_cell_warnings(hosts: Iterable[model.Host], key: str) -> list[str]:
     """Return the warning for a cloud where only some hosts have a named cell.
 
     :param key: of the aggregates' metadata.

@@ -78,12 +78,12 @@ class Collector:
         """
         try:
             with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
-                return self._collect(reads, now)
+                return self._read_cloud(reads, now)
         except api.ApiError as exc:
             raise exception.CollectError(
                 what=exc.what, service=exc.service, problem=exc.problem) from None
 
-    def _collect(self, reads: parallel_reads.Reading, now: float) -> model.Cluster:
+    def _read_cloud(self, reads: parallel_reads.Reading, now: float) -> model.Cluster:
         versions = 'supported API versions'
         reads.one('Nova', versions, self._nova.negotiate)
         reads.one('Placement', versions, self._placement.negotiate)
@@ -92,7 +92,7 @@ class Collector:
         away = any(s.status == model.UNKNOWN for s in first.values())
         named = reads.one('Nova', 'aggregates', self._nova.aggregates) if away else {}
         key = self._conf.engine.cell_metadata_key
-        cells.unreadable((first,), named, key)
+        cells.find_unreadable_hosts((first,), named, key)
         listed = reads.start(self._hypervisors.read)
         aggregates = reads.start(self._nova.aggregates)
         groups = None if away else reads.start(self._nova.server_groups)
@@ -103,15 +103,15 @@ class Collector:
         reads.each('Nova', 'servers', self._check_rights, of_two_projects(servers))
         hypervisors = reads.result(listed, 'Nova', 'hypervisors')
         named = reads.result(aggregates, 'Nova', 'aggregates')
-        unreadable = cells.unreadable((first, services), named, key)
+        unreadable = cells.find_unreadable_hosts((first, services), named, key)
         services = without_cells(services, unreadable)
-        nodes, notes = planned(hypervisors, self._conf.engine.hypervisor_types, services)
+        nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
         notes += cells_away(unreadable)
-        forest = parallel_reads.again(lambda: self._forest(reads, nodes, hypervisors))
+        forest = parallel_reads.read_with_retry(lambda: self._read_forest(reads, nodes, hypervisors))
         hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
-        frozen = frozenset(changing(nodes, forest))
+        frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
-        notes += cells.unnamed(hosts.values(), key)
+        notes += cells.list_cell_warnings(hosts.values(), key)
         on_hosts = {i.uuid: i for i in servers if i.host and i.status != 'DELETED'}
         flights = flights_of(migrations, on_hosts, now)
         instances = with_claims(on_hosts, hosts, forest.allocations(), {
@@ -125,7 +125,7 @@ class Collector:
             grouped = (reads.one('Nova', 'server groups', self._nova.server_groups)
                        if groups is None else reads.result(groups, 'Nova', 'server groups'))
         notes += not_shown(servers)
-        self._report(notes)
+        self._log_new_notes(notes)
         return model.Cluster(
             hosts=hosts, services=services, flights=flights, taken_at=now,
             instances=instances,
@@ -134,23 +134,23 @@ class Collector:
             sharing=sharing_of(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
-    def _forest(self, reads: parallel_reads.Reading, nodes: Mapping[str, nova_api.Hypervisor],
+    def _read_forest(self, reads: parallel_reads.Reading, nodes: Mapping[str, nova_api.Hypervisor],
                 hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
         """Read the providers of the hosts from Placement.
 
         Every provider is read except those of other hypervisors: an instance may have allocations
         on any. Providers that share are read in any case, for the allocations that are only there.
         """
-        sharing = provider_trees.sharing(reads, self._placement)
+        sharing = provider_trees.read_sharing(reads, self._placement)
         foreign = {h.uuid for h in hypervisors}.difference(n.uuid for n in nodes.values())
 
-        def wanted(provider: placement_api.Listed) -> bool:
+        def is_wanted_provider(provider: placement_api.Listed) -> bool:
             return provider.root_uuid not in foreign or provider.uuid in sharing.aggregates
 
-        def listing() -> dict[str, placement_api.Listed]:
-            return {uuid: p for uuid, p in self._placement.providers().items() if wanted(p)}
+        def list_wanted_providers() -> dict[str, placement_api.Listed]:
+            return {uuid: p for uuid, p in self._placement.providers().items() if is_wanted_provider(p)}
 
-        return self._trees.read(reads, listing, sharing, wanted)
+        return self._trees.read(reads, list_wanted_providers, sharing, is_wanted_provider)
 
     def _groups_beside_a_silent_cell(
             self, reads: parallel_reads.Reading, instances: Mapping[str, model.Instance],
@@ -205,7 +205,7 @@ class Collector:
             if exc.status != 404:
                 raise
 
-    def _report(self, notes: Iterable[str]) -> None:
+    def _log_new_notes(self, notes: Iterable[str]) -> None:
         """Log each omission that the last reading did not have."""
         current = frozenset(notes)
         for note in sorted(current - self._reported):
@@ -231,14 +231,14 @@ def cells_away(unreadable: Mapping[str, str]) -> list[str]:
         hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
         some = ', '.join(hosts[:cells.SHOWN]) + (', ...' if len(hosts) > cells.SHOWN else '')
         found.append(
-            (f'Cell {api.printable(cell)} does not answer Nova: no scope is planned that has one '
+            (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that has one '
              f'of its {len(hosts)} hosts ({some}).') if cell else
             (f'While a cell does not answer, no scope is planned that has one of {len(hosts)} '
              f'hosts whose cell is not named ({some}).'))
     return found
 
 
-def planned(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
+def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
             services: Mapping[str, model.Service],
             ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
     """Return the one hypervisor of each host that can be planned, and the warnings about the other
@@ -296,7 +296,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
     :param cells_of: by host, where a cell is named.
     """
     trees = forest.trees()
-    frozen = set(changing(nodes, forest))
+    frozen = set(list_changing_hosts(nodes, forest))
     out = {}
     for name, node in nodes.items():
         uuids = () if name in frozen else trees.get(node.uuid, ())
@@ -311,7 +311,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
     return out
 
 
-def changing(nodes: Mapping[str, nova_api.Hypervisor],
+def list_changing_hosts(nodes: Mapping[str, nova_api.Hypervisor],
              forest: provider_trees.Forest) -> list[str]:
     """Return names of the hosts whose providers are not known as of one moment."""
     trees = forest.trees()
@@ -395,5 +395,5 @@ def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, mod
         elif uuid in in_flight:
             out[uuid] = allocations.claimed_in_flight(instance, own, held.get(uuid, ()), host)
         else:
-            out[uuid] = allocations.claimed(instance, own, host)
+            out[uuid] = allocations.attach_claims(instance, own, host)
     return out

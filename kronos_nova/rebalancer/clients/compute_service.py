@@ -25,23 +25,23 @@ POLICY = 'os_compute_api:os-services:update'
 LISTED = 'os_compute_api:os-services:list'
 
 
-def look(connection: Any, host: str) -> tuple[str, model.Service]:
+def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
     """Return the UUID of a host's nova-compute and the service, as Nova shows it now.
 
     :raises ApiError: it is not listed, its cell is down, or Nova cannot be read.
     """
     nova = api.Api(connection, 'Nova', 'compute')
-    what = _service(host)
+    what = _format_service_name(host)
     body = nova.get('/os-services', what, LISTED, VERSION,
                     {'binary': 'nova-compute', 'host': host})
     found = [r for r in nova.records(body, 'services', what) if r.get('host') == host]
     if len(found) != 1:
         raise api.ApiError('Nova', what, 'it is not listed')
-    service = nova_api.service(found[0])
+    service = nova_api.parse_service(found[0])
     return records.Record('Nova', 'compute service', found[0]).identity('id'), service
 
 
-def disable(connection: Any, uuid: str, host: str, reason: str) -> None:
+def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
     """Disable the service, so that Nova's scheduler sends nothing more to the host and engines see
     the reason.
 
@@ -50,27 +50,27 @@ def disable(connection: Any, uuid: str, host: str, reason: str) -> None:
         reason, or cannot be looked up: then ``sent`` is true.
     """
     nova = api.Api(connection, 'Nova', 'compute')
-    what = f'disable the {_service(host)}'
+    what = f'disable the {_format_service_name(host)}'
     try:
         response = nova.put(f'/os-services/{uuid}', what, VERSION,
                             {'status': 'disabled', 'disabled_reason': reason})
     except api.ApiError as e:
         if e.sent:
-            return _settle(connection, host, reason, e)
+            return _check_disabled(connection, host, reason, e)
         raise
     if response.status_code == 200:
         return None
     error = api.ApiError('Nova', what, nova.refusal(response, POLICY), response.status_code)
     if response.status_code >= 500:
-        return _settle(connection, host, reason, error)
+        return _check_disabled(connection, host, reason, error)
     raise error
 
 
-def _settle(connection: Any, host: str, reason: str, lost: api.ApiError) -> None:
+def _check_disabled(connection: Any, host: str, reason: str, lost: api.ApiError) -> None:
     """Look up whether a request without a usable answer took effect; raise ApiError if it did not.
     """
     try:
-        _uuid, service = look(connection, host)
+        _uuid, service = read_service(connection, host)
     except api.ApiError as e:
         raise api.ApiError(
             'Nova', lost.what, f'{lost.problem}, and whether the host is disabled now cannot be '
@@ -89,10 +89,10 @@ def left_on(connection: Any, host: str) -> list[str]:
     """
     nova = api.Api(connection, 'Nova', 'compute')
     return sorted(str(r['id']) for r in nova.pages(
-        '/servers/detail', 'servers', f'servers on {api.printable(host)}',
+        '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
         'os_compute_api:servers:detail:get_all_tenants', VERSION,
         {'all_tenants': '1', 'host': host}))
 
 
-def _service(host: str) -> str:
-    return f'service nova-compute on {api.printable(host)}'
+def _format_service_name(host: str) -> str:
+    return f'service nova-compute on {api.format_printable(host)}'

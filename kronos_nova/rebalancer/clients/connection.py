@@ -21,7 +21,7 @@ from kronos_nova import exception
 from kronos_nova.conf import nova as nova_conf
 
 
-def connect(conf: cfg.ConfigOpts) -> sdk.Connection:
+def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
     """Return a connection that logs in when it is first used.
 
     :raises ConfigError: [nova] does not say how to log in.

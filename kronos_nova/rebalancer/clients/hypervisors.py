@@ -43,7 +43,7 @@ class HypervisorReader:
             if not self._by_host or not self._misses_cell(exc):
                 raise
             return [h for of_host in self._by_host.values() for h in of_host]
-        self._remember(found)
+        self._remember_by_host(found)
         return found
 
     def read_of(self, host: str) -> list[nova_api.Hypervisor]:
@@ -68,12 +68,12 @@ class HypervisorReader:
             if self._has_all:
                 return
             try:
-                self._remember(self._nova.hypervisors())
+                self._remember_by_host(self._nova.hypervisors())
             except api.ApiError:
                 return  # The read of the host raises the cause; the next one tries all again.
             self._has_all = True
 
-    def _remember(self, found: list[nova_api.Hypervisor]) -> None:
+    def _remember_by_host(self, found: list[nova_api.Hypervisor]) -> None:
         by_host: dict[str, list[nova_api.Hypervisor]] = {}
         for hypervisor in found:
             by_host.setdefault(hypervisor.host, []).append(hypervisor)

@@ -158,7 +158,7 @@ class NovaApi:
         self._api = api.Api(connection, 'Nova', 'compute')
         self._opt_out = opt_out
         self._server_version: str | None = None
-        self._details_version = _text(BASE)
+        self._details_version = _format_version(BASE)
 
     @property
     def api(self) -> api.Api:
@@ -174,10 +174,10 @@ class NovaApi:
         offered = self._api.maximum()
         if offered < BASE:
             raise api.ApiError('Nova', 'supported API versions',
-                               f'it offers microversion {_text(offered)}, {_text(BASE)} (Stein) '
+                               f'it offers microversion {_format_version(offered)}, {_format_version(BASE)} (Stein) '
                                'or newer is needed')
-        self._details_version = _text(DETAILS if offered >= DETAILS else BASE)
-        self._server_version = _text(next(v for v in SERVERS if offered >= v))
+        self._details_version = _format_version(DETAILS if offered >= DETAILS else BASE)
+        self._server_version = _format_version(next(v for v in SERVERS if offered >= v))
 
     def services(self, host: str | None = None) -> dict[str, model.Service]:
         """Return the nova-compute services by host.
@@ -187,7 +187,7 @@ class NovaApi:
         what = 'compute services'
         params = {'binary': 'nova-compute'} | ({} if host is None else {'host': host})
         body = self._get('/os-services', what, 'os-services:list', params)
-        found = [service(r) for r in self._api.records(body, 'services', what)]
+        found = [parse_service(r) for r in self._api.records(body, 'services', what)]
         return {s.host: s for s in found}
 
     def services_of_all_cells(self) -> dict[str, model.Service]:
@@ -197,14 +197,14 @@ class NovaApi:
         """
         what = 'compute services'
         body = self._get('/os-services', what, 'os-services:list', {'binary': 'nova-compute'})
-        found = [unreadable_service(r) if r.get('status') == model.UNKNOWN else service(r)
+        found = [unreadable_service(r) if r.get('status') == model.UNKNOWN else parse_service(r)
                  for r in self._api.records(body, 'services', what)]
         return {s.host: s for s in found}
 
     def hypervisors(self) -> list[Hypervisor]:
-        return [hypervisor(r) for r in self._api.pages(
+        return [parse_hypervisor(r) for r in self._api.pages(
             '/os-hypervisors/detail', 'hypervisors', 'hypervisors',
-            _POLICY + 'os-hypervisors:list-detail', _text(BASE))]
+            _POLICY + 'os-hypervisors:list-detail', _format_version(BASE))]
 
     def hypervisors_of(self, host: str) -> list[Hypervisor]:
         """Return the hypervisors of one service host.
@@ -219,7 +219,7 @@ class NovaApi:
         except api.ApiError as exc:
             if exc.status != 404:
                 raise
-        found = [hypervisor(r) for r in self._api.records(body, 'hypervisors', 'hypervisors')]
+        found = [parse_hypervisor(r) for r in self._api.records(body, 'hypervisors', 'hypervisors')]
         if all(h.host != host for h in found):
             found = self.hypervisors()
         return [h for h in found if h.host == host]
@@ -243,7 +243,7 @@ class NovaApi:
         self.negotiate()
         assert self._server_version is not None
         shared = server_constraints.Shared()
-        return [instance(r, self._opt_out, shared) for r in self._api.pages(
+        return [parse_instance(r, self._opt_out, shared) for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
             {'all_tenants': '1'})
@@ -264,16 +264,16 @@ class NovaApi:
             body = self._api.get(f'/servers/{uuid}', what, _POLICY + 'servers:show',
                                  self._server_version)
         except api.ApiError as exc:
-            if exc.status == 404 and self._listed(uuid):
+            if exc.status == 404 and self._is_listed_server(uuid):
                 raise api.ApiError(
                     'Nova', what, 'Nova lists it but denies it; the user of [nova] needs a role '
                                   'that policy context_is_admin allows') from None
             raise
         record = records.Record('Nova', 'answer for server', body | {'id': uuid})
         data = record.mapping('server')
-        found = instance(data, self._opt_out)
+        found = parse_instance(data, self._opt_out)
         return Server(found, records.Record('Nova', 'server', data).texts('server_groups'),
-                      _addresses(data.get('addresses')))
+                      _parse_addresses(data.get('addresses')))
 
     def servers_named(self, name: str) -> list[model.Instance]:
         """List the servers of all projects with exactly this display name."""
@@ -281,7 +281,7 @@ class NovaApi:
         assert self._server_version is not None
         # Nova takes the name for a regular expression of its database's kind.
         narrowed = {'name': f'^{name}$'} if _PLAIN.fullmatch(name) else {}
-        return [instance(r, self._opt_out) for r in self._api.pages(
+        return [parse_instance(r, self._opt_out) for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
             {'all_tenants': '1', **narrowed}) if r.get('name') == name]
@@ -296,19 +296,19 @@ class NovaApi:
         assert self._server_version is not None
         found: dict[str, Server] = {}
         for data in self._api.pages(
-                '/servers/detail', 'servers', f'servers on {api.printable(host)}',
+                '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
                 _POLICY + 'servers:detail:get_all_tenants', self._server_version,
                 {'all_tenants': '1', 'host': host}):
             if data.get(_ATTRIBUTES + 'host') == host:
                 with contextlib.suppress(api.ApiError):
-                    read = instance(data, self._opt_out)
-                    found[read.uuid] = Server(read, (), _addresses(data.get('addresses')))
+                    read = parse_instance(data, self._opt_out)
+                    found[read.uuid] = Server(read, (), _parse_addresses(data.get('addresses')))
         return found
 
-    def _listed(self, uuid: str) -> bool:
+    def _is_listed_server(self, uuid: str) -> bool:
         return any(r.get('id') == uuid for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
-            _POLICY + 'servers:detail:get_all_tenants', _text(BASE),
+            _POLICY + 'servers:detail:get_all_tenants', _format_version(BASE),
             {'all_tenants': '1', 'uuid': uuid}))
 
     def server_groups(self) -> list[model.ServerGroup]:
@@ -402,7 +402,7 @@ class NovaApi:
 
     def migrations(self, instance_uuid: str) -> list[Migration]:
         """List every migration of an instance, by id."""
-        found = self._migrations({'instance_uuid': instance_uuid})
+        found = self._list_migrations({'instance_uuid': instance_uuid})
         return sorted(found, key=lambda m: m.id)
 
     def migrations_under_way(self, now: float, window: float = 86400.0) -> list[Migration]:
@@ -415,7 +415,7 @@ class NovaApi:
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
         queries: list[dict[str, str]] = [{'status': status} for status in UNDER_WAY]
         queries.append({'changes-since': since.strftime(_SINCE)})
-        found = {m.id: m for query in queries for m in self._migrations(query)}
+        found = {m.id: m for query in queries for m in self._list_migrations(query)}
         return [m for _id, m in sorted(found.items()) if not m.ended]
 
     def migrations_of_host(self, host: str, now: float,
@@ -425,7 +425,7 @@ class NovaApi:
         That is all that run, because Nova writes their records all the time, and the last ended.
         """
         since = datetime.datetime.fromtimestamp(now - window, datetime.UTC)
-        found = self._migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
+        found = self._list_migrations({'host': host, 'changes-since': since.strftime(_SINCE)})
         return sorted(found, key=lambda m: m.id)
 
     def live_migrate(self, instance_uuid: str, host: str, *, copy_disks: bool,
@@ -441,14 +441,14 @@ class NovaApi:
         """
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'live migration of {instance_uuid}',
-            _text(BASE), {'os-migrateLive': {
+            _format_version(BASE), {'os-migrateLive': {
                 'host': host, 'block_migration': 'auto' if copy_disks else False}}, may_send)
 
     def abort_live_migration(self, instance_uuid: str, migration_id: int) -> Any:
         """Request once the abort of a live migration; see :meth:`live_migrate`."""
         return self._api.delete(
             f'/servers/{instance_uuid}/migrations/{migration_id}',
-            f'abort of the live migration of {instance_uuid}', _text(BASE))
+            f'abort of the live migration of {instance_uuid}', _format_version(BASE))
 
     def cold_migrate(self, instance_uuid: str, host: str,
                      may_send: Callable[[], bool] = lambda: True) -> Any:
@@ -457,19 +457,19 @@ class NovaApi:
         """
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'cold migration of {instance_uuid}',
-            _text(BASE), {'migrate': {'host': host}}, may_send)
+            _format_version(BASE), {'migrate': {'host': host}}, may_send)
 
     def confirm_resize(self, instance_uuid: str) -> Any:
         """Confirm a cold migration; see :meth:`live_migrate`."""
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'confirmation of {instance_uuid}',
-            _text(BASE), {'confirmResize': None})
+            _format_version(BASE), {'confirmResize': None})
 
     def reset_state(self, instance_uuid: str) -> Any:
         """Set the state of an instance to active; see :meth:`live_migrate`."""
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'reset of the state of {instance_uuid}',
-            _text(BASE), {'os-resetState': {'state': 'active'}})
+            _format_version(BASE), {'os-resetState': {'state': 'active'}})
 
     def user_id(self) -> str | None:
         """Return the id of our user; None where Keystone does not say.
@@ -495,17 +495,17 @@ class NovaApi:
         record = records.Record('Nova', 'action', body | {'id': request_id})
         return self._api.records(record.mapping('instanceAction'), 'events', what)
 
-    def _migrations(self, params: Mapping[str, str]) -> list[Migration]:
-        return [migration(r) for r in self._api.pages(
+    def _list_migrations(self, params: Mapping[str, str]) -> list[Migration]:
+        return [parse_migration(r) for r in self._api.pages(
             '/os-migrations', 'migrations', 'migrations',
-            _POLICY + 'os-migrations:index:all_projects', _text(BASE), params)]
+            _POLICY + 'os-migrations:index:all_projects', _format_version(BASE), params)]
 
     def _get(self, path: str, what: str, policy: str,
              params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        return self._api.get(path, what, _POLICY + policy, _text(BASE), params)
+        return self._api.get(path, what, _POLICY + policy, _format_version(BASE), params)
 
 
-def _addresses(data: Any) -> tuple[str, ...]:
+def _parse_addresses(data: Any) -> tuple[str, ...]:
     """Return all addresses that Nova shows; it omits those of ports that it cannot read."""
     if not isinstance(data, dict):
         return ()
@@ -514,11 +514,11 @@ def _addresses(data: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(addr for addr in found if isinstance(addr, str)))
 
 
-def _text(version: tuple[int, ...]) -> str:
+def _format_version(version: tuple[int, ...]) -> str:
     return '.'.join(str(part) for part in version)
 
 
-def service(data: Mapping[str, Any]) -> model.Service:
+def parse_service(data: Mapping[str, Any]) -> model.Service:
     """Read a nova-compute service.
 
     :raises ApiError: it is in a cell that Nova cannot reach.
@@ -540,7 +540,7 @@ def unreadable_service(data: Mapping[str, Any]) -> model.Service:
                          status=model.UNKNOWN, state=model.UNKNOWN)
 
 
-def hypervisor(data: Mapping[str, Any]) -> Hypervisor:
+def parse_hypervisor(data: Mapping[str, Any]) -> Hypervisor:
     record = records.Record('Nova', 'hypervisor', data)
     return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
                       host=record.part('service').text('host'),
@@ -563,7 +563,7 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
     try:
         policy = model.GroupPolicy(str(named))
     except ValueError:
-        raise record.bad(f'its policy {api.printable(data["policy"])!r} is unknown') from None
+        raise record.bad(f'its policy {api.format_printable(data["policy"])!r} is unknown') from None
     rules = record.part('rules')
     limit = rules.amount('max_server_per_host', 1) if rules.has('max_server_per_host') else 1
     return model.ServerGroup(
@@ -571,7 +571,7 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
         max_server_per_host=limit, name=record.optional_text('name') or '')
 
 
-def instance(data: Mapping[str, Any],
+def parse_instance(data: Mapping[str, Any],
              opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
              shared: server_constraints.Shared | None = None) -> model.Instance:
     """Read a server of /servers; ``host`` is empty when it is on none.
@@ -604,10 +604,10 @@ def instance(data: Mapping[str, Any],
         locked=record.flag('locked'),
         pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
         project_id=record.optional_text('tenant_id') or '',
-        launched_at=_launched(data.get('OS-SRV-USG:launched_at')), **own)
+        launched_at=_parse_launch_time(data.get('OS-SRV-USG:launched_at')), **own)
 
 
-def _launched(value: Any) -> float | None:
+def _parse_launch_time(value: Any) -> float | None:
     """Return epoch seconds of Nova's time, which is UTC without saying so."""
     try:
         at = datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp()
@@ -625,7 +625,7 @@ def _root_gb(record: records.Record, flavor: records.Record) -> int:
     return 0
 
 
-def migration(data: Mapping[str, Any]) -> Migration:
+def parse_migration(data: Mapping[str, Any]) -> Migration:
     """Read a migration.
 
     :raises ApiError: also when policy hides the hosts.

@@ -26,7 +26,7 @@ CONCURRENCY = 8
 T = TypeVar('T')
 
 
-def again(read: Callable[[], T]) -> T:
+def read_with_retry(read: Callable[[], T]) -> T:
     """Return the result of a read; read a second time if the first read found that a listed record
     was gone.
     """
@@ -57,7 +57,7 @@ class Reading:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def start(self, read: Callable[[], T]) -> 'futures.Future[T]':
-        return self._pool.submit(again, read)
+        return self._pool.submit(read_with_retry, read)
 
     def result(self, future: 'futures.Future[T]', service: str, what: str) -> T:
         """Return the result of a started read.

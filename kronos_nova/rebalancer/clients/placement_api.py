@@ -99,29 +99,29 @@ class PlacementApi:
     def inventories(self, uuid: str) -> tuple[dict[str, model.Inventory], int]:
         body = self._get(f'/resource_providers/{uuid}/inventories',
                          f'inventories of provider {uuid}', _POLICY + 'inventories:list')
-        record = self._record(uuid, body)
+        record = self._make_record(uuid, body)
         found = record.part('inventories')
-        out = {name: inventory(found.part(name)) for name in record.mapping('inventories')}
+        out = {name: parse_inventory(found.part(name)) for name in record.mapping('inventories')}
         return out, record.amount(GENERATION)
 
     def usages(self, uuid: str) -> tuple[Resources, int]:
         """Return the sums of allocations, also 0, by resource class."""
         body = self._get(f'/resource_providers/{uuid}/usages', f'usages of provider {uuid}',
                          _POLICY + 'usages')
-        record = self._record(uuid, body)
+        record = self._make_record(uuid, body)
         return record.amounts('usages'), record.amount(GENERATION)
 
     def traits(self, uuid: str) -> tuple[frozenset[str], int]:
         body = self._get(f'/resource_providers/{uuid}/traits', f'traits of provider {uuid}',
                          _POLICY + 'traits:list')
-        record = self._record(uuid, body)
+        record = self._make_record(uuid, body)
         return frozenset(record.texts('traits')), record.amount(GENERATION)
 
     def allocations_on(self, uuid: str) -> tuple[dict[str, Resources], int]:
         """Return the resources of each consumer (instance or migration) on one provider."""
         body = self._get(f'/resource_providers/{uuid}/allocations',
                          f'allocations on provider {uuid}', _POLICY + 'allocations:list')
-        record = self._record(uuid, body)
+        record = self._make_record(uuid, body)
         allocations = record.part('allocations')
         return ({consumer: allocations.part(consumer).amounts('resources')
                  for consumer in record.identities('allocations')}, record.amount(GENERATION))
@@ -130,7 +130,7 @@ class PlacementApi:
         """Return UUIDs of the aggregates that a provider is in."""
         body = self._get(f'/resource_providers/{uuid}/aggregates',
                          f'aggregates of provider {uuid}', _POLICY + 'aggregates:list')
-        return frozenset(self._record(uuid, body).identity_list('aggregates'))
+        return frozenset(self._make_record(uuid, body).identity_list('aggregates'))
 
     def allocations_of(self, consumer: str) -> dict[str, Resources]:
         """Return a consumer's resources by provider; empty when it has nothing."""
@@ -143,7 +143,7 @@ class PlacementApi:
                 for provider in record.identities('allocations')}
 
     @staticmethod
-    def _record(uuid: str, body: Mapping[str, Any]) -> records.Record:
+    def _make_record(uuid: str, body: Mapping[str, Any]) -> records.Record:
         return records.Record('Placement', 'resource provider', {**body, 'uuid': uuid},
                               identity='uuid')
 
@@ -151,7 +151,7 @@ class PlacementApi:
         return self._api.get(path, what, policy, VERSION)
 
 
-def inventory(record: records.Record) -> model.Inventory:
+def parse_inventory(record: records.Record) -> model.Inventory:
     return model.Inventory(
         total=record.amount('total'), reserved=record.amount('reserved'),
         allocation_ratio=record.ratio('allocation_ratio'),

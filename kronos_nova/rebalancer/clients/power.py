@@ -60,7 +60,7 @@ class PowerRefused(exception.KronosException):
     code = 'kronos.power_refused'
 
 
-def ask(nova: nova_api.NovaApi, uuid: str, action: Action) -> bool:
+def request_action(nova: nova_api.NovaApi, uuid: str, action: Action) -> bool:
     """Request an action once.
 
     :returns: whether Nova has accepted it; False: the server is busy, or its status has changed.

@@ -78,12 +78,12 @@ def content_of(placement: placement_api.PlacementApi, uuid: str,
         if any(generation != newest for _value, generation in found.values()):
             if (shares and attempt >= SHARING_ATTEMPTS
                     and found['usages'][0].keys() <= found['inventories'][0].keys()):
-                return _content(newest, found, whole=False)
+                return _build_content(newest, found, whole=False)
             continue
         consumers = found['allocations'][0] if allocations else {}
-        whole = not allocations or _sums(consumers) == _without_zeros(found['usages'][0])
+        whole = not allocations or _sum_by_class(consumers) == _without_zeros(found['usages'][0])
         if whole or doubted:
-            return _content(newest, found, whole)
+            return _build_content(newest, found, whole)
         # Something was deleted in between, or has a consumer that Placement
         # does not list; only its usage is known then.
         doubted = True
@@ -92,19 +92,19 @@ def content_of(placement: placement_api.PlacementApi, uuid: str,
                        'it changes faster than it can be read', 409)
 
 
-def _content(generation: int, found: Mapping[str, tuple[Any, int]], whole: bool) -> Content:
+def _build_content(generation: int, found: Mapping[str, tuple[Any, int]], whole: bool) -> Content:
     return Content(
         generation=generation, inventories=found['inventories'][0], used=found['usages'][0],
         traits=found['traits'][0], whole=whole,
         allocations=found['allocations'][0] if 'allocations' in found else {})
 
 
-def stands(placement: placement_api.PlacementApi, uuid: str, kept: Content) -> bool:
+def is_content_current(placement: placement_api.PlacementApi, uuid: str, kept: Content) -> bool:
     """Return whether content that was read earlier, and is whole, still holds."""
     return placement.usages(uuid) == (kept.used, kept.generation)
 
 
-def _sums(consumers: Consumers) -> dict[str, int]:
+def _sum_by_class(consumers: Consumers) -> dict[str, int]:
     out: Counter[str] = Counter()
     for resources in consumers.values():
         out.update(resources)

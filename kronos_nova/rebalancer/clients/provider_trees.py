@@ -114,10 +114,10 @@ class Forest:
         by_root: dict[str, list[str]] = {}
         for uuid in self.contents:
             by_root.setdefault(self.listed[uuid].root_uuid, []).append(uuid)
-        return {root: tuple(sorted(found, key=lambda u: (self._depth(u), u)))
+        return {root: tuple(sorted(found, key=lambda u: (self._count_ancestors(u), u)))
                 for root, found in by_root.items()}
 
-    def _depth(self, uuid: str) -> int:
+    def _count_ancestors(self, uuid: str) -> int:
         above: list[str] = []
         found = self.listed.get(uuid)
         while (found is not None and found.parent_uuid is not None
@@ -192,7 +192,7 @@ class TreeReader:
             trees = _by_root(reads.one(_SERVICE, _WHAT, listing))
         again = reads.each(
             _SERVICE, _WHAT, lambda root: one.settled(root, trees[root], found),
-            sorted(_changed(before, trees, found)))
+            sorted(_list_changed_roots(before, trees, found)))
         unsettled = frozenset(root for root, tree in again.items() if not tree.settled)
         listed = {uuid: provider for root, tree in trees.items()
                   for uuid, provider in (again[root].listed if root in again else tree).items()}
@@ -228,7 +228,7 @@ class _OneReading:
         kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
                 if uuid in self._kept and self._kept[uuid].content.generation
                 == provider.generation}
-        found = {uuid: kept[uuid].content for uuid in self._standing(reads, kept)}
+        found = {uuid: kept[uuid].content for uuid in self._list_current_providers(reads, kept)}
         read = reads.each(_SERVICE, _WHAT, self._read,
                           [uuid for uuid in listed if uuid not in found])
         return found | {uuid: content for uuid, content in read.items() if content is not None}
@@ -240,7 +240,7 @@ class _OneReading:
         """
         found = {uuid: before[uuid] for uuid in listed if uuid in before}
         for _round in range(ROUNDS):
-            now = {uuid: self._now(provider, found.get(uuid)) for uuid, provider in listed.items()}
+            now = {uuid: self._read_if_changed(provider, found.get(uuid)) for uuid, provider in listed.items()}
             found = {uuid: content for uuid, content in now.items() if content is not None}
             newer = {uuid: p for uuid, p in self._placement.providers(in_tree=root).items()
                      if p.root_uuid == root and self._wanted(p)}
@@ -250,10 +250,10 @@ class _OneReading:
             listed = newer
         return Tree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
 
-    def _now(self, provider: placement_api.Listed, known: Content | None) -> Content | None:
+    def _read_if_changed(self, provider: placement_api.Listed, known: Content | None) -> Content | None:
         """Return the content of one provider, independently of any other's."""
         if known is not None and known.whole and known.generation == provider.generation and (
-                not any(known.used.values()) or self._stands(provider.uuid, known)):
+                not any(known.used.values()) or self._is_content_current(provider.uuid, known)):
             return known
         return self._read(provider.uuid)
 
@@ -270,15 +270,15 @@ class _OneReading:
             self._kept[uuid] = Kept(content)
         return content
 
-    def _stands(self, uuid: str, known: Content) -> bool:
+    def _is_content_current(self, uuid: str, known: Content) -> bool:
         try:
-            return provider_contents.stands(self._placement, uuid, known)
+            return provider_contents.is_content_current(self._placement, uuid, known)
         except api.ApiError as exc:
             if exc.status != 404:
                 raise
             return False
 
-    def _standing(self, reads: parallel_reads.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
+    def _list_current_providers(self, reads: parallel_reads.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
         """Yield the providers of the same generation whose remembered content still holds.
 
         Each consumer needs one witness, so only so many providers of a tree are read. Providers
@@ -302,7 +302,7 @@ class _OneReading:
             if not asked:
                 yield from left
                 return
-            answers = reads.each(_SERVICE, _WHAT, lambda uuid: self._stands(
+            answers = reads.each(_SERVICE, _WHAT, lambda uuid: self._is_content_current(
                 uuid, kept[uuid].content), asked)
             for uuid, same in answers.items():
                 if same:
@@ -318,7 +318,7 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
     return out
 
 
-def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
+def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listing],
              found: Mapping[str, Content]) -> Iterator[str]:
     """Yield the roots of trees to read again: changed trees of several providers, and trees with
     unknown content.
@@ -332,7 +332,7 @@ def _changed(before: Mapping[str, Listing], after: Mapping[str, Listing],
             yield root
 
 
-def sharing(reads: parallel_reads.Reading, placement: placement_api.PlacementApi) -> Sharing:
+def read_sharing(reads: parallel_reads.Reading, placement: placement_api.PlacementApi) -> Sharing:
     """Read which providers share with which; without sharing providers, this is one request."""
     def of_aggregate(uuid: str) -> frozenset[str]:
         return frozenset(placement.providers(member_of=uuid))

@@ -34,12 +34,12 @@ class Record:
     def __init__(self, service: str, kind: str, data: Mapping[str, Any],
                  identity: str = 'id') -> None:
         self._service = service
-        self._what = f'{kind} {api.printable(data.get(identity, "without " + identity))}'
+        self._what = f'{kind} {api.format_printable(data.get(identity, "without " + identity))}'
         self._data = data
 
     def bad(self, problem: str) -> api.ApiError:
         """Return the error that this record has a problem."""
-        return api.ApiError(self._service, self._what, api.printable(problem))
+        return api.ApiError(self._service, self._what, api.format_printable(problem))
 
     def has(self, key: str) -> bool:
         return key in self._data
@@ -135,7 +135,7 @@ class Record:
     def part(self, key: str) -> 'Record':
         """Return an object inside the record; its problems name the record."""
         inner = Record(self._service, '', self.mapping(key))
-        inner._what = f'{self._what}, {api.printable(key)}'
+        inner._what = f'{self._what}, {api.format_printable(key)}'
         return inner
 
     def texts_by_name(self, key: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ def read(record: records.Record, where: OptOut) -> dict[str, Any]:
     :raises ApiError: a field does not have the type that Nova's API promises.
     """
     return {'extra_specs': _extra_specs(record), 'image_properties': _image_properties(record),
-            'scheduler_hints': _hints(record),
+            'scheduler_hints': _parse_scheduler_hints(record),
             'power_state': record.optional_amount('OS-EXT-STS:power_state'),
             'opted_out': _opted_out(record, where)}
 
@@ -76,7 +76,7 @@ def _image_properties(record: records.Record) -> Mapping[str, str] | None:
     return image.texts_by_name('properties') if image.has('properties') else None
 
 
-def _hints(record: records.Record) -> dict[str, tuple[str, ...]]:
+def _parse_scheduler_hints(record: records.Record) -> dict[str, tuple[str, ...]]:
     """Return the hints that rules read.
 
     A tenant writes them: leave out values that are no UUIDs, and hints with too many values to read

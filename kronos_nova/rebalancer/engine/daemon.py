@@ -59,8 +59,8 @@ class Daemon:
         self._stopping = threading.Event()
         self._due = threading.Event()
         self._threads = [threading.Thread(target=target, name=name, daemon=True)
-                         for target, name in ((self._cycles, 'kronos-cycles'),
-                                              (self._beats, 'kronos-leases'))]
+                         for target, name in ((self._run_cycles, 'kronos-cycles'),
+                                              (self._renew_leases, 'kronos-leases'))]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -74,7 +74,7 @@ class Daemon:
         for thread in self._threads:
             thread.join()
 
-    def _cycles(self) -> None:
+    def _run_cycles(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
             self._cycle_pulse.beat()
@@ -82,7 +82,7 @@ class Daemon:
             self._due.wait(max(0.0, began + self._interval - time.monotonic()))
             self._due.clear()
 
-    def _beats(self) -> None:
+    def _renew_leases(self) -> None:
         failing = False
         while not self._stopping.wait(self._beat):
             try:

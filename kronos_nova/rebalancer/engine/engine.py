@@ -111,7 +111,7 @@ class Engine:
         self._scheduler = notifications.Scheduler(store, publish, publish_usage, clock)
         self._listeners = notifications.Listeners(notify)
         self._confirming = confirming
-        self._owner = owner or process_identity.name()
+        self._owner = owner or process_identity.name_process()
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
@@ -123,7 +123,7 @@ class Engine:
         self._tally = tally or tallies.Tally()
         self._forget_at = 0.0
         self._stopping = threading.Event()
-        self._tally.expect(planning_settings.scopes(conf, self._watch.current), conf.engine.dry_run)
+        self._tally.expect(planning_settings.list_planned_scopes(conf, self._watch.current), conf.engine.dry_run)
 
     def stop(self) -> None:
         """End the running cycle soon; drop a plan that is not stored yet."""
@@ -143,7 +143,7 @@ class Engine:
             LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
     def scope_names(self) -> list[str]:
-        return planning_settings.scopes(self._conf, self._watch.current)
+        return planning_settings.list_planned_scopes(self._conf, self._watch.current)
 
     def write_snapshot(self) -> str | None:
         """Record all that a cycle would see now; record data that cannot be read as unknown.
@@ -155,7 +155,7 @@ class Engine:
             LOG.warning('No snapshot is written: set [engine] snapshot_dir')
             return None
         try:
-            path = writer.write(self._conf.engine.snapshot_dir, self._recording(),
+            path = writer.write(self._conf.engine.snapshot_dir, self._make_recording(),
                                 prefix=writer.SIGNALLED)
         except exception.SnapshotError as e:
             LOG.error('%s', e)
@@ -163,14 +163,14 @@ class Engine:
         LOG.info('A snapshot was written to %s', path)
         return path
 
-    def _recording(self) -> writer.Recording:
+    def _make_recording(self) -> writer.Recording:
         policy_set = self._watch.refresh()
-        found = recorder.record(self._collector, self._source, self._store, policy_set,
-                                planning_settings.scopes(self._conf, policy_set), self._clock)
+        found = recorder.read_recording(self._collector, self._source, self._store, policy_set,
+                                planning_settings.list_planned_scopes(self._conf, policy_set), self._clock)
         if isinstance(found.histories, str):
             return found
         return dataclasses.replace(found, histories={
-            scope: self._refused(history, found.now)
+            scope: self._add_refusals(history, found.now)
             for scope, history in found.histories.items()})
 
     def keep_leases(self) -> bool:
@@ -236,15 +236,15 @@ class Engine:
         rows: list[dict[str, Any]] = []
         ours: list[str] = []
         taken = []
-        planned = planning_settings.scopes(self._conf, policy_set)
+        planned = planning_settings.list_planned_scopes(self._conf, policy_set)
         self._tally.expect(planned, self._conf.engine.dry_run)
         for scope in self._leases.keys() - planned:
             self._give_back(scope)
         for scope in planned:
             try:
-                self._lease(scope, policy_set)
+                self._acquire_lease(scope, policy_set)
             except exception.KronosException as e:
-                rows.append(self._failed(scope, e))
+                rows.append(self._report_failure(scope, e))
                 if isinstance(e, exception.ScopeTaken):
                     taken.append(scope)
             else:
@@ -252,10 +252,10 @@ class Engine:
         self._taken = frozenset(taken)
         if ours:
             rows += self._plan(ours, policy_set)
-        self._forget(policy_set.window)
+        self._purge_old_plans(policy_set.window)
         return rows
 
-    def _forget(self, window: float) -> None:
+    def _purge_old_plans(self, window: float) -> None:
         """Delete plans and audit records that ended long ago, once an hour."""
         now = self._clock()
         if self._stopping.is_set() or now < self._forget_at:
@@ -264,7 +264,7 @@ class Engine:
         try:
             count = self._store.purge(self._store.now() - self._conf.engine.keep_days * 86400,
                                       judged=self._conf.engine.breaker_worse_plans,
-                                      remembered=metric_lag.remembered(window),
+                                      remembered=metric_lag.compute_retention(window),
                                       seconds=FORGET_SECONDS, audited_before=(
                                           self._store.now()
                                           - self._conf.engine.keep_audit_days * 86400))
@@ -274,7 +274,7 @@ class Engine:
             LOG.debug('%d plans older than %d days are deleted', count,
                       self._conf.engine.keep_days)
 
-    def _lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
+    def _acquire_lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
         """Acquire or extend the scope's lease. A dry run takes none, because it blocks no other
         engine.
 
@@ -289,7 +289,7 @@ class Engine:
         alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
         lease = self._store.acquire_lease(
             scope, self._owner, LEASE_SECONDS + alone,
-            _hash(policy_set, engine_conf.planned_zone(self._conf)))
+            _digest_settings(policy_set, engine_conf.planned_zone(self._conf)))
         if lease is None:
             self._leases.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)
@@ -305,8 +305,8 @@ class Engine:
             cluster = self._collector.collect(self._clock())
             leased = self._store.leased()
         except (exception.CollectError, exception.StoreError) as e:
-            return [self._failed(scope, e) for scope in ours]
-        planned = {*planning_settings.scopes(self._conf, policy_set), *leased}
+            return [self._report_failure(scope, e) for scope in ours]
+        planned = {*planning_settings.list_planned_scopes(self._conf, policy_set), *leased}
         named = [n for n in self._conf.engine.aggregates if n in planned]
         self._log.shared(cluster, named)
         samples = {} if self._stopping.is_set() else self.samples(policy_set)
@@ -316,17 +316,17 @@ class Engine:
             if self._stopping.is_set():
                 break
             try:
-                outcome = self._scope(scope, cluster, named, live, samples, policy_set)
+                outcome = self._plan_scope(scope, cluster, named, live, samples, policy_set)
             except exception.KronosException as e:
-                rows.append(self._failed(scope, e))
+                rows.append(self._report_failure(scope, e))
                 continue
             if outcome is None:
                 break
-            row = cycle_report.aggregate(outcome, collected)
+            row = cycle_report.render_scope(outcome, collected)
             rows.append(row)
             self._tally.planned(
                 row, outcome.scores, self._clock(), self._conf.engine.dry_run,
-                len(drain_requests.waiting(outcome.cluster, outcome.request.options)))
+                len(drain_requests.list_waiting_hosts(outcome.cluster, outcome.request.options)))
             self._log.scored(scope, outcome.scores)
             self._log.decided(row)
         if not self._conf.engine.dry_run:
@@ -339,7 +339,7 @@ class Engine:
         """Return the answers of every enabled policy; a failed one contains its error."""
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
-    def _scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
+    def _plan_scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
                live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
                policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
         """Plan one scope on the present state of the database, under a fresh lease: collecting may
@@ -353,7 +353,7 @@ class Engine:
             raise exception.ConfigError(
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
-        lease = self._lease(scope, policy_set)
+        lease = self._acquire_lease(scope, policy_set)
         now = self._clock()
         if lease is not None:
             lapsed = self._store.lapse(lease, self._store.now())
@@ -366,27 +366,27 @@ class Engine:
         ended = tuple(f for f in live if f.instance_uuid not in under_way)
         cluster = dataclasses.replace(
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
-        busy = planning_pipeline.busy(cluster.flights, cluster)
+        busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
 
         def plan(history: model.History) -> planning_pipeline.Outcome:
             return planning_pipeline.run(
-                cluster, samples, history, planning_settings.settings(self._conf, policy_set),
+                cluster, samples, history, planning_settings.build_settings(self._conf, policy_set),
                 now=now,
                 clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
 
-        outcome, history = self._sustained(
-            scope, lease, plan, self._history(scope, now, policy_set.window), now)
+        outcome, history = self._hold_until_sustained(
+            scope, lease, plan, self._read_history(scope, now, policy_set.window), now)
         if self._confirming is not None and not self._stopping.is_set():
             outcome = self._confirming.confirmed(
-                outcome, now, lambda: plan(self._refused(history, now)))
+                outcome, now, lambda: plan(self._add_refusals(history, now)))
         if self._stopping.is_set():
             LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
             return None
-        outcome = self._judged(scope, lease, outcome, now)
-        self._keep(lease, outcome, policy_set, self._clock())
+        outcome = self._judge_earlier_plans(scope, lease, outcome, now)
+        self._store_plan(lease, outcome, policy_set, self._clock())
         return outcome
 
-    def _judged(self, scope: str, lease: Any, outcome: planning_pipeline.Outcome,
+    def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.Outcome,
                 now: float) -> planning_pipeline.Outcome:
         """Record the result of earlier plans; remove the moves if the circuit breaker trips."""
         conf = self._conf.engine
@@ -395,7 +395,7 @@ class Engine:
         if outcome.settled and outcome.plan.combined_before is not None:
             came = self._store.realise(
                 lease, outcome.plan.combined_before, now, load=outcome.plan.load,
-                measured=pack_prediction.measure(outcome.cluster, outcome.scores,
+                measured=pack_prediction.measure_packing(outcome.cluster, outcome.scores,
                                                  outcome.request.policies))
             if came is not None and came.packing is not None:
                 LOG.info('Scope %s: plan %s', scope, came)
@@ -406,7 +406,7 @@ class Engine:
             if came is not None:
                 self._tally.judged(scope, came.worse)
         failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
-        why = breakers.tripped(
+        why = breakers.find_trip_reason(
             self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
             worse_plans=conf.breaker_worse_plans, failure_rate=conf.breaker_failure_rate)
         if why is None:
@@ -421,7 +421,7 @@ class Engine:
             reason=str(pause))
         return dataclasses.replace(outcome, plan=plan)
 
-    def _sustained(self, scope: str, lease: Any,
+    def _hold_until_sustained(self, scope: str, lease: Any,
                    plan: Callable[[model.History], planning_pipeline.Outcome],
                    history: model.History,
                    now: float) -> tuple[planning_pipeline.Outcome, model.History]:
@@ -446,17 +446,17 @@ class Engine:
             f'the imbalance has to last for another {left:.0f} s (sustain_for)'))
         return plan(history), history
 
-    def _history(self, scope: str, now: float, window: float) -> model.History:
+    def _read_history(self, scope: str, now: float, window: float) -> model.History:
         """Return the history of the scope, with the reason why nothing may move at all.
 
         :param window: the longest look-back of the queries, in seconds.
         """
-        found = self._store.history(scope, now, metric_lag.remembered(window))
-        paused = (found.paused or engine_conf.frozen(self._conf, now) or self._wrong_clock()
-                  or self._unapproved(scope, now) or self._unsure(scope, now))
-        return self._refused(dataclasses.replace(found, paused=paused), now)
+        found = self._store.history(scope, now, metric_lag.compute_retention(window))
+        paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now) or self._wrong_clock()
+                  or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
+        return self._add_refusals(dataclasses.replace(found, paused=paused), now)
 
-    def _refused(self, history: model.History, now: float) -> model.History:
+    def _add_refusals(self, history: model.History, now: float) -> model.History:
         """Return the history with Placement's refusals."""
         return (history if self._confirming is None
                 else self._confirming.refusals.onto(history, now))
@@ -475,7 +475,7 @@ class Engine:
         return (f'the clock of this machine is {abs(ahead):.0f} s '
                 f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
 
-    def _unapproved(self, scope: str, now: float) -> str | None:
+    def _find_waiting_plan(self, scope: str, now: float) -> str | None:
         """Return the plan that waits for an operator's approval: until it is decided no other is
         made.
         """
@@ -483,7 +483,7 @@ class Engine:
             return None
         return next((str(plan) for plan in self._store.waiting(now, scope)), None)
 
-    def _unsure(self, scope: str, now: float) -> str | None:
+    def _find_first_cycle_hold(self, scope: str, now: float) -> str | None:
         """Return the reason to move nothing in the first cycle after a start or a long silence, or
         None.
 
@@ -498,7 +498,7 @@ class Engine:
         return ('this is the first cycle after a start, and no engine has planned the scope '
                 f'within {limit:.0f} s: the next cycle may move')
 
-    def _keep(self, lease: Any, outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
+    def _store_plan(self, lease: Any, outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
               now: float) -> None:
         """Store the plan with its tasks and cooldowns, then wake executors."""
         conf = self._conf
@@ -509,7 +509,7 @@ class Engine:
             outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
             plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
-            cooldown=conf.engine.cooldown, options=engine_conf.options(conf),
+            cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
             approval_seconds=conf.engine.approval_seconds if waits else None)
         draining = self._store.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
@@ -551,7 +551,7 @@ class Engine:
             row = None
         return int(self._conf.executor.max_retries) if row is None else row.task.max_retries
 
-    def _failed(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
+    def _report_failure(self, scope: str, error: exception.KronosException) -> dict[str, Any]:
         if isinstance(error, exception.ScopeTaken):
             LOG.info('%s', error)
             self._tally.left(scope)
@@ -560,7 +560,7 @@ class Engine:
             self._tally.failed(scope, error.code)
             self._troubles[scope] = str(error)
             self._keep_failure(scope, error)
-        return cycle_report.failed(scope, str(error))
+        return cycle_report.render_failed_scope(scope, str(error))
 
     def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
         """Store the failure for kronos status; if the database itself fails, only the log has it.
@@ -574,7 +574,7 @@ class Engine:
             LOG.debug('Scope %s: %s', scope, e)
 
 
-def _hash(policy_set: policies.PolicySet, zone: str | None) -> str:
+def _digest_settings(policy_set: policies.PolicySet, zone: str | None) -> str:
     """Digest the settings that all engines of a scope must agree on."""
     text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
     return hashlib.sha256(text.encode()).hexdigest()

@@ -30,7 +30,7 @@ from kronos_nova.scheduler import depletion
 MIN_INSTANCES = 5
 
 
-def usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
+def compute_usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
           tasks: Sequence[model.Task], now: float) -> flavor_usages.Usage:
     """Return the usage measured by one policy, over the whole cloud.
 
@@ -40,13 +40,13 @@ def usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
     """
     memory = depletion.goes_by_memory(policy)
     used = _in_host_units(policy, samples, cluster, memory)
-    return flavor_usages.Usage(_by_shape(cluster, used), _moves(cluster, tasks, used, now))
+    return flavor_usages.Usage(_by_shape(cluster, used), _list_incoming_moves(cluster, tasks, used, now))
 
 
 def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
                    cluster: model.Cluster, memory: bool) -> dict[str, float]:
     """Compute each instance's share of its host's capacity x the host's vCPUs (MiB)."""
-    usages, capacity = scoring.measured(policy, samples, cluster)
+    usages, capacity = scoring.compute_measured_usages(policy, samples, cluster)
     resource_class = 'MEMORY_MB' if memory else 'VCPU'
     totals = {h.name: float(h.total(resource_class)) for h in cluster.hosts.values()
               if any(resource_class in p.inventories for p in h.tree)}
@@ -71,7 +71,7 @@ def _by_shape(cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_
     return {shape: math.fsum(some) / len(some) for shape, some in common[:flavor_usages.MAX_SHAPES]}
 
 
-def _moves(cluster: model.Cluster, tasks: Sequence[model.Task], used: Mapping[str, float],
+def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task], used: Mapping[str, float],
            now: float) -> tuple[flavor_usages.Incoming, ...]:
     """List moves that are decided and not over: Nova's own, then our tasks.
 

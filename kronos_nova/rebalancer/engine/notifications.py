@@ -83,7 +83,7 @@ class Log:
                 LOG.debug('Scope %s, policy %s: %s', row['name'], policy['name'], text)
         for text in row['warnings']:
             LOG.warning('Scope %s: %s', row['name'], text)
-        LOG.info('Scope %s: %s', row['name'], cycle_report.line(row))
+        LOG.info('Scope %s: %s', row['name'], cycle_report.format_log_line(row))
         self._undrained_of(row)
 
     def scored(self, scope: str, scores: model.Scores) -> None:
@@ -152,7 +152,7 @@ class Listeners:
         if self._notify is None:
             return
         for plan_id, number in Counter(task.plan_id for task in lapsed).items():
-            self._notify(messages.decided(messages.LAPSED), scope,
+            self._notify(messages.format_decision_event(messages.LAPSED), scope,
                          messages.decision_payload(scope, plan_id, now, number))
         try:
             found = store.tell(lease)
@@ -161,7 +161,7 @@ class Listeners:
             return
         for d in found:
             if d.decided_at >= now - NEWS:
-                self._notify(messages.decided(d.verb), scope, messages.decision_payload(
+                self._notify(messages.format_decision_event(d.verb), scope, messages.decision_payload(
                     scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
 
 
@@ -208,4 +208,4 @@ class Scheduler:
             return
         for policy in policy_set.enabled:
             self._publish_usage(
-                policy, flavor_usage.usage(policy, samples[policy.name], cluster, live, now), now)
+                policy, flavor_usage.compute_usage(policy, samples[policy.name], cluster, live, now), now)

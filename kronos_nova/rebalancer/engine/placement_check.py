@@ -92,10 +92,10 @@ class Refusals:
             if answered or now not in strikes:
                 strikes.append(now)
             if len(strikes) >= STRIKES:
-                held[uuid] = self._hold(uuid, now)
+                held[uuid] = self._hold_instance(uuid, now)
         return held
 
-    def _hold(self, uuid: str, now: float) -> float:
+    def _hold_instance(self, uuid: str, now: float) -> float:
         times, counts_until = self._times.get(uuid, (0, 0.0))
         if now >= counts_until:
             times = 0
@@ -126,7 +126,7 @@ class Refusals:
 
     def current(self, now: float) -> Mapping[str, frozenset[str]]:
         """Return the refused hosts by instance, for History.refused."""
-        self._until = _lasting(self._until, now, _LONGEST + REFUSED_SECONDS)
+        self._until = _drop_expired(self._until, now, _LONGEST + REFUSED_SECONDS)
         found: dict[str, set[str]] = {}
         for uuid, host in self._until:
             found.setdefault(uuid, set()).add(host)
@@ -134,7 +134,7 @@ class Refusals:
 
     def everywhere(self, now: float) -> frozenset[str]:
         """Return the held instances, for History.refused_everywhere."""
-        self._held = _lasting(self._held, now, _LONGEST)
+        self._held = _drop_expired(self._held, now, _LONGEST)
         self._times = {uuid: known for uuid, known in self._times.items()
                        if now < known[1] <= now + 2 * _LONGEST}
         self._strikes = {uuid: strikes for uuid, strikes in self._strikes.items()
@@ -146,7 +146,7 @@ class Refusals:
                                    refused_everywhere=self.everywhere(now))
 
 
-def _lasting(until: Mapping[K, float], now: float, longest: float) -> dict[K, float]:
+def _drop_expired(until: Mapping[K, float], now: float, longest: float) -> dict[K, float]:
     """Return the entries that still last; drop those that a clock that was set back would keep too
     long.
     """
@@ -196,7 +196,7 @@ class _Answers:
             self._stop()
 
     def _stop(self) -> None:
-        raise _unread(next(iter(self._unanswered.values())))
+        raise _make_collect_error(next(iter(self._unanswered.values())))
 
 
 class Confirming:
@@ -222,34 +222,34 @@ class Confirming:
             return outcome
         answers = _Answers()
         try:
-            outcome = self._rounds(outcome, now, replan, answers)
+            outcome = self._confirm_in_rounds(outcome, now, replan, answers)
             answers.end()
         except exception.CollectError:
             self.refusals.forget(answers.pairs)
             raise
         return outcome
 
-    def _rounds(self, outcome: planning_pipeline.Outcome, now: float,
+    def _confirm_in_rounds(self, outcome: planning_pipeline.Outcome, now: float,
                 replan: Callable[[], planning_pipeline.Outcome],
                 answers: _Answers) -> planning_pipeline.Outcome:
         conf = self._conf.engine
         asked: set[Pair] = set()
         warnings: list[str] = []
         for left in range(conf.confirm_max_replans, -1, -1):
-            queries = _queries(outcome, asked)
+            queries = _build_queries(outcome, asked)
             over = len(asked) + len(queries) - conf.confirm_max_asks
             if over > 0:
                 queries = dict(list(queries.items())[:len(queries) - over])
             asked |= queries.keys()
-            found = self._ask(outcome.cluster, queries)
+            found = self._request_candidates(outcome.cluster, queries)
             dropped = [*found.refused, *found.unanswered]
-            self._remember(found, [uuid for uuid, _ in queries.keys() - set(dropped)], now)
+            self._remember_refusals(found, [uuid for uuid, _ in queries.keys() - set(dropped)], now)
             answers.count(queries, found)
             warnings += [f'instance {uuid} is not moved to host {host}: Placement was asked for '
                          f'allocation candidates twice and did not answer ({error.problem})'
                          for (uuid, host), error in found.unanswered.items()]
             if over > 0:
-                outcome = _warned(outcome, [
+                outcome = _add_warnings(outcome, [
                     f'Placement does not confirm {plurals.count_noun(over, "move")}: '
                     f'{conf.confirm_max_asks} are asked for per cycle ([engine] '
                     'confirm_max_asks)'])
@@ -258,15 +258,15 @@ class Confirming:
             if left:
                 outcome = replan()
                 continue
-            outcome = planning_pipeline.without(
+            outcome = planning_pipeline.drop_moves(
                 outcome, [uuid for uuid, _ in dropped],
                 f'{plurals.count_noun(len(dropped), "move")} that Placement refuses '
                 f'{plurals.choose(len(dropped), "is", "are")} left out (planned again '
                 f'{conf.confirm_max_replans} times, [engine] confirm_max_replans); the next '
                 'cycle goes on')
-        return _warned(outcome, warnings)
+        return _add_warnings(outcome, warnings)
 
-    def _ask(self, cluster: model.Cluster,
+    def _request_candidates(self, cluster: model.Cluster,
              queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
         """Request allocation candidates for each pair.
 
@@ -277,28 +277,28 @@ class Confirming:
             return result
         names = {f'{uuid} {host}': (uuid, host) for uuid, host in queries}
 
-        def ask(name: str) -> str | None:
+        def read_refusal(name: str) -> str | None:
             pair = names[name]
             own = allocation_request.own_traits(cluster.instances[pair[0]])
             try:
                 return self._candidates.refusal(queries[pair], own)
             except api.ApiError as exc:
-                if _hopeless(exc):
+                if _is_hopeless(exc):
                     raise
             return self._candidates.refusal(queries[pair], own)
 
         with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
-            found = reads.all('Placement', candidates_api.WHAT, ask, names)
+            found = reads.all('Placement', candidates_api.WHAT, read_refusal, names)
         for name, answer in found.items():
             if isinstance(answer, api.ApiError):
-                if _hopeless(answer):
-                    raise _unread(answer)
+                if _is_hopeless(answer):
+                    raise _make_collect_error(answer)
                 result.unanswered[names[name]] = answer
             elif answer is not None:
                 result.refused[names[name]] = answer
         return result
 
-    def _remember(self, found: _Round, confirmed: Iterable[str], now: float) -> None:
+    def _remember_refusals(self, found: _Round, confirmed: Iterable[str], now: float) -> None:
         for (uuid, host), why in found.refused.items():
             LOG.info('Instance %s: Placement does not confirm host %s, which is left out for '
                      '%.0f s: %s', uuid, host, REFUSED_SECONDS, why)
@@ -316,34 +316,34 @@ class Confirming:
                         'turn (rule placement-refuses-everywhere)', uuid, STRIKES, seconds)
 
 
-def _hopeless(error: api.ApiError) -> bool:
+def _is_hopeless(error: api.ApiError) -> bool:
     """Return whether every other request would fail as well."""
     return error.unreachable or error.status in (401, 403)
 
 
-def _unread(error: api.ApiError) -> exception.CollectError:
+def _make_collect_error(error: api.ApiError) -> exception.CollectError:
     return exception.CollectError(service=error.service, what=error.what, problem=error.problem)
 
 
-def _queries(outcome: planning_pipeline.Outcome,
+def _build_queries(outcome: planning_pipeline.Outcome,
              asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
     """Build the requests to send, by instance and destination, in the plan's order."""
     cluster, found = outcome.cluster, {}
     traits = allocation_request.reported_traits(cluster)
-    later = _later(outcome)
+    later = _find_blocked_instances(outcome)
     for move in outcome.plan.moves:
         pair = move.instance_uuid, move.to_host
         provider = cluster.hosts[move.to_host].provider
         if move.instance_uuid in later or pair in asked or provider is None:
             continue
-        query = allocation_request.query(
+        query = allocation_request.build_candidates_query(
             cluster.instances[move.instance_uuid], provider.uuid, traits)
         if query is not None:
             found[pair] = query
     return found
 
 
-def _later(outcome: planning_pipeline.Outcome) -> set[str]:
+def _find_blocked_instances(outcome: planning_pipeline.Outcome) -> set[str]:
     """Return the instances whose move is not allowed before others; without claims, all that wait
     for others.
     """
@@ -353,12 +353,12 @@ def _later(outcome: planning_pipeline.Outcome) -> set[str]:
             and outcome.cluster.placement_known):
         return {m.instance_uuid for m in waiting}
     view = cluster_view.ClusterView(
-        relevant_cluster.involved(outcome.cluster, waiting, request.history), request.options,
+        relevant_cluster.reduce_cluster(outcome.cluster, waiting, request.history), request.options,
         request.history, draining=outcome.plan.draining)
     return {m.instance_uuid for m in waiting if constraints.check(view, m) is not None}
 
 
-def _warned(outcome: planning_pipeline.Outcome, texts: Sequence[str]) -> planning_pipeline.Outcome:
+def _add_warnings(outcome: planning_pipeline.Outcome, texts: Sequence[str]) -> planning_pipeline.Outcome:
     if not texts:
         return outcome
     plan = outcome.plan

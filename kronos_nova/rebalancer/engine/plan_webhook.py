@@ -100,13 +100,13 @@ class PlanWebhook:
                     self._changed.wait()
                 event, payload = self._waiting[0]
             try:
-                self._deliver(event, payload)
+                self._post_with_retries(event, payload)
             except Exception as e:  # the thread lives on
                 LOG.warning('[plan_webhook]: %s is not posted: %s', event, type(e).__name__)
             with self._changed:
                 self._waiting.popleft()
 
-    def _deliver(self, event: str, payload: dict[str, Any]) -> None:
+    def _post_with_retries(self, event: str, payload: dict[str, Any]) -> None:
         """Post an event, several times if need be."""
         for wait in (*WAITS, None):
             problem = self._post(event, payload)
@@ -123,10 +123,10 @@ class PlanWebhook:
         body = json.dumps({**payload, 'event': event}, sort_keys=True).encode()
         stamp = str(int(time.time()))
         try:
-            status = self._send('POST', {
+            status = self._send_request('POST', {
                 'Content-Type': 'application/json', 'User-Agent': 'kronos-nova',
                 'Kronos-Timestamp': stamp,
-                'Kronos-Signature': webhook.sign(self._read_secret(), stamp, body),
+                'Kronos-Signature': webhook.sign_body(self._read_secret(), stamp, body),
                 # The body is the same in each try.
                 'Idempotency-Key': hashlib.sha256(body).hexdigest()[:32]}, body)
         except (requests.RequestException, OSError, ValueError) as e:
@@ -137,14 +137,14 @@ class PlanWebhook:
         """Send the program an OPTIONS request, which changes nothing; return why it is not there.
         """
         try:
-            status = self._send('OPTIONS', {})
+            status = self._send_request('OPTIONS', {})
         except (requests.RequestException, OSError) as e:
             return f'the program was not reached ({type(e).__name__})'
         if 300 <= status < 400 or status in webhook.UNREACHABLE:
             return f'the program answered HTTP {status}'
         return None
 
-    def _send(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
+    def _send_request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
         with self._session.request(
                 method, self._conf.url, data=body, headers=headers, timeout=self._conf.timeout,
                 allow_redirects=False, verify=self._conf.ca_cert or True,

@@ -22,7 +22,7 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 
 
-def left(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: model.Task,
+def find_held_allocation(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: model.Task,
          migration: nova_api.Migration) -> str | None:
     """Return a clause that names an allocation which Placement still holds; None: it holds none.
 
@@ -42,6 +42,6 @@ def left(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: mo
     return None
 
 
-def superseded(migration: nova_api.Migration, others: list[nova_api.Migration]) -> bool:
+def is_superseded(migration: nova_api.Migration, others: list[nova_api.Migration]) -> bool:
     """Return whether a newer migration is under way, to which the allocations then belong."""
     return any(m.id > migration.id and not m.ended for m in others)

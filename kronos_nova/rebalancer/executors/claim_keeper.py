@@ -101,5 +101,5 @@ class ClaimKeeper:
                 self._health.note('claims', {'': problem} if problem else {})
             if problem and not self._is_failing:
                 LOG.warning('Executor %s: claims were not renewed: %s Another executor may take '
-                            'them over.', self._worker, exception.sentence(problem))
+                            'them over.', self._worker, exception.format_sentence(problem))
             self._is_failing = bool(problem)

@@ -64,14 +64,14 @@ class ColdMigration:
         """
         uuid = task.instance_uuid
         migrations = self._nova.migrations(uuid)
-        migration = self._ours(migrations, task, after, known)
-        server = nova_responses.server(self._nova, task)
+        migration = self._find_own_migration(migrations, task, after, known)
+        server = nova_responses.find_instance(self._nova, task)
         if migration is None and (server is None or not under_way(server)):
             # The migration may have begun and ended between the two reads.
             migrations = self._nova.migrations(uuid)
-            migration = self._ours(migrations, task, after, known)
+            migration = self._find_own_migration(migrations, task, after, known)
         if migration is None:
-            return self._absent(migrations, server, after)
+            return self._judge_absence(migrations, server, after)
         reference = migration.uuid
         match migration.status:
             case 'confirmed':
@@ -82,34 +82,34 @@ class ColdMigration:
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if server.task_state is None and (migration.ended or server.status == nova_responses.ERROR):
-            return self._failed(task, migration, server, migrations)
+            return self._judge_failure(task, migration, server, migrations)
         if (migration.status == 'finished' and server.task_state is None
                 and server.status == statuses.UNCONFIRMED):
-            return self._finished(task, migration)
+            return self._judge_finished(task, migration)
         # The instance has no task state while Nova confirms.
         if server.task_state not in RESIZING and migration.status != 'confirming':
-            return self._left(task, migration, server)
+            return self._judge_left_record(task, migration, server)
         stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
                  else base.Stage.RUNNING)
-        return base.Progress(stage, api.printable(migration.status), reference,
+        return base.Progress(stage, api.format_printable(migration.status), reference,
                              phase=attempt_phases.OF_STATUS.get(migration.status),
                              version=nova_responses.find_version(migration))
 
-    def _left(self, task: model.Task, migration: nova_api.Migration,
+    def _judge_left_record(self, task: model.Task, migration: nova_api.Migration,
               server: model.Instance) -> base.Progress:
         found = endings.judge_record(task, migration, server)
         if found.ending is not base.Stage.FAILED:
             return found
         return dataclasses.replace(
-            found, held=allocation_cleanup.left(self._nova, self._placement, task, migration))
+            found, held=allocation_cleanup.find_held_allocation(self._nova, self._placement, task, migration))
 
     @staticmethod
-    def _ours(migrations: list[nova_api.Migration], task: model.Task,
+    def _find_own_migration(migrations: list[nova_api.Migration], task: model.Task,
               after: int, known: str | None = None) -> nova_api.Migration | None:
-        return nova_responses.ours(migrations, task, after, nova_api.MIGRATION, known)
+        return nova_responses.find_own_migration(migrations, task, after, nova_api.MIGRATION, known)
 
     @staticmethod
-    def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
+    def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
                 after: int) -> base.Progress:
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
@@ -122,7 +122,7 @@ class ColdMigration:
                                  version='not recorded')
         return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
 
-    def _finished(self, task: model.Task, migration: nova_api.Migration) -> base.Progress:
+    def _judge_finished(self, task: model.Task, migration: nova_api.Migration) -> base.Progress:
         other = nova_responses.asked_by_another(self._nova, task.instance_uuid, nova_api.MIGRATE)
         if other is not None:
             return base.Progress(
@@ -132,25 +132,25 @@ class ColdMigration:
                              phase=attempt_phases.POST_MIGRATING,
                              version=nova_responses.find_version(migration))
 
-    def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
+    def _judge_failure(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
                 migrations: list[nova_api.Migration]) -> base.Progress:
         if server.host == task.to_host and server.status != nova_responses.ERROR:
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        details = nova_responses.said(self._nova, task.instance_uuid, nova_api.MIGRATE)
-        found = nova_responses.failed(task, migration, details)
+        details = nova_responses.read_action_errors(self._nova, task.instance_uuid, nova_api.MIGRATE)
+        found = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
             return dataclasses.replace(found, broken=True)
-        if allocation_cleanup.superseded(migration, migrations):
-            return nova_responses.told(found, details)
-        held = allocation_cleanup.left(self._nova, self._placement, task, migration)
+        if allocation_cleanup.is_superseded(migration, migrations):
+            return nova_responses.defer_unexplained(found, details)
+        held = allocation_cleanup.find_held_allocation(self._nova, self._placement, task, migration)
         full = overcommitment.find_problem(self._placement, task, details or ())
         if held is None and full is not None:
             return dataclasses.replace(found, detail=full, rule='source-overcommitted')
         if held is not None:
             return base.Progress(base.Stage.SETTLING, held, migration.uuid)
-        return nova_responses.told(found, details)
+        return nova_responses.defer_unexplained(found, details)
 
     def confirm(self, task: model.Task) -> None:
         """Confirm our migration.
@@ -175,16 +175,16 @@ class ColdMigration:
         It is stopped as before, unless its owner has started it since.
         """
         uuid = task.instance_uuid
-        server = nova_responses.moved(self._nova, task)
+        server = nova_responses.read_moved_instance(self._nova, task)
         if server.status not in (statuses.STOPPED, statuses.ACTIVE):
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=f'it is on {task.to_host} but {server.status}')
         try:
-            migration = self._ours(self._nova.migrations(uuid), task, 0)
+            migration = self._find_own_migration(self._nova.migrations(uuid), task, 0)
             holders = [uuid] if migration is None else [uuid, migration.uuid]
             held = [self._placement.allocations_of(holder) for holder in holders]
         except api.ApiError as exc:
-            raise nova_responses.unread(task, exc) from None
+            raise nova_responses.build_read_error(task, exc) from None
         if len(held[0]) > 1 or any(held[1:]):
             raise exception.MigrationFailed(
                 instance_uuid=uuid, problem=(

@@ -73,7 +73,7 @@ def judge_record(task: model.Task, migration: nova_api.Migration,
     where = f'the instance is {server.status} on {server.host or "no host"}'
     return base.Progress(
         base.Stage.LEFT, f'Nova left migration {migration.uuid} in status '
-                         f'{api.printable(migration.status)}, and {where}',
+                         f'{api.format_printable(migration.status)}, and {where}',
         migration.uuid, broken=broken and ending is base.Stage.FAILED, ending=ending,
         patience=PATIENCE if server.task_state is None else BUSY_PATIENCE)
 

@@ -58,7 +58,7 @@ class Settings:
     after_tries: int = 10
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def build_settings(conf: cfg.ConfigOpts) -> Settings:
     return Settings(enabled=tuple(conf.hooks.enabled), deadline=conf.hooks.deadline,
                     abort=conf.hooks.on_failure == 'abort', after_tries=conf.hooks.after_tries)
 
@@ -126,11 +126,11 @@ class Catalogue:
         """
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
 
-        def make(name: str) -> base.Hook:
+        def load_hook(name: str) -> base.Hook:
             found: base.Hook = plugins.load(plugins.HOOKS, name).create(conf, connect)
             return found
 
-        found = cls(make, frozenset(known))
+        found = cls(load_hook, frozenset(known))
         for name in known:
             found[name]
         return found
@@ -155,15 +155,15 @@ class Catalogue:
             hook.close()
 
 
-def known(found: Mapping[str, base.Hook]) -> Catalogue:
+def build_catalogue(found: Mapping[str, base.Hook]) -> Catalogue:
     """Build a catalogue of existing hooks: for tests, simulations, and workers without hooks."""
-    def make(name: str) -> base.Hook:
+    def find_hook(name: str) -> base.Hook:
         try:
             return found[name]
         except KeyError:
             raise exception.PluginNotFound(
                 namespace=plugins.HOOKS, name=name, found=', '.join(sorted(found))) from None
-    return Catalogue(make)
+    return Catalogue(find_hook)
 
 
 class Hooks:
@@ -237,7 +237,7 @@ class Hooks:
             error = e
         finally:
             if found is not Found.GOING_ON:
-                self._drop(row.task.task_id)
+                self._drop_hooks(row.task.task_id)
         return Look(found, before.marks, error)
 
     def _go_on(self, row: rows.TaskRow, before: _Before) -> Found:
@@ -252,7 +252,7 @@ class Hooks:
                 except exception.StoreError:
                     raise
                 except Exception as e:
-                    self._failed(row.task, hook.name, e)
+                    self._handle_failure(row.task, hook.name, e)
                 continue
             if self._held_up():
                 return Found.GOING_ON
@@ -262,7 +262,7 @@ class Hooks:
                         return Found.GOING_ON
                     raise base.Failed(problem=f'took longer than {self._chosen.deadline:g} s')
             except Exception as e:
-                self._failed(row.task, before.name, e)
+                self._handle_failure(row.task, before.name, e)
             _close(before.step)
             before.step = None
 
@@ -272,7 +272,7 @@ class Hooks:
         now = self._clock()
         call = base.Call(uuidutils.generate_uuid(), row.task, wanted.parameters)
         call = dataclasses.replace(call, marker=hook.marker(call))
-        before.marks = attempt_phases.begun(before.marks, attempt_phases.HOOKS, now)
+        before.marks = attempt_phases.begin_phase(before.marks, attempt_phases.HOOKS, now)
         if not self._store.owe(owing.Owed(
                 call.key, row.task, before.number, wanted, call.marker, now), self._worker, now,
                 before.marks):
@@ -290,7 +290,7 @@ class Hooks:
         before.step = hook.before(call)
         return True
 
-    def _failed(self, task: model.Task, name: str, error: Exception) -> None:
+    def _handle_failure(self, task: model.Task, name: str, error: Exception) -> None:
         """Log the failure of a hook, or raise it.
 
         :raises HookFailed: [hooks] on_failure demands it, or the task brings this hook.
@@ -298,19 +298,19 @@ class Hooks:
         kind = (exception.HookNotAllowed if isinstance(error, base.NotAllowed)
                 else exception.HookFailed)
         found = kind(
-            instance_uuid=task.instance_uuid, hook=name, problem=_said(error))
+            instance_uuid=task.instance_uuid, hook=name, problem=_format_failure(error))
         # A hook that the task requests is never left out silently.
         if self._chosen.abort or any(hook.name == name for hook in task.hooks):
             raise found
         LOG.warning('Task %s: %s It goes on ([hooks] on_failure).', task.task_id,
-                    exception.sentence(found))
+                    exception.format_sentence(found))
 
     def forget(self, mine: Iterable[str]) -> None:
         """Drop the hooks of tasks that are not ours any more."""
         for task_id in self._before.keys() - set(mine):
-            self._drop(task_id)
+            self._drop_hooks(task_id)
 
-    def _drop(self, task_id: str) -> None:
+    def _drop_hooks(self, task_id: str) -> None:
         before = self._before.pop(task_id)
         if before.step is not None:
             _close(before.step)
@@ -346,7 +346,7 @@ class Hooks:
 
     def _call_after(self, owed: owing.Owed) -> None:
         call = base.Call(owed.owed_id, owed.task, owed.hook.parameters, owed.marker,
-                         self._ended(owed))
+                         self._find_ended_attempt(owed))
         if self._held_up():
             return
         try:
@@ -357,7 +357,7 @@ class Hooks:
             self._after[owed.owed_id] = _After(
                 owed, call, step, self._clock() + self._chosen.deadline)
 
-    def _ended(self, owed: owing.Owed) -> model.Attempt | None:
+    def _find_ended_attempt(self, owed: owing.Owed) -> model.Attempt | None:
         row = self._store.task(owed.task.task_id)
         last = row.attempts[-1] if row is not None and row.attempts else None
         return last if last is not None and last.ended_at >= owed.begun_at else None
@@ -385,14 +385,14 @@ class Hooks:
 
     def _put_off(self, owed: owing.Owed, call: base.Call, error: Exception) -> None:
         """Schedule the hook for a later call or give it up, and log which."""
-        tries, said = owed.tries + 1, _said(error)
+        tries, said = owed.tries + 1, _format_failure(error)
         uuid = owed.task.instance_uuid
         if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
             if self._store.settle_owed(owed.owed_id, self._worker):
                 LOG.error('Instance %s: task %s: hook %s was called %d times after the '
                           'migration, and failed: it %s. It is given up. %s', uuid,
                           owed.task.task_id, owed.hook.name, tries, said,
-                          self._remedy(owed.hook.name, call))
+                          self._format_remedy(owed.hook.name, call))
             return
         wait = min(BACKOFF * 2.0 ** min(tries - 1, 30), MAX_BACKOFF)
         if self._store.put_off_owed(dataclasses.replace(
@@ -403,7 +403,7 @@ class Hooks:
             if tries == self._chosen.after_tries:
                 LOG.error('Instance %s: hook %s is not given up, but has failed %d times: it %s. '
                           '%s', uuid, owed.hook.name, tries, said,
-                          self._remedy(owed.hook.name, call))
+                          self._format_remedy(owed.hook.name, call))
 
     def _gives_up(self, name: str) -> bool:
         try:
@@ -411,7 +411,7 @@ class Hooks:
         except Exception:
             return True
 
-    def _remedy(self, name: str, call: base.Call) -> str:
+    def _format_remedy(self, name: str, call: base.Call) -> str:
         try:
             return self._catalogue.installed(name).remedy(call)
         except Exception:
@@ -434,14 +434,14 @@ def _close(step: base.Step) -> None:
     try:
         step.close()
     except Exception as e:
-        LOG.warning('A step of a hook could not be closed: %s', _said(e))
+        LOG.warning('A step of a hook could not be closed: %s', _format_failure(e))
 
 
-def _said(error: Exception) -> str:
+def _format_failure(error: Exception) -> str:
     """Return the failure as a clause about the hook."""
     if isinstance(error, base.Failed):
-        return clients.printable(str(error))
+        return clients.format_printable(str(error))
     if isinstance(error, exception.KronosException):
-        return clients.printable(f'cannot be used: {error}')
-    return clients.printable(
-        f'failed unexpectedly ({type(error).__name__}: {masking.masked(str(error))})')
+        return clients.format_printable(f'cannot be used: {error}')
+    return clients.format_printable(
+        f'failed unexpectedly ({type(error).__name__}: {masking.mask_text(str(error))})')

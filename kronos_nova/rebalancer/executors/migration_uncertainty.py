@@ -26,7 +26,7 @@ UNCHANGED = 'Nova has not changed its migration'
 UNNAMED = 'what Nova shows contradicts it'
 
 
-def kept(stage: base.Stage, since: float) -> str:
+def encode_doubt(stage: base.Stage, since: float) -> str:
     """Return the doubt with its time, as the row keeps it.
 
     An executor of the previous release sets the time alone.
@@ -34,17 +34,17 @@ def kept(stage: base.Stage, since: float) -> str:
     return f'{stage}@{since:.0f}'
 
 
-def since(row: rows.TaskRow, stage: base.Stage) -> float | None:
+def find_doubt_since(row: rows.TaskRow, stage: base.Stage) -> float | None:
     """Return when this doubt began; None: the row has another doubt, or no doubt."""
-    if row.doubt_since is None or row.doubt != kept(stage, row.doubt_since):
+    if row.doubt_since is None or row.doubt != encode_doubt(stage, row.doubt_since):
         return None
     return row.doubt_since
 
 
-def said(row: rows.TaskRow) -> str | None:
+def describe_doubt(row: rows.TaskRow) -> str | None:
     """Describe the doubt about a task, as a clause; None: it has no doubt, or is over."""
     if row.doubt_since is None or row.task.state.terminal:
         return None
     if rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
         return UNCHANGED
-    return next((text for stage, text in SAID.items() if since(row, stage) is not None), UNNAMED)
+    return next((text for stage, text in SAID.items() if find_doubt_since(row, stage) is not None), UNNAMED)

@@ -90,23 +90,23 @@ class NovaExecutor(base.Executor):
             found = self._reader.read(task, now)
         except api.ApiError as exc:
             if exc.status == 404 and exc.what == f'server {task.instance_uuid}':
-                raise nova_responses.gone(task) from None
-            raise nova_responses.unread(task, exc) from None
+                raise nova_responses.build_deleted_error(task) from None
+            raise nova_responses.build_read_error(task, exc) from None
         instance = found.cluster.instances[task.instance_uuid]
         if not instance.host:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='moved-away',
                 problem=f'it is {instance.status} and on no host any more')
         try:
-            cluster = found.cluster.scoped(task.aggregate, self._named(task, known))
+            cluster = found.cluster.scoped(task.aggregate, self._list_planned_aggregates(task, known))
         except KeyError:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
                 problem=f'aggregate {task.aggregate} no longer exists') from None
         reshapes.check(task, cluster)
-        self._judge(task, cluster, known)
+        self._check_rules(task, cluster, known)
         _as_planned(task, instance)
-        changed = {host: self._changed(task, host, now) for host in (task.from_host, task.to_host)}
+        changed = {host: self._read_host_migrations(task, host, now) for host in (task.from_host, task.to_host)}
         self._find_slots(task, known, changed, now)
         self._await_scheduler(task, cluster, changed[task.to_host], now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
@@ -115,7 +115,7 @@ class NovaExecutor(base.Executor):
                      task.instance_uuid, task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
-    def _named(self, task: model.Task, known: base.Known) -> list[str]:
+    def _list_planned_aggregates(self, task: model.Task, known: base.Known) -> list[str]:
         """Return the configured aggregates that an engine plans now, as the task's engine does.
 
         An aggregate without an engine owns no host. The list is empty when the task's own
@@ -126,11 +126,11 @@ class NovaExecutor(base.Executor):
         named = [n for n in self._conf.engine.aggregates if n in known.scopes]
         return named if task.aggregate in named else []
 
-    def _judge(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
+    def _check_rules(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
         rejection = constraints.check(
-            cluster_view.ClusterView(cluster, engine_conf.options(self._conf), known.history,
+            cluster_view.ClusterView(cluster, engine_conf.build_options(self._conf), known.history,
                                      draining=known.draining), move, constraints.PRE_FLIGHT)
         if rejection is None:
             return
@@ -140,11 +140,11 @@ class NovaExecutor(base.Executor):
                    problem=f'not moved to {task.to_host}, rule {rejection.rule}: '
                            f'{rejection.detail}')
 
-    def _changed(self, task: model.Task, host: str, now: float) -> list[nova_api.Migration]:
+    def _read_host_migrations(self, task: model.Task, host: str, now: float) -> list[nova_api.Migration]:
         try:
             return self._nova.migrations_of_host(host, now)
         except api.ApiError as exc:
-            raise nova_responses.unread(task, exc) from None
+            raise nova_responses.build_read_error(task, exc) from None
 
     def _find_slots(self, task: model.Task, known: base.Known,
                     changed: Mapping[str, list[nova_api.Migration]], now: float) -> None:
@@ -184,7 +184,7 @@ class NovaExecutor(base.Executor):
         lately = [m for m in changed if m.type == nova_api.LIVE_MIGRATION and m.ended
                   and m.updated_at > now - seconds - stale_scheduler_view.MARGIN]
         stale_scheduler_view.check(
-            task, cluster, engine_conf.options(self._conf),
+            task, cluster, engine_conf.build_options(self._conf),
             left={m.instance_uuid for m in lately if m.from_host == task.to_host},
             came={m.instance_uuid for m in lately if m.to_host == task.to_host})
 
@@ -192,7 +192,7 @@ class NovaExecutor(base.Executor):
         try:
             self._nova.api.log_in('a token')
         except api.ApiError as exc:
-            raise nova_responses.unread(task, exc) from None
+            raise nova_responses.build_read_error(task, exc) from None
 
     def submit(self, task: model.Task,
                may_send: Callable[[], bool] = lambda: True) -> str | None:
@@ -201,47 +201,47 @@ class NovaExecutor(base.Executor):
                 response = self._nova.cold_migrate(task.instance_uuid, task.to_host, may_send)
             else:
                 response = self._nova.live_migrate(
-                    task.instance_uuid, task.to_host, copy_disks=self._copies(task),
+                    task.instance_uuid, task.to_host, copy_disks=self._may_copy_disks(task),
                     may_send=may_send)
         except api.ApiError as exc:
-            raise nova_responses.lost(task, exc) from None
+            raise nova_responses.build_request_error(task, exc) from None
         if 200 <= response.status_code < 300:
             request_id = response.headers.get('x-openstack-request-id')
             return str(request_id) if request_id else None
-        raise self._refused(task, response)
+        raise self._judge_refusal(task, response)
 
-    def _copies(self, task: model.Task) -> bool:
+    def _may_copy_disks(self, task: model.Task) -> bool:
         """Return whether Nova may copy disks.
 
         If not, Nova refuses a move whose disks the rule ``copies-disk`` could not know.
         """
         return self._conf.engine.allow_disk_copy or task.phase not in metrics.IMBALANCE
 
-    def _refused(self, task: model.Task, response: Any) -> exception.MigrationError:
+    def _judge_refusal(self, task: model.Task, response: Any) -> exception.MigrationError:
         """Return the error that Nova's unsuccessful response means."""
         uuid, status = task.instance_uuid, response.status_code
         said = self._nova.api.refusal(
             response, cold.POLICY if task.method.cold else POLICY)
         if status >= 500:
             return exception.AmbiguousSubmit(instance_uuid=uuid, problem=said)
-        verdict = nova_responses.refused(task, said)
+        verdict = nova_responses.build_refusal(task, said)
         match status:
             case 400:
-                return nova_responses.elsewhere(self._nova, task, said) or verdict
+                return nova_responses.find_cell_error(self._nova, task, said) or verdict
             case 401:
                 return exception.ServiceUnavailable(
                     instance_uuid=uuid, service=self._nova.api.service,
                     problem=f'the {task.method} migration could not be asked for: {said}')
             case 404:
-                return nova_responses.gone(task)
+                return nova_responses.build_deleted_error(task)
             case 409:
-                return self._conflict(task, verdict)
+                return self._judge_conflict(task, verdict)
         if isinstance(verdict, exception.InstanceRefused):
             return verdict
         return exception.NovaClientError(
             instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
 
-    def _conflict(self, task: model.Task,
+    def _judge_conflict(self, task: model.Task,
                   verdict: exception.MigrationError) -> exception.MigrationError:
         """Return the error that HTTP 409 means.
 
@@ -251,7 +251,7 @@ class NovaExecutor(base.Executor):
         try:
             instance = self._nova.server(uuid).instance
         except api.ApiError as exc:
-            return (nova_responses.gone(task) if exc.status == 404
+            return (nova_responses.build_deleted_error(task) if exc.status == 404
                     else nova_responses.after_refusal(task, exc))
         if instance.task_state == collector.MIGRATING or cold.under_way(instance):
             return exception.AmbiguousSubmit(
@@ -259,14 +259,14 @@ class NovaExecutor(base.Executor):
         if instance.locked:
             return exception.PreFlightError(
                 instance_uuid=uuid, rule='locked', problem='it was locked in the last moment')
-        if instance.task_state is not None or not statuses.movable(
-                instance, task.phase, engine_conf.options(self._conf)):
+        if instance.task_state is not None or not statuses.is_movable(
+                instance, task.phase, engine_conf.build_options(self._conf)):
             # No fault of the destination.
             return exception.PreFlightError(
                 instance_uuid=uuid, rule='not-active',
                 problem=f'it became {instance.task_state or instance.status} in the last moment')
-        if not statuses.fits(task.method, instance.status):
-            return _changed(task, instance)
+        if not statuses.is_method_accepted(task.method, instance.status):
+            return _build_method_error(task, instance)
         return verdict
 
     def look(self, task: model.Task, marker: str) -> base.Progress:
@@ -275,9 +275,9 @@ class NovaExecutor(base.Executor):
         try:
             if task.method.cold:
                 return self._cold.look(task, after, known)
-            return self._look(task, after, known)
+            return self._read_live_progress(task, after, known)
         except api.ApiError as exc:
-            raise nova_responses.unread(task, exc) from None
+            raise nova_responses.build_read_error(task, exc) from None
 
     def bind_marker(self, marker: str, reference: str | None) -> str:
         if not uuidutils.is_uuid_like(reference):
@@ -296,7 +296,7 @@ class NovaExecutor(base.Executor):
         Until a look has found it, the requesting user tells it from one that an operator began by
         hand between the same hosts: Nova names the user of the newest.
         """
-        found = nova_responses.ours(migrations, task, after, reference=known)
+        found = nova_responses.find_own_migration(migrations, task, after, reference=known)
         if found is None or known is not None or any(
                 m.id > found.id and m.type == nova_api.LIVE_MIGRATION for m in migrations):
             return found
@@ -309,19 +309,19 @@ class NovaExecutor(base.Executor):
             other = None  # An ended migration does not wait for its user's name.
         if other is None:
             return found
-        return nova_responses.ours([m for m in migrations if m.id < found.id], task, after)
+        return nova_responses.find_own_migration([m for m in migrations if m.id < found.id], task, after)
 
-    def _look(self, task: model.Task, after: int, known: str | None) -> base.Progress:
+    def _read_live_progress(self, task: model.Task, after: int, known: str | None) -> base.Progress:
         migrations = self._nova.migrations(task.instance_uuid)
         migration = self._find_ours(migrations, task, after, known)
-        server = nova_responses.server(self._nova, task)
+        server = nova_responses.find_instance(self._nova, task)
         if migration is None and (
                 server is None or server.task_state != collector.MIGRATING):
             # The migration may have begun and ended between the two reads.
             migrations = self._nova.migrations(task.instance_uuid)
             migration = self._find_ours(migrations, task, after, known)
         if migration is None:
-            return self._find_foreign(migrations, task, server, after) or self._absent(
+            return self._find_foreign(migrations, task, server, after) or self._judge_absence(
                 migrations, server, after)
         reference = migration.uuid
         match migration.status:
@@ -339,29 +339,29 @@ class NovaExecutor(base.Executor):
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
         if migration.ended:
-            return self._failed(task, migration, server, migrations)
+            return self._judge_failure(task, migration, server, migrations)
         if server.task_state != collector.MIGRATING:
             found = endings.judge_record(task, migration, server)
             if found.ending is not base.Stage.FAILED:
                 return found
-            return dataclasses.replace(found, held=allocation_cleanup.left(
+            return dataclasses.replace(found, held=allocation_cleanup.find_held_allocation(
                 self._nova, self._reader.placement, task, migration))
         stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
                  else base.Stage.RUNNING)
-        return base.Progress(stage, api.printable(migration.status), reference,
+        return base.Progress(stage, api.format_printable(migration.status), reference,
                              phase=attempt_phases.OF_STATUS.get(migration.status),
                              version=nova_responses.find_version(migration))
 
     def _find_patience(self, task: model.Task) -> float:
         """Return the seconds for which Nova may still write ERROR after it wrote ``cancelled``."""
-        told = nova_responses.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        told = nova_responses.read_action_errors(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
 
     @staticmethod
     def _find_foreign(migrations: list[nova_api.Migration], task: model.Task,
                       server: model.Instance | None, after: int) -> base.Progress | None:
         """Return the end of a task whose move an operator made by hand; None: no operator did."""
-        found = nova_responses.ours(migrations, task, after)
+        found = nova_responses.find_own_migration(migrations, task, after)
         if (found is None or found.status != 'completed' or server is None
                 or endings.judge_record(task, found, server).ending is not base.Stage.COMPLETED):
             return None
@@ -371,7 +371,7 @@ class NovaExecutor(base.Executor):
             ending=base.Stage.COMPLETED)
 
     @staticmethod
-    def _absent(migrations: list[nova_api.Migration], server: model.Instance | None,
+    def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
                 after: int) -> base.Progress:
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
@@ -384,7 +384,7 @@ class NovaExecutor(base.Executor):
         return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
                              version='not recorded')
 
-    def _failed(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
+    def _judge_failure(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
                 migrations: list[nova_api.Migration]) -> base.Progress:
         """Judge a migration that ended in error, perhaps after the instance had moved.
 
@@ -394,23 +394,23 @@ class NovaExecutor(base.Executor):
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        details = nova_responses.said(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        details = nova_responses.read_action_errors(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
         shared = next((text for text in details or () if NOT_SHARED in text), None)
         if shared is not None and task.phase in metrics.IMBALANCE:
             return base.Progress(
                 base.Stage.FAILED,
                 f'it has disks on {task.from_host} itself, which imbalance moves do not copy. '
                 'Allow it with [engine] allow_disk_copy, or set instance_storage = local. '
-                f'Nova: migration {migration.status}: {api.printable(shared)}', migration.uuid,
+                f'Nova: migration {migration.status}: {api.format_printable(shared)}', migration.uuid,
                 'copies-disk')
-        found = nova_responses.failed(task, migration, details)
+        found = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
             return dataclasses.replace(
                 found, broken=True, place=server.host,
                 aborted=nova_responses.was_aborted(self._nova, task.instance_uuid))
-        if allocation_cleanup.superseded(migration, migrations):
-            return nova_responses.told(found, details)
-        held = allocation_cleanup.left(self._nova, self._reader.placement, task, migration)
+        if allocation_cleanup.is_superseded(migration, migrations):
+            return nova_responses.defer_unexplained(found, details)
+        held = allocation_cleanup.find_held_allocation(self._nova, self._reader.placement, task, migration)
         full = overcommitment.find_problem(self._reader.placement, task, details or ())
         if held is None and full is not None:
             return dataclasses.replace(found, detail=full, rule='source-overcommitted')
@@ -422,15 +422,15 @@ class NovaExecutor(base.Executor):
             # Nova ends the record before it puts the instance into ERROR.
             return dataclasses.replace(found, place=server.host, aborted=True,
                                        patience=endings.ERROR_PATIENCE)
-        return nova_responses.told(found, details)
+        return nova_responses.defer_unexplained(found, details)
 
     def measured(self, task: model.Task, reference: str) -> Mapping[str, float]:
         if task.method.cold:
             return {}
         try:
-            return nova_responses.measured(self._nova, task, reference)
+            return nova_responses.read_phase_seconds(self._nova, task, reference)
         except api.ApiError as exc:
-            raise nova_responses.unread(task, exc) from None
+            raise nova_responses.build_read_error(task, exc) from None
 
     def trace_late_request(self, task: model.Task, marker: str,
                            known: Collection[str]) -> model.Task:
@@ -439,7 +439,7 @@ class NovaExecutor(base.Executor):
         try:
             migrations = self._nova.migrations(task.instance_uuid)
         except api.ApiError as exc:
-            raise nova_responses.unread(task, exc) from None
+            raise nova_responses.build_read_error(task, exc) from None
         newest = max((m for m in migrations if m.id > after and m.type == kind
                       and m.to_host in (None, task.to_host) and m.uuid not in known),
                      key=lambda m: (not m.ended, m.to_host is not None, m.id), default=None)
@@ -455,7 +455,7 @@ class NovaExecutor(base.Executor):
             return False
         uuid = task.instance_uuid
         try:
-            migration = nova_responses.ours(
+            migration = nova_responses.find_own_migration(
                 self._nova.migrations(uuid), task, nova_responses.newest_before(task, marker),
                 reference=nova_responses.find_reference(marker))
             if migration is None or migration.status not in ABORTABLE:
@@ -494,7 +494,7 @@ class NovaExecutor(base.Executor):
     def post_flight(self, task: model.Task) -> None:
         if task.method.cold:
             return self._cold.post_flight(task)
-        server = nova_responses.moved(self._nova, task)
+        server = nova_responses.read_moved_instance(self._nova, task)
         if server.task_state == collector.MIGRATING:
             raise exception.NovaClientError(
                 instance_uuid=task.instance_uuid,
@@ -511,11 +511,11 @@ def _as_planned(task: model.Task, instance: model.Instance) -> None:
 
     :raises PreFlightError: the instance was started or stopped since.
     """
-    if not statuses.fits(task.method, instance.status):
-        raise _changed(task, instance)
+    if not statuses.is_method_accepted(task.method, instance.status):
+        raise _build_method_error(task, instance)
 
 
-def _changed(task: model.Task, instance: model.Instance) -> exception.PreFlightError:
+def _build_method_error(task: model.Task, instance: model.Instance) -> exception.PreFlightError:
     return exception.PreFlightError(
         instance_uuid=task.instance_uuid, rule='method-changed',
         problem=f'it is {instance.status} and a {task.method} migration was planned; the next '

@@ -73,7 +73,7 @@ _UNAVAILABLE = re.compile(r'Compute service of (\S+) is unavailable')
 _VAGUE = re.compile(r'No valid host was found|Exceeded maximum number of retries')
 
 
-def judge(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
+def judge_fault(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
     """Return the fault that caused a failure, and the text that names it (empty without any).
 
     :param details: texts of the events of one action; of several faults, one that no other
@@ -82,7 +82,7 @@ def judge(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
     """
     found: dict[Fault, str] = {}
     for text in details:
-        fault = _fault(text, from_host)
+        fault = _find_fault(text, from_host)
         if fault is not None:
             found.setdefault(fault, text)
     for fault in (Fault.INSTANCE, Fault.API):
@@ -92,7 +92,7 @@ def judge(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
     return Fault.DESTINATION, (telling or list(details) or [''])[-1]
 
 
-def _fault(text: str, from_host: str) -> Fault | None:
+def _find_fault(text: str, from_host: str) -> Fault | None:
     unavailable = _UNAVAILABLE.search(text)
     if unavailable and unavailable[1] == from_host:
         return Fault.API

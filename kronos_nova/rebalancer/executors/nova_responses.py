@@ -30,7 +30,7 @@ ERROR = 'ERROR'
 WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
 
 
-def ours(migrations: list[nova_api.Migration], task: model.Task, after: int,
+def find_own_migration(migrations: list[nova_api.Migration], task: model.Task, after: int,
          kind: str = nova_api.LIVE_MIGRATION,
          reference: str | None = None) -> nova_api.Migration | None:
     """Return our migration among those of the instance; None: it is not there.
@@ -66,7 +66,7 @@ def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | No
     for found in actions:
         if found.get('action') == action:
             user = found.get('user_id')
-            return api.printable(user) if own and user and user != own else None
+            return api.format_printable(user) if own and user and user != own else None
     return None
 
 
@@ -90,7 +90,7 @@ def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
                  if action in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), False)
 
 
-def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
+def find_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
     """Read the instance; None: it is gone.
 
     :raises ApiError: Nova could not be read.
@@ -103,7 +103,7 @@ def server(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:
         raise
 
 
-def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
+def read_moved_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
     """Read the instance, which is on its destination and not in ERROR.
 
     :raises PreFlightError: it is gone.
@@ -113,11 +113,11 @@ def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
     """
     uuid = task.instance_uuid
     try:
-        found = server(nova, task)
+        found = find_instance(nova, task)
     except api.ApiError as exc:
-        raise unread(task, exc) from None
+        raise build_read_error(task, exc) from None
     if found is None:
-        raise gone(task)
+        raise build_deleted_error(task)
     if found.status == ERROR:
         raise exception.InstanceInError(
             instance_uuid=uuid, problem=f'since its migration to {task.to_host}, on '
@@ -129,7 +129,7 @@ def moved(nova: nova_api.NovaApi, task: model.Task) -> model.Instance:
     return found
 
 
-def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
+def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
     """Read Nova's error texts about the newest action of this name, one per event.
 
     The list may be empty. None: Nova has not recorded them yet, or they cannot be read now.
@@ -143,8 +143,8 @@ def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
             if found.get('action') != action:
                 continue
             events = nova.action_events(uuid, str(found.get('request_id')))
-            details = [text for e in events if (text := _said(e))]
-            if not details and not all(_ended(e) for e in events):
+            details = [text for e in events if (text := _find_event_error(e))]
+            if not details and not all(_has_event_ended(e) for e in events):
                 return None
             return details or [str(found['message'])] * bool(found.get('message'))
     except api.ApiError as exc:
@@ -154,7 +154,7 @@ def said(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
     return []
 
 
-def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
+def read_phase_seconds(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
     """Read the seconds of the phases of our live migration, by Nova's own clock.
 
     Nova counts whole seconds, from the start of the action to its last update of the migration.
@@ -178,18 +178,18 @@ def measured(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[s
     events = {str(event.get('event')): records.Record('Nova', 'event', event, identity='event')
               for event in nova.action_events(task.instance_uuid, action.text('request_id'))}
 
-    def time(event: str, field: str) -> float | None:
+    def find_event_time(event: str, field: str) -> float | None:
         found = events.get(event)
         return None if found is None or not found.has(field) else found.optional_time(field)
     asked = action.optional_time('start_time') if action.has('start_time') else None
     if asked is None:
         return {}
     before = 'compute_pre_live_migration'
-    return attempt_phases.between((
-        (attempt_phases.PRE_CHECK, asked), (attempt_phases.PREPARING, time(before, 'start_time')),
-        (attempt_phases.RUNNING, time(before, 'finish_time')),
+    return attempt_phases.compute_intervals((
+        (attempt_phases.PRE_CHECK, asked), (attempt_phases.PREPARING, find_event_time(before, 'start_time')),
+        (attempt_phases.RUNNING, find_event_time(before, 'finish_time')),
         (attempt_phases.POST_MIGRATING,
-         time('compute_post_live_migration_at_destination', 'start_time')),
+         find_event_time('compute_post_live_migration_at_destination', 'start_time')),
         (attempt_phases.POST_FLIGHT, migration.updated_at)))
 
 
@@ -198,19 +198,19 @@ def find_version(migration: nova_api.Migration) -> str:
     return f'{migration.uuid} {migration.status} {migration.updated_at}'
 
 
-def failed(task: model.Task, migration: nova_api.Migration,
+def build_failure(task: model.Task, migration: nova_api.Migration,
            details: list[str] | None) -> base.Progress:
     """Build the progress of a migration that is over and has not moved the instance.
 
     :param details: Nova's error texts; None: not recorded yet.
     """
-    fault, text = nova_error_classes.judge(details or [], task.from_host)
-    quoted = f': {api.printable(text)}' if text else ''
+    fault, text = nova_error_classes.judge_fault(details or [], task.from_host)
+    quoted = f': {api.format_printable(text)}' if text else ''
     return base.Progress(base.Stage.FAILED, f'Nova: migration {migration.status}{quoted}',
                          migration.uuid, fault=fault)
 
 
-def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
+def defer_unexplained(progress: base.Progress, details: list[str] | None) -> base.Progress:
     """Return the failure; mark it as unexplained while Nova has not recorded the reason.
 
     :param details: Nova's error texts; None: not recorded yet.
@@ -220,7 +220,7 @@ def told(progress: base.Progress, details: list[str] | None) -> base.Progress:
     return dataclasses.replace(progress, stage=base.Stage.UNTOLD)
 
 
-def _said(event: Mapping[str, Any]) -> str:
+def _find_event_error(event: Mapping[str, Any]) -> str:
     """Return the error text of an action's event; empty when it did not fail.
 
     The text is the event's details, below 2.84 the last line of its traceback.
@@ -231,7 +231,7 @@ def _said(event: Mapping[str, Any]) -> str:
     return lines[-1] if lines else ''
 
 
-def _ended(event: Mapping[str, Any]) -> bool:
+def _has_event_ended(event: Mapping[str, Any]) -> bool:
     return event.get('finish_time') is not None or event.get('result') is not None
 
 
@@ -261,7 +261,7 @@ def find_reference(marker: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
+def build_request_error(task: model.Task, error: api.ApiError) -> exception.MigrationError:
     """Build the error of a migration request that Nova did not answer."""
     if isinstance(error, api.TooLate):
         return exception.HeldUp(
@@ -270,20 +270,20 @@ def lost(task: model.Task, error: api.ApiError) -> exception.MigrationError:
     if error.sent:
         return exception.AmbiguousSubmit(
             instance_uuid=task.instance_uuid, problem=error.problem)
-    return _failed(task, error,
+    return _build_client_error(task, error,
                    f'the {task.method} migration could not be asked for: {error.problem}')
 
 
-def refused(task: model.Task, text: str) -> exception.MigrationError:
+def build_refusal(task: model.Task, text: str) -> exception.MigrationError:
     """Build the error of a request that Nova declined, for this destination or for every one."""
-    if nova_error_classes.judge([text], task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
+    if nova_error_classes.judge_fault([text], task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
         return exception.InstanceRefused(instance_uuid=task.instance_uuid, problem=text)
     return exception.MigrationFailed(
         instance_uuid=task.instance_uuid,
         problem=f'Nova refused the {task.method} migration to {task.to_host}: {text}')
 
 
-def elsewhere(nova: nova_api.NovaApi, task: model.Task,
+def find_cell_error(nova: nova_api.NovaApi, task: model.Task,
               text: str) -> exception.MigrationError | None:
     """Return the error when Nova does not find the destination in the instance's cell.
 
@@ -306,27 +306,27 @@ def elsewhere(nova: nova_api.NovaApi, task: model.Task,
         to_host=task.to_host, problem=text)
 
 
-def gone(task: model.Task) -> exception.PreFlightError:
+def build_deleted_error(task: model.Task) -> exception.PreFlightError:
     return exception.PreFlightError(
         instance_uuid=task.instance_uuid, rule='no-such-instance',
         problem='it was deleted; there is nothing left to move')
 
 
-def unread(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
+def build_read_error(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
     """Build the error of a failed read; it tells whether a service does not work."""
-    return _failed(task, error, _unread(error))
+    return _build_client_error(task, error, _format_read_error(error))
 
 
 def after_refusal(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
     """Build the error of a failed read after Nova has refused the migration: it uses up a retry."""
-    return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=_unread(error))
+    return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=_format_read_error(error))
 
 
-def _unread(error: api.ApiError) -> str:
+def _format_read_error(error: api.ApiError) -> str:
     return f'could not read {error.what} from {error.service}: {error.problem}'
 
 
-def _failed(task: model.Task, error: api.ApiError, problem: str) -> exception.NovaClientError:
+def _build_client_error(task: model.Task, error: api.ApiError, problem: str) -> exception.NovaClientError:
     if error.outage is None:
         return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=problem)
     return exception.ServiceUnavailable(instance_uuid=task.instance_uuid, service=error.outage,

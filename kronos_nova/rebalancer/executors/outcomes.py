@@ -72,7 +72,7 @@ class Outcomes:
             return None
         verdict = retry.after_failure(row, error, now, self._settings)
         if verdict.again:
-            kept = self._again(row, error, verdict, now)
+            kept = self._requeue_task(row, error, verdict, now)
         else:
             broken = isinstance(error, exception.InstanceInError)
             if broken:
@@ -85,18 +85,18 @@ class Outcomes:
             self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
                                     str(error))
         if isinstance(error, exception.OtherCell):
-            self._apart(task, error, now)
+            self._record_other_cells(task, error, now)
         if verdict.refused:
-            self._refused(task.to_host, error, now)
+            self._record_refusal(task.to_host, error, now)
         return None
 
-    def _again(self, row: rows.TaskRow, error: exception.MigrationError,
+    def _requeue_task(self, row: rows.TaskRow, error: exception.MigrationError,
                verdict: retry.Verdict, now: float) -> bool:
         """Return the task to the queue; False: it was not ours any more."""
         task = row.task
-        tried, marks = row.attempts, attempt_phases.begun(row.marks, attempt_phases.QUEUE, now)
-        if not retry.waits(error):
-            tried = (*tried, _attempt(row, now, error.wire_type, str(error), self._measure(row)))
+        tried, marks = row.attempts, attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE, now)
+        if not retry.is_waiting_error(error):
+            tried = (*tried, _build_attempt(row, now, error.wire_type, str(error), self._measure(row)))
             marks = ()
         if not self._store.requeue(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
@@ -116,10 +116,10 @@ class Outcomes:
         else:
             LOG.info('Task %s: %s: retry %d of %d in %.0f s', task.task_id, error,
                      verdict.retry_count, task.max_retries, verdict.not_before - now)
-            self._tell(FAILED, self._result(row, now, error.wire_type, str(error), tried))
+            self._announce_result(FAILED, self._build_result(row, now, error.wire_type, str(error), tried))
         return True
 
-    def _refused(self, host: str, error: exception.MigrationError, now: float) -> None:
+    def _record_refusal(self, host: str, error: exception.MigrationError, now: float) -> None:
         if self._store.refused(host, now, limit=self._settings.host_refusals,
                                seconds=self._settings.host_quarantine_seconds,
                                reason=str(error)):
@@ -127,7 +127,7 @@ class Outcomes:
                         '%.0f s. See its nova-compute log.', host, self._settings.host_refusals,
                         self._settings.host_quarantine_seconds)
 
-    def _apart(self, task: model.Task, error: exception.OtherCell, now: float) -> None:
+    def _record_other_cells(self, task: model.Task, error: exception.OtherCell, now: float) -> None:
         seconds = self._settings.other_cell_seconds
         self._store.other_cells(task.from_host, task.to_host, now, seconds, str(error))
         LOG.warning('Hosts %s and %s are probably in different cells: for %.0f s nothing is moved '
@@ -149,8 +149,8 @@ class Outcomes:
         seconds = -1.0 if for_ever else self._settings.instance_quarantine_seconds
         now = self._clock()
         task = row.task
-        attempt = _attempt(row, now, error_type, error, self._measure(row))
-        result = self._result(row, now, error_type, error, (*row.attempts, attempt))
+        attempt = _build_attempt(row, now, error_type, error, self._measure(row))
+        result = self._build_result(row, now, error_type, error, (*row.attempts, attempt))
         cancelled = self._store.finish(
             task, result, state, now, worker=self._worker,
             instance_cooldown=self._settings.instance_cooldown,
@@ -168,9 +168,9 @@ class Outcomes:
                      task.from_host, task.to_host, result.duration_seconds, task.task_id)
         else:
             LOG.warning('Task %s of instance %s %s: %s%s', task.task_id, task.instance_uuid,
-                        state, exception.sentence(error),
+                        state, exception.format_sentence(error),
                         ' It is quarantined.' if quarantine else '')
-        self._tell(COMPLETED if result.success else FAILED, _final(result, task))
+        self._announce_result(COMPLETED if result.success else FAILED, _use_up_retries(result, task))
         for dependent in cancelled:
             self.cancelled(dependent, now)
         return True
@@ -182,8 +182,8 @@ class Outcomes:
         if row is not None:
             LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,
                         task.instance_uuid, row.error)
-            self._tell(FAILED, _final(
-                self._result(row, now, row.error_type, row.error, row.attempts), row.task))
+            self._announce_result(FAILED, _use_up_retries(
+                self._build_result(row, now, row.error_type, row.error, row.attempts), row.task))
 
     @staticmethod
     def swapped(swap: swaps.Swap) -> None:
@@ -208,7 +208,7 @@ class Outcomes:
                         what, uuids, swap.plan_id, swap.undos[-1])
 
     @staticmethod
-    def _result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
+    def _build_result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
                 attempts: tuple[model.Attempt, ...]) -> model.Result:
         task = row.task
         since = now if row.submitted_at is None else row.submitted_at
@@ -219,7 +219,7 @@ class Outcomes:
             duration_seconds=max(0.0, now - since), retry_count=task.retry_count,
             completed_at=now, attempts=attempts[-rows.KEPT_ATTEMPTS:])
 
-    def _tell(self, event: str, result: model.Result) -> None:
+    def _announce_result(self, event: str, result: model.Result) -> None:
         if self._notify is None:
             return
         try:
@@ -229,7 +229,7 @@ class Outcomes:
                         event, type(e).__name__, e)
 
 
-def _attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
+def _build_attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
              measured: Mapping[str, float]) -> model.Attempt:
     """Build the attempt that ends now.
 
@@ -239,12 +239,12 @@ def _attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str |
     return model.Attempt(
         to_host=row.task.to_host, ended_at=now, error_type=error_type,
         started_at=row.updated_at if row.submitted_at is None else row.submitted_at,
-        error=None if error is None else clients.printable(error),
+        error=None if error is None else clients.format_printable(error),
         migration_uuid=reference if uuidutils.is_uuid_like(reference) else None,
-        phases=attempt_phases.seconds(row.marks, now, measured))
+        phases=attempt_phases.compute_phase_seconds(row.marks, now, measured))
 
 
-def _final(result: model.Result, task: model.Task) -> model.Result:
+def _use_up_retries(result: model.Result, task: model.Task) -> model.Result:
     """Return a failed result with no retry left.
 
     Kronos reads retry_count < max_retries as "a retry is pending".

@@ -71,29 +71,29 @@ class FreshReader:
             migrations = reads.one('Nova', 'migrations',
                                    lambda: self.nova.migrations(task.instance_uuid))
             server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
-            return Fresh(self._cluster(reads, task, server, migrations, now),
+            return Fresh(self._read_cluster(reads, task, server, migrations, now),
                          max((m.id for m in migrations), default=0))
 
-    def _cluster(self, reads: parallel_reads.Reading, task: model.Task, server: nova_api.Server,
+    def _read_cluster(self, reads: parallel_reads.Reading, task: model.Task, server: nova_api.Server,
                  migrations: list[nova_api.Migration], now: float) -> model.Cluster:
         ends = sorted({task.from_host, task.to_host})
         aggregates = reads.start(self.nova.aggregates)
         by_end = reads.each('Nova', 'compute services', self.nova.services, ends)
         listed = reads.each('Nova', 'hypervisors', self._hypervisors.read_of, ends)
         services = {name: s for found in by_end.values() for name, s in found.items()}
-        groups = reads.each('Nova', 'server groups', self._group, server.group_uuids)
+        groups = reads.each('Nova', 'server groups', self._read_group, server.group_uuids)
         found_groups = tuple(g for g in groups.values() if g is not None)
-        hinted = self._hinted(server.instance)
+        hinted = self._list_hinted_instances(server.instance)
         uuids = sorted({u for g in found_groups for u in g.members}.union(hinted)
                        - {task.instance_uuid})
-        members = reads.each('Nova', 'group members', self._member, uuids)
+        members = reads.each('Nova', 'group members', self._read_member, uuids)
         others = {u: i for u, i in members.items() if i is not None and i.host}
         for found in reads.each('Nova', 'migrations', self.nova.migrations, others).values():
             migrations = migrations + found
-        nodes, _notes = collector.planned(
+        nodes, _notes = collector.choose_hypervisors(
             [h for found in listed.values() for h in found],
             self._conf.engine.hypervisor_types, services)
-        forest = parallel_reads.again(lambda: self._forest(reads, [n.uuid for n in nodes.values()]))
+        forest = parallel_reads.read_with_retry(lambda: self._read_forest(reads, [n.uuid for n in nodes.values()]))
         named = reads.result(aggregates, 'Nova', 'aggregates')
         hosts = collector.hosts_of(nodes, services, forest, cells.of_hosts(
             named, self._conf.engine.cell_metadata_key, nodes))
@@ -109,14 +109,14 @@ class FreshReader:
             sharing=collector.sharing_of(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
-    def _forest(self, reads: parallel_reads.Reading, roots: list[str]) -> provider_trees.Forest:
+    def _read_forest(self, reads: parallel_reads.Reading, roots: list[str]) -> provider_trees.Forest:
         """Read the provider trees of both hosts, and the providers that share with them.
 
         :raises ApiError: with status 409 when a tree changes all the time.
         """
-        sharing = provider_trees.sharing(reads, self.placement)
+        sharing = provider_trees.read_sharing(reads, self.placement)
 
-        def listing() -> dict[str, placement_api.Listed]:
+        def list_providers() -> dict[str, placement_api.Listed]:
             found: dict[str, placement_api.Listed] = {}
             for root in sorted(roots):
                 found |= self.placement.providers(in_tree=root)
@@ -125,10 +125,10 @@ class FreshReader:
                           if u == uuid}
             return found
 
-        def wanted(provider: placement_api.Listed) -> bool:
+        def is_relevant_provider(provider: placement_api.Listed) -> bool:
             return provider.root_uuid in roots or provider.uuid in sharing.aggregates
 
-        forest = self._trees.read(reads, listing, sharing, wanted)
+        forest = self._trees.read(reads, list_providers, sharing, is_relevant_provider)
         trees = forest.trees()
         for root in sorted(roots):
             if forest.changing(root, trees.get(root, ())):
@@ -140,15 +140,15 @@ class FreshReader:
                      host: model.Host) -> model.Instance:
         own = reads.one('Placement', 'allocations',
                         lambda: self.placement.allocations_of(instance.uuid))
-        return allocations.claimed(instance, own, host)
+        return allocations.attach_claims(instance, own, host)
 
-    def _hinted(self, instance: model.Instance) -> set[str]:
+    def _list_hinted_instances(self, instance: model.Instance) -> set[str]:
         """Return the instances that the instance's hints name, where a filter looks at hints."""
         if {hints.SAME, hints.DIFFERENT}.isdisjoint(self._conf.engine.nova_enabled_filters):
             return set()
         return {uuid for found in instance.scheduler_hints.values() for uuid in found}
 
-    def _group(self, uuid: str) -> model.ServerGroup | None:
+    def _read_group(self, uuid: str) -> model.ServerGroup | None:
         """Read a server group; None: it was deleted.
 
         :raises ApiError: this is no outage of Nova where a member's cell does not answer: tasks in
@@ -163,7 +163,7 @@ class FreshReader:
             raise api.ApiError('Nova', exc.what, 'a member of it may be in a cell that does not '
                                                  'answer Nova') from None
 
-    def _member(self, uuid: str) -> model.Instance | None:
+    def _read_member(self, uuid: str) -> model.Instance | None:
         server = _unless_gone(lambda: self.nova.server(uuid))
         return None if server is None else server.instance
 

@@ -38,7 +38,7 @@ def check(task: model.Task, cluster: model.Cluster) -> None:
         known, host = marks.get(name), cluster.hosts.get(name)
         if known is None or host is None:
             continue
-        if provider_tree_digest.reshaped(known, host):
+        if provider_tree_digest.is_tree_reshaped(known, host):
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid,
                 rule='source-reshaped' if name == task.from_host else 'tree-reshaped',

@@ -103,7 +103,7 @@ class Settings:
         return max(300.0, self.absent_seconds)
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def build_settings(conf: cfg.ConfigOpts) -> Settings:
     """Build the settings from [executor] and [engine]."""
     executor, engine = conf.executor, conf.engine
     return Settings(
@@ -119,10 +119,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         instance_quarantine_seconds=engine.instance_quarantine_seconds,
         begin=not engine.dry_run, abort_at_deadline=executor.abort_at_deadline,
         reset_state_after_abort=executor.reset_state_after_abort,
-        frozen=lambda now: engine_conf.frozen(conf, now))
+        frozen=lambda now: engine_conf.find_freeze_reason(conf, now))
 
 
-def deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
+def compute_deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
     """Compute when a migration becomes unknown, in epoch seconds.
 
     Nova allows live_migration_completion_timeout per GiB of memory and copied disk, counted from
@@ -153,7 +153,7 @@ class Verdict:
     not_before: float = 0.0
 
 
-def waits(error: exception.MigrationError) -> bool:
+def is_waiting_error(error: exception.MigrationError) -> bool:
     """Return whether the task has not failed: Nova was not asked, and waiting helps."""
     return (isinstance(error, exception.ServiceUnavailable | exception.HeldUp)
             or isinstance(error, exception.PreFlightError) and error.kwargs.get('rule') in WAITING)
@@ -165,7 +165,7 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
     rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None
-    if waits(error):
+    if is_waiting_error(error):
         return Verdict(again=True, attempt=row.attempt, retry_count=task.retry_count,
                        not_before=now + chosen.retry_backoff)
     if rule in FINAL:

@@ -79,7 +79,7 @@ class ServiceBreakers:
             service = NOVA
         breaker = self._breakers[service]
         breaker.failures += 1
-        breaker.reason = exception.sentence(str(error.kwargs['problem']))
+        breaker.reason = exception.format_sentence(str(error.kwargs['problem']))
         if breaker.failures < FAILURES:
             return
         if breaker.until is None:
@@ -88,7 +88,7 @@ class ServiceBreakers:
                         self._seconds)
         breaker.until = now + self._seconds
         if self._store.record_outage(service, now, self._same_outage, breaker.reason):
-            self._tell(service, breaker.reason, task.aggregate, now)
+            self._announce_outage(service, breaker.reason, task.aggregate, now)
 
     def record_success(self, services: Collection[str], now: float) -> None:
         """Close the breakers of services that have just answered."""
@@ -114,7 +114,7 @@ class ServiceBreakers:
         return {name: breaker.reason for name, breaker in self._breakers.items()
                 if breaker.until is not None}
 
-    def _tell(self, service: str, reason: str, scope: str, now: float) -> None:
+    def _announce_outage(self, service: str, reason: str, scope: str, now: float) -> None:
         if self._announce is None:
             return
         try:

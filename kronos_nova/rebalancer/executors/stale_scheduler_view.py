@@ -44,25 +44,25 @@ def check(task: model.Task, cluster: model.Cluster, options: model.Options,
     here = {uuid for uuid, i in cluster.instances.items()
             if i.host == task.to_host} - {task.instance_uuid}
     gone = set(left) & (cluster.instances.keys() - here) - {task.instance_uuid}
-    for group in _limited(task, cluster):
+    for group in _list_limiting_groups(task, cluster):
         members = gone & group.members
         if members and len(here & group.members) + len(members) >= group.max_server_per_host:
             raise _wait(task, min(members), 'left', f'apart from it (server group {group.uuid})',
                         rule='just-left')
-    for uuid in sorted(gone & _hinted(task, cluster, options, hints.DIFFERENT)):
+    for uuid in sorted(gone & _list_hinted_instances(task, cluster, options, hints.DIFFERENT)):
         raise _wait(task, uuid, 'left', 'apart from it (hint different_host)', rule='just-left')
-    beside = _hinted(task, cluster, options, hints.SAME) & here
+    beside = _list_hinted_instances(task, cluster, options, hints.SAME) & here
     if beside and beside <= set(came):
         raise _wait(task, min(beside), 'come to', 'beside it (hint same_host)',
                     rule='just-came')
 
 
-def _limited(task: model.Task, cluster: model.Cluster) -> list[model.ServerGroup]:
+def _list_limiting_groups(task: model.Task, cluster: model.Cluster) -> list[model.ServerGroup]:
     return [g for g in cluster.groups if g.policy is model.GroupPolicy.ANTI_AFFINITY
             and task.instance_uuid in g.members]
 
 
-def _hinted(task: model.Task, cluster: model.Cluster, options: model.Options,
+def _list_hinted_instances(task: model.Task, cluster: model.Cluster, options: model.Options,
             filter_: str) -> frozenset[str]:
     """Return the instances that a hint of the instance names, where its filter is enabled."""
     if filter_ not in options.nova_enabled_filters:

@@ -157,7 +157,7 @@ class StrayMigrations:
             self._tell_end(task, progress)
         except exception.MigrationError as e:
             LOG.warning('Task %s: its late migration: %s It is tried again.', task.task_id,
-                        exception.sentence(e))
+                        exception.format_sentence(e))
             return False
         except exception.StoreError:
             raise

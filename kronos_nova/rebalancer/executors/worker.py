@@ -109,7 +109,7 @@ class Worker:
                  present: Callable[[bool], None] | None = None,
                  hooks: tuple[hook_runner.Catalogue, hook_runner.Settings] | None = None,
                  announce: service_breakers.Announce | None = None) -> None:
-        self.name = name or process_identity.name()
+        self.name = name or process_identity.name_process()
         self.wake = wake or threading.Event()
         self._store = store
         self._driver = driver
@@ -120,8 +120,8 @@ class Worker:
         self._tally = tally or tallies.Tally()
         self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
         self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
-                                           self._tally, self._measured)
-        catalogue, chosen = hooks or (hook_runner.known({}), hook_runner.Settings())
+                                           self._tally, self._read_phase_seconds)
+        catalogue, chosen = hooks or (hook_runner.build_catalogue({}), hook_runner.Settings())
         self._hooks = hook_runner.Hooks(
             store, catalogue, chosen, self.name, scopes=settings.scopes,
             claim_seconds=settings.claim_seconds, clock=clock)
@@ -156,7 +156,7 @@ class Worker:
         self.keeper.start(self._health)
         while not self._stopping.is_set():
             begun, problem = False, ''
-            self._say(True)
+            self._record_heartbeat(True)
             if self._pulse is not None:
                 self._pulse.beat()
             try:
@@ -173,11 +173,11 @@ class Worker:
                 self._health.note('pass', {'': problem} if problem else {})
                 self._health.note('services', self._services.list_outages())
             if not begun:
-                self.wake.wait(self._pause())
+                self.wake.wait(self._compute_pause())
                 self.wake.clear()
 
         self.close()
-        self._say(False)
+        self._record_heartbeat(False)
 
     def close(self) -> None:
         """Release the claims, so that a successor goes on at once."""
@@ -193,7 +193,7 @@ class Worker:
         except exception.StoreError as e:
             LOG.warning('Executor %s: %s', self.name, e)
 
-    def _say(self, there: bool) -> None:
+    def _record_heartbeat(self, there: bool) -> None:
         """Record in the database, from time to time, that this executor runs."""
         now = self._clock()
         if self._present is None or there and 0 <= now - self._said_at < executor_heartbeats.BEAT:
@@ -261,7 +261,7 @@ class Worker:
         if mine:
             self._store.renew_claim(self.name, now)
             self._hooks.held(now)
-        self._forget({row.task.task_id for row in mine})
+        self._forget_lost_tasks({row.task.task_id for row in mine})
         self._hooks.settle(now, agenda.owed or agenda.late)
         self._strays.pursue(now)
         for row in mine:
@@ -276,18 +276,18 @@ class Worker:
             elif self._next_look.get(row.task.task_id, now) <= now:
                 self._next_look[row.task.task_id] = now + self._settings.look_interval
                 if self._services.find_open(service_breakers.WATCHING, self._clock()) is None:
-                    self._watch(row)
+                    self._watch_task(row)
                 else:
                     self._check_deadline(row)
         # Tasks that ended above may have let others begin.
-        return not self._stopping.is_set() and self._begin(any(agenda))
+        return not self._stopping.is_set() and self._begin_task(any(agenda))
 
-    def _pause(self) -> float:
+    def _compute_pause(self) -> float:
         times = [*self._next_look.values(), *filter(None, [self._hooks.due])]
         due = min(times, default=float('inf')) - self._clock()
         return max(0.05, min(self._settings.poll_interval, due))
 
-    def _forget(self, mine: set[str]) -> None:
+    def _forget_lost_tasks(self, mine: set[str]) -> None:
         for memory in (self._next_look, self._unverified):
             for task_id in memory.keys() - mine:
                 del memory[task_id]
@@ -297,7 +297,7 @@ class Worker:
 
     # From claimed to submitted.
 
-    def _begin(self, anything: bool) -> bool:
+    def _begin_task(self, anything: bool) -> bool:
         """Claim a task and start it; False: no task was claimed.
 
         :param anything: whether there may be work; if not, the database is not asked.
@@ -333,13 +333,13 @@ class Worker:
                         row.task.instance_uuid, row.task.task_id)
             self._give_back(row)
             return
-        marker = self._checked(row)
+        marker = self._run_pre_flight(row)
         if marker is None:
             return
         if self._driver.hooked and self._hooks.begin(row):
             self._look_at_hooks(row)
             return
-        self._ask(row, marker)
+        self._request_migration(row, marker)
 
     def _look_at_hooks(self, row: rows.TaskRow) -> None:
         """Poll the hooks before the migration.
@@ -355,25 +355,25 @@ class Worker:
         if look.found is not hook_runner.Found.DONE:
             return
         row = dataclasses.replace(
-            row, marks=attempt_phases.begun(look.marks, attempt_phases.PRE_FLIGHT, self._clock()))
-        marker = self._checked(row)
+            row, marks=attempt_phases.begin_phase(look.marks, attempt_phases.PRE_FLIGHT, self._clock()))
+        marker = self._run_pre_flight(row)
         if marker is not None:
-            self._ask(row, marker)
+            self._request_migration(row, marker)
 
-    def _checked(self, row: rows.TaskRow) -> str | None:
+    def _run_pre_flight(self, row: rows.TaskRow) -> str | None:
         """Run pre-flight; return the marker of a move that may begin.
 
         None: the move may not begin, and the row says so.
         """
         task = row.task
-        known = self._known(task)
+        known = self._read_known_facts(task)
         try:
             marker = self._driver.pre_flight(task, known)
         except exception.MigrationError as e:
-            self._failed(row, e)
+            self._handle_failure(row, e)
             return None
         except Exception as e:
-            self._outcomes.failed(row, _unexpected(task, e))
+            self._outcomes.failed(row, _build_unexpected_error(task, e))
             return None
         now = self._clock()
         # Only a request shows whether Nova takes requests, too.
@@ -387,7 +387,7 @@ class Worker:
             return None
         return marker
 
-    def _failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
+    def _handle_failure(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """End an attempt, or let the task wait until a service works again."""
         if isinstance(error, exception.ServiceUnavailable):
             self._services.record_failure(error, row.task, self._clock())
@@ -404,33 +404,33 @@ class Worker:
         task, now = row.task, self._clock()
         self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
                             retry_count=task.retry_count, attempt=row.attempt,
-                            marks=attempt_phases.begun(row.marks, attempt_phases.QUEUE, now))
+                            marks=attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE, now))
 
-    def _ask(self, row: rows.TaskRow, marker: str) -> None:
+    def _request_migration(self, row: rows.TaskRow, marker: str) -> None:
         """Commit ``submitting``, then request the migration from Nova."""
         task = row.task
         self.keeper.note_step()
         try:
             self._driver.log_in(task)
         except exception.MigrationError as e:
-            return self._failed(row, e)
+            return self._handle_failure(row, e)
         now, began = self._clock(), self._monotonic()
         row = dataclasses.replace(
             row, marker=marker,
-            marks=attempt_phases.begun(row.marks, attempt_phases.PRE_CHECK, now))
+            marks=attempt_phases.begin_phase(row.marks, attempt_phases.PRE_CHECK, now))
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None, doubt=None,
-                timings=attempt_phases.document(row.marks),
-                deadline=retry.deadline(task, now, self._settings)):
+                timings=attempt_phases.format_marks(row.marks),
+                deadline=retry.compute_deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
-        if not any(_asked(attempt) for attempt in row.attempts):
+        if not any(_has_asked_nova(attempt) for attempt in row.attempts):
             self._tally.submitted(task, now - task.created_at)
         self._next_look[task.task_id] = now + self._settings.look_interval
         return self._submit(
             row, lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
 
-    def _known(self, task: model.Task) -> base.Known:
+    def _read_known_facts(self, task: model.Task) -> base.Known:
         """Read our database before Nova: a migration that ends in between still counts."""
         found = [row for row in self._store.in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
@@ -459,9 +459,9 @@ class Worker:
         except exception.AmbiguousSubmit as e:
             problem = e
         except exception.MigrationError as e:
-            return self._failed(row, e)
+            return self._handle_failure(row, e)
         except Exception as e:
-            problem = _unexpected(task, e)
+            problem = _build_unexpected_error(task, e)
         else:
             LOG.info('Instance %s: %s migration from %s to %s requested (%s, task %s, request '
                      '%s)', task.instance_uuid, task.method, task.from_host, task.to_host,
@@ -480,13 +480,13 @@ class Worker:
         reads the row again later.
         """
         try:
-            if not self._mark(row, state, [TaskState.SUBMITTING], **fields):
+            if not self._update_task(row, state, [TaskState.SUBMITTING], **fields):
                 self._strays.examine(row, self._clock())
         except exception.StoreError:
             self._strays.remember(row, self._clock())
             raise
 
-    def _mark(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
+    def _update_task(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
               **fields: str | float | None) -> bool:
         kept = self._store.mark(
             row.task.task_id, self.name, states, state, self._clock(), **fields)
@@ -496,34 +496,34 @@ class Worker:
 
     # From submitted to the end.
 
-    def _watch(self, row: rows.TaskRow) -> None:
+    def _watch_task(self, row: rows.TaskRow) -> None:
         task = row.task
         progress: base.Progress | None = None
         try:
-            progress = self._driver.look(task, self._marker(row))
+            progress = self._driver.look(task, self._bind_marker(row))
             if progress.stage.terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.COMPLETED:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id,
-                        exception.sentence(e))
+                        exception.format_sentence(e))
             if isinstance(e, exception.ServiceUnavailable):
                 self._services.record_failure(e, task, self._clock())
-            self._check_deadline(self._reached(row, progress))
+            self._check_deadline(self._record_phase(row, progress))
             return
         except (exception.InstanceInError, exception.PreFlightError) as e:
             self._outcomes.failed(row, e)
             return
         except exception.MigrationError as e:
-            self._unsettled(self._reached(row, progress), e)
+            self._handle_unverified(self._record_phase(row, progress), e)
             return
         except Exception as e:
-            LOG.error('Task %s: %s', task.task_id, _unexpected(task, e))
+            LOG.error('Task %s: %s', task.task_id, _build_unexpected_error(task, e))
             self._check_deadline(row)
             return
         self._services.record_success(service_breakers.WATCHING, self._clock())
-        row = self._reached(row, progress)
+        row = self._record_phase(row, progress)
         match progress.stage:
             case base.Stage.COMPLETED:
                 self._outcomes.end(row, TaskState.COMPLETED)
@@ -535,28 +535,28 @@ class Worker:
                     self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                        endings.describe_foreign_abort(row, progress))
             case base.Stage.FAILED:
-                self._outcomes.failed(row, _why(row, progress))
+                self._outcomes.failed(row, _build_failure_error(row, progress))
             case base.Stage.CANCELLED if row.error == ABORTING:
                 self._end_aborted(row, progress)
             case base.Stage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail or 'The migration was cancelled in Nova.')
             case base.Stage.SETTLING | base.Stage.UNTOLD:
-                self._settling(row, progress)
+                self._handle_settling(row, progress)
             case base.Stage.LEFT:
-                self._left(row, progress)
+                self._handle_left_record(row, progress)
             case base.Stage.ABSENT:
-                self._absent(row)
+                self._handle_absence(row)
             case base.Stage.UNCONFIRMED:
                 self._under_way(row, progress)
-                self._confirm(row)
+                self._confirm_migration(row)
             case _:
                 self._under_way(row, progress)
 
-    def _marker(self, row: rows.TaskRow) -> str:
+    def _bind_marker(self, row: rows.TaskRow) -> str:
         return self._driver.bind_marker(row.marker or '', row.reference)
 
-    def _reached(self, row: rows.TaskRow, progress: base.Progress | None) -> rows.TaskRow:
+    def _record_phase(self, row: rows.TaskRow, progress: base.Progress | None) -> rows.TaskRow:
         """Record the phase that the driver found, when it comes after the known phase.
 
         The phase is committed, so that a successor goes on with it.
@@ -564,16 +564,16 @@ class Worker:
         if progress is None:
             return row
         phase = attempt_phases.POST_FLIGHT if progress.stage in _OVER else progress.phase
-        if not attempt_phases.later(row.marks, phase):
+        if not attempt_phases.is_later_phase(row.marks, phase):
             return row
         row = dataclasses.replace(
-            row, marks=attempt_phases.begun(row.marks, str(phase), self._clock()))
+            row, marks=attempt_phases.begin_phase(row.marks, str(phase), self._clock()))
         if progress.stage not in (base.Stage.FAILED, base.Stage.CANCELLED):
-            self._mark(row, row.task.state, [row.task.state],
-                       timings=attempt_phases.document(row.marks))
+            self._update_task(row, row.task.state, [row.task.state],
+                       timings=attempt_phases.format_marks(row.marks))
         return row
 
-    def _measured(self, row: rows.TaskRow) -> Mapping[str, float]:
+    def _read_phase_seconds(self, row: rows.TaskRow) -> Mapping[str, float]:
         """Return the phase times of the driver, which are better than those of looks.
 
         Looks come every look_interval.
@@ -595,7 +595,7 @@ class Worker:
         row = dataclasses.replace(row, reference=reference)
         if self._check_deadline(row):
             if changed:
-                self._mark(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=since,
+                self._update_task(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=since,
                            doubt=doubt, reference=reference)
             self._abort(row)
             return
@@ -605,21 +605,21 @@ class Worker:
                      row.task.instance_uuid, row.task.task_id, progress.stage)
             state = TaskState.SUBMITTED
         if changed or state is not row.task.state:
-            self._mark(row, state, [row.task.state], reference=reference, doubt_since=since,
+            self._update_task(row, state, [row.task.state], reference=reference, doubt_since=since,
                        doubt=doubt, error=None, error_type=None)
 
-    def _left(self, row: rows.TaskRow, progress: base.Progress) -> None:
+    def _handle_left_record(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """End the task by the place of its instance, once the contradiction has lasted.
 
         The attempt has no phases: its duration is unknown.
         """
-        task, now, since = row.task, self._clock(), migration_uncertainty.since(row, progress.stage)
+        task, now, since = row.task, self._clock(), migration_uncertainty.find_doubt_since(row, progress.stage)
         if since is None:
             LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
                      'that changes within %.0f s', task.instance_uuid, task.task_id,
                      progress.detail, progress.patience)
-            self._mark(row, task.state, [task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(progress.stage, now),
+            self._update_task(row, task.state, [task.state], doubt_since=now,
+                       doubt=migration_uncertainty.encode_doubt(progress.stage, now),
                        reference=progress.reference)
             return
         if now - since <= progress.patience:
@@ -643,17 +643,17 @@ class Worker:
         """
         if row.task.deadline is None or self._clock() < row.task.deadline:
             return False
-        wanted = ABORTING if self._aborts(row.task) else LATE
+        wanted = ABORTING if self._may_abort(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
             LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
                         'watched until Nova says how it ended. See its migration in Nova.',
                         row.task.instance_uuid, row.task.task_id)
         if (row.error, row.task.state) != (wanted, TaskState.UNKNOWN):
-            self._mark(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
+            self._update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
                        error_type=exception.MigrationTimeout.wire_type)
         return True
 
-    def _aborts(self, task: model.Task) -> bool:
+    def _may_abort(self, task: model.Task) -> bool:
         return self._settings.abort_at_deadline and task.method is model.Method.LIVE
 
     def _abort(self, row: rows.TaskRow) -> None:
@@ -663,13 +663,13 @@ class Worker:
         ended the migration.
         """
         task = row.task
-        if (not self._aborts(task) or task.task_id in self._aborted
+        if (not self._may_abort(task) or task.task_id in self._aborted
                 or self._has_clock_jumped()):
             return
         try:
-            accepted = self._driver.abort(task, self._marker(row))
+            accepted = self._driver.abort(task, self._bind_marker(row))
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is tried again.', task.task_id, exception.sentence(e))
+            LOG.warning('Task %s: %s It is tried again.', task.task_id, exception.format_sentence(e))
             return
         if accepted:
             self._aborted.add(task.task_id)
@@ -678,10 +678,10 @@ class Worker:
 
     def _has_abort_ended(self, row: rows.TaskRow, progress: base.Progress) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        now, since = self._clock(), migration_uncertainty.since(row, base.Stage.CANCELLED)
+        now, since = self._clock(), migration_uncertainty.find_doubt_since(row, base.Stage.CANCELLED)
         if progress.patience and since is None:
-            self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(base.Stage.CANCELLED, now),
+            self._update_task(row, row.task.state, [row.task.state], doubt_since=now,
+                       doubt=migration_uncertainty.encode_doubt(base.Stage.CANCELLED, now),
                        reference=row.reference)
             return False
         return since is None or now - since > progress.patience
@@ -698,25 +698,25 @@ class Worker:
         try:
             return self._driver.reset_state(task)
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s', task.task_id, exception.sentence(e))
+            LOG.warning('Task %s: %s', task.task_id, exception.format_sentence(e))
             return False
 
-    def _confirm(self, row: rows.TaskRow) -> None:
+    def _confirm_migration(self, row: rows.TaskRow) -> None:
         """Confirm a cold migration.
 
         Nova refuses a second confirmation, so a repetition by a successor is harmless.
         """
         try:
-            self._driver.confirm(row.task, self._marker(row))
+            self._driver.confirm(row.task, self._bind_marker(row))
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', row.task.task_id,
-                        exception.sentence(e))
+                        exception.format_sentence(e))
             return
         LOG.info('Instance %s: task %s: its cold migration to %s is confirmed',
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
-    def _absent(self, row: rows.TaskRow) -> None:
-        now, since = self._clock(), migration_uncertainty.since(row, base.Stage.ABSENT)
+    def _handle_absence(self, row: rows.TaskRow) -> None:
+        now, since = self._clock(), migration_uncertainty.find_doubt_since(row, base.Stage.ABSENT)
         if since is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
@@ -725,28 +725,28 @@ class Worker:
                             'asked for, and Nova shows none; it is watched for %.0f s',
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
-            self._mark(row, state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(base.Stage.ABSENT, now))
+            self._update_task(row, state, [row.task.state], doubt_since=now,
+                       doubt=migration_uncertainty.encode_doubt(base.Stage.ABSENT, now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
 
-    def _settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
+    def _handle_settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """Wait until Nova has released the claims of a failed migration and recorded the reason.
 
         The wait is limited. A successor goes on with it, since the row has its start.
         """
-        now, since = self._clock(), migration_uncertainty.since(row, progress.stage)
+        now, since = self._clock(), migration_uncertainty.find_doubt_since(row, progress.stage)
         if since is None:
             self._tell_settling(row.task, progress)
-            self._mark(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.kept(progress.stage, now),
+            self._update_task(row, row.task.state, [row.task.state], doubt_since=now,
+                       doubt=migration_uncertainty.encode_doubt(progress.stage, now),
                        reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:
-                self._outcomes.failed(row, _untold(row, progress, now - since))
+                self._outcomes.failed(row, _build_unexplained_error(row, progress, now - since))
                 return
             self._outcomes.failed(row, exception.AllocationsLeft(
                 instance_uuid=row.task.instance_uuid,
@@ -762,7 +762,7 @@ class Worker:
             LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',
                      task.instance_uuid, task.task_id, task.to_host, progress.detail)
 
-    def _unsettled(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
+    def _handle_unverified(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Fail a task whose instance looks wrong for a while although Nova says completed."""
         now = self._clock()
         since = self._unverified.setdefault(row.task.task_id, now)
@@ -771,19 +771,19 @@ class Worker:
                                quarantine=True)
 
 
-def _asked(attempt: model.Attempt) -> bool:
+def _has_asked_nova(attempt: model.Attempt) -> bool:
     """Return whether Nova was certainly asked in this attempt."""
     return attempt.migration_uuid is not None or attempt.error_type in _NOVA_ANSWERED
 
 
-def _unexpected(task: model.Task, error: Exception) -> UnexpectedError:
+def _build_unexpected_error(task: model.Task, error: Exception) -> UnexpectedError:
     return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
         f'the executor driver failed unexpectedly ({type(error).__name__}: '
-        f'{masking.masked(str(error))}); '
+        f'{masking.mask_text(str(error))}); '
         'report this with the log'))
 
 
-def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
+def _build_failure_error(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
     """Build the error of a failed migration.
 
     A failure found after the deadline is a timeout, and final. A failure by a rule of ours is the
@@ -804,14 +804,14 @@ def _why(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError
                 problem=progress.detail or 'the migration failed in Nova')
 
 
-def _untold(row: rows.TaskRow, progress: base.Progress,
+def _build_unexplained_error(row: rows.TaskRow, progress: base.Progress,
             seconds: float) -> exception.MigrationError:
     """Build the error of a failure that Nova has not explained for so long.
 
     After the deadline it is a timeout.
     """
     if row.error_type == exception.MigrationTimeout.wire_type:
-        return _why(row, progress)
+        return _build_failure_error(row, progress)
     return exception.FailureUntold(
         instance_uuid=row.task.instance_uuid, to_host=row.task.to_host, seconds=f'{seconds:.0f}',
         problem=progress.detail)

@@ -57,7 +57,7 @@ class AlertmanagerHook(base.Hook):
         found = cls(conf)
         found.close()
         nobody = [('filter', f'{name}="{CREATED_BY}"') for name in found._conf.matchers]
-        if not isinstance(found._ask('GET', '/silences', params=nobody), list):
+        if not isinstance(found._send_request('GET', '/silences', params=nobody), list):
             raise base.Failed(problem='was answered no list of silences: is that Alertmanager?')
         return 'Alertmanager shows its silences'
 
@@ -78,7 +78,7 @@ class AlertmanagerHook(base.Hook):
                 remedy='Set it, or take alertmanager out of [hooks] enabled.')
 
     def before(self, call: base.Call) -> base.Step:
-        return self._pool.step(call.key, lambda over: self._silence(call))
+        return self._pool.step(call.key, lambda over: self._create_silence(call))
 
     def after(self, call: base.Call) -> base.Step:
         return self._pool.step(call.key, lambda over: self._delete(call))
@@ -90,30 +90,30 @@ class AlertmanagerHook(base.Hook):
     def close(self) -> None:
         self._pool.close()
 
-    def _silence(self, call: base.Call) -> None:
+    def _create_silence(self, call: base.Call) -> None:
         now = time.time()
-        self._ask('POST', '/silences', {
+        self._send_request('POST', '/silences', {
             'matchers': [{'name': name, 'value': value, 'isRegex': False, 'isEqual': True}
-                         for name, value in self._matchers(call)],
-            'startsAt': _iso(now), 'endsAt': _iso(now + self._conf.seconds),
-            'createdBy': CREATED_BY, 'comment': _comment(call)})
+                         for name, value in self._list_matchers(call)],
+            'startsAt': _format_time(now), 'endsAt': _format_time(now + self._conf.seconds),
+            'createdBy': CREATED_BY, 'comment': _format_comment(call)})
 
     def _delete(self, call: base.Call) -> None:
-        filters = [('filter', f'{name}="{_quoted(value)}"')
-                   for name, value in self._matchers(call)]
-        found = self._ask('GET', '/silences', params=filters)
+        filters = [('filter', f'{name}="{_quote_value(value)}"')
+                   for name, value in self._list_matchers(call)]
+        found = self._send_request('GET', '/silences', params=filters)
         for silence in found if isinstance(found, list) else ():
-            if (isinstance(silence, dict) and silence.get('comment') == _comment(call)
-                    and _state(silence) != 'expired'
+            if (isinstance(silence, dict) and silence.get('comment') == _format_comment(call)
+                    and _find_state(silence) != 'expired'
                     and isinstance(silence.get('id'), str)
                     and _SILENCE.fullmatch(silence['id'])):
-                self._ask('DELETE', f'/silence/{silence["id"]}', gone=True)
+                self._send_request('DELETE', f'/silence/{silence["id"]}', gone=True)
 
-    def _matchers(self, call: base.Call) -> list[tuple[str, str]]:
+    def _list_matchers(self, call: base.Call) -> list[tuple[str, str]]:
         return [(name, getattr(call.task, value))
                 for name, value in sorted(self._conf.matchers.items())]
 
-    def _ask(self, method: str, path: str, body: Any = None, *, params: Any = None,
+    def _send_request(self, method: str, path: str, body: Any = None, *, params: Any = None,
              gone: bool = False) -> Any:
         """Send a request to Alertmanager; return the answer to a GET.
 
@@ -134,7 +134,7 @@ class AlertmanagerHook(base.Hook):
                     answer._content = text
                     return answer.json()
         except (requests.RequestException, ValueError, OSError, RecursionError) as e:
-            raise base.Failed(problem=masking.masked(
+            raise base.Failed(problem=masking.mask_text(
                 f'could not {method} {path.split("/")[1]} ({type(e).__name__})')) from None
         if not 200 <= status < 300 and not (gone and status == 404):
             raise base.Failed(
@@ -142,18 +142,18 @@ class AlertmanagerHook(base.Hook):
         return None
 
 
-def _comment(call: base.Call) -> str:
+def _format_comment(call: base.Call) -> str:
     return f'{CREATED_BY}: migration of instance {call.task.instance_uuid} ({call.key})'
 
 
-def _state(silence: dict[str, Any]) -> Any:
+def _find_state(silence: dict[str, Any]) -> Any:
     status = silence.get('status')
     return status.get('state') if isinstance(status, dict) else None
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     return value.replace('\\', '\\\\').replace('"', '\\"')
 
 
-def _iso(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()

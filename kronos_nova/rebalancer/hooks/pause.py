@@ -69,12 +69,12 @@ class PauseHook(base.Hook):
     def before(self, call: base.Call) -> base.Step:
         if call.marker != OURS:
             return base.Done()
-        return self._step(call, power.PAUSE)
+        return self._make_step(call, power.PAUSE)
 
     def after(self, call: base.Call) -> base.Step:
         if call.marker != OURS:
             return base.Done()
-        return self._step(call, power.UNPAUSE)
+        return self._make_step(call, power.UNPAUSE)
 
     def remedy(self, call: base.Call) -> str:
         return f'Unpause it: openstack server unpause {call.task.instance_uuid}.'
@@ -83,12 +83,12 @@ class PauseHook(base.Hook):
         self._closing.set()
         self._pool.close()
 
-    def _step(self, call: base.Call, action: power.Action) -> base.Step:
+    def _make_step(self, call: base.Call, action: power.Action) -> base.Step:
         until = time.monotonic() + self._seconds
-        return self._pool.step(call.key, lambda over: self._reach(
+        return self._pool.step(call.key, lambda over: self._reach_status(
             call.task.instance_uuid, action, over, until))
 
-    def _reach(self, uuid: str, action: power.Action, over: threading.Event,
+    def _reach_status(self, uuid: str, action: power.Action, over: threading.Event,
                until: float) -> None:
         """Ask Nova for the action until the instance has a final status.
 
@@ -102,9 +102,9 @@ class PauseHook(base.Hook):
                 instance = self._nova().server(uuid).instance
                 if instance.task_state is None:
                     if instance.status not in action.admitted:
-                        return self._ended(instance.status, action)
+                        return self._check_final_status(instance.status, action)
                     if not asked and not over.is_set():
-                        asked = power.ask(self._nova(), uuid, action)
+                        asked = power.request_action(self._nova(), uuid, action)
                 problem = f'it is {instance.status} ({instance.task_state})'
             except api.ApiError as e:
                 if e.status == 404 and action is power.UNPAUSE:
@@ -117,7 +117,7 @@ class PauseHook(base.Hook):
         raise base.Failed(problem=f'was not waited for when it was to {action.name} the instance')
 
     @staticmethod
-    def _ended(status: str, action: power.Action) -> None:
+    def _check_final_status(status: str, action: power.Action) -> None:
         """Raise Failed unless a pause has paused the instance: only then it migrates warm.
 
         An unpause accepts every status: an instance that does not run needs none.

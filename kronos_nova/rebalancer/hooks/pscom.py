@@ -74,7 +74,7 @@ class PscomHook(base.Hook):
     def marker(self, call: base.Call) -> str:
         instance, expected = (
             _values(call.task, call.task.from_host, call.task.instance_name),
-            self._expected(call))
+            self._parse_expected_count(call))
         if self.client.request.render({**instance, pscom_client.PROCESS: 'x'}) is None:
             if expected:
                 raise base.Failed(problem=f'cannot have one of {instance} in an MQTT topic')
@@ -87,7 +87,7 @@ class PscomHook(base.Hook):
                            'name': call.task.instance_name})
 
     @staticmethod
-    def _expected(call: base.Call) -> int | None:
+    def _parse_expected_count(call: base.Call) -> int | None:
         number = call.parameters.get(PROCESSES)
         if number is None:
             return None
@@ -101,18 +101,18 @@ class PscomHook(base.Hook):
             raise base.Failed(
                 problem=f'knows {len(processes)} processes of the instance, and {expected} are '
                         'to answer; list them in [hook_pscom] processes')
-        if not _asks(processes, expected):
+        if not _has_processes_to_ask(processes, expected):
             return base.Done()
         return _Suspend(self.client, _values(call.task, call.task.from_host, name), processes,
                         len(processes) if expected is None else expected)
 
     def after(self, call: base.Call) -> base.Step:
         processes, expected, _name = _read(call)
-        if not _asks(processes, expected):
+        if not _has_processes_to_ask(processes, expected):
             return base.Done()
-        return _Resume(self.client, self._instances(call), processes)
+        return _Resume(self.client, self._list_topic_values(call), processes)
 
-    def _instances(self, call: base.Call) -> list[dict[str, str]]:
+    def _list_topic_values(self, call: base.Call) -> list[dict[str, str]]:
         """Return the topic values under which the processes may listen now."""
         hosts = [call.task.from_host]
         if 'host' in self.client.request.names and (
@@ -125,7 +125,7 @@ class PscomHook(base.Hook):
     def remedy(self, call: base.Call) -> str:
         processes = _read(call)[0]
         topics = [self.client.request.render({**instance, pscom_client.PROCESS: process})
-                  for instance in self._instances(call)
+                  for instance in self._list_topic_values(call)
                   for process in (['x'] if self.client.asks_all else processes)]
         return (f'Publish [hook_pscom] resume_payload on '
                 f'{", ".join(topic for topic in topics if topic) or "no topic"}.')
@@ -145,7 +145,7 @@ def _values(task: model.Task, host: str, name: str) -> dict[str, str]:
     return {'host': host, 'name': name, 'uuid': task.instance_uuid}
 
 
-def _asks(processes: list[str], expected: int | None) -> bool:
+def _has_processes_to_ask(processes: list[str], expected: int | None) -> bool:
     """Return whether the hook has to ask any process."""
     return expected != 0 and bool(processes or expected)
 
@@ -167,7 +167,7 @@ class _Suspend(base.Step):
             if not self._client.ready:
                 return False
             self._since = self._client.answers()
-            for process in _asked(self._client, self._processes):
+            for process in _list_addressees(self._client, self._processes):
                 self._client.ask(self._instance, process, 'suspend')
         answered = self._client.answered(self._instance, self._since)
         if not self._client.asks_all:
@@ -182,7 +182,7 @@ class _Resume(base.Step):
                  processes: list[str]) -> None:
         self._client = client
         self._asked = [(instance, process) for instance in instances
-                       for process in _asked(client, processes)]
+                       for process in _list_addressees(client, processes)]
         self._sent: list[Callable[[], bool]] = []
 
     def poll(self, now: float) -> bool:
@@ -194,6 +194,6 @@ class _Resume(base.Step):
         return all(sent() for sent in self._sent)
 
 
-def _asked(client: pscom_client.Client, processes: list[str]) -> list[str]:
+def _list_addressees(client: pscom_client.Client, processes: list[str]) -> list[str]:
     """Return the processes that requests name; one request without a name is for all."""
     return [''] if client.asks_all else processes

@@ -41,7 +41,7 @@ def is_level(text: str) -> bool:
     return _LEVEL.fullmatch(text) is not None and not text.startswith('$')
 
 
-def _refuse(option: str, problem: str) -> exception.ConfigError:
+def _build_config_error(option: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(
         path='kronos.conf', field=f'[hook_pscom] {option}', problem=problem,
         remedy='Use {host}, {name}, {uuid} and {process} only.')
@@ -60,13 +60,13 @@ class Topic:
         for level in template.split('/'):
             if not _PLACEHOLDER.fullmatch(level) and (
                     not is_level(level) or '{' in level or '}' in level):
-                raise _refuse(option, f'{level!r} is neither a plain level nor a placeholder')
+                raise _build_config_error(option, f'{level!r} is neither a plain level nor a placeholder')
         if unknown := set(self.names) - PLACEHOLDERS:
-            raise _refuse(option, f'there is no {{{min(unknown)}}}')
+            raise _build_config_error(option, f'there is no {{{min(unknown)}}}')
         if len(set(self.names)) < len(self.names):
-            raise _refuse(option, 'a placeholder stands there twice')
+            raise _build_config_error(option, 'a placeholder stands there twice')
         if not {'name', 'uuid'} & set(self.names):
-            raise _refuse(option, 'without {name} or {uuid} the answer of another instance would '
+            raise _build_config_error(option, 'without {name} or {uuid} the answer of another instance would '
                                   'count')
 
     @property
@@ -126,19 +126,19 @@ class Client:
         self.request = Topic(conf.mqtt.prefix, 'request_topic', conf.hook_pscom.request_topic)
         self.response = Topic(conf.mqtt.prefix, 'response_topic', conf.hook_pscom.response_topic)
         if PROCESS not in self.response.names:
-            raise _refuse('response_topic', 'without {process} answers cannot be counted')
+            raise _build_config_error('response_topic', 'without {process} answers cannot be counted')
         self._payloads = {'suspend': conf.hook_pscom.suspend_payload,
                           'resume': conf.hook_pscom.resume_payload}
         for task, payload in self._payloads.items():
             if (unknown := find_unknown_placeholder(payload)) is not None:
-                raise _refuse(f'{task}_payload', f'there is no {{{unknown}}}')
+                raise _build_config_error(f'{task}_payload', f'there is no {{{unknown}}}')
         self._lock = threading.Lock()
         #: Topic of a response -> number of its last answer; 0: the process was only seen.
         self._answers: dict[str, int] = {}
         self._count = 0
         # A message from the time when we were away answers no request of ours.
         self._connection = mqtt.Connection(
-            conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._heard, kept=False)
+            conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._handle_message, kept=False)
         self._connection.subscribe([self.response.filter])
 
     def start(self) -> None:
@@ -191,16 +191,16 @@ class Client:
         self._connection.publish(topic, render_payload(self._payloads[task], values) + '\n',
                                  taken.append)
 
-        def arrived() -> bool:
+        def has_arrived() -> bool:
             if False in taken:
                 raise base.Failed(problem='could not publish: the broker has not taken it; see its '
                                           'access control')
             return bool(taken)
-        return arrived
+        return has_arrived
 
     # In the connection's thread.
 
-    def _heard(self, heard: Any) -> None:
+    def _handle_message(self, heard: Any) -> None:
         heard.acknowledge()
         key = heard.topic
         if self.response.read(key) is None:
@@ -210,14 +210,14 @@ class Client:
                 # An old message: the process is there, and answers no request of ours. Empty:
                 # the process has gone.
                 if heard.payload:
-                    self._remember(key, self._answers.get(key, 0))
+                    self._record_answer(key, self._answers.get(key, 0))
                 else:
                     self._answers.pop(key, None)
                 return
             self._count += 1
-            self._remember(key, self._count)
+            self._record_answer(key, self._count)
 
-    def _remember(self, key: str, number: int) -> None:
+    def _record_answer(self, key: str, number: int) -> None:
         self._answers.pop(key, None)
         if len(self._answers) >= MOST:
             del self._answers[next(iter(self._answers))]

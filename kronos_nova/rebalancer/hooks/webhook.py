@@ -55,10 +55,10 @@ class WebhookHook(base.Hook):
         """Send OPTIONS, which requests nothing: a program need not know the method to answer."""
         found = cls(conf)
         found.close()
-        status = found._send('OPTIONS', {})
+        status = found._send_request('OPTIONS', {})
         if status in UNREACHABLE:
             raise base.Failed(problem=f'was answered HTTP {status}: there is nobody behind it')
-        _unredirected(status)
+        _refuse_redirect(status)
         return f'its program answers (HTTP {status} to OPTIONS; nothing was posted)'
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -70,7 +70,7 @@ class WebhookHook(base.Hook):
                     path='kronos.conf', field=f'[hook_webhook] {name}', problem='it is not set',
                     remedy='Set it, or take webhook out of [hooks] enabled.')
         try:
-            self._secret()
+            self._read_secret()
         except base.Failed as e:
             raise exception.ConfigError(
                 path=self._conf.secret_file, field='[hook_webhook] secret_file', problem=str(e),
@@ -90,18 +90,18 @@ class WebhookHook(base.Hook):
         self._pool.close()
 
     def _post(self, call: base.Call, event: str) -> None:
-        body = json.dumps(document(call, event), sort_keys=True).encode()
+        body = json.dumps(build_document(call, event), sort_keys=True).encode()
         stamp = str(int(time.time()))
         headers = {
             'Content-Type': 'application/json', 'User-Agent': 'kronos-nova',
-            'Kronos-Timestamp': stamp, 'Kronos-Signature': sign(self._secret(), stamp, body),
+            'Kronos-Timestamp': stamp, 'Kronos-Signature': sign_body(self._read_secret(), stamp, body),
             'Idempotency-Key': f'{call.key}:{event.rpartition(".")[2]}'}
-        status = self._send('POST', headers, body)
-        _unredirected(status)
+        status = self._send_request('POST', headers, body)
+        _refuse_redirect(status)
         if not 200 <= status < 300:
             raise base.Failed(problem=f'was answered HTTP {status}')
 
-    def _send(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
+    def _send_request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
         """Send a request; return the HTTP status of the answer."""
         try:
             with direct.open_session() as session, session.request(
@@ -110,10 +110,10 @@ class WebhookHook(base.Hook):
                     verify=self._conf.ca_cert or True, stream=True) as answer:
                 return answer.status_code
         except (requests.RequestException, OSError) as e:
-            raise base.Failed(problem=masking.masked(
+            raise base.Failed(problem=masking.mask_text(
                 f'did not reach its program ({type(e).__name__})')) from None
 
-    def _secret(self) -> bytes:
+    def _read_secret(self) -> bytes:
         """Read the secret, at each call: an operator may rotate it.
 
         :raises Failed: it cannot be used.
@@ -128,12 +128,12 @@ class WebhookHook(base.Hook):
         return secret
 
 
-def _unredirected(status: int) -> None:
+def _refuse_redirect(status: int) -> None:
     if 300 <= status < 400:
         raise base.Failed(problem=f'was redirected (HTTP {status}), which it never follows')
 
 
-def document(call: base.Call, event: str) -> dict[str, Any]:
+def build_document(call: base.Call, event: str) -> dict[str, Any]:
     """Build the body; ``success`` and ``error_type`` are null where they are not known."""
     task, ended = call.task, call.ended
     return {
@@ -145,6 +145,6 @@ def document(call: base.Call, event: str) -> dict[str, Any]:
         'error_type': None if ended is None else ended.error_type}
 
 
-def sign(secret: bytes, stamp: str, body: bytes) -> str:
+def sign_body(secret: bytes, stamp: str, body: bytes) -> str:
     """Return the value of the header ``Kronos-Signature``."""
     return 'v1=' + hmac.new(secret, stamp.encode() + b'.' + body, hashlib.sha256).hexdigest()

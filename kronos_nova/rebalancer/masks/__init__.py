@@ -37,7 +37,7 @@ MASKS: tuple[Mask, ...] = (*QUICK, groups.hard_groups)
 FILLING: tuple[Mask, ...] = (*MASKS, ceilings.below)
 
 
-def permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,
+def mark_permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,
               which: Sequence[Mask] = MASKS) -> sim.Bools:
     """Mark the candidates that no mask forbids: shape (instances, hosts)."""
     allowed = which[0](simulation, instances, to_hosts)

@@ -36,11 +36,11 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
             if group.policy is model.GroupPolicy.ANTI_AFFINITY:
                 full = [h for h, members in spread.items()
                         if len(members) - (uuid in members) >= group.max_server_per_host]
-                allowed[row, known(simulation, column, full)] = False
+                allowed[row, list_known_columns(simulation, column, full)] = False
             elif group.policy is model.GroupPolicy.AFFINITY:
                 holding = [h for h, members in spread.items()
                            if len(members) > (uuid in members)]
-                kept = known(simulation, column, holding)
+                kept = list_known_columns(simulation, column, holding)
                 legal = allowed[row, kept]
                 allowed[row] = False
                 allowed[row, kept] = legal
@@ -54,7 +54,7 @@ def columns_of(simulation: sim.Simulation, hosts: sim.Ints) -> sim.Ints:
     return column
 
 
-def known(simulation: sim.Simulation, column: sim.Ints, names: list[str]) -> list[int]:
+def list_known_columns(simulation: sim.Simulation, column: sim.Ints, names: list[str]) -> list[int]:
     """Return the columns of the named hosts that have one."""
     found = (int(column[simulation.host_index[h]]) for h in names if h in simulation.host_index)
     return [c for c in found if c >= 0]

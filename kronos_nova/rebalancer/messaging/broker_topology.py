@@ -185,7 +185,7 @@ def _compare_entity(connection: Any, kind: str, entity: Any) -> None:
     """
     errors = connection.connection.channel_errors
 
-    def declare(*, passive: bool) -> None:
+    def declare_entity(*, passive: bool) -> None:
         # Each on a channel of its own: an error closes it.
         channel = connection.connection.channel()
         bound = entity(channel)
@@ -196,20 +196,20 @@ def _compare_entity(connection: Any, kind: str, entity: Any) -> None:
         channel.close()
 
     try:
-        declare(passive=True)
+        declare_entity(passive=True)
     except errors as e:
         if e.code != _NOT_FOUND:
             raise
         return
     try:
-        declare(passive=False)
+        declare_entity(passive=False)
     except errors as e:
         if e.code not in _CONFLICTS:
             raise
-        raise exception.BrokerConflict(kind=kind, name=entity.name, problem=_shorten(e)) from None
+        raise exception.BrokerConflict(kind=kind, name=entity.name, problem=_format_reply(e)) from None
 
 
-def _shorten(error: Exception) -> str:
+def _format_reply(error: Exception) -> str:
     """Return RabbitMQ's text without the frame around it."""
     text = ' '.join(str(getattr(error, 'reply_text', '') or error).split())
     return re.sub(r'[\x00-\x1f\x7f]', ' ', text)[:300]

@@ -58,7 +58,7 @@ _LATEST = 1e11
 _CONTROL = re.compile('[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
 
-def slug(scope: str, *, aggregate: bool = False) -> str:
+def format_slug(scope: str, *, aggregate: bool = False) -> str:
     """Return a scope's part of a topic name: at most 128 ASCII characters.
 
     Plain names stay as Kronos wrote them; any other becomes its plain characters and a hash.
@@ -75,23 +75,23 @@ def slug(scope: str, *, aggregate: bool = False) -> str:
 
 
 def migrations_topic(scope: str, *, aggregate: bool = False) -> str:
-    return f'kronos.migrations.{slug(scope, aggregate=aggregate)}'
+    return f'kronos.migrations.{format_slug(scope, aggregate=aggregate)}'
 
 
 def results_topic(scope: str, *, aggregate: bool = False) -> str:
-    return f'kronos.results.{slug(scope, aggregate=aggregate)}'
+    return f'kronos.results.{format_slug(scope, aggregate=aggregate)}'
 
 
 def plans_topic(scope: str, *, aggregate: bool = False) -> str:
-    return f'kronos.plans.{slug(scope, aggregate=aggregate)}'
+    return f'kronos.plans.{format_slug(scope, aggregate=aggregate)}'
 
 
 def planner_id(scope: str, *, aggregate: bool = False) -> str:
-    return f'kronos-engine-{slug(scope, aggregate=aggregate)}'
+    return f'kronos-engine-{format_slug(scope, aggregate=aggregate)}'
 
 
 def publisher_id(scope: str, *, aggregate: bool = False) -> str:
-    return f'kronos-executor-{slug(scope, aggregate=aggregate)}'
+    return f'kronos-executor-{format_slug(scope, aggregate=aggregate)}'
 
 
 def to_wire(task: model.Task) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def to_wire(task: model.Task) -> dict[str, Any]:
         'to_host': task.to_host, 'improvement': task.improvement, 'phase': task.phase.value,
         'priority': task.priority, 'max_retries': task.max_retries,
         'retry_count': task.retry_count, 'not_before': task.not_before,
-        'created_at': _iso(task.created_at), 'version': VERSION, 'wave': task.wave,
+        'created_at': _format_time(task.created_at), 'version': VERSION, 'wave': task.wave,
         'requires': list(task.requires), 'alternates': list(task.alternates),
         'alternate_improvements': list(task.alternate_improvements),
         'deadline': task.deadline}
@@ -121,7 +121,7 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
         task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
         aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
         from_host=read.name('from_host'), to_host=read.name('to_host'),
-        phase=read.phase('phase'), policy_names=read.items('policy_names', _name),
+        phase=read.phase('phase'), policy_names=read.items('policy_names', _parse_name),
         instance_name=read.text('instance_name', default='', limit=_NAME),
         improvement=read.number('improvement', -1e9, 1e9, default=0.0),
         priority=read.integer('priority', 0, 1000, default=5),
@@ -130,8 +130,8 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
         not_before=read.number('not_before', 0, _LATEST, default=0.0),
         created_at=read.time('created_at', default=0.0),
         wave=read.integer('wave', 0, 100000, default=0),
-        requires=read.items('requires', _uuid), alternates=read.items('alternates', _name),
-        alternate_improvements=read.items('alternate_improvements', _improvement),
+        requires=read.items('requires', _parse_uuid), alternates=read.items('alternates', _parse_name),
+        alternate_improvements=read.items('alternate_improvements', _parse_improvement),
         deadline=read.optional_number('deadline', 0, _LATEST))
     if task.from_host == task.to_host:
         raise exception.MessageError(field='to_host', problem='it is from_host')
@@ -147,7 +147,7 @@ def to_payload(result: model.Result) -> dict[str, Any]:
         'instance_uuid': result.instance_uuid, 'from_host': result.from_host,
         'to_host': result.to_host, 'success': result.success, 'error': result.error or '',
         'error_type': result.error_type or '', 'duration_seconds': result.duration_seconds,
-        'retry_count': result.retry_count, 'completed_at': _iso(result.completed_at),
+        'retry_count': result.retry_count, 'completed_at': _format_time(result.completed_at),
         'attempts': [_attempt_payload(attempt) for attempt in result.attempts]}
 
 
@@ -159,7 +159,7 @@ def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
     """
     return {
         'version': VERSION, 'plan_id': plan_id, 'aggregate': plan.scope,
-        'created_at': _iso(created_at), 'state': state.value,
+        'created_at': _format_time(created_at), 'state': state.value,
         'combined_before': plan.combined_before, 'combined_after': plan.combined_after,
         'policies': [{'name': p.name, 'threshold': p.threshold,
                       'imbalance_before': p.imbalance_before,
@@ -170,7 +170,7 @@ def plan_payload(plan: model.Plan, plan_id: str, created_at: float,
                    'improvement': m.improvement} for m in plan.moves]}
 
 
-def decided(verb: str) -> str:
+def format_decision_event(verb: str) -> str:
     """Return the event of an operator's decision on a plan: ``plan.approved`` and the like."""
     return f'plan.{verb}'
 
@@ -178,26 +178,26 @@ def decided(verb: str) -> str:
 def decision_payload(scope: str, plan_id: str, at: float, tasks: int, by: str = '',
                      reason: str = '') -> dict[str, Any]:
     """Return the payload of a decision on a plan; ``decided_by`` is empty where the plan lapses."""
-    return {'version': VERSION, 'plan_id': plan_id, 'aggregate': scope, 'at': _iso(at),
+    return {'version': VERSION, 'plan_id': plan_id, 'aggregate': scope, 'at': _format_time(at),
             'tasks': tasks, 'decided_by': by, 'reason': reason}
 
 
 def drain_payload(scope: str, host: str, at: float, instances: int) -> dict[str, Any]:
     """Return the payload of drain events; ``instances`` are left on the host."""
-    return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _iso(at),
+    return {'version': VERSION, 'aggregate': scope, 'host': host, 'at': _format_time(at),
             'instances': instances}
 
 
 def outage_payload(service: str, problem: str, scope: str, at: float) -> dict[str, Any]:
     """Return the payload of ``service.unavailable``: a task of a scope has met a new outage."""
     return {'version': VERSION, 'service': service, 'problem': problem, 'aggregate': scope,
-            'at': _iso(at)}
+            'at': _format_time(at)}
 
 
 def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:
     return {
-        'to_host': attempt.to_host, 'started_at': _iso(attempt.started_at),
-        'ended_at': _iso(attempt.ended_at), 'error_type': attempt.error_type,
+        'to_host': attempt.to_host, 'started_at': _format_time(attempt.started_at),
+        'ended_at': _format_time(attempt.ended_at), 'error_type': attempt.error_type,
         'error': attempt.error, 'migration_uuid': attempt.migration_uuid,
         'phases': dict(attempt.phases)}
 
@@ -217,10 +217,10 @@ def from_payload(data: object) -> model.Result:
         duration_seconds=read.number('duration_seconds', 0, _LATEST, default=0.0),
         retry_count=read.integer('retry_count', 0, 1000, default=0),
         completed_at=read.time('completed_at', default=0.0),
-        attempts=read.items('attempts', _attempt))
+        attempts=read.items('attempts', _parse_attempt))
 
 
-def _attempt(data: object) -> model.Attempt:
+def _parse_attempt(data: object) -> model.Attempt:
     """Return the attempt of a payload.
 
     :raises ValueError: names the field.
@@ -237,21 +237,21 @@ def _attempt(data: object) -> model.Attempt:
             from None
 
 
-def _iso(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()
 
 
 _MISSING: Any = object()
 
 
-def _name(value: object) -> str:
+def _parse_name(value: object) -> str:
     if (not isinstance(value, str) or not value or len(value) > _NAME
             or _CONTROL.search(value)):
         raise ValueError(f'must be text of 1 to {_NAME} characters, without control characters')
     return value
 
 
-def _uuid(value: object) -> str:
+def _parse_uuid(value: object) -> str:
     if not isinstance(value, str) or len(value) > 64:
         raise ValueError('must be a UUID')
     try:
@@ -260,7 +260,7 @@ def _uuid(value: object) -> str:
         raise ValueError('must be a UUID') from None
 
 
-def _improvement(value: object) -> float:
+def _parse_improvement(value: object) -> float:
     if (isinstance(value, bool) or not isinstance(value, int | float)
             or not -1e9 <= value <= 1e9):  # NaN is neither
         raise ValueError('must be numbers from -1e+09 to 1e+09')
@@ -275,7 +275,7 @@ class _Reader:
             raise exception.MessageError(field='(all)', problem='must be a mapping')
         self._data = data
 
-    def _take(self, field: str, convert: Callable[[Any], Any], default: Any = _MISSING) -> Any:
+    def _read_field(self, field: str, convert: Callable[[Any], Any], default: Any = _MISSING) -> Any:
         value = self._data.get(field, default)
         if value is _MISSING:
             raise exception.MessageError(field=field, problem='is missing')
@@ -290,20 +290,20 @@ class _Reader:
             raise exception.MessageError(field='version', problem='must be 1.x')
 
     def uuid(self, field: str) -> str:
-        return str(self._take(field, _uuid))
+        return str(self._read_field(field, _parse_uuid))
 
     def optional_uuid(self, field: str) -> str | None:
         return None if self._data.get(field) is None else self.uuid(field)
 
     def name(self, field: str) -> str:
-        return str(self._take(field, _name))
+        return str(self._read_field(field, _parse_name))
 
     def text(self, field: str, *, default: str, limit: int = _TEXT) -> str:
-        def convert(value: object) -> str:
+        def parse_text(value: object) -> str:
             if not isinstance(value, str) or len(value) > limit:
                 raise ValueError(f'must be text of at most {limit} characters')
             return value
-        return str(self._take(field, convert, default))
+        return str(self._read_field(field, parse_text, default))
 
     def optional_text(self, field: str) -> str | None:
         if self._data.get(field) in (None, ''):
@@ -311,33 +311,33 @@ class _Reader:
         return _CONTROL.sub(' ', self.text(field, default=''))
 
     def phase(self, field: str) -> model.Phase:
-        def convert(value: object) -> model.Phase:
+        def parse_phase(value: object) -> model.Phase:
             if not isinstance(value, str) or value not in set(model.Phase):
                 raise ValueError('must be one of ' + ', '.join(model.Phase))
             return model.Phase(value)
-        return model.Phase(self._take(field, convert))
+        return model.Phase(self._read_field(field, parse_phase))
 
     def boolean(self, field: str) -> bool:
-        def convert(value: object) -> bool:
+        def parse_boolean(value: object) -> bool:
             if not isinstance(value, bool):
                 raise ValueError('must be true or false')
             return value
-        return bool(self._take(field, convert))
+        return bool(self._read_field(field, parse_boolean))
 
     def integer(self, field: str, low: int, high: int, *, default: int) -> int:
-        def convert(value: object) -> int:
+        def parse_integer(value: object) -> int:
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ValueError(f'must be a whole number from {low} to {high}')
             return value
-        return int(self._take(field, convert, default))
+        return int(self._read_field(field, parse_integer, default))
 
     def number(self, field: str, low: float, high: float, *, default: float) -> float:
-        def convert(value: object) -> float:
+        def parse_number(value: object) -> float:
             if (isinstance(value, bool) or not isinstance(value, int | float)
                     or not low <= value <= high):  # NaN is neither
                 raise ValueError(f'must be a number from {low:g} to {high:g}')
             return float(value)
-        return float(self._take(field, convert, default))
+        return float(self._read_field(field, parse_number, default))
 
     def optional_number(self, field: str, low: float, high: float) -> float | None:
         if self._data.get(field) is None:
@@ -346,18 +346,18 @@ class _Reader:
 
     def seconds(self, field: str) -> dict[str, float]:
         """Return seconds by the names of phases; keep those that a later release has added."""
-        def convert(value: object) -> dict[str, float]:
+        def parse_seconds(value: object) -> dict[str, float]:
             if not isinstance(value, Mapping) or len(value) > _PHASES or not all(
                     isinstance(name, str) and _PHASE.fullmatch(name) and not isinstance(
                         number, bool) and isinstance(number, int | float)
                     and 0 <= number <= _LATEST for name, number in value.items()):
                 raise ValueError('must be seconds by the names of phases')
             return {name: float(number) for name, number in value.items()}
-        return dict(self._take(field, convert, {}))
+        return dict(self._read_field(field, parse_seconds, {}))
 
     def time(self, field: str, *, default: float) -> float:
         """Return the epoch seconds of an ISO 8601 time; without an offset it is UTC."""
-        def convert(value: object) -> float:
+        def parse_time(value: object) -> float:
             if value is default:
                 return default
             if not isinstance(value, str) or len(value) > 64:
@@ -372,11 +372,11 @@ class _Reader:
                 return seconds
             except (ValueError, OverflowError):
                 raise ValueError('must be an ISO 8601 time since 1970') from None
-        return float(self._take(field, convert, default))
+        return float(self._read_field(field, parse_time, default))
 
     def items(self, field: str, convert: Callable[[object], _T]) -> tuple[_T, ...]:
         def all_of(value: object) -> tuple[_T, ...]:
             if not isinstance(value, list | tuple) or len(value) > _LIST:
                 raise ValueError(f'must be a list of at most {_LIST} items')
             return tuple(convert(item) for item in value)
-        return tuple(self._take(field, all_of, ()))
+        return tuple(self._read_field(field, all_of, ()))

@@ -93,10 +93,10 @@ class Connection:
         self.connected = threading.Event()
         #: Set while the broker has accepted the subscriptions to all our topics.
         self.hearing = threading.Event()
-        self._client = self._made(client_id)
+        self._client = self._make_client(client_id)
 
-    def _made(self, client_id: str) -> paho.Client:
-        client = made(self._conf, client_id, kept=self._kept, manual_ack=True)
+    def _make_client(self, client_id: str) -> paho.Client:
+        client = make_client(self._conf, client_id, kept=self._kept, manual_ack=True)
         if self._status is not None:
             client.will_set(self._status, 'offline', 1, True)
         client.reconnect_delay_set(1, 30)
@@ -141,10 +141,10 @@ class Connection:
             self._topics = frozenset(topics)
             connected = self.connected.is_set()
         if connected:
-            self._subscribe(new)
-            for some in _parts(old):
+            self._subscribe_topics(new)
+            for some in _split_topics(old):
                 self._client.unsubscribe(some)
-            self._show()
+            self._update_status()
 
     def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None:
         """Publish a message; it waits for a broker that is away.
@@ -152,9 +152,9 @@ class Connection:
         :param said: called on the connection's thread, with whether the broker has taken the
             message.
         """
-        self._publish(topic, payload, False, said)
+        self._publish_message(topic, payload, False, said)
 
-    def _publish(self, topic: str, payload: str, retain: bool,
+    def _publish_message(self, topic: str, payload: str, retain: bool,
                  said: Callable[[bool], None]) -> None:
         info = self._client.publish(topic, payload.encode(), 1, retain)
         if info.rc not in (enums.MQTTErrorCode.MQTT_ERR_SUCCESS,
@@ -173,7 +173,7 @@ class Connection:
     def _on_connect(self, client: Any, userdata: Any, flags: Any, reason: Any,
                     props: Any = None) -> None:
         if reason.is_failure:
-            self._tell(f'the broker refuses us ({reason}); see [mqtt] username and password')
+            self._log_trouble(f'the broker refuses us ({reason}); see [mqtt] username and password')
             return
         self._session += 1
         self._trouble = None
@@ -182,12 +182,12 @@ class Connection:
             self._asked[_NOT_YET] = []
             self.connected.set()
             topics = self._topics
-        self._subscribe(topics)
+        self._subscribe_topics(topics)
         with self._lock:
             self._asked.pop(_NOT_YET, None)
 
-    def _subscribe(self, topics: Iterable[str]) -> None:
-        for some in _parts(topics):
+    def _subscribe_topics(self, topics: Iterable[str]) -> None:
+        for some in _split_topics(topics):
             # The answer comes on the connection's thread, and waits for the lock.
             with self._lock:
                 _result, mid = self._client.subscribe([(topic, 1) for topic in some])
@@ -195,7 +195,7 @@ class Connection:
                     self._asked[mid] = some
 
     def _on_connect_fail(self, client: Any, userdata: Any) -> None:
-        self._tell('it cannot be reached, or TLS fails')
+        self._log_trouble('it cannot be reached, or TLS fails')
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any,
                        props: Any = None) -> None:
@@ -206,9 +206,9 @@ class Connection:
             self._refused.clear()
             self._shown = None
         if reason.is_failure:
-            self._tell(f'the connection broke ({reason})')
+            self._log_trouble(f'the connection broke ({reason})')
 
-    def _tell(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         """Log a trouble with the broker once, until it changes or is over."""
         if trouble != self._trouble:
             LOG.warning('MQTT broker %s:%d: %s. It is tried again until it is there; what is to '
@@ -218,13 +218,13 @@ class Connection:
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
         session, mid, qos = self._session, message.mid, message.qos
 
-        def acknowledge() -> None:
+        def acknowledge_message() -> None:
             # A number of an earlier connection means another message now.
             if qos and session == self._session:
                 self._client.ack(mid, qos)
 
         self._heard(Heard(message.topic, bytes(message.payload), bool(message.retain),
-                          acknowledge))
+                          acknowledge_message))
 
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason: Any,
                     props: Any = None) -> None:
@@ -248,13 +248,13 @@ class Connection:
             refused = [topic for topic, reason in zip(topics, reasons, strict=False)
                        if reason.is_failure]
             self._refused.update(refused)
-        self._show()
+        self._update_status()
         if refused:
             LOG.error('MQTT broker %s:%d does not let us hear %d topics, such as %s; see its '
                       'access control', self._conf.host, self._conf.port, len(refused),
                       refused[0])
 
-    def _show(self) -> None:
+    def _update_status(self) -> None:
         """Update ``hearing`` and the status topic, once all subscriptions are answered."""
         with self._showing:
             with self._lock:
@@ -270,10 +270,10 @@ class Connection:
                 else:
                     self.hearing.set()
             if self._status is not None:
-                self._publish(self._status, shown, True, lambda taken: None)
+                self._publish_message(self._status, shown, True, lambda taken: None)
 
 
-def made(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
+def make_client(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
     """Make paho's client, which is not connected yet.
 
     :param conf: the group ``mqtt``.
@@ -299,7 +299,7 @@ def made(conf: Any, client_id: str, *, kept: bool, **more: Any) -> paho.Client:
     return client
 
 
-def _parts(topics: Iterable[str]) -> list[list[str]]:
+def _split_topics(topics: Iterable[str]) -> list[list[str]]:
     """Split topics into packets.
 
     MQTT sets no limit to a packet's subscriptions, but brokers limit its size.

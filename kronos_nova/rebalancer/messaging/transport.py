@@ -50,7 +50,7 @@ PAUSE_SECONDS = 30.0
 CAST_SECONDS = 60.0
 
 
-def url(conf: cfg.ConfigOpts) -> str | None:
+def find_broker_url(conf: cfg.ConfigOpts) -> str | None:
     """Return ``transport_url``, or the URL of [messaging]; None: no broker is configured.
 
     oslo.messaging's default names no host, and counts as no URL.
@@ -63,19 +63,19 @@ def url(conf: cfg.ConfigOpts) -> str | None:
     return messaging_conf.transport_url(conf)
 
 
-def address(conf: cfg.ConfigOpts) -> Any:
+def parse_broker_url(conf: cfg.ConfigOpts) -> Any:
     """Return oslo.messaging's TransportURL; without a broker, that of its default.
 
     :raises ConfigError: the URL cannot be parsed. oslo.messaging's own error may hold a part of
         the password, and is not shown.
     """
     try:
-        return oslo_messaging.TransportURL.parse(conf, url(conf))
+        return oslo_messaging.TransportURL.parse(conf, find_broker_url(conf))
     except (oslo_messaging.InvalidTransportURL, ValueError) as e:
-        raise _unusable(e) from None
+        raise _build_url_error(e) from None
 
 
-def _unusable(error: Exception) -> exception.ConfigError:
+def _build_url_error(error: Exception) -> exception.ConfigError:
     return exception.ConfigError(
         path='kronos.conf', field='transport_url',
         problem=f'it cannot be used ({type(error).__name__})',
@@ -83,12 +83,12 @@ def _unusable(error: Exception) -> exception.ConfigError:
                'user and password quoted: %40 for @, %2F for /.')
 
 
-def retries(conf: cfg.ConfigOpts) -> int:
+def count_retries(conf: cfg.ConfigOpts) -> int:
     """Return the number of retries that gives every broker of the URL its turn.
 
     oslo.messaging begins with any broker and takes the next at each retry.
     """
-    return max(RETRY, len(address(conf).hosts) - 1)
+    return max(RETRY, len(parse_broker_url(conf).hosts) - 1)
 
 
 def get(conf: cfg.ConfigOpts) -> Any | None:
@@ -98,7 +98,7 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
         oslo.messaging registers options on that one alone and would acknowledge and drop every
         cast, silently.
     """
-    found = url(conf)
+    found = find_broker_url(conf)
     if found is None:
         return None
     for part in ('metrics', 'tracing'):  # 17.0 has no tracing
@@ -107,15 +107,15 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
             raise exception.ConfigError(
                 path='transport', field=group, problem='this is a private configuration object',
                 remedy='Hand the process-wide one to it.')
-    queues(conf)
+    choose_queue_type(conf)
     try:
         return oslo_messaging.get_rpc_transport(conf, url=found)
     except (oslo_messaging.InvalidTransportURL, oslo_messaging.DriverLoadFailure,
             ValueError) as e:
-        raise _unusable(e) from None
+        raise _build_url_error(e) from None
 
 
-def queues(conf: cfg.ConfigOpts) -> str | None:
+def choose_queue_type(conf: cfg.ConfigOpts) -> str | None:
     """Return how RabbitMQ keeps queues over its restart: 'quorum' or 'durable'; None: not at all.
 
     Set quorum queues as the default, unless the configuration has another kind.
@@ -143,12 +143,12 @@ def this_host() -> str:
 
     It is the same after a restart, so that no queue is left behind, and short enough for AMQP.
     """
-    return messages.slug(socket.gethostname())[-64:]
+    return messages.format_slug(socket.gethostname())[-64:]
 
 
 def results_pool(conf: cfg.ConfigOpts) -> str:
     """Return the queue in which an engine receives results: its own."""
-    name = messages.slug(conf.engine.name) if conf.engine.name else this_host()
+    name = messages.format_slug(conf.engine.name) if conf.engine.name else this_host()
     return f'kronos.engine.{name}'
 
 
@@ -245,14 +245,14 @@ class Caster(_Sender):
         if seconds < 1:
             return False
 
-        def cast() -> None:
+        def send_cast() -> None:
             self.compare([broker_topology.Binding(messages.migrations_topic(task.aggregate))])
-            self._client(task.aggregate, seconds).cast(
+            self._get_client(task.aggregate, seconds).cast(
                 {}, messages.METHOD, task=messages.to_wire(task))
 
-        return self._breaker.send(f'Task {task.task_id}', cast)
+        return self._breaker.send(f'Task {task.task_id}', send_cast)
 
-    def _client(self, scope: str, seconds: float) -> Any:
+    def _get_client(self, scope: str, seconds: float) -> Any:
         if scope not in self._clients:
             target = oslo_messaging.Target(
                 topic=messages.migrations_topic(scope), version=messages.VERSION)
@@ -272,11 +272,11 @@ def _expire_messages(transport: Any) -> Any:
     """
     expiring = copy.copy(transport)
 
-    def send(target: Any, context: Any, message: Any, **options: Any) -> Any:
+    def send_expiring(target: Any, context: Any, message: Any, **options: Any) -> Any:
         return transport._send(target, context, message,
                                **{**options, 'timeout': expiring.seconds})
 
-    expiring._send = send
+    expiring._send = send_expiring
     return expiring
 
 
@@ -288,13 +288,13 @@ def _raise_failures(transport: Any, failures: list[Exception]) -> Any:
     """
     noting = copy.copy(transport)
 
-    def send(*args: Any, **options: Any) -> None:
+    def send_noting_failure(*args: Any, **options: Any) -> None:
         try:
             transport._send_notification(*args, **options)
         except Exception as e:
             failures.append(e)
 
-    noting._send_notification = send
+    noting._send_notification = send_noting_failure
     return noting
 
 
@@ -309,19 +309,19 @@ class _Notifying(_Sender):
         self._retry = retry
         self._notifiers: dict[str, tuple[list[Exception], Any]] = {}
 
-    def _publish(self, what: str, scope: str, event: str, payload: dict[str, Any]) -> bool:
+    def _publish_event(self, what: str, scope: str, event: str, payload: dict[str, Any]) -> bool:
         """Publish an event; never raise. False: it was not published."""
-        def publish() -> None:
+        def send_notification() -> None:
             self.compare(broker_topology.bind_notifications([self._names[1](scope)]))
-            failures, notifier = self._of(scope)
+            failures, notifier = self._get_notifier(scope)
             failures.clear()
             notifier.info({}, event, payload)
             if failures:
                 raise failures.pop()
 
-        return self._breaker.send(what, publish)
+        return self._breaker.send(what, send_notification)
 
-    def _of(self, scope: str) -> tuple[list[Exception], Any]:
+    def _get_notifier(self, scope: str) -> tuple[list[Exception], Any]:
         if scope not in self._notifiers:
             publisher, topic = self._names
             failures: list[Exception] = []
@@ -340,12 +340,12 @@ class Notifier(_Notifying):
 
     def __call__(self, event: str, result: model.Result) -> bool:
         """Publish a result; never raise. False: it was not published."""
-        return self._publish(f'Result of task {result.task_id}', result.aggregate, event,
+        return self._publish_event(f'Result of task {result.task_id}', result.aggregate, event,
                              messages.to_payload(result))
 
     def announce(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Publish an event that is no result; never raise. False: it was not published."""
-        return self._publish(f'{event} of scope {scope}', scope, event, payload)
+        return self._publish_event(f'{event} of scope {scope}', scope, event, payload)
 
 
 class PlanNotifier(_Notifying):
@@ -357,7 +357,7 @@ class PlanNotifier(_Notifying):
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Publish a decision; never raise. False: it was not published."""
-        return self._publish(f'{event} of scope {scope}', scope, event, payload)
+        return self._publish_event(f'{event} of scope {scope}', scope, event, payload)
 
 
 #: Returns why a received task is not one of ours, or None.
@@ -474,14 +474,14 @@ class WakeUps(_Servers):
 
     def __init__(self, transport: Any, scopes: Collection[str], name: str,
                  wake: Callable[[], None], doubt: Doubt = lambda task: None) -> None:
-        def server(scope: str) -> Any:
+        def make_server(scope: str) -> Any:
             topic = messages.migrations_topic(scope)
             broker_topology.compare_topology(transport, broker_topology.bind_casts(topic, name))
             return oslo_messaging.get_rpc_server(
                 transport, oslo_messaging.Target(topic=topic, server=name),
                 [_WakeUp(scope, wake, doubt)])
 
-        super().__init__([functools.partial(server, scope) for scope in scopes])
+        super().__init__([functools.partial(make_server, scope) for scope in scopes])
 
 
 class Results(_Servers):
@@ -495,11 +495,11 @@ class Results(_Servers):
                  heard: Callable[[str, model.Result], None], pool: str | None = None) -> None:
         topics = [messages.results_topic(scope) for scope in scopes]
 
-        def listener() -> Any:
+        def make_listener() -> Any:
             broker_topology.compare_topology(
                 transport, broker_topology.bind_notifications(topics, pool))
             return oslo_messaging.get_notification_listener(
                 transport, [oslo_messaging.Target(topic=topic) for topic in topics],
                 [_Heard(heard)], pool=pool)
 
-        super().__init__([listener])
+        super().__init__([make_listener])

@@ -71,7 +71,7 @@ class Glances:
         if new or ended != self._ended or self._clock() >= self._until:
             self._kept.forget()
         old = self._kept.cluster is not None
-        seen = cloud_state.look(self._conf, policy_set, self._store, self._kept, self._kept,
+        seen = cloud_state.read_cloud(self._conf, policy_set, self._store, self._kept, self._kept,
                                 undecided=False)
         if old and self._store.ended() != ended:
             # A move has ended, but the kept cloud does not show its instance there yet.
@@ -87,7 +87,7 @@ class Glances:
             self._kept.forget()
 
 
-def answers(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
+def list_query_results(samples: model.PolicySamples) -> Iterator[model.QueryResult]:
     """Yield all query results of the samples."""
     for field in dataclasses.fields(samples):
         found = getattr(samples, field.name)
@@ -116,7 +116,7 @@ class _Kept(base.Source):
         asked, found = self._samples.get(policy.name, (None, None))
         if found is None or asked != policy:
             found = self._source.fetch(policy, profile=profile)
-            if all(answer.error is None for answer in answers(found)):
+            if all(answer.error is None for answer in list_query_results(found)):
                 self._samples[policy.name] = policy, found
         return found
 

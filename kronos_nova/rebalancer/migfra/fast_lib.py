@@ -39,7 +39,7 @@ class Unsupported(Exception):
         self.problem = problem
 
 
-def adapt(data: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
+def translate_message(data: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
     """Return a message in the words of the protocol.
 
     :param note: takes a text about each ignored field.
@@ -48,7 +48,7 @@ def adapt(data: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
     if data.get('task') == 'quit':
         raise Unsupported('task', 'quit: kronos-migfra serves many hosts, and is stopped as a '
                                   'service')
-    found = _clean(data, '', note)
+    found = _drop_ignored_fields(data, '', note)
     kind = str(found.get('task'))
     name = _LISTS.get(kind)
     if name == 'list' and 'list' not in found and 'vm-configurations' in found:
@@ -60,55 +60,55 @@ def adapt(data: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
         del found['time-measurement']
         note(f'time-measurement is ignored: results of {kind} have none')
     if 'vm-name' in found:
-        found['vm-name'] = _text(found['vm-name'])
+        found['vm-name'] = _restore_spelling(found['vm-name'])
     if isinstance(found.get('parameter'), dict):
         found['parameter'] = _adapt_parameter(found['parameter'], note)
     for name in ('destination', 'host'):
         if name in found:
-            found[name] = _text(found[name])
+            found[name] = _restore_spelling(found[name])
     if isinstance(found.get('destinations'), list):
-        found['destinations'] = [_text(host) for host in found['destinations']]
+        found['destinations'] = [_restore_spelling(host) for host in found['destinations']]
     return found
 
 
 def _adapt_item(item: Any, path: str, note: Callable[[str], None]) -> Any:
     if not isinstance(item, dict):
         return item
-    found = _clean(item, path, note)
+    found = _drop_ignored_fields(item, path, note)
     for name in _REPEATED & found.keys():
         del found[name]
         note(f'{path}{name} is ignored: the task has it')
     if 'ivshmem' in found:
         raise Unsupported(f'{path}ivshmem', 'Nova has no shared memory between servers')
     if 'vm-name' in found:
-        found['vm-name'] = _text(found['vm-name'])
+        found['vm-name'] = _restore_spelling(found['vm-name'])
     return found
 
 
 def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> dict[Any, Any]:
-    found = _clean(parameter, 'parameter.', note)
+    found = _drop_ignored_fields(parameter, 'parameter.', note)
     if 'retry_counter' in found and 'retry-counter' not in found:
         found['retry-counter'] = found.pop('retry_counter')
     if isinstance(found.get('live-migration'), bool) and 'migration-type' not in found:
         # fast-lib before migration-type; one that is not live is paused.
         found['migration-type'] = 'live' if found.pop('live-migration') else 'warm'
     if 'pscom-hook-procs' in found:
-        found['pscom-hook-procs'] = _processes(found['pscom-hook-procs'], 'parameter.')
+        found['pscom-hook-procs'] = _parse_processes(found['pscom-hook-procs'], 'parameter.')
     partner = found.get('swap-with')
     if partner is not None and not isinstance(partner, dict):
-        found['swap-with'] = {'vm-name': _text(partner)}
+        found['swap-with'] = {'vm-name': _restore_spelling(partner)}
     elif isinstance(partner, dict):
-        partner = _clean(partner, 'parameter.swap-with.', note)
+        partner = _drop_ignored_fields(partner, 'parameter.swap-with.', note)
         if 'vm-name' in partner:
-            partner['vm-name'] = _text(partner['vm-name'])
+            partner['vm-name'] = _restore_spelling(partner['vm-name'])
         if 'pscom-hook-procs' in partner:
-            partner['pscom-hook-procs'] = _processes(partner['pscom-hook-procs'],
+            partner['pscom-hook-procs'] = _parse_processes(partner['pscom-hook-procs'],
                                                      'parameter.swap-with.')
         found['swap-with'] = partner
     return found
 
 
-def _clean(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any, Any]:
+def _drop_ignored_fields(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any, Any]:
     """Leave out fields that are null or ignored."""
     for name in data:
         if name in IGNORED:
@@ -117,12 +117,12 @@ def _clean(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict
             if value is not None and name not in IGNORED}
 
 
-def _text(value: Any) -> Any:
+def _restore_spelling(value: Any) -> Any:
     """Return a name that YAML reads as a number as it was written: 010 is not 8."""
     return value.spelling if isinstance(value, plain_yaml.Integer | plain_yaml.Float) else value
 
 
-def _processes(value: Any, path: str) -> Any:
+def _parse_processes(value: Any, path: str) -> Any:
     """Return the number of processes, which fast-lib writes as text."""
     if value == 'auto':
         raise Unsupported(f'{path}pscom-hook-procs', 'auto: Nova does not tell which processes a '

@@ -109,7 +109,7 @@ class MoveHandler:
         return None
 
     def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
-        task = request_handler.task(request)
+        task = request_handler.parse_task(request)
         assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)
         if 'named' not in request.progress:
             return self._plan(request, task)
@@ -125,7 +125,7 @@ class MoveHandler:
                 return None
             # Pinning asks Nova and libvirt; rendering asks no service.
             return self._render_swap(task, swap, self._pin_swapped(task, swap))
-        return self._render(request, task, tasks, request.progress,
+        return self._render_result(request, task, tasks, request.progress,
                             self._pin_moved(task, tasks.values()))
 
     def rest(self) -> None:
@@ -142,34 +142,34 @@ class MoveHandler:
 
         :returns: the result, where the plan has no moves.
         """
-        projects = request_handler.permitted(self._conf.migfra.allow or (), self._hosts, request,
+        projects = request_handler.list_permitted_projects(self._conf.migfra.allow or (), self._hosts, request,
                                              task)
         policies = self._policies()
         mark = self._store.seen()
-        found = self._glanced(request, task, policies, projects)
+        found = self._judge_by_shared_look(request, task, policies, projects)
         if found is None:
             mark = self._store.seen()
             seen = self._looks.look(policies, new=True).seen
-            found = self._judged(request, task, policies, projects, seen)
+            found = self._judge_by_look(request, task, policies, projects, seen)
         plan = found.answer.plan
         progress = {
             'named': dict(found.named),
             'refused': {uuid: found.kept.get(uuid, f'{no.rule}: {no.detail}')
                         for uuid, no in found.answer.refused.items()}}
         if not plan.moves:
-            return self._render(request, task, {}, progress, {})
-        tasks = submit.keep(
+            return self._render_result(request, task, {}, progress, {})
+        tasks = submit.store_requested_plan(
             self._conf, policies, self._store, plan, found.cluster, mark,
             plan_approvals.Said(request_handler.SOURCE, f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED,
-            adjust=_adjusted(task, found.partner),
+            adjust=_make_adjuster(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
         LOG.info('Request %s (%s on %s): plan %s has %d moves, %d instances stay',
                  request.request_id, task.task, request.host, tasks[0].plan_id, len(tasks),
                  len(found.answer.refused))
         return None
 
-    def _glanced(self, request: requests.Request,
+    def _judge_by_shared_look(self, request: requests.Request,
                  task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
                  projects: frozenset[str] | None) -> Wanted | None:
         """Return the plan by a look that other requests may share; None where a new look is needed.
@@ -180,14 +180,14 @@ class MoveHandler:
             return None
         glance = self._looks.look(policies)
         try:
-            found = self._judged(request, task, policies, projects, glance.seen)
+            found = self._judge_by_look(request, task, policies, projects, glance.seen)
         except (request_handler.Refusal, exception.PlanRefused) as e:
             if not glance.old or isinstance(e, _Certain):
                 raise
             return None
         return None if glance.old and found.answer.refused else found
 
-    def _judged(self, request: requests.Request,
+    def _judge_by_look(self, request: requests.Request,
                 task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
                 projects: frozenset[str] | None, seen: cloud_state.Seen) -> Wanted:
         cluster = next((c for c in seen.clusters().values()
@@ -195,42 +195,42 @@ class MoveHandler:
         if cluster is None:
             raise request_handler.Refusal(f'host {request.host} is in no scope that is planned')
         # The host may have come to another scope since that was looked at.
-        projects = self._permitted(task, cluster.scope, projects)
-        asked = cloud_state.request(self._conf, policies, seen, cluster)
-        found = (self._migration(request, task, projects, asked)
+        projects = self._list_permitted_projects(task, cluster.scope, projects)
+        asked = cloud_state.build_request(self._conf, policies, seen, cluster)
+        found = (self._plan_migration(request, task, projects, asked)
                  if isinstance(task, protocol.MigrateVm)
-                 else self._evacuation(request, task, projects, asked))
+                 else self._plan_evacuation(request, task, projects, asked))
         plan = found.answer.plan
         if plan.reason is not None:
             kind = _Certain if plan.reason == asked.history.paused else request_handler.Refusal
             raise kind(f'scope {plan.scope}: {plan.reason}')
         return found
 
-    def _permitted(self, task: protocol.Task, scope: str,
+    def _list_permitted_projects(self, task: protocol.Task, scope: str,
                    projects: frozenset[str] | None) -> frozenset[str] | None:
         """Return the projects whose servers the whole request may concern, including its pins."""
         allow = self._conf.migfra.allow or ()
         found = [projects, request_handler.of_scope(allow, scope, task.task)]
-        if _pins(task):
+        if _has_vcpu_map(task):
             found.append(request_handler.of_scope(allow, scope, Kind.REPIN))
         some = [names_ for names_ in found if names_ is not None]
         return frozenset.intersection(*some) if some else None
 
-    def _migration(self, request: requests.Request, task: protocol.MigrateVm,
+    def _plan_migration(self, request: requests.Request, task: protocol.MigrateVm,
                    projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         try:
-            server = names.server(self._nova, task.vm_name, projects, request.host)
+            server = names.resolve_server(self._nova, task.vm_name, projects, request.host)
         except names.NotMeant as e:
             raise _Certain(str(e)) from None
         uuid = server.instance.uuid
         self._by_rdma(task, server.instance)
-        self._pinnable(task)
+        self._check_pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
             raise request_handler.Refusal(f'destination: {task.destination} is no host of scope '
                                           f'{asked.cluster.scope}, which instances do not leave')
-        self._cool(asked, [uuid])
+        self._check_cooldowns(asked, [uuid])
         if task.parameter.swap_with is not None:
-            return self._swap(task, projects, asked, uuid)
+            return self._plan_swap(task, projects, asked, uuid)
         answer = requested_moves.plan(asked, [requested_moves.Wish(uuid, request.host,
                                                                    (task.destination,))])
         return Wanted(answer, asked.cluster, {uuid: task.vm_name})
@@ -241,42 +241,42 @@ class MoveHandler:
             raise _Certain('rdma-migration: nothing in its flavor says that its hosts '
                                    'migrate by RDMA, and Nova cannot be asked for it')
 
-    def _pinnable(self, task: protocol.MigrateVm) -> None:
-        if _pins(task) and not self._conf.repin.uri:
+    def _check_pinnable(self, task: protocol.MigrateVm) -> None:
+        if _has_vcpu_map(task) and not self._conf.repin.uri:
             raise _Certain('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
-    def _swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
+    def _plan_swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
               asked: planner.Request, uuid: str) -> Wanted:
         partner = task.parameter.swap_with
         assert partner is not None
         try:
-            other = names.server(self._nova, partner.vm_name, projects, task.destination)
+            other = names.resolve_server(self._nova, partner.vm_name, projects, task.destination)
             self._by_rdma(task, other.instance)
-            self._cool(asked, [other.instance.uuid])
+            self._check_cooldowns(asked, [other.instance.uuid])
             answer = swap_requests.plan(asked, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
             raise request_handler.Refusal(f'swap-with: {e}') from None
         return Wanted(answer, asked.cluster, {uuid: task.vm_name},
                       partner=other.instance.uuid)
 
-    def _cool(self, asked: planner.Request, uuids: Sequence[str]) -> None:
+    def _check_cooldowns(self, asked: planner.Request, uuids: Sequence[str]) -> None:
         for uuid in uuids:
-            if (why := self._cooling(asked, uuid)) is not None:
+            if (why := self._find_cooldown(asked, uuid)) is not None:
                 raise _Certain(why)
 
-    def _cooling(self, asked: planner.Request, uuid: str) -> str | None:
+    def _find_cooldown(self, asked: planner.Request, uuid: str) -> str | None:
         seconds = asked.history.cooling.get(uuid)
         if seconds is None or self._conf.migfra.ignore_cooldowns:
             return None
         return (f'instance {uuid} was moved a moment ago and cools down for another '
                 f'{seconds:.0f} s')
 
-    def _evacuation(self, request: requests.Request, task: protocol.EvacuateNode,
+    def _plan_evacuation(self, request: requests.Request, task: protocol.EvacuateNode,
                     projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
         kept: dict[str, str] = {}
         for uuid, instance in sorted(here.items()):
-            why = self._cooling(asked, uuid)
+            why = self._find_cooldown(asked, uuid)
             if projects is not None and instance.project_id not in projects:
                 kept[uuid] = 'it is of a project that may not be asked for'
             elif task.parameter.rdma_migration and not names.by_rdma(
@@ -294,7 +294,7 @@ class MoveHandler:
                 overbooking=task.parameter.overbooking)
         except exception.ConfigError as e:
             raise request_handler.Refusal(str(e)) from None
-        return Wanted(answer, asked.cluster, _names(here.values(), projects), kept)
+        return Wanted(answer, asked.cluster, _choose_result_names(here.values(), projects), kept)
 
     # From tasks to a result.
 
@@ -310,7 +310,7 @@ class MoveHandler:
             return {}
         return {row.task.instance_uuid: problem for row in moved
                 if row.task.state is model.TaskState.COMPLETED
-                and (problem := self._pin(row.task, vcpu_map)) is not None}
+                and (problem := self._pin_instance(row.task, vcpu_map)) is not None}
 
     def _pin_swapped(self, task: protocol.Task, swap: swaps.Swap) -> dict[str, str]:
         """Pin both instances that have changed places; see :meth:`_pin_moved`."""
@@ -326,12 +326,12 @@ class MoveHandler:
             vcpu_map = maps[uuid]
             if vcpu_map is None or row.task.to_host != targets[uuid]:
                 continue
-            problem = self._pin(row.task, vcpu_map)
+            problem = self._pin_instance(row.task, vcpu_map)
             if problem is not None:
                 problems[uuid] = problem
         return problems
 
-    def _pin(self, moved: model.Task, vcpu_map: Any) -> str | None:
+    def _pin_instance(self, moved: model.Task, vcpu_map: Any) -> str | None:
         """Pin an instance on its new host; return why that failed."""
         try:
             instance = self._nova.server(moved.instance_uuid).instance
@@ -344,7 +344,7 @@ class MoveHandler:
             return str(e)
         return None
 
-    def _render(self, request: requests.Request,
+    def _render_result(self, request: requests.Request,
                 task: protocol.MigrateVm | protocol.EvacuateNode,
                 tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
                 unpinned: Mapping[str, str]) -> request_handler.Ended:
@@ -355,7 +355,7 @@ class MoveHandler:
         found = []
         for uuid, name in progress['named'].items():
             if uuid in tasks:
-                found.append(_unpinned(_one(name, tasks[uuid], task.time_measurement),
+                found.append(_add_pin_problem(_make_instance_result(name, tasks[uuid], task.time_measurement),
                                        unpinned.get(uuid)))
             else:
                 found.append(replies.One(
@@ -378,12 +378,12 @@ class MoveHandler:
         assert isinstance(task, protocol.MigrateVm)
         mine = [row for row in swap.tasks
                 if row.task.instance_uuid == swap.members[0].instance_uuid]
-        seconds = _seconds(swap.tasks) if task.time_measurement else None
+        seconds = _sum_phase_seconds(swap.tasks) if task.time_measurement else None
         if swap.state == swaps.SWAPPED:
             retries = sum(max(0, len(row.attempts) - 1) for row in mine)
             one = replies.One(task.vm_name, replies.SUCCESS, str(retries), seconds)
             for problem in unpinned.values():
-                one = _unpinned(one, problem)
+                one = _add_pin_problem(one, problem)
         else:
             errors = [row.error for row in swap.tasks if row.error]
             one = replies.One(task.vm_name, replies.ERROR, '; '.join(
@@ -392,7 +392,7 @@ class MoveHandler:
             Kind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
 
 
-def _unpinned(one: replies.One, problem: str | None) -> replies.One:
+def _add_pin_problem(one: replies.One, problem: str | None) -> replies.One:
     """Return the result of an instance that was migrated, and perhaps not pinned."""
     if one.failed or problem is None:
         return one
@@ -400,7 +400,7 @@ def _unpinned(one: replies.One, problem: str | None) -> replies.One:
                                details=f'it was migrated; vcpu-map: {problem}')
 
 
-def _names(instances: Collection[model.Instance],
+def _choose_result_names(instances: Collection[model.Instance],
            projects: frozenset[str] | None) -> dict[str, str]:
     """Return by UUID the names of instances in a result.
 
@@ -412,7 +412,7 @@ def _names(instances: Collection[model.Instance],
     return {i.uuid: names_.get(i.uuid, i.uuid) for i in sorted(instances, key=lambda i: i.uuid)}
 
 
-def _pins(task: protocol.Task) -> bool:
+def _has_vcpu_map(task: protocol.Task) -> bool:
     """Return whether the task has a vCPU map."""
     if not isinstance(task, protocol.MigrateVm):
         return False
@@ -421,7 +421,7 @@ def _pins(task: protocol.Task) -> bool:
         partner is not None and partner.vcpu_map is not None)
 
 
-def _hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
+def _list_task_hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
            method: model.Method) -> tuple[model.TaskHook, ...]:
     """Return the hooks around a migration: pscom first, as it needs the instance to run."""
     found = []
@@ -432,12 +432,12 @@ def _hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
     return tuple(found)
 
 
-def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
+def _make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
               ) -> Callable[[model.Task], model.Task]:
     """Return a function that gives a plan's tasks the settings of the request."""
     way = task.parameter
 
-    def adjust(found: model.Task) -> model.Task:
+    def adjust_task(found: model.Task) -> model.Task:
         if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.cold:
             found = dataclasses.replace(found, method=model.Method.OFFLINE)
         if way.retry_counter is not None:
@@ -446,13 +446,13 @@ def _adjusted(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | N
         processes = way.pscom_hook_procs
         if found.instance_uuid == partner and isinstance(way, protocol.Parameter):
             processes = way.swap_with.pscom_hook_procs if way.swap_with is not None else 0
-        return dataclasses.replace(found, hooks=_hooks(way, processes, found.method))
+        return dataclasses.replace(found, hooks=_list_task_hooks(way, processes, found.method))
 
-    return adjust
+    return adjust_task
 
 
-def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
-    seconds = _seconds([row]) if measured else None
+def _make_instance_result(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
+    seconds = _sum_phase_seconds([row]) if measured else None
     if row.task.state is model.TaskState.COMPLETED:
         return replies.One(name, replies.SUCCESS, str(max(0, len(row.attempts) - 1)), seconds)
     return replies.One(name, replies.ERROR,
@@ -460,7 +460,7 @@ def _one(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
                        seconds)
 
 
-def _seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:
+def _sum_phase_seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:
     """Sum the seconds by phase over all attempts, and from the first to the last moment."""
     found: dict[str, float] = {}
     for attempt in (attempt for row in tasks for attempt in row.attempts):

@@ -81,7 +81,7 @@ class Hosts:
             return self._found.get(host)
 
 
-def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, host: str,
+def resolve_server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, host: str,
            here: Mapping[str, nova_api.Server] = types.MappingProxyType({})) -> nova_api.Server:
     """Return the server with this UUID, else the only one with this name.
 
@@ -97,7 +97,7 @@ def server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, h
     if found is None or (projects is not None and found.instance.project_id not in projects):
         raise NotMeant(problem='there is no such server in a project that may be asked for')
     if found.instance.host != host:
-        raise NotMeant(problem=f'it is on {api.printable(found.instance.host) or "no host"}, not '
+        raise NotMeant(problem=f'it is on {api.format_printable(found.instance.host) or "no host"}, not '
                                f'on {host}')
     return found
 
@@ -123,7 +123,7 @@ def _by_name(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
     return _by_uuid(nova, found[0].uuid, here) if found else None
 
 
-def devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
+def list_pci_devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
             ) -> set[tuple[int, int]] | None:
     """Return vendor and device of the PCI devices that the flavor names; None where a name is
     unknown.
@@ -135,7 +135,7 @@ def devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
     return {aliases[name] for name in names}
 
 
-def aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
+def parse_pci_aliases(options: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Parse ``NAME=VENDOR/DEVICE``, both hexadecimal.
 
     :raises ConfigError: an option has another form.

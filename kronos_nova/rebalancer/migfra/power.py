@@ -88,7 +88,7 @@ class PowerHandler:
         self._hosts = hosts
         self._note = note
         self._busy = busy
-        self._aliases = names.aliases(conf.migfra.pci_aliases)
+        self._aliases = names.parse_pci_aliases(conf.migfra.pci_aliases)
         if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
             raise exception.ConfigError(
                 path='kronos.conf', field='[migfra] ssh_probe_networks',
@@ -136,38 +136,38 @@ class PowerHandler:
 
     def _keys(self, request: requests.Request) -> list[_Key]:
         """Return the servers that a request needs."""
-        task = request_handler.task(request)
-        projects = request_handler.permitted(self._conf.allow or (), self._hosts, request, task)
+        task = request_handler.parse_task(request)
+        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts, request, task)
         items = _items(task)
         return [(request.host, name, projects)
-                for item, known in zip(items, _known(request, items), strict=True)
+                for item, known in zip(items, _list_known_states(request, items), strict=True)
                 if 'done' not in known and (name := known.get('uuid') or item.vm_name)]
 
     def _read(self, keys: Iterable[_Key]) -> dict[_Key, nova_api.Server | Exception]:
         keys = list(keys)
         hosts = sorted({host for host, _name, _projects in keys})
-        lists = dict(zip(hosts, self._each(self._nova.servers_on, hosts), strict=True))
+        lists = dict(zip(hosts, self._read_each(self._nova.servers_on, hosts), strict=True))
 
-        def find(key: _Key) -> nova_api.Server:
+        def resolve_by_key(key: _Key) -> nova_api.Server:
             host, name, projects = key
             here = lists[host]
             if isinstance(here, Exception):
                 raise here
-            return names.server(self._nova, name, projects, host, here)
+            return names.resolve_server(self._nova, name, projects, host, here)
 
-        return dict(zip(keys, self._each(find, keys), strict=True))
+        return dict(zip(keys, self._read_each(resolve_by_key, keys), strict=True))
 
-    def _each(self, read: Callable[[Any], T], keys: Iterable[Any]) -> list[T | Exception]:
+    def _read_each(self, read: Callable[[Any], T], keys: Iterable[Any]) -> list[T | Exception]:
         """Read each in the pool; an error stands in place of the result."""
-        def guarded(key: Any) -> T | Exception:
+        def read_or_error(key: Any) -> T | Exception:
             try:
                 return read(key)
             except Exception as e:
                 return e
 
-        return list(self._pool.map(guarded, keys))
+        return list(self._pool.map(read_or_error, keys))
 
-    def _server(self, key: _Key) -> nova_api.Server:
+    def _read_server(self, key: _Key) -> nova_api.Server:
         if key not in self._found:
             self._found |= self._read([key])
         found = self._found[key]
@@ -176,55 +176,55 @@ class PowerHandler:
         return found
 
     def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
-        task = request_handler.task(request)
+        task = request_handler.parse_task(request)
         kind = Kind(task.task)
         items = _items(task)
-        projects = request_handler.permitted(self._conf.allow or (), self._hosts, request, task)
-        progress = {'items': _known(request, items)}
+        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts, request, task)
+        progress = {'items': _list_known_states(request, items)}
         before = repr(progress)
         asks: list[tuple[int, str]] = []
         for index, (item, known) in enumerate(zip(items, progress['items'], strict=True)):
             if 'done' in known:
                 continue
             try:
-                uuid = self._item(request, task, index, item, known, projects, now)
+                uuid = self._judge_item(request, task, index, item, known, projects, now)
             except (Failed, names.NotMeant, power.PowerRefused) as e:
                 known['done'] = str(e)
             except api.ApiError as e:
-                self._late(request, known, str(e), now)
+                self._end_if_late(request, known, str(e), now)
             else:
                 if uuid is not None:
                     asks.append((index, uuid))
         if repr(progress) != before:
             self._note(request, progress)
         for index, uuid in asks:
-            self._ask(request, index, uuid, ACTIONS[kind])
+            self._submit_action(request, index, uuid, ACTIONS[kind])
         if not all('done' in known for known in progress['items']):
             return None
-        found = [replies.One(self._named(item),
+        found = [replies.One(self._get_item_name(item),
                              replies.ERROR if known['done'] else replies.SUCCESS, known['done'])
                  for item, known in zip(items, progress['items'], strict=True)]
         return request_handler.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
                                                      found), any(one.failed for one in found))
 
-    def _ask(self, request: requests.Request, index: int, uuid: str,
+    def _submit_action(self, request: requests.Request, index: int, uuid: str,
              action: power.Action) -> None:
         """Send an action in a thread; :meth:`end_pass` waits for the answer."""
         if uuid not in self._asked:  # one server may stand in a list twice
             self._asked[uuid] = _Asked(request.request_id, index, self._pool.submit(
-                power.ask, self._nova, uuid, action))
+                power.request_action, self._nova, uuid, action))
 
     @staticmethod
-    def _named(item: Any) -> str:
+    def _get_item_name(item: Any) -> str:
         return item.vm_name or ''
 
-    def _late(self, request: requests.Request, known: dict[str, Any], why: str,
+    def _end_if_late(self, request: requests.Request, known: dict[str, Any], why: str,
               now: float) -> None:
         """End the item with the present obstacle if it has taken too long."""
         if now - known.get('since', request.received_at) > self._conf.start_seconds:
             known['done'] = f'{why}; it was waited for {self._conf.start_seconds} s'
 
-    def _item(self, request: requests.Request, task: protocol.Task, index: int, item: Any,
+    def _judge_item(self, request: requests.Request, task: protocol.Task, index: int, item: Any,
               known: dict[str, Any], projects: frozenset[str] | None, now: float) -> str | None:
         """Judge one server; write its state, and the reason if it is done, into ``known``.
 
@@ -233,28 +233,28 @@ class PowerHandler:
         kind = Kind(task.task)
         action = ACTIONS[kind]
         if 'uuid' not in known:
-            self._refuse(task, item)
+            self._check_supported(task, item)
         error = self._refusals.pop((request.request_id, index), None)
         if error is not None:
             raise error
-        found = self._server((request.host, known.get('uuid') or item.vm_name, projects))
+        found = self._read_server((request.host, known.get('uuid') or item.vm_name, projects))
         instance = found.instance
         if 'uuid' not in known:
             if kind is Kind.START:
-                self._fits(item, found)
+                self._check_flavor(item, found)
             known.update(uuid=instance.uuid, since=now)
         if instance.uuid in self._asked:
             return None
         if self._busy(instance.uuid):
             # It may be paused for the time of a migration, and must not stay so.
-            self._late(request, known, 'it is being migrated', now)
+            self._end_if_late(request, known, 'it is being migrated', now)
             return None
         if instance.status == action.wanted and instance.task_state is None:
-            reached = kind is not Kind.START or self._reached(found)
+            reached = kind is not Kind.START or self._has_ssh_answer(found)
             if reached:
                 known['done'] = ''
             elif reached is False:
-                self._late(request, known, 'it is ACTIVE, but its SSH does not answer at '
+                self._end_if_late(request, known, 'it is ACTIVE, but its SSH does not answer at '
                                            + ', '.join(found.addresses), now)
             return None
         if instance.task_state is None and instance.status not in action.admitted:
@@ -266,12 +266,12 @@ class PowerHandler:
             'asked', float('-inf')) > AGAIN_SECONDS
         if ask:
             known['asked'] = now
-        self._late(request, known, f'it is {instance.status}'
+        self._end_if_late(request, known, f'it is {instance.status}'
                    + (f' ({instance.task_state})' if instance.task_state else ''), now)
         return instance.uuid if ask and 'done' not in known else None
 
     @staticmethod
-    def _refuse(task: protocol.Task, item: Any) -> None:
+    def _check_supported(task: protocol.Task, item: Any) -> None:
         """Raise Failed for fields that Nova has no equivalent of."""
         if isinstance(item, protocol.Configuration):
             if item.xml is not None:
@@ -285,7 +285,7 @@ class PowerHandler:
             raise Failed('undefine: servers are never deleted for whoever asks over MQTT; delete '
                          'it in Nova')
 
-    def _fits(self, item: Any, found: nova_api.Server) -> None:
+    def _check_flavor(self, item: Any, found: nova_api.Server) -> None:
         """Raise Failed unless memory, processors and devices are those of the server's flavor."""
         instance = found.instance
         if item.memory is not None and item.memory != instance.memory_mb * 1024:
@@ -297,13 +297,13 @@ class PowerHandler:
         wanted = {(pci.vendor, pci.device) for pci in item.pci_ids}
         if not wanted:
             return
-        has = names.devices(instance, self._aliases)
+        has = names.list_pci_devices(instance, self._aliases)
         if has is None or not wanted <= has:
             missing = min(wanted - (has or set()), default=min(wanted))
             raise Failed(f'pci-ids: its flavor has no device {missing[0]:#06x}:{missing[1]:#06x} '
                          'that [migfra] pci_aliases tells of')
 
-    def _reached(self, found: nova_api.Server) -> bool | None:
+    def _has_ssh_answer(self, found: nova_api.Server) -> bool | None:
         """Return whether the server answers; None while the probe is under way.
 
         A server without an address in the allowed networks counts as started.
@@ -321,7 +321,7 @@ def _items(task: protocol.Task) -> list[Any]:
     return list(task.vm_configurations if isinstance(task, protocol.StartVm) else task.list)
 
 
-def _known(request: requests.Request, items: Sequence[Any]) -> list[dict[str, Any]]:
+def _list_known_states(request: requests.Request, items: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the known state of each server, by its place in the list."""
     found: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]
     return found

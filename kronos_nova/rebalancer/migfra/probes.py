@@ -53,7 +53,7 @@ class Probes:
 
         After a negative answer a new probe begins, for the next call.
         """
-        self._forget()
+        self._drop_old_answers()
         probe = self._asked.get(uuid)
         if probe is not None and not probe.answer.done():
             return None
@@ -61,23 +61,23 @@ class Probes:
         if found:
             del self._asked[uuid]
         else:
-            self._ask(uuid, tuple(addresses))
+            self._start_probe(uuid, tuple(addresses))
         return found
 
     def close(self) -> None:
         """Cancel the probes that have not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, uuid: str, addresses: Sequence[str]) -> None:
+    def _start_probe(self, uuid: str, addresses: Sequence[str]) -> None:
         probe = self._asked[uuid] = _Probe(self._threads.submit(
             lambda: any(self._answers(address) for address in addresses)))
 
-        def ended(answer: futures.Future[bool]) -> None:
+        def record_end(answer: futures.Future[bool]) -> None:
             probe.ended_at = self._ticks()
 
-        probe.answer.add_done_callback(ended)
+        probe.answer.add_done_callback(record_end)
 
-    def _forget(self) -> None:
+    def _drop_old_answers(self) -> None:
         """Drop answers that no call has fetched in time."""
         now = self._ticks()
         for uuid in [uuid for uuid, probe in self._asked.items() if probe.ended_at is not None

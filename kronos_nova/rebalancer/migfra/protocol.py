@@ -89,13 +89,13 @@ def host_name(text: str) -> str:
     return text
 
 
-def _printable(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError('has characters that cannot be printed')
     return text
 
 
-def _device(value: object) -> object:
+def _parse_device(value: object) -> object:
     """Parse a PCI identifier.
 
     YAML reads 0x15b3 as a number, and '15b3' as text; other numbers are refused before.
@@ -107,15 +107,15 @@ def _device(value: object) -> object:
     return value
 
 
-def _hyphenated(name: str) -> str:
+def _hyphenate_name(name: str) -> str:
     return name.replace('_', '-')
 
 
 Host = Annotated[str, pydantic.AfterValidator(host_name)]
 Name = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=255),
-                 pydantic.AfterValidator(_printable)]
+                 pydantic.AfterValidator(_check_printable)]
 Processes = Annotated[int, pydantic.Field(ge=0, le=65535)]
-Device = Annotated[int, pydantic.BeforeValidator(_device), pydantic.Field(ge=0, le=0xffff)]
+Device = Annotated[int, pydantic.BeforeValidator(_parse_device), pydantic.Field(ge=0, le=0xffff)]
 #: By vCPU, the processors of the host that it may run on.
 VcpuMap = Annotated[
     tuple[Annotated[tuple[Annotated[int, pydantic.Field(ge=0, le=65535)], ...],
@@ -125,7 +125,7 @@ VcpuMap = Annotated[
 
 class _Part(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
-        extra='forbid', frozen=True, strict=True, alias_generator=_hyphenated)
+        extra='forbid', frozen=True, strict=True, alias_generator=_hyphenate_name)
 
 
 class PciId(_Part):
@@ -281,7 +281,7 @@ def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
     :param note: takes a text about each ignored field.
     :raises Refused: the message has no valid task; nothing may be done.
     """
-    data = _document(payload)
+    data = _load_document(payload)
     if not isinstance(data, dict):
         raise Refused('message', 'it is no mapping of fields')
     kind = data.get('task')
@@ -290,7 +290,7 @@ def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
             find_names(data, None if known is None else Kind(str(kind))))
     if dialect is Dialect.FAST_LIB:
         try:
-            data = fast_lib.adapt(data, note)
+            data = fast_lib.translate_message(data, note)
         except fast_lib.Unsupported as e:
             raise Refused(e.field, e.problem, *said) from None
         if said[0] is not None:
@@ -304,12 +304,12 @@ def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
         raise Refused('id', wrong, *said)
     try:
         # In JSON there are no dates and the like, which YAML reads out of plain text.
-        task = known.model_validate_json(_json(data))
+        task = known.model_validate_json(_dump_json(data))
     except (TypeError, OverflowError, RecursionError):
         raise Refused('message', 'it has a value that is no text, number, list or truth',
                       *said) from None
     except pydantic.ValidationError as e:
-        field, problem = _first(e)
+        field, problem = _format_first_error(e)
         raise Refused(field, problem, *said) from None
     if task.host is not None and task.host != host:
         raise Refused('host', f'the task came on the topic of {host}', *said)
@@ -375,16 +375,16 @@ def _decimal_device(data: dict[str, Any]) -> str | None:
             for name, value in device.items() if isinstance(device, dict) else ():
                 if isinstance(value, int) and not isinstance(
                         value, bool | plain_yaml.Hexadecimal):
-                    return _plain(f'vm-configurations.{number}.pci-ids.{place}.{name}')
+                    return _format_plain(f'vm-configurations.{number}.pci-ids.{place}.{name}')
     return None
 
 
-def kept(document: str) -> Task:
+def parse_stored_task(document: str) -> Task:
     """Return the task from the JSON of a task that :func:`parse` returned."""
     return _KINDS[json.loads(document)['task']].model_validate_json(document)
 
 
-def _json(data: object) -> str:
+def _dump_json(data: object) -> str:
     """Return a document as JSON.
 
     :raises TypeError: it cannot be written as JSON.
@@ -395,7 +395,7 @@ def _json(data: object) -> str:
         raise TypeError(str(e)) from None
 
 
-def _document(payload: bytes) -> object:
+def _load_document(payload: bytes) -> object:
     if len(payload) > MAX_BYTES:
         raise Refused('message', f'it is longer than {MAX_BYTES // 1024} KiB')
     try:
@@ -405,10 +405,10 @@ def _document(payload: bytes) -> object:
         raise Refused('message', 'it is not UTF-8 text') from None
     except plain_yaml.PlainYamlError as e:
         line = f'line {e.line}' if e.line else 'message'
-        raise Refused(line, _plain(e.problem)) from None
+        raise Refused(line, _format_plain(e.problem)) from None
 
 
-def _first(error: pydantic.ValidationError) -> tuple[str, str]:
+def _format_first_error(error: pydantic.ValidationError) -> tuple[str, str]:
     """Return the field and the problem of the first error; do not repeat the value."""
     # A field that is misspelt says more than that it is missing.
     found = min(error.errors(include_url=False, include_input=False, include_context=False),
@@ -419,9 +419,9 @@ def _first(error: pydantic.ValidationError) -> tuple[str, str]:
         problem = 'there is no such field'
     elif found['type'] == 'missing':
         problem = 'it is missing'
-    return _plain(where), _plain(problem[:1].lower() + problem[1:])
+    return _format_plain(where), _format_plain(problem[:1].lower() + problem[1:])
 
 
-def _plain(text: str) -> str:
+def _format_plain(text: str) -> str:
     """Return text that may stand in a log and a result: it quotes the message."""
     return ''.join(c if c.isprintable() else '?' for c in text)[:200]

@@ -59,17 +59,17 @@ def of_list(kind: Kind, request_id: str | int | None, scheduler: str, found: Seq
 
     :param seconds: of the whole, where the task requests them.
     """
-    return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
-                  **_measured(seconds), 'list': [_one(kind, one) for one in found]})
+    return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
+                  **_build_time_measurement(seconds), 'list': [_build_result_item(kind, one) for one in found]})
 
 
 def of_one(kind: Kind, request_id: str | int | None, scheduler: str, found: One) -> str:
     """Return the result of a task about one instance."""
-    return _text({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
-                  **_one(kind, found)})
+    return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
+                  **_build_result_item(kind, found)})
 
 
-def refused(kind: Kind | None, request_id: str | int | None, scheduler: str, details: str,
+def format_refusal(kind: Kind | None, request_id: str | int | None, scheduler: str, details: str,
             named: Sequence[str] = ()) -> str:
     """Return the result of a refused task, with the reason, in the shape of its kind.
 
@@ -81,23 +81,23 @@ def refused(kind: Kind | None, request_id: str | int | None, scheduler: str, det
     head = {'scheduler': scheduler, 'result': UNREADABLE if kind is None else RESULTS[kind],
             'id': request_id}
     if kind is None:
-        return _text({**head, 'status': ERROR, 'details': details})
-    found = [_one(kind, One(name, ERROR, details)) for name in named or ('',)]
+        return _dump_yaml({**head, 'status': ERROR, 'details': details})
+    found = [_build_result_item(kind, One(name, ERROR, details)) for name in named or ('',)]
     if kind not in LISTS:
-        return _text({**head, **found[0]})
-    return _text({**head, 'list': found, 'status': ERROR, 'details': details})
+        return _dump_yaml({**head, **found[0]})
+    return _dump_yaml({**head, 'list': found, 'status': ERROR, 'details': details})
 
 
-def _one(kind: Kind, one: One) -> dict[str, Any]:
+def _build_result_item(kind: Kind, one: One) -> dict[str, Any]:
     return {'vm-name': one.vm_name, 'status': one.status, 'details': one.details,
-            **({'process-id': None} if kind in _PROCESS else {}), **_measured(one.seconds)}
+            **({'process-id': None} if kind in _PROCESS else {}), **_build_time_measurement(one.seconds)}
 
 
-def _measured(seconds: Mapping[str, float] | None) -> dict[str, Any]:
+def _build_time_measurement(seconds: Mapping[str, float] | None) -> dict[str, Any]:
     if seconds is None:
         return {}
     return {'time-measurement': [{tag: round(value, 3)} for tag, value in seconds.items()]}
 
 
-def _text(document: dict[str, Any]) -> str:
+def _dump_yaml(document: dict[str, Any]) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)

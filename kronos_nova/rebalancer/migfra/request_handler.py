@@ -79,7 +79,7 @@ class Handler(Protocol):
         """Release all resources; the service ends."""
 
 
-def permitted(permits_: Sequence[permits.Permit], hosts: names.Hosts,
+def list_permitted_projects(permits_: Sequence[permits.Permit], hosts: names.Hosts,
               request: requests.Request, task: protocol.Task) -> frozenset[str] | None:
     """Return the projects whose servers the task may concern; None: all projects.
 
@@ -97,15 +97,15 @@ def of_scope(permits_: Sequence[permits.Permit], scope: str,
 
     :raises Refusal: the kind is not allowed there at all.
     """
-    projects = permits.projects(permits_, kind.replace(' ', '-'), scope)
+    projects = permits.list_permitted_projects(permits_, kind.replace(' ', '-'), scope)
     if projects is not None and not projects:
         raise Refusal(f'{kind} is not allowed in scope {scope}')
     return projects
 
 
-def task(request: requests.Request) -> protocol.Task:
+def parse_task(request: requests.Request) -> protocol.Task:
     """Return the task of a request; it was checked on receipt."""
-    return protocol.kept(request.document)
+    return protocol.parse_stored_task(request.document)
 
 
 def find_damage(request: requests.Request) -> str | None:
@@ -113,17 +113,17 @@ def find_damage(request: requests.Request) -> str | None:
     if request.damaged:
         return 'its progress is no JSON object'
     try:
-        found = task(request)
+        found = parse_task(request)
     except Exception as e:  # Any error concerns this request alone.
         return f'its document raises {type(e).__name__}'
     return None if found.task == request.kind else f'its document is of {found.task}'
 
 
-def named(request: requests.Request) -> list[str]:
+def list_named_instances(request: requests.Request) -> list[str]:
     """Return a request's names of its instances; none for a request that cannot be read."""
     if find_damage(request) is not None:
         return []
-    found = task(request)
+    found = parse_task(request)
     if isinstance(found, protocol.StartVm):
         return [item.vm_name or '' for item in found.vm_configurations]
     if isinstance(found, protocol.MigrateVm | protocol.RepinVm):
@@ -145,13 +145,13 @@ def find_id(request: requests.Request) -> str | int | None:
     key.
     """
     if find_damage(request) is None:
-        return task(request).id
+        return parse_task(request).id
     return request.request_id.removeprefix(f'{request.host}/')
 
 
 def find_hooks(request: requests.Request) -> set[str]:
     """Return the hooks that a stored request brings."""
-    found = task(request) if find_damage(request) is None else None
+    found = parse_task(request) if find_damage(request) is None else None
     if not isinstance(found, protocol.MigrateVm | protocol.EvacuateNode):
         return set()
     way = found.parameter
@@ -174,6 +174,6 @@ def resolve_hosts(found: protocol.Task, aliases: Mapping[str, str]) -> protocol.
     return found.model_copy(update=changed)
 
 
-def document(found: protocol.Task) -> str:
+def format_document(found: protocol.Task) -> str:
     """Return the task as the JSON that is stored."""
     return found.model_dump_json(by_alias=True, exclude_none=True)

@@ -96,7 +96,7 @@ class Kept:
         If the database fails, they take them after a while.
         """
         try:
-            self._store.transaction(lambda c: requests.release(c, worker))
+            self._store.transaction(lambda c: requests.release_requests(c, worker))
         except exception.StoreError as e:
             LOG.warning('%s Others take over what is open when they have not heard of us for a '
                         'while.', e)
@@ -107,7 +107,7 @@ class Kept:
 
         :param former: keys under which the host may have it already.
         """
-        return self._store.transaction(lambda c: requests.receive(c, request, former))
+        return self._store.transaction(lambda c: requests.record_request(c, request, former))
 
     def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.Request]:
         return self._store.transaction(lambda c: requests.claim(
@@ -119,24 +119,24 @@ class Kept:
 
     def beat(self, worker: str) -> None:
         """Record that the worker is alive, though its pass takes long."""
-        self._store.transaction(lambda c: requests.beat(c, worker, self._clock()))
+        self._store.transaction(lambda c: requests.renew_heartbeats(c, worker, self._clock()))
 
     def note(self, request: requests.Request, progress: dict[str, Any]) -> None:
         """Write the progress of a request.
 
         :raises StoreError: another process has taken it over, or it cannot be written.
         """
-        self._store.transaction(lambda c: requests.note(
+        self._store.transaction(lambda c: requests.record_progress(
             c, request.request_id, request.worker or '', self._clock(), progress))
 
     def note_plan(self, connection: sa.Connection, request: requests.Request,
                   progress: dict[str, Any], plan_id: str) -> None:
         """Write the progress and the plan of a request within the caller's transaction."""
-        requests.note(connection, request.request_id, request.worker or '', self._clock(),
+        requests.record_progress(connection, request.request_id, request.worker or '', self._clock(),
                       progress, plan_id)
 
     def end(self, request: requests.Request, ended: request_handler.Ended) -> None:
-        self._store.transaction(lambda c: requests.end(
+        self._store.transaction(lambda c: requests.record_reply(
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
@@ -150,32 +150,32 @@ class Kept:
         """
         now = self._clock()
 
-        def end(connection: sa.Connection) -> int:
-            requests.end(connection, request.request_id, request.worker or '', now, ended.reply,
+        def end_and_cancel(connection: sa.Connection) -> int:
+            requests.record_reply(connection, request.request_id, request.worker or '', now, ended.reply,
                          ended.failed)
             # The plan may be newer than the request that we know.
             known = requests.get(connection, request.request_id)
             if known is None or known.plan_id is None:
                 return 0
-            return len(plan_approvals.end(
+            return len(plan_approvals.cancel_plan_tasks(
                 connection, known.plan_id, now, plan_approvals.Said(
                     request_handler.SOURCE,
                     f'request {request_handler.find_id(request)} was given up'),
                 plan_approvals.CANCELLED, instance_cooldown))
 
-        return self._store.transaction(end)
+        return self._store.transaction(end_and_cancel)
 
     def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
         """List requests with unpublished results: those of the workers, and those that no worker
         has published for a while.
         """
-        return self._store.transaction(lambda c: requests.untold(
+        return self._store.transaction(lambda c: requests.list_undelivered_replies(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
 
     def tell(self, request_id: str, *, again: bool = False) -> None:
         """Record that the result has arrived, or that it must be published again."""
         now = None if again else self._clock()
-        self._store.transaction(lambda c: requests.tell(c, request_id, now))
+        self._store.transaction(lambda c: requests.record_reply_delivery(c, request_id, now))
 
 
 class Lane:
@@ -207,7 +207,7 @@ class Lane:
         """
         self._began = self._ticks()
         try:
-            return self._pass()
+            return self._run_pass()
         finally:
             self._began = None
 
@@ -225,7 +225,7 @@ class Lane:
         self._handler.close()
         self._kept.release(self.worker)
 
-    def _pass(self) -> int:
+    def _run_pass(self) -> int:
         mine = self._kept.claim(self.worker, frozenset(self._handler.kinds))
         due = [request for request in mine if self._ticks() >= self._waits.get(
             request.request_id, (float('-inf'), 0.0))[0]]
@@ -238,7 +238,7 @@ class Lane:
                 except Exception as e:
                     # Another process may have taken this request over, or its end cannot be
                     # written: the requests behind it go on.
-                    LOG.warning('Request %s: %s', request.request_id, masking.masked(str(e)))
+                    LOG.warning('Request %s: %s', request.request_id, masking.mask_text(str(e)))
                     errors.append(e)
         finally:
             self._handler.end_pass()
@@ -259,24 +259,24 @@ class Lane:
 
     def _go_on(self, request: requests.Request, now: float) -> None:
         try:
-            ended = self._step(request, now)
+            ended = self._step_request(request, now)
         except request_handler.Refusal as e:
-            ended = self._refused(request, str(e))
+            ended = self._build_refusal(request, str(e))
         except exception.PlanRefused as e:
             # A defect of ours, which the same look would find again.
             LOG.error('Request %s: %s', request.request_id, e)
-            ended = self._refused(request, str(e))
+            ended = self._build_refusal(request, str(e))
         except exception.StoreError as e:
             LOG.warning('Request %s: %s It is looked at again.', request.request_id, e)
             self._put_off(request)
-            ended = self._late(request, now, str(e))
+            ended = self._end_if_late(request, now, str(e))
         except (api.ApiError, exception.KronosException) as e:
             LOG.warning('Request %s: %s. It is looked at again.', request.request_id,
                         str(e).rstrip('.'))
             self._put_off(request)
-            ended = self._late(request, now, str(e))
+            ended = self._end_if_late(request, now, str(e))
         except Exception as e:
-            ended = self._defect(request, e)
+            ended = self._count_defect(request, e)
         if ended is None:
             return
         if ended.given_up:
@@ -290,7 +290,7 @@ class Lane:
                 'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
                 request.host, 'with errors: see its result' if ended.failed else 'well')
 
-    def _step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+    def _step_request(self, request: requests.Request, now: float) -> request_handler.Ended | None:
         if (problem := request_handler.find_damage(request)) is not None:
             LOG.error('Request %s (%s on %s) cannot be read from the database (%s). It ends with '
                       'an error.', request.request_id, request.kind, request.host, problem)
@@ -298,24 +298,24 @@ class Lane:
                                            'it again with a new id')
         if request.plan_id is not None:
             # A request with a plan gets its result, even if nothing may begin now.
-            return self._handler.step(request, now) or self._late(
+            return self._handler.step(request, now) or self._end_if_late(
                 request, now, 'its moves have not ended; those that Nova has not been asked for '
                               'are cancelled, and others go on')
         if self._conf.engine.dry_run:
             raise request_handler.Refusal('[engine] dry_run is set, and then nothing is done')
         if self._conf.engine.executor == DRY:
             raise request_handler.Refusal('[engine] executor = dry_run, and then nothing is done')
-        return self._handler.step(request, now) or self._late(
+        return self._handler.step(request, now) or self._end_if_late(
             request, now, 'it has not ended')
 
-    def _late(self, request: requests.Request, now: float,
+    def _end_if_late(self, request: requests.Request, now: float,
               why: str) -> request_handler.Ended | None:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
         return self._given_up(request, f'given up after {seconds} s: {why}')
 
-    def _defect(self, request: requests.Request, error: Exception) -> request_handler.Ended | None:
+    def _count_defect(self, request: requests.Request, error: Exception) -> request_handler.Ended | None:
         count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
         LOG.exception('Request %s (%s on %s) failed for a reason that is a defect of ours.',
                       request.request_id, request.kind, request.host)
@@ -325,12 +325,12 @@ class Lane:
                                        'log tells of it')
 
     def _given_up(self, request: requests.Request, why: str) -> request_handler.Ended:
-        return dataclasses.replace(self._refused(request, why), given_up=True)
+        return dataclasses.replace(self._build_refusal(request, why), given_up=True)
 
-    def _refused(self, request: requests.Request, why: str) -> request_handler.Ended:
-        return request_handler.Ended(replies.refused(
+    def _build_refusal(self, request: requests.Request, why: str) -> request_handler.Ended:
+        return request_handler.Ended(replies.format_refusal(
             Kind(request.kind), request_handler.find_id(request), self._conf.migfra.scheduler,
-            api.printable(why), request_handler.named(request)), True)
+            api.format_printable(why), request_handler.list_named_instances(request)), True)
 
 
 class Service:
@@ -368,20 +368,20 @@ class Service:
             self._health.expect(part)
         self._pulses = {name: self._health.pulse(name, HUNG_SECONDS)
                         for name in ('messages', *(lane.name for lane in lanes))}
-        self._broker = connect(self._take)
+        self._broker = connect(self._queue_message)
 
     # The threads.
 
     def run(self) -> None:
         """Work until :meth:`stop`."""
-        threads = [threading.Thread(target=self._drive, name=f'kronos-migfra-{lane.name}',
+        threads = [threading.Thread(target=self._run_loop, name=f'kronos-migfra-{lane.name}',
                                     args=(lane.name, lane.run_once, lane.wake))
                    for lane in self._lanes]
         for thread in threads:
             thread.start()
         self._broker.start()
         try:
-            self._drive('messages', self.run_once, None)
+            self._run_loop('messages', self.run_once, None)
         finally:
             self.stop()
             self._broker.stop()
@@ -396,7 +396,7 @@ class Service:
         for lane in self._lanes:
             lane.wake.set()
 
-    def _drive(self, name: str, step: Callable[[], object], wake: threading.Event | None) -> None:
+    def _run_loop(self, name: str, step: Callable[[], object], wake: threading.Event | None) -> None:
         while not self._stopping.is_set():
             self._pulses[name].beat()
             problem = ''
@@ -418,7 +418,7 @@ class Service:
 
     # Messages.
 
-    def _take(self, message: mqtt.Heard) -> None:
+    def _queue_message(self, message: mqtt.Heard) -> None:
         """Queue a message, on the connection's thread; while the queue is full, the broker waits.
         """
         while not self._stopping.is_set():
@@ -435,27 +435,27 @@ class Service:
         """
         now = self._ticks()
         if now >= self._refresh_at:
-            self._refresh()
+            self._refresh_hosts()
             self._refresh_at = now + self._conf.migfra.hosts_interval
         if now >= self._beat_at:
             self._beat_at = now + self._conf.migfra.claim_seconds / 4
             for lane in self._lanes:
                 lane.beat()
         if self._held is not None:
-            self._keep(self._held)
+            self._store_message(self._held)
             self._held = None
         try:
             message = self._messages.get(timeout=wait)
             while True:
                 self._held = message
-                self._keep(message)
+                self._store_message(message)
                 self._held = None
                 message = self._messages.get_nowait()
         except queue.Empty:
             pass
-        self._tell()
+        self._publish_results()
 
-    def _refresh(self) -> None:
+    def _refresh_hosts(self) -> None:
         try:
             found = self._hosts.refresh()
         except api.ApiError as e:
@@ -472,44 +472,44 @@ class Service:
                 served.append(host)
             except ValueError:
                 foreign.append(host)
-        topics = frozenset(self._topic(host, 'task') for host in served)
+        topics = frozenset(self._format_topic(host, 'task') for host in served)
         if topics == self._topics:
             return
         if foreign:
             LOG.warning('%d hosts have names that no topic can bear, or that are in [migfra] '
                         'host_aliases the alias of another host. They are not served: %s',
-                        len(foreign), api.printable(', '.join(sorted(foreign)[:5])))
+                        len(foreign), api.format_printable(', '.join(sorted(foreign)[:5])))
         LOG.info('Tasks of %d hosts are heard', len(topics))
         self._topics = topics
         self._broker.subscribe(sorted(topics))
 
-    def _topic(self, host: str, end: str) -> str:
+    def _format_topic(self, host: str, end: str) -> str:
         return f'{self._conf.mqtt.prefix}/migfra/{self._named.get(host, host)}/{end}'
 
-    def _host(self, topic: str) -> str:
+    def _parse_host(self, topic: str) -> str:
         return topic.removeprefix(f'{self._conf.mqtt.prefix}/migfra/').removesuffix('/task')
 
-    def _keep(self, message: mqtt.Heard) -> None:
+    def _store_message(self, message: mqtt.Heard) -> None:
         """Store the task of a message, or publish its refusal; acknowledge it after that."""
-        alias = self._host(message.topic)
+        alias = self._parse_host(message.topic)
         host = self._aliases.get(alias, alias)
         if message.retained:
             LOG.warning('A task for %s was published as retained: it may be of long ago and is '
-                        'left alone. Publish tasks without that flag.', api.printable(host))
+                        'left alone. Publish tasks without that flag.', api.format_printable(host))
             return message.acknowledge()
         try:
             task = protocol.parse(
                 message.payload, alias, protocol.Dialect(self._conf.migfra.dialect),
                 lambda text: LOG.info('A task for %s: %s', host, text))
         except protocol.Refused as e:
-            return self._refuse(message, host, e.kind, e.request_id, str(e), e.named)
+            return self._publish_refusal(message, host, e.kind, e.request_id, str(e), e.named)
         except Exception as e:
             # The message must not come again and again, and stop each reader.
             LOG.exception('A message for %s could not be read for a reason that is a defect of '
-                          'ours.', api.printable(host))
-            return self._refuse(message, host, None, None, 'a defect of kronos-nova '
+                          'ours.', api.format_printable(host))
+            return self._publish_refusal(message, host, None, None, 'a defect of kronos-nova '
                                 f'({type(e).__name__}); its log tells of it')
-        document = request_handler.document(request_handler.resolve_hosts(task, self._aliases))
+        document = request_handler.format_document(request_handler.resolve_hosts(task, self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
         request = requests.Request(
@@ -520,9 +520,9 @@ class Service:
             for lane in self._lanes:
                 lane.wake.set()
         elif (known.digest, known.host) != (request.digest, host):
-            return self._refuse(message, host, Kind(task.task), task.id,
+            return self._publish_refusal(message, host, Kind(task.task), task.id,
                                 'id: another task had it; each needs one of its own',
-                                request_handler.named(request))
+                                request_handler.list_named_instances(request))
         elif known.ended_at is not None:
             LOG.info('Request %s came again after its end: its result is told again',
                      known.request_id)
@@ -545,15 +545,15 @@ class Service:
                 for n in (minute, minute - 1)]
         return keys[0], keys[1:]
 
-    def _refuse(self, message: mqtt.Heard, host: str, kind: Kind | None,
+    def _publish_refusal(self, message: mqtt.Heard, host: str, kind: Kind | None,
                 request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
         LOG.warning('A message for %s is no task: %s', host, why)
-        text = replies.refused(kind, request_id, self._conf.migfra.scheduler, why, named)
+        text = replies.format_refusal(kind, request_id, self._conf.migfra.scheduler, why, named)
         # If it cannot be published, the message comes again after the next connection.
-        self._broker.publish(self._topic(host, 'result'), text,
+        self._broker.publish(self._format_topic(host, 'result'), text,
                              lambda said: message.acknowledge() if said else None)
 
-    def _tell(self) -> None:
+    def _publish_results(self) -> None:
         while not self._told.empty():
             request_id, said = self._told.get()
             # If this fails, the result is published once more, which does no harm.
@@ -575,9 +575,9 @@ class Service:
                                          self._telling | self._refused_until.keys()):
             self._telling.add(request.request_id)
             self._again.discard(request.request_id)
-            self._broker.publish(self._topic(request.host, 'result'), request.reply or '',
-                                 self._said(request.request_id))
+            self._broker.publish(self._format_topic(request.host, 'result'), request.reply or '',
+                                 self._make_publish_callback(request.request_id))
 
-    def _said(self, request_id: str) -> Callable[[bool], None]:
+    def _make_publish_callback(self, request_id: str) -> Callable[[bool], None]:
         return lambda said: self._told.put((request_id, said))
 

@@ -70,14 +70,14 @@ class Pinning:
             raise exception.RepinUnsupported(
                 what=f'instance {instance_uuid}', problem=f'has {cpu_policy} CPUs',
                 remedy='Nova pins these itself: resize it to a flavor without hw:cpu_policy.')
-        wanted = _numbers(vcpu_map)
+        wanted = _parse_vcpu_map(vcpu_map)
         try:
             name = str(uuid.UUID(instance_uuid))
         except ValueError:
             raise exception.RepinRefused(
                 what='the instance', problem=f'{instance_uuid!r:.80} is no UUID',
                 remedy='Name it by its UUID in Nova.') from None
-        task = _Task(library(), uri, host, name, wanted)
+        task = _Task(require_libvirt(), uri, host, name, wanted)
         task.run(self._timeout)
         LOG.info('Pinned the %(count)d vCPUs of instance %(instance)s on host %(host)s.',
                  {'count': len(wanted), 'instance': name, 'host': host})
@@ -106,12 +106,12 @@ class Pinning:
         return self._uri.replace('{host}', host)
 
 
-def _numbers(vcpu_map: VcpuMap) -> list[frozenset[int]]:
+def _parse_vcpu_map(vcpu_map: VcpuMap) -> list[frozenset[int]]:
     """Return the CPU numbers of each vCPU.
 
     :raises RepinRefused: the map is no list of lists of CPU numbers, or a vCPU has none.
     """
-    def refused(problem: str) -> exception.RepinRefused:
+    def build_map_refusal(problem: str) -> exception.RepinRefused:
         return exception.RepinRefused(
             what='the vCPU map', problem=problem,
             remedy='Give one list for each vCPU, with numbers of CPUs of the host: [[0], [1, 2]].')
@@ -120,20 +120,20 @@ def _numbers(vcpu_map: VcpuMap) -> list[frozenset[int]]:
         return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
     if not is_list(vcpu_map) or not vcpu_map:
-        raise refused('is empty or no list')
+        raise build_map_refusal('is empty or no list')
     found = []
     for number, cpus in enumerate(vcpu_map):
         if not is_list(cpus) or not cpus:
-            raise refused(f'has no list of CPUs for vCPU {number}')
+            raise build_map_refusal(f'has no list of CPUs for vCPU {number}')
         for cpu in cpus:
             if type(cpu) is not int or not 0 <= cpu < _LARGEST:
-                raise refused(f'has {cpu!r:.40} for vCPU {number}, which is no number of a CPU')
+                raise build_map_refusal(f'has {cpu!r:.40} for vCPU {number}, which is no number of a CPU')
         found.append(frozenset(cpus))
     return found
 
 
 @functools.cache
-def _loaded() -> Any:
+def _load_libvirt() -> Any:
     import libvirt
 
     # Otherwise libvirt also writes its errors to standard error.
@@ -141,13 +141,13 @@ def _loaded() -> Any:
     return libvirt
 
 
-def library() -> Any:
+def require_libvirt() -> Any:
     """Return the libvirt module.
 
     :raises RepinUnsupported: it is not installed.
     """
     try:
-        return _loaded()
+        return _load_libvirt()
     except ImportError as e:
         raise exception.RepinUnsupported(
             what='repin', problem=f'needs libvirt-python ({e})',
@@ -167,7 +167,7 @@ class _Task:
         self._error: BaseException | None = None
 
     def run(self, timeout: float) -> None:
-        thread = threading.Thread(target=self._work, name=f'repin-{self._instance}', daemon=True)
+        thread = threading.Thread(target=self._run_in_thread, name=f'repin-{self._instance}', daemon=True)
         thread.start()
         thread.join(timeout)
         if thread.is_alive():
@@ -180,31 +180,31 @@ class _Task:
         if self._error is not None:
             raise self._error
 
-    def _work(self) -> None:
+    def _run_in_thread(self) -> None:
         try:
-            self._talk()
+            self._connect_and_pin()
         except self._libvirt.libvirtError as e:
-            self._error = self._failed(e)
+            self._error = self._build_failure(e)
         except BaseException as e:
             self._error = e
 
-    def _failed(self, error: Exception) -> exception.RepinFailed:
+    def _build_failure(self, error: Exception) -> exception.RepinFailed:
         return exception.RepinFailed(
-            host=self._host, instance=self._instance, problem=_said(error),
+            host=self._host, instance=self._instance, problem=_format_error(error),
             remedy='See whether [repin] uri, its TLS certificates and the libvirt daemon of the '
                    'host are right.')
 
-    def _talk(self) -> None:
+    def _connect_and_pin(self) -> None:
         connection = self._libvirt.open(self._uri)
         try:
-            domain = self._domain(connection)
+            domain = self._find_running_domain(connection)
             size = self._check(connection, domain)
-            self._pin(domain, [tuple(cpu in cpus for cpu in range(size)) for cpus in self._wanted])
+            self._pin_vcpus(domain, [tuple(cpu in cpus for cpu in range(size)) for cpus in self._wanted])
         finally:
             with contextlib.suppress(self._libvirt.libvirtError):
                 connection.close()
 
-    def _domain(self, connection: Any) -> Any:
+    def _find_running_domain(self, connection: Any) -> Any:
         try:
             domain = connection.lookupByUUIDString(self._instance)
             if domain.isActive():
@@ -214,9 +214,9 @@ class _Task:
             if e.get_error_code() != self._libvirt.VIR_ERR_NO_DOMAIN:
                 raise
             problem = 'is not known to libvirt'
-        raise self._refused(f'{problem} on host {self._host}', 'Ask Nova where it runs.')
+        raise self._build_refusal(f'{problem} on host {self._host}', 'Ask Nova where it runs.')
 
-    def _refused(self, problem: str, remedy: str) -> exception.RepinRefused:
+    def _build_refusal(self, problem: str, remedy: str) -> exception.RepinRefused:
         return exception.RepinRefused(
             what=f'instance {self._instance}', problem=problem, remedy=remedy)
 
@@ -227,29 +227,29 @@ class _Task:
         """
         vcpus = domain.vcpusFlags(self._libvirt.VIR_DOMAIN_AFFECT_LIVE)
         if vcpus != len(self._wanted):
-            raise self._refused(f'has {vcpus} vCPUs, the vCPU map {len(self._wanted)}',
+            raise self._build_refusal(f'has {vcpus} vCPUs, the vCPU map {len(self._wanted)}',
                                 'Give one list of CPUs for each vCPU.')
         size, online, _count = connection.getCPUMap()
         asked = frozenset().union(*self._wanted)
         here = {cpu for cpu in range(size) if online[cpu]}
         if absent := sorted(asked - here):
-            raise self._refused(f'cannot use CPU {_listed(absent)}, not online on host '
-                                f'{self._host}', f'Online are: {_listed(sorted(here))}.')
-        if _pinned(domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)):
+            raise self._build_refusal(f'cannot use CPU {_format_numbers(absent)}, not online on host '
+                                f'{self._host}', f'Online are: {_format_numbers(sorted(here))}.')
+        if _has_pins(domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)):
             # Dedicated CPUs, or NUMA nodes: then the domain has no set of shared ones.
             raise exception.RepinUnsupported(
                 what=f'instance {self._instance}', problem='is pinned by Nova itself',
                 remedy='Resize it to a flavor without dedicated CPUs and NUMA nodes.')
         allowed = _shared_set(domain.XMLDesc())
         if allowed is not None and (foreign := sorted(asked - allowed)):
-            raise self._refused(
-                f'may not use CPU {_listed(foreign)} of host {self._host}, which Nova has not '
+            raise self._build_refusal(
+                f'may not use CPU {_format_numbers(foreign)} of host {self._host}, which Nova has not '
                 'given to it', f'Choose among those of its cpu_shared_set: '
-                               f'{_listed(sorted(allowed))}.')
+                               f'{_format_numbers(sorted(allowed))}.')
         return int(size)
 
-    def _pin(self, domain: Any, wanted: Pins) -> None:
-        before = self._pins(domain)
+    def _pin_vcpus(self, domain: Any, wanted: Pins) -> None:
+        before = self._read_pins(domain)
         self._begun = True
         try:
             for vcpu, cpus in enumerate(wanted):
@@ -261,7 +261,7 @@ class _Task:
             self._undo(domain, before, e)
             raise
 
-    def _pins(self, domain: Any) -> Pins:
+    def _read_pins(self, domain: Any) -> Pins:
         return list(domain.vcpuPinInfo(self._libvirt.VIR_DOMAIN_AFFECT_LIVE))
 
     def _in_time(self) -> None:
@@ -278,15 +278,15 @@ class _Task:
                 domain.pinVcpu(vcpu, cpus)
         after: Pins = []
         with contextlib.suppress(self._libvirt.libvirtError):
-            after = self._pins(domain)
+            after = self._read_pins(domain)
         if after != before:
             raise exception.RepinUnknown(
                 host=self._host, instance=self._instance,
-                problem=f'{_said(why)}, and they could not be pinned back',
+                problem=f'{_format_error(why)}, and they could not be pinned back',
                 remedy='Migrate it or reboot it hard: Nova defines it anew then.') from why
 
 
-def _pinned(xml: str) -> bool:
+def _has_pins(xml: str) -> bool:
     """Return whether the definition has pins, which Nova has written."""
     return ElementTree.fromstring(xml).find('cputune/vcpupin') is not None  # noqa: S314
 
@@ -309,11 +309,11 @@ def _shared_set(xml: str) -> frozenset[int] | None:
     return frozenset(cpus)
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _format_numbers(numbers: Iterable[int]) -> str:
     shown = [str(number) for number in numbers]
     return ', '.join(shown[:16]) + (' ...' if len(shown) > 16 else '')
 
 
-def _said(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """Return libvirt's message on one line."""
     return ' '.join(str(error).split())[:300]

@@ -35,7 +35,7 @@ from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import api as store_api
 
 
-def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
+def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
              store: store_api.Store, looks: cloud_cache.Glances,
              worker: str, machine: str, health: healths.Health | None = None) -> service.Service:
     """Return a service that is not running yet.
@@ -53,7 +53,7 @@ def assemble(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], con
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
     kept = service.Kept(store, worker, conf.migfra.claim_seconds)
     nova = nova_api.NovaApi(connection, pinned_zones.opt_out(conf))
-    hosts = names.Hosts(nova, planning_settings.scopes(conf, policies()),
+    hosts = names.Hosts(nova, planning_settings.list_planned_scopes(conf, policies()),
                         engine_conf.planned_zone(conf))
     pinned = vcpu_pinning.Pinning(conf)
     lanes = [

@@ -81,7 +81,7 @@ class Asking(Generic[_T]):
         now = self._monotonic()
         with self._lock:
             question = self._question
-            if question is None or self._over(question, now):
+            if question is None or self._is_outdated(question, now):
                 question = self._question = _Question(self._ask, now, self._subject)
         return question
 
@@ -91,7 +91,7 @@ class Asking(Generic[_T]):
         question.answered.wait(max(0.0, question.began + self._patience - self._monotonic()))
         return question.answer if question.answered.is_set() else None
 
-    def _over(self, question: _Question[_T], now: float) -> bool:
+    def _is_outdated(self, question: _Question[_T], now: float) -> bool:
         """Return whether to send a new query."""
         if question.answered.is_set():
             return now - question.began >= self._fresh

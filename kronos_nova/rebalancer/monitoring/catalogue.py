@@ -51,7 +51,7 @@ class Metric:
     text: str
 
 
-def _all() -> tuple[Metric, ...]:
+def _list_metrics() -> tuple[Metric, ...]:
     gauge, counter, histogram = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
     daemon, engine, executor, database = Source
     by_policy = ('scope', 'policy')
@@ -203,4 +203,4 @@ def _all() -> tuple[Metric, ...]:
     )
 
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _all()}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _list_metrics()}

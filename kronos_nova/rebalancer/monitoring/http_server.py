@@ -40,39 +40,39 @@ Metrics = Callable[[str], tuple[str, bytes]]
 _JSON = 'application/json'
 
 
-def application(health: healths.Health,
+def build_application(health: healths.Health,
                 metrics: Metrics | None = None) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
     ``/healthz`` is 503 when the process should be restarted, ``/readyz`` also when part of its work
     cannot be done now; both are JSON with ``status``, ``problems`` and facts.
     """
-    def told(page: Callable[[], list[str]]) -> tuple[str, str, bytes]:
-        problems = [masking.masked(text) for text in page()]
-        return '503 Service Unavailable' if problems else '200 OK', _JSON, _json(
+    def render_health(page: Callable[[], list[str]]) -> tuple[str, str, bytes]:
+        problems = [masking.mask_text(text) for text in page()]
+        return '503 Service Unavailable' if problems else '200 OK', _JSON, _dump_json(
             {'status': 'failing' if problems else 'ok', 'problems': problems, **health.facts()})
 
-    def measured(page: Metrics, accept: str) -> tuple[str, str, bytes]:
+    def render_metrics(page: Metrics, accept: str) -> tuple[str, str, bytes]:
         try:
             return '200 OK', *page(accept)
         except Exception:
             LOG.exception('/metrics failed for a reason that is a defect of ours')
-            return '500 Internal Server Error', _JSON, _json(
+            return '500 Internal Server Error', _JSON, _dump_json(
                 {'problems': ['a defect of ours; see the log']})
 
     pages: dict[str, Callable[[str], tuple[str, str, bytes]]] = {
-        '/healthz': lambda accept: told(health.alive),
-        '/readyz': lambda accept: told(health.ready)}
+        '/healthz': lambda accept: render_health(health.alive),
+        '/readyz': lambda accept: render_health(health.ready)}
     if metrics is not None:
-        pages['/metrics'] = lambda accept: measured(metrics, accept)
+        pages['/metrics'] = lambda accept: render_metrics(metrics, accept)
 
-    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def answer_request(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         page = pages.get(environ.get('PATH_INFO', ''))
         method = environ.get('REQUEST_METHOD', '')
         if page is None:
-            status, kind, data = '404 Not Found', _JSON, _json({'pages': sorted(pages)})
+            status, kind, data = '404 Not Found', _JSON, _dump_json({'pages': sorted(pages)})
         elif method not in ('GET', 'HEAD'):
-            status, kind, data = '405 Method Not Allowed', _JSON, _json(
+            status, kind, data = '405 Method Not Allowed', _JSON, _dump_json(
                 {'methods': ['GET', 'HEAD']})
         else:
             status, kind, data = page(environ.get('HTTP_ACCEPT', ''))
@@ -81,10 +81,10 @@ def application(health: healths.Health,
             ('Cache-Control', 'no-store'), ('X-Content-Type-Options', 'nosniff')])
         return [] if method == 'HEAD' else [data]
 
-    return answer
+    return answer_request
 
 
-def _json(body: dict[str, Any]) -> bytes:
+def _dump_json(body: dict[str, Any]) -> bytes:
     return (json.dumps(body, indent=2, sort_keys=True) + '\n').encode()
 
 
@@ -133,7 +133,7 @@ class Monitor:
                 problem=f'{address} port {port} cannot be listened on ({e})',
                 remedy='Choose a free port, 0 for none; listen_address has to be one of this '
                        'host.') from None
-        self._server.set_app(application(health, metrics))
+        self._server.set_app(build_application(health, metrics))
         self._thread = threading.Thread(
             target=self._server.serve_forever, name='kronos-monitoring', daemon=True)
 
@@ -151,7 +151,7 @@ class Monitor:
         self._server.server_close()
 
 
-def serve(conf: cfg.ConfigOpts, health: healths.Health, option: str,
+def start_monitor(conf: cfg.ConfigOpts, health: healths.Health, option: str,
           metrics: Metrics | None = None) -> Monitor | None:
     """Return a running monitor; None where the option's port is 0."""
     port = conf.monitoring[option]

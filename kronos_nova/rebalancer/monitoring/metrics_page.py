@@ -43,12 +43,12 @@ class Collector(registry.Collector):
         families: dict[str, core.Metric] = {}
         for name, key, value in itertools.chain.from_iterable(ask() for ask in self._sources):
             if name not in families:
-                families[name] = _family(catalogue.METRICS[name])
+                families[name] = _build_family(catalogue.METRICS[name])
             _add(families[name], key, value)
         yield from (families[name] for name in catalogue.METRICS if name in families)
 
 
-def _family(metric: catalogue.Metric) -> core.Metric:
+def _build_family(metric: catalogue.Metric) -> core.Metric:
     kinds = {catalogue.Kind.GAUGE: core.GaugeMetricFamily,
              catalogue.Kind.COUNTER: core.CounterMetricFamily,
              catalogue.Kind.HISTOGRAM: core.HistogramMetricFamily}
@@ -88,14 +88,14 @@ class Page:
         prometheus_client.ProcessCollector(registry=self.registry)
         questions: list[bounded_query.Asking[Any]] = [asked]
 
-        def begin() -> Iterable[samples.Sample]:
+        def begin_queries() -> Iterable[samples.Sample]:
             # All at once: a scrape waits for the slowest alone.
             for question in questions:
                 question.begin()
             return ()
 
         sources: list[Callable[[], Iterable[samples.Sample]]] = [
-            begin,
+            begin_queries,
             lambda: samples.of_health(health, version.release()),
             lambda: samples.of_interval(interval),
             lambda: samples.of_tally(tally.reading(), driver, host_scores),

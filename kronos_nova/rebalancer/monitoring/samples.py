@@ -118,13 +118,13 @@ def of_tally(reading: tallies.Reading, driver: str, host_scores: bool) -> Iterat
 
 def _of_scope(scope: str, seen: tallies.Seen) -> Iterator[Sample]:
     row = seen.report
-    yield from _known(_SCOPE, row, (scope,))
+    yield from _list_field_samples(_SCOPE, row, (scope,))
     yield 'kronos_undrained_hosts', (scope,), float(seen.undrained)
     for rule, number in row['rejections'].items():
         yield 'kronos_rejected_moves', (scope, rule), float(number)
     for policy in row['policies']:
         key = (scope, policy['name'])
-        yield from _known(_POLICY, policy, key)
+        yield from _list_field_samples(_POLICY, policy, key)
         yield 'kronos_policy_trusted', key, float(policy['name'] not in seen.untrusted)
         yield 'kronos_missing_hosts', key, float(len(policy['missing_hosts']))
         scores = seen.scores.get(policy['name'], {})
@@ -134,7 +134,7 @@ def _of_scope(scope: str, seen: tallies.Seen) -> Iterator[Sample]:
             yield 'kronos_coverage_ratio', key, statistics.median(shares)
 
 
-def _known(names: dict[str, str], row: Any, key: tuple[str, ...]) -> Iterator[Sample]:
+def _list_field_samples(names: dict[str, str], row: Any, key: tuple[str, ...]) -> Iterator[Sample]:
     """Yield the fields that have a value: an untrusted policy has no imbalance."""
     for field, name in names.items():
         if row[field] is not None:

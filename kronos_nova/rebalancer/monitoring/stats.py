@@ -137,17 +137,17 @@ class Tally:
             self._scopes = tuple(scopes)
             for scope in scopes:
                 for result in ('moves', 'nothing', 'failed'):
-                    self._count('cycles', scope, result, by=0)
+                    self._add_count('cycles', scope, result, by=0)
                 for code in CODES:
-                    self._count('cycle_failures', scope, code, by=0)
-                self._count('plans', scope, dry, by=0)
+                    self._add_count('cycle_failures', scope, code, by=0)
+                self._add_count('plans', scope, dry, by=0)
                 for phase in model.Phase:
                     for method in model.Method:
-                        self._count('planned_moves', scope, phase.value, method.value, dry, by=0)
+                        self._add_count('planned_moves', scope, phase.value, method.value, dry, by=0)
                 for result in ('better', 'worse'):
-                    self._count('judged_plans', scope, result, by=0)
-                self._count('breaker_trips', scope, by=0)
-                self._count('truncated_plans', scope, by=0)
+                    self._add_count('judged_plans', scope, result, by=0)
+                self._add_count('breaker_trips', scope, by=0)
+                self._add_count('truncated_plans', scope, by=0)
 
     def planned(self, report: Mapping[str, Any], scores: model.Scores, at: float,
                 dry_run: bool, undrained: int = 0) -> None:
@@ -165,16 +165,16 @@ class Tally:
                 frozenset(name for name, found in scores.policies.items() if found.untrusted),
                 undrained)
             self._planned_at[scope] = at
-            self._count('cycles', scope, 'moves' if report['moves'] else 'nothing')
-            self._count('plans', scope, dry, by=int(bool(report['moves'])))
-            self._count('truncated_plans', scope, by=int(report['truncated']))
+            self._add_count('cycles', scope, 'moves' if report['moves'] else 'nothing')
+            self._add_count('plans', scope, dry, by=int(bool(report['moves'])))
+            self._add_count('truncated_plans', scope, by=int(report['truncated']))
             for phase in model.Phase:
                 for method in model.Method:
-                    self._count('planned_moves', scope, phase.value, method.value, dry, by=sum(
+                    self._add_count('planned_moves', scope, phase.value, method.value, dry, by=sum(
                         (move['phase'], move['method']) == (phase.value, method.value)
                         for move in report['moves']))
             for step, seconds in report['timings'].items():
-                self._observe('steps', STEPS, seconds, step)
+                self._record_duration('steps', STEPS, seconds, step)
 
     def failed(self, scope: str | None, code: str) -> None:
         """Record a failed cycle of a scope; None: of all scopes without a result in this cycle.
@@ -185,8 +185,8 @@ class Tally:
             for name in (set(self._scopes) - self._told) if scope is None else {scope}:
                 self._told.add(name)
                 self._seen.pop(name, None)
-                self._count('cycles', name, 'failed')
-                self._count('cycle_failures', name, code)
+                self._add_count('cycles', name, 'failed')
+                self._add_count('cycle_failures', name, code)
 
     def left(self, scope: str) -> None:
         """Drop the last observation of a scope that this engine does not plan any more.
@@ -200,12 +200,12 @@ class Tally:
     def judged(self, scope: str, worse: bool) -> None:
         """Count a plan by its result: better or worse."""
         with self._lock:
-            self._count('judged_plans', scope, 'worse' if worse else 'better')
+            self._add_count('judged_plans', scope, 'worse' if worse else 'better')
 
     def tripped(self, scope: str) -> None:
         """Count a trip of the scope's circuit breaker."""
         with self._lock:
-            self._count('breaker_trips', scope)
+            self._add_count('breaker_trips', scope)
 
     # An executor.
 
@@ -216,7 +216,7 @@ class Tally:
         """
         with self._lock:
             for error_type in error_types:
-                self._count('failed_attempts', error_type, by=0)
+                self._add_count('failed_attempts', error_type, by=0)
             for phase in model.Phase:
                 self._durations.setdefault('waits', {}).setdefault(
                     (phase.value,), Distribution.empty(WAITS))
@@ -225,19 +225,19 @@ class Tally:
                         self._durations.setdefault('phases', {}).setdefault(
                             (method.value, part), Distribution.empty(PHASES))
                     for state in (state for state in model.TaskState if state.terminal):
-                        self._count('tasks_ended', phase.value, method.value, state.value, by=0)
+                        self._add_count('tasks_ended', phase.value, method.value, state.value, by=0)
                         self._durations.setdefault('migrations', {}).setdefault(
                             (method.value, state.value), Distribution.empty(MIGRATIONS))
 
     def submitted(self, task: model.Task, waited: float) -> None:
         """Record a migration that is sent to Nova ``waited`` seconds after it was planned."""
         with self._lock:
-            self._observe('waits', WAITS, waited, task.phase.value)
+            self._record_duration('waits', WAITS, waited, task.phase.value)
 
     def attempt_failed(self, error_type: str) -> None:
         """Count a failed try at one destination; another may follow."""
         with self._lock:
-            self._count('failed_attempts', error_type)
+            self._add_count('failed_attempts', error_type)
 
     def attempted(self, method: model.Method, phases: Mapping[str, float]) -> None:
         """Record the phases of a try at one destination that has ended, well or not.
@@ -246,7 +246,7 @@ class Tally:
         """
         with self._lock:
             for part, seconds in phases.items():
-                self._observe('phases', PHASES, seconds, method.value, part)
+                self._record_duration('phases', PHASES, seconds, method.value, part)
 
     def ended(self, task: model.Task, state: model.TaskState, took: float | None) -> None:
         """Count a task that is over.
@@ -254,16 +254,16 @@ class Tally:
         :param took: seconds since the request to Nova; None without a request.
         """
         with self._lock:
-            self._count('tasks_ended', task.phase.value, task.method.value, state.value)
+            self._add_count('tasks_ended', task.phase.value, task.method.value, state.value)
             if took is not None:
-                self._observe('migrations', MIGRATIONS, took, task.method.value, state.value)
+                self._record_duration('migrations', MIGRATIONS, took, task.method.value, state.value)
 
     # Under the lock.
 
-    def _count(self, name: str, *key: str, by: int = 1) -> None:
+    def _add_count(self, name: str, *key: str, by: int = 1) -> None:
         counter = self._counts.setdefault(name, Counter())
         counter[key] += by
 
-    def _observe(self, name: str, bounds: tuple[float, ...], value: float, *key: str) -> None:
+    def _record_duration(self, name: str, bounds: tuple[float, ...], value: float, *key: str) -> None:
         found = self._durations.setdefault(name, {})
         found[key] = found.get(key, Distribution.empty(bounds)).plus(max(0.0, value))

@@ -68,20 +68,20 @@ class Seen:
                                         or f.instance_uuid not in self.pending)))
 
 
-def request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
+def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
             cluster: model.Cluster) -> planner.Request:
     """Build the request from which the next cycle would plan a scope.
 
     :param cluster: with its scope set.
     """
-    settings = planning_settings.settings(conf, policy_set)
+    settings = planning_settings.build_settings(conf, policy_set)
     scores = planning_pipeline.score(cluster, seen.samples, settings, seen.now)
-    return planning_pipeline.asked(cluster, scores, seen.histories[cluster.scope], settings,
+    return planning_pipeline.build_request(cluster, scores, seen.histories[cluster.scope], settings,
                                    now=seen.now,
-                                   busy=planning_pipeline.busy(cluster.flights, cluster))
+                                   busy=planning_pipeline.count_busy_moves(cluster.flights, cluster))
 
 
-def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
+def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
          collector: Any, source: sources.Source, *, undecided: bool = True,
          also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None,
          clock: Callable[[], float] = time.time) -> Seen:
@@ -97,8 +97,8 @@ def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     """
     from kronos_nova.rebalancer.snapshots import recorder
 
-    scopes = planning_settings.scopes(conf, policy_set)
-    found = recorder.record(collector, source, store, policy_set, scopes, clock)
+    scopes = planning_settings.list_planned_scopes(conf, policy_set)
+    found = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
     also(store, scopes)
     # A host in two aggregates belongs to the first planned one, as in an engine.
     planned = {*scopes, *store.leased()}
@@ -109,27 +109,27 @@ def look(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     pending = frozenset(row.task.instance_uuid
                         for row in store.in_states((model.TaskState.PENDING,)))
     if isinstance(found.cluster, str):
-        raise _unread('Nova and Placement', found.cluster)
+        raise _make_read_error('Nova and Placement', found.cluster)
     if isinstance(found.histories, str):
-        raise _unread('the database', found.histories)
-    frozen = engine_conf.frozen(conf, now)
+        raise _make_read_error('the database', found.histories)
+    frozen = engine_conf.find_freeze_reason(conf, now)
     sustain = float(conf.engine.sustain_for) if acts else 0.0
     left = {scope: since + sustain - found.now for scope, since in wished.items()}
     histories = {scope: dataclasses.replace(
         history, paused=history.paused or frozen or (waiting.get(scope) if undecided else None),
-        waiting=lasting(left[scope]) if left.get(scope, 0.0) > 0 else None)
+        waiting=format_sustain_wait(left[scope]) if left.get(scope, 0.0) > 0 else None)
         for scope, history in found.histories.items()}
     return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
                 named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
                 pending=pending, wished=wished, sustain=sustain)
 
 
-def lasting(left: float) -> str:
+def format_sustain_wait(left: float) -> str:
     """Format the reason why an imbalance is left alone for another ``left`` seconds."""
     return f'the imbalance has to last for another {left:.0f} s (sustain_for)'
 
 
-def _unread(what: str, problem: str) -> exception.ConfigError:
+def _make_read_error(what: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(
         path='kronos.conf', field=what, remedy='See kronos-test-config.',
         problem=problem.removesuffix('Nothing is moved this cycle.').strip().rstrip('.'))

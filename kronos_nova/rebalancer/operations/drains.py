@@ -68,7 +68,7 @@ class Check:
     obstacles: tuple[str, ...] = ()
 
 
-def empty(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
+def plan_drain(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
           overbooking: bool = False) -> Check:
     """Plan the moves that empty the host, as far as the rules allow it.
 
@@ -78,21 +78,21 @@ def empty(request: planner.Request, host: str, mode: model.DrainMode | None = No
     :raises ConfigError: the host does not exist.
     :raises PlanRefused: the checker found a rule broken.
     """
-    obstacles = _obstacles(request, host)
-    request = _ordered(request, host, mode, overbooking)
-    held = planner.scope_hold(planner.begun(request))
+    obstacles = _list_obstacles(request, host)
+    request = _build_drain_request(request, host, mode, overbooking)
+    held = planner.scope_hold(planner.prepare_request(request))
     if held is not None:
         return Check(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
     plan = planner.plan(request)
     found = checker.check(plan, request.cluster, request.options, request.history,
-                          request.scores, ceilings(request), request.budget)
+                          request.scores, compute_ceilings(request), request.budget)
     if found:
         raise exception.PlanRefused(
             scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in found[:5]))
-    return Check(plan, *_left(request, host, plan), obstacles=obstacles)
+    return Check(plan, *_list_blocked_instances(request, host, plan), obstacles=obstacles)
 
 
-def coming(cluster: model.Cluster, host: str) -> frozenset[str]:
+def list_incoming_instances(cluster: model.Cluster, host: str) -> frozenset[str]:
     """Return the instances that are not on the host and may land there.
 
     They are on their way to it, or have a task that may end there instead.
@@ -102,13 +102,13 @@ def coming(cluster: model.Cluster, host: str) -> frozenset[str]:
         and ((found := cluster.instances.get(f.instance_uuid)) is None or found.host != host))
 
 
-def idle(cluster: model.Cluster, host: str) -> bool:
+def is_fully_drained(cluster: model.Cluster, host: str) -> bool:
     """Return whether the host has no instance and expects none: engines need not drain it."""
-    return not coming(cluster, host) and not any(
+    return not list_incoming_instances(cluster, host) and not any(
         i.host == host for i in cluster.instances.values())
 
 
-def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
+def _build_drain_request(request: planner.Request, host: str, mode: model.DrainMode | None,
              overbooking: bool) -> planner.Request:
     """Return the request that drains the host, and the hosts that are drained already.
 
@@ -119,7 +119,7 @@ def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
         host, what_if.REASON)
     options = dataclasses.replace(
         request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
-        drain_reason_regex=what_if.reasons(request.options), overbooking=overbooking,
+        drain_reason_regex=what_if.build_reason_regex(request.options), overbooking=overbooking,
         drain_mode=mode or request.options.drain_mode)
     drained = drain_requests.drained_hosts(supposed.cluster, options)
     leaving = sum(i.host in drained for i in request.cluster.instances.values())
@@ -130,43 +130,43 @@ def _ordered(request: planner.Request, host: str, mode: model.DrainMode | None,
             request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
 
 
-def _obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
+def _list_obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
     """List why engines, as configured, do not empty the host, or would not once it is disabled."""
     found = []
     if not request.options.evacuate_disabled_hosts:
         found.append('evacuate_disabled_hosts is not set: engines leave disabled hosts alone')
     service = request.cluster.services.get(host)
     if service is not None and not service.enabled:
-        why = drain_requests.refusal(service, request.options)
+        why = drain_requests.find_drain_refusal(service, request.options)
         if why is not None:
             found.append(f'host {host} is disabled already and not drained: {why}')
-    if request.history.paused is not None and not idle(request.cluster, host):
+    if request.history.paused is not None and not is_fully_drained(request.cluster, host):
         found.append(request.history.paused)
     supposed = what_if.Supposed(request.cluster, request.scores).drained(
         host, what_if.REASON)
-    outage = planning_holds.outage(supposed.cluster, request.options)
+    outage = planning_holds.find_outage_reason(supposed.cluster, request.options)
     if outage is not None:
         found.append(f'with this host disabled, {outage}')
     return tuple(found)
 
 
-def ceilings(request: planner.Request) -> dict[str, float]:
-    return sim.ceilings(request.policies, request.options)
+def compute_ceilings(request: planner.Request) -> dict[str, float]:
+    return sim.compute_ceilings(request.policies, request.options)
 
 
-def _simulation(request: planner.Request) -> sim.Simulation:
+def _build_simulation(request: planner.Request) -> sim.Simulation:
     return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                           request.options, seed=request.seed, now=request.now)
 
 
-def _left(request: planner.Request, host: str,
+def _list_blocked_instances(request: planner.Request, host: str,
           plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
     """List the instances that stay on the host after the plan, and the amounts that hosts lack.
 
     An instance that only waits for reasons that end is placed where the other rules allow it, one
     instance after the other.
     """
-    simulation = _simulation(request)
+    simulation = _build_simulation(request)
     for move in sorted(plan.moves, key=lambda m: m.wave):
         simulation.apply(move)
     blocked, missing = [], Counter[str]()
@@ -180,13 +180,13 @@ def _left(request: planner.Request, host: str,
         elif any(no.rule == IN_FLIGHT for no in own):
             blocked.append(Blocked(probe.instance_uuid, own[0].detail, later=True))
         else:
-            found, short = _somewhere(simulation, probe, own)
+            found, short = _place_or_explain(simulation, probe, own)
             blocked.append(found)
             missing.update(short)
     return tuple(blocked), {name: amount for name, amount in sorted(missing.items()) if amount}
 
 
-def _somewhere(simulation: sim.Simulation, probe: model.Move,
+def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
                own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
@@ -208,7 +208,7 @@ def _somewhere(simulation: sim.Simulation, probe: model.Move,
         reasons[found[0].rule] += 1
         rules = {no.rule for no in found}
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
-            short.append(shortfall.short(simulation, uuid, there))
+            short.append(shortfall.compute_shortage(simulation, uuid, there))
     return Blocked(uuid, 'no host may take it: ' + ', '.join(
         f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))), min(
         short, key=lambda s: sum(s.values()), default={})

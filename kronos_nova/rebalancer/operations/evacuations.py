@@ -50,7 +50,7 @@ def plan(request: planner.Request, host: str, destinations: Sequence[str] | None
     if destinations is not None:
         _in_scope(request.cluster.scope, 'destinations', destinations, known)
     here = sorted(i.uuid for i in request.cluster.instances.values() if i.host == host)
-    request = requested_moves.undelayed(dataclasses.replace(request, options=dataclasses.replace(
+    request = requested_moves.remove_delays(dataclasses.replace(request, options=dataclasses.replace(
         request.options, overbooking=overbooking)), len(here))
     held = planner.scope_hold(request)
     if held is not None:
@@ -61,8 +61,8 @@ def plan(request: planner.Request, host: str, destinations: Sequence[str] | None
     simulation.drain(host)  # else no destination may count as better
     hosts = np.array([h for h, name in enumerate(simulation.hosts)
                       if destinations is None or name in destinations], dtype=np.intp)
-    moves = _placed(simulation, host, hosts, mode)
-    refused = {simulation.uuids[n]: _why(simulation, int(n), hosts)
+    moves = _place_instances(simulation, host, hosts, mode)
+    refused = {simulation.uuids[n]: _explain_refusal(simulation, int(n), hosts)
                for n in simulation.on_host(host)}
     if not closed:
         simulation.reopen(host)
@@ -79,7 +79,7 @@ def _in_scope(scope: str, field: str, hosts: Sequence[str], known: frozenset[str
                 remedy='Name compute hosts of one scope.')
 
 
-def _placed(simulation: sim.Simulation, host: str, hosts: sim.Ints,
+def _place_instances(simulation: sim.Simulation, host: str, hosts: sim.Ints,
             mode: model.DrainMode) -> list[model.Move]:
     """Place as many instances as possible, and return their moves.
 
@@ -91,18 +91,18 @@ def _placed(simulation: sim.Simulation, host: str, hosts: sim.Ints,
                         if simulation.drainable[n]], dtype=np.intp)
     moves = []
     if mode != model.DrainMode.AUTO:
-        moves = bin_packing.place(simulation, numbers, mode, model.Phase.REQUESTED, hosts)
+        moves = bin_packing.place_by_mode(simulation, numbers, mode, model.Phase.REQUESTED, hosts)
     left = [int(n) for n in numbers if simulation.drainable[n]]
     while left:
-        found = [move for n in left if (move := _best(simulation, n, hosts)) is not None]
+        found = [move for n in left if (move := _apply_best_move(simulation, n, hosts)) is not None]
         moves += found
         if not found:
             break
         left = [n for n in left if simulation.drainable[n]]
-    return _together(simulation, numbers, hosts, moves) if left else moves
+    return _place_together(simulation, numbers, hosts, moves) if left else moves
 
 
-def _best(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | None:
+def _apply_best_move(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | None:
     """Apply and return the instance's best move, None: no host may take it."""
     move = base.best_place(simulation, np.array([n]), model.Phase.REQUESTED, hosts)
     if move is not None:
@@ -110,7 +110,7 @@ def _best(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Move | N
     return move
 
 
-def _together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
+def _place_together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
               moves: list[model.Move]) -> list[model.Move]:
     """Place all instances that any host may take, by closest fit; else restore ``moves``."""
     for move in reversed(moves):
@@ -125,7 +125,7 @@ def _together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
     return moves
 
 
-def _why(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Rejection:
+def _explain_refusal(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> model.Rejection:
     """Return the instance's own rejection, that of the one host, or each host's first one."""
     uuid = simulation.uuids[n]
     moves = [simulation.move(n, int(h), model.Phase.REQUESTED) for h in hosts

@@ -58,12 +58,12 @@ def plan(request: planner.Request, wishes: Sequence[Wish]) -> Answer:
     :param request: its strategies and budget are ignored.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
-    request = undelayed(request, len(wishes))
+    request = remove_delays(request, len(wishes))
     held = planner.scope_hold(request)
     if held is not None:
         return refused_all(request, held, [w.instance_uuid for w in wishes])
     state = State(request)
-    return state.answer(*_chosen(state.simulation, wishes))
+    return state.answer(*_choose_legal_moves(state.simulation, wishes))
 
 
 class State:
@@ -86,7 +86,7 @@ class State:
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
         simulation = self.simulation
-        ordered = waves.order(_as_it_is(self._request, simulation, moves), moves, **alternates)
+        ordered = waves.order_moves(_as_it_is(self._request, simulation, moves), moves, **alternates)
         kept = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
             if move.instance_uuid not in kept:
@@ -129,17 +129,17 @@ def refused_all(request: planner.Request, held: str, uuids: Iterable[str]) -> An
                   {uuid: model.Rejection('held', held) for uuid in uuids})
 
 
-def undelayed(request: planner.Request, moves: int) -> planner.Request:
+def remove_delays(request: planner.Request, moves: int) -> planner.Request:
     """Return the request without cooldowns and waiting times, with a budget for all moves.
 
     An operator who requests a move now knows which moves were made a moment ago.
     """
-    begun = planner.begun(request)
+    begun = planner.prepare_request(request)
     return dataclasses.replace(begun, budget=max(1, moves), history=dataclasses.replace(
         begun.history, cooling={}, scope_cooling=0.0, waiting=None))
 
 
-def _chosen(simulation: sim.Simulation, wishes: Sequence[Wish],
+def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[Wish],
             ) -> tuple[list[model.Move], dict[str, model.Rejection]]:
     """Choose moves, each legal after those before it, and refuse the rest.
 
@@ -182,6 +182,6 @@ def _first_legal(simulation: sim.Simulation, wish: Wish) -> model.Move | model.R
 def _as_it_is(request: planner.Request, simulation: sim.Simulation,
               moves: Sequence[model.Move]) -> cluster_view.ClusterView:
     return cluster_view.ClusterView(
-        relevant_cluster.involved(request.cluster, moves, request.history), request.options,
+        relevant_cluster.reduce_cluster(request.cluster, moves, request.history), request.options,
         request.history, request.scores, simulation.ceilings,
         draining=request.history.draining)

@@ -24,21 +24,21 @@ from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
 
 
-def amounts(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
+def format_shortfalls(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """Return the amounts that are lacking or too much, by rule; only rules with such an amount."""
-    found = {'no-room': _room(simulation, move), 'ceiling': _ceiling(simulation, move),
-             'anti-affinity': _members(simulation, move)}
+    found = {'no-room': _format_missing_claims(simulation, move), 'ceiling': _format_excess_fill(simulation, move),
+             'anti-affinity': _format_excess_members(simulation, move)}
     return {rule: text for rule, text in found.items() if text}
 
 
-def margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
+def format_margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """Return the use of each limit after the move, and the limit, by rule."""
-    found = {'claims': _filled(simulation, move), 'anti-affinity': _mates(simulation, move, True),
-             'affinity': _mates(simulation, move, False)}
+    found = {'claims': _format_used_claims(simulation, move), 'anti-affinity': _format_group_members(simulation, move, True),
+             'affinity': _format_group_members(simulation, move, False)}
     return {rule: text for rule, text in found.items() if text}
 
 
-def short(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
+def compute_shortage(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
     """Return by resource class the part of the instance's claims that the host has no room for."""
     room = simulation.cluster.hosts[host].capacities()
     found = {}
@@ -50,14 +50,14 @@ def short(simulation: sim.Simulation, uuid: str, host: str) -> dict[str, int]:
     return found
 
 
-def _room(simulation: sim.Simulation, move: model.Move) -> str:
+def _format_missing_claims(simulation: sim.Simulation, move: model.Move) -> str:
     if move.to_host not in simulation.cluster.hosts:
         return ''
     return ', '.join(f'{amount} {name}' for name, amount in sorted(
-        short(simulation, move.instance_uuid, move.to_host).items()))
+        compute_shortage(simulation, move.instance_uuid, move.to_host).items()))
 
 
-def _ceiling(simulation: sim.Simulation, move: model.Move) -> str:
+def _format_excess_fill(simulation: sim.Simulation, move: model.Move) -> str:
     source = (simulation.view.fills(move.from_host) if move.phase is model.Phase.SPREAD else {})
     return ', '.join(
         f'{fill - limit:.4f} of {name}' for name, (fill, ceiling) in
@@ -65,7 +65,7 @@ def _ceiling(simulation: sim.Simulation, move: model.Move) -> str:
         if fill > (limit := max(ceiling, source.get(name, ceiling))) + metrics.ROUNDING)
 
 
-def _members(simulation: sim.Simulation, move: model.Move) -> str:
+def _format_excess_members(simulation: sim.Simulation, move: model.Move) -> str:
     found = []
     for group in simulation.view.groups_of(move.instance_uuid):
         here = sorted(set(simulation.view.members_on(group, move.to_host))
@@ -76,7 +76,7 @@ def _members(simulation: sim.Simulation, move: model.Move) -> str:
     return '; '.join(found)
 
 
-def _filled(simulation: sim.Simulation, move: model.Move) -> str:
+def _format_used_claims(simulation: sim.Simulation, move: model.Move) -> str:
     host = simulation.cluster.hosts.get(move.to_host)
     if host is None or host.provider is None:
         return ''
@@ -87,7 +87,7 @@ def _filled(simulation: sim.Simulation, move: model.Move) -> str:
         if amount and name in room)
 
 
-def _mates(simulation: sim.Simulation, move: model.Move, apart: bool) -> str:
+def _format_group_members(simulation: sim.Simulation, move: model.Move, apart: bool) -> str:
     found = []
     for group in simulation.view.groups_of(move.instance_uuid):
         here = len(set(simulation.view.members_on(group, move.to_host)) - {move.instance_uuid})

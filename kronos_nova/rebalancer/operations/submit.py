@@ -30,7 +30,7 @@ from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
 
 
-def keep(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store, plan: model.Plan,
+def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store, plan: model.Plan,
          cluster: model.Cluster, mark: plans.Mark, said: plan_approvals.Said, verb: str, *,
          adjust: Callable[[model.Task], model.Task] = lambda task: task,
          also: Callable[[sa.Connection, str], None] = lambda connection, plan_id: None,
@@ -47,7 +47,7 @@ def keep(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store, p
     rows = [adjust(task) for task in tasks.from_plan(
         plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
-        new_id=uuidutils.generate_uuid, options=engine_conf.options(conf))]
+        new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf))]
     store.save_wanted(mark, plan, rows, plan_id=plan_id, now=now,
                       instance_cooldown=conf.engine.instance_cooldown, said=said, verb=verb,
                       also=lambda connection: also(connection, plan_id))

@@ -42,21 +42,21 @@ def plan(request: planner.Request, uuids: tuple[str, str],
     :raises ConfigError: the instances cannot change places at all, or a host does not exist.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
     """
-    _possible(request.cluster, uuids, parking)
-    request = requested_moves.undelayed(request, len(uuids))
+    _check_swap_possible(request.cluster, uuids, parking)
+    request = requested_moves.remove_delays(request, len(uuids))
     held = planner.scope_hold(request)
     if held is not None:
         return requested_moves.refused_all(request, held, uuids)
     state = requested_moves.State(request)
-    found = _found(state.simulation.view, state.simulation.hosts, uuids, parking)
+    found = _find_swap(state.simulation.view, state.simulation.hosts, uuids, parking)
     if isinstance(found, model.Rejection):
         return requested_moves.Answer(model.Plan(request.cluster.scope),
                                       dict.fromkeys(uuids, found))
     moves, swap = found
-    return requested_moves.Answer(state.checked(_applied(state, moves, swap), [swap]), {})
+    return requested_moves.Answer(state.checked(_apply_swap(state, moves, swap), [swap]), {})
 
 
-def _possible(cluster: model.Cluster, uuids: tuple[str, str], parking: str | None) -> None:
+def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str], parking: str | None) -> None:
     """Raise unless the instances and the parking host can form a swap.
 
     :raises ConfigError: the instances are one, on one host, or not both in the scope; or the
@@ -65,22 +65,22 @@ def _possible(cluster: model.Cluster, uuids: tuple[str, str], parking: str | Non
     instances = [cluster.instances.get(uuid) for uuid in uuids]
     for uuid, instance in zip(uuids, instances, strict=True):
         if instance is None or instance.host not in cluster.scope_hosts:
-            raise _wrong(uuid, 'there is no such instance' if instance is None else
+            raise _make_config_error(uuid, 'there is no such instance' if instance is None else
                          f'its host {instance.host} is not in scope {cluster.scope}',
                          'Instances change places inside one scope.')
     if len({i.host for i in instances if i is not None}) == 1:
-        raise _wrong(' '.join(uuids), 'they are on one host', 'Name instances of two hosts.')
+        raise _make_config_error(' '.join(uuids), 'they are on one host', 'Name instances of two hosts.')
     if parking is not None and (parking not in cluster.scope_hosts or parking in {
             i.host for i in instances if i is not None}):
-        raise _wrong(parking, f'it is no third host of scope {cluster.scope}',
+        raise _make_config_error(parking, f'it is no third host of scope {cluster.scope}',
                      'Name another compute host of the scope, or none.')
 
 
-def _wrong(field: str, problem: str, remedy: str) -> exception.ConfigError:
+def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
     return exception.ConfigError(path='the swap', field=field, problem=problem, remedy=remedy)
 
 
-def _found(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[str, str],
+def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[str, str],
            parking: str | None,
            ) -> tuple[tuple[model.Move, model.Move], model.Swap] | model.Rejection:
     """Find a direct swap, else one by a parking host.
@@ -89,7 +89,7 @@ def _found(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[st
     """
     why: list[model.Rejection] = []
     for first, second in (uuids, uuids[::-1]):
-        found = _directly(view, first, second)
+        found = _try_direct_swap(view, first, second)
         if not isinstance(found, model.Rejection):
             return found, model.Swap(first, second)
         why.append(found)
@@ -99,14 +99,14 @@ def _found(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[st
     lighter = sorted(uuids, key=lambda uuid: view.cluster.instances[uuid].memory_mb)
     for first, second in (lighter, lighter[::-1]):
         for host in third:
-            found = _parked(view, first, second, host)
+            found = _try_parking_swap(view, first, second, host)
             if not isinstance(found, model.Rejection):
                 return found, model.Swap(first, second, host)
             why.append(found)
-    return _refusal(why, third)
+    return _combine_rejections(why, third)
 
 
-def _refusal(why: Sequence[model.Rejection], third: Sequence[str]) -> model.Rejection:
+def _combine_rejections(why: Sequence[model.Rejection], third: Sequence[str]) -> model.Rejection:
     """Join the reason against a direct swap and the last one against a parking host."""
     direct = why[0]
     parked = f'; by parking host {third[-1]}: {why[-1].detail}' if third else (
@@ -117,30 +117,30 @@ def _refusal(why: Sequence[model.Rejection], third: Sequence[str]) -> model.Reje
 Moves = tuple[model.Move, model.Move]
 
 
-def _directly(view: cluster_view.ClusterView, first: str,
+def _try_direct_swap(view: cluster_view.ClusterView, first: str,
               second: str) -> Moves | model.Rejection:
-    one = _move(view, first, str(view.host_of(second)))
-    other = _after(one, _move(view, second, one.from_host))
-    return _refused(view, [one, other]) or (one, other)
+    one = _make_requested_move(view, first, str(view.host_of(second)))
+    other = _order_after(one, _make_requested_move(view, second, one.from_host))
+    return _find_rejection(view, [one, other]) or (one, other)
 
 
-def _parked(view: cluster_view.ClusterView, first: str, second: str,
+def _try_parking_swap(view: cluster_view.ClusterView, first: str, second: str,
             host: str) -> Moves | model.Rejection:
-    one = _move(view, first, host)
-    other = _after(one, _move(view, second, one.from_host))
+    one = _make_requested_move(view, first, host)
+    other = _order_after(one, _make_requested_move(view, second, one.from_host))
     onward = dataclasses.replace(one, from_host=host, to_host=other.from_host)
-    return _refused(view, [one, other, onward]) or (one, other)
+    return _find_rejection(view, [one, other, onward]) or (one, other)
 
 
-def _move(view: cluster_view.ClusterView, uuid: str, to_host: str) -> model.Move:
+def _make_requested_move(view: cluster_view.ClusterView, uuid: str, to_host: str) -> model.Move:
     return model.Move(uuid, str(view.host_of(uuid)), to_host, model.Phase.REQUESTED)
 
 
-def _after(one: model.Move, other: model.Move) -> model.Move:
+def _order_after(one: model.Move, other: model.Move) -> model.Move:
     return dataclasses.replace(other, requires=(one.instance_uuid,), wave=one.wave + 1)
 
 
-def _refused(view: cluster_view.ClusterView,
+def _find_rejection(view: cluster_view.ClusterView,
              moves: Sequence[model.Move]) -> model.Rejection | None:
     """Find the first rule that forbids one of the moves in turn, or its way back from there.
 
@@ -153,7 +153,7 @@ def _refused(view: cluster_view.ClusterView,
         if found is None and move is not moves[-1]:
             view.land(move)
             landed.append(move)
-            found = constraints.check(view, _back(move), BACK)
+            found = constraints.check(view, _reverse_move(move), BACK)
         if found is not None:
             break
     for move in reversed(landed):
@@ -161,11 +161,11 @@ def _refused(view: cluster_view.ClusterView,
     return found
 
 
-def _back(move: model.Move) -> model.Move:
+def _reverse_move(move: model.Move) -> model.Move:
     return dataclasses.replace(move, from_host=move.to_host, to_host=move.from_host)
 
 
-def _applied(state: requested_moves.State, moves: Moves, swap: model.Swap) -> list[model.Move]:
+def _apply_swap(state: requested_moves.State, moves: Moves, swap: model.Swap) -> list[model.Move]:
     """Apply the swap, and return its moves with the improvement that each brings in the end.
 
     The simulation then has both instances on their final hosts.

@@ -91,7 +91,7 @@ class InstancePortrait:
     groups: Mapping[str, tuple[str, Mapping[str, int]]]
 
 
-def hosts(request: planner.Request) -> list[HostPortrait]:
+def list_host_portraits(request: planner.Request) -> list[HostPortrait]:
     """List the hosts of the request's scope, by name."""
     cluster, history = request.cluster, request.history
     there: dict[str, list[str]] = {}
@@ -101,13 +101,13 @@ def hosts(request: planner.Request) -> list[HostPortrait]:
     for name in sorted(cluster.scope_hosts):
         here = there.get(name, [])
         found.append(HostPortrait(
-            name, _state(cluster, history, name), len(here),
+            name, _describe_host_state(cluster, history, name), len(here),
             tuple(_load(request.scores.policies[p.name], name, here)
                   for p in request.policies.enabled)))
     return found
 
 
-def _state(cluster: model.Cluster, history: model.History, name: str) -> tuple[str, ...]:
+def _describe_host_state(cluster: model.Cluster, history: model.History, name: str) -> tuple[str, ...]:
     service = cluster.services.get(name)
     if service is None:
         return ('no nova-compute',)
@@ -130,7 +130,7 @@ def _load(scores: model.PolicyScores, host: str, here: list[str]) -> Load:
     return Load(scores.policy, score, scores.fill.get(host), base, scores.coverage.get(host))
 
 
-def instance(request: planner.Request, uuid: str) -> InstancePortrait:
+def build_instance_portrait(request: planner.Request, uuid: str) -> InstancePortrait:
     """Return an instance with its shares, holds and server groups.
 
     :param uuid: an instance of the request's scope.
@@ -138,36 +138,36 @@ def instance(request: planner.Request, uuid: str) -> InstancePortrait:
     cluster = request.cluster
     of = cluster.instances[uuid]
     view = cluster_view.ClusterView(cluster, request.options, request.history, request.scores,
-                                    sim.ceilings(request.policies, request.options),
+                                    sim.compute_ceilings(request.policies, request.options),
                                     draining=request.history.draining)
     # A move to its own host: only rules about the instance alone judge it.
     probe = model.Move(uuid, of.host, of.host, model.Phase(request.policies.mode))
-    held = tuple(_held(request, view, probe))
+    held = tuple(_list_own_rejections(request, view, probe))
     holds = (planner.scope_hold(request), planning_holds.imbalance_hold(
         cluster, request.scores, request.history, request.options))
     return InstancePortrait(
-        of, tuple(_share(request.scores.policies[p.name], uuid, of.host)
+        of, tuple(_compute_share(request.scores.policies[p.name], uuid, of.host)
                   for p in request.policies.enabled),
         held, tuple(text for text in holds if text is not None),
         _wait(request.history, uuid, held),
-        {g.uuid: (g.policy.value, _places(cluster, g)) for g in cluster.groups
+        {g.uuid: (g.policy.value, _count_members_by_host(cluster, g)) for g in cluster.groups
          if uuid in g.members})
 
 
-def _share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
+def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
     usage, capacity = scores.usages.get(uuid), scores.capacity.get(host)
     return Share(scores.policy, usage, usage / capacity if usage is not None and capacity
                  else None)
 
 
-def _held(request: planner.Request, view: cluster_view.ClusterView,
+def _list_own_rejections(request: planner.Request, view: cluster_view.ClusterView,
           probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
         no = rule(view, probe)
         # The scope's holds report untrusted policies.
         if no is not None and no.rule != UNTRUSTED:
             yield no
-    yield from history_holds.holding(request.history, probe.instance_uuid)
+    yield from history_holds.list_hold_reasons(request.history, probe.instance_uuid)
 
 
 def _wait(history: model.History, uuid: str,
@@ -180,7 +180,7 @@ def _wait(history: model.History, uuid: str,
     return max((seconds for seconds in left if seconds is not None), default=0.0)
 
 
-def _places(cluster: model.Cluster, group: model.ServerGroup) -> dict[str, int]:
+def _count_members_by_host(cluster: model.Cluster, group: model.ServerGroup) -> dict[str, int]:
     found: dict[str, int] = {}
     for member in group.members:
         if member in cluster.instances:

@@ -41,12 +41,12 @@ class Supposed:
 
         :raises ConfigError: the host does not exist.
         """
-        _known(self.cluster, like)
+        _check_host_exists(self.cluster, like)
         cluster, scores = self.cluster, self.scores
         names = _free_names(cluster, like, count)
         hosts, services = dict(cluster.hosts), dict(cluster.services)
         for name in names:
-            hosts[name] = _empty(cluster.hosts[like], name)
+            hosts[name] = _copy_empty_host(cluster.hosts[like], name)
             services[name] = dataclasses.replace(
                 cluster.services[like], host=name, status='enabled', state='up',
                 forced_down=False, disabled_reason=None)
@@ -67,7 +67,7 @@ class Supposed:
 
         :raises ConfigError: the host does not exist.
         """
-        _known(self.cluster, host)
+        _check_host_exists(self.cluster, host)
         service = self.cluster.services[host]
         if not service.enabled and reason != REASON:
             return self
@@ -81,17 +81,17 @@ class Supposed:
 
         Load above 1 is demand that its host cannot serve.
         """
-        def more(values: Mapping[str, float]) -> dict[str, float]:
+        def multiply_values(values: Mapping[str, float]) -> dict[str, float]:
             return {name: value * times for name, value in values.items()}
 
         return dataclasses.replace(self, scores=model.Scores({
             name: dataclasses.replace(
-                found, hosts=more(found.hosts), fill=more(found.fill), usages=more(found.usages),
-                means=more(found.means), deviations=more(found.deviations))
+                found, hosts=multiply_values(found.hosts), fill=multiply_values(found.fill), usages=multiply_values(found.usages),
+                means=multiply_values(found.means), deviations=multiply_values(found.deviations))
             for name, found in self.scores.policies.items()}, self.scores.taken_at))
 
 
-def reasons(options: model.Options) -> str:
+def build_reason_regex(options: model.Options) -> str:
     """Return a drain_reason_regex that matches the supposed drains and the configured ones.
 
     The reason of the former is :data:`REASON`. The latter count only if the options drain disabled
@@ -108,7 +108,7 @@ def reasons(options: model.Options) -> str:
     return both
 
 
-def _known(cluster: model.Cluster, host: str) -> None:
+def _check_host_exists(cluster: model.Cluster, host: str) -> None:
     if host not in cluster.hosts or host not in cluster.services:
         raise exception.ConfigError(
             path='command line', field='HOST', problem=f'{host}: there is no such compute host',
@@ -126,20 +126,20 @@ def _free_names(cluster: model.Cluster, like: str, count: int) -> list[str]:
     return found
 
 
-def _empty(host: model.Host, name: str) -> model.Host:
+def _copy_empty_host(host: model.Host, name: str) -> model.Host:
     """Copy the host under another name, with nothing allocated."""
-    def fresh(provider: model.Provider) -> model.Provider:
+    def copy_empty_provider(provider: model.Provider) -> model.Provider:
         return dataclasses.replace(
-            provider, uuid=_uuid(name, provider.uuid), used={}, name=f'{name} {provider.name}',
-            parent_uuid=provider.parent_uuid and _uuid(name, provider.parent_uuid))
+            provider, uuid=_derive_uuid(name, provider.uuid), used={}, name=f'{name} {provider.name}',
+            parent_uuid=provider.parent_uuid and _derive_uuid(name, provider.parent_uuid))
 
     return dataclasses.replace(
-        host, name=name, hypervisor_hostname=name, uuid=_uuid(name, host.uuid),
-        provider=None if host.provider is None else fresh(host.provider),
-        nested=tuple(fresh(provider) for provider in host.nested))
+        host, name=name, hypervisor_hostname=name, uuid=_derive_uuid(name, host.uuid),
+        provider=None if host.provider is None else copy_empty_provider(host.provider),
+        nested=tuple(copy_empty_provider(provider) for provider in host.nested))
 
 
-def _uuid(name: str, of: str) -> str:
+def _derive_uuid(name: str, of: str) -> str:
     return str(uuid.uuid5(_NAMES, f'{name} {of}'))
 
 

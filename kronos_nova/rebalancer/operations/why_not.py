@@ -114,7 +114,7 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
     :param uuid: an instance of ``request.cluster``.
     :param phase: purpose of the move; metrics count for spread and pack alone.
     """
-    request = planner.begun(request)
+    request = planner.prepare_request(request)
     cluster = request.cluster
     move = model.Move(uuid, cluster.instances[uuid].host, host, phase)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
@@ -124,9 +124,9 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
         held.append(planning_holds.imbalance_hold(cluster, request.scores, request.history,
                                                   request.options))
     over, before = simulation.over_threshold(), simulation.combined()
-    verdicts = _verdicts(simulation, move)
-    amounts = shortfall.amounts(simulation, move) if len(verdicts) > 1 else {}
-    effects = _effects(simulation, request, move)
+    verdicts = _judge_all_rules(simulation, move)
+    amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
+    effects = _compute_effects(simulation, request, move)
     return Answer(
         move=move, holds=tuple(text for text in held if text is not None), verdicts=verdicts,
         effects=effects, over_threshold=over, amounts=amounts,
@@ -134,7 +134,7 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
         combined_after=simulation.combined() if effects and simulation.trusted else None)
 
 
-def _verdicts(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ...]:
+def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ...]:
     """Return the verdict of each rule in order, or only the first one if it refuses.
 
     The first rule is ``identity``: the other rules cannot judge a move that it refuses.
@@ -148,11 +148,11 @@ def _verdicts(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ..
         if len(found) == 1:
             if no is not None:
                 break
-            margins = shortfall.margins(simulation, move)
+            margins = shortfall.format_margins(simulation, move)
     return tuple(found)
 
 
-def _effects(simulation: sim.Simulation, request: planner.Request,
+def _compute_effects(simulation: sim.Simulation, request: planner.Request,
              move: model.Move) -> tuple[Effect, ...]:
     """Apply the move to the simulation, allowed or not, and return its effect on each policy."""
     if {move.from_host, move.to_host} - simulation.host_index.keys():

@@ -89,7 +89,7 @@ class PackOutcome:
                 f'-> {self.realised.overload:.3f} (foreseen {self.foreseen.overload:.3f})')
 
 
-def tripped(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans: int,
+def find_trip_reason(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans: int,
             failure_rate: float) -> str | None:
     """Return why the scope must be paused, None: it need not be.
 

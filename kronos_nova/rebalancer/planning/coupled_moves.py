@@ -51,7 +51,7 @@ DEEPEST = 3
 Needs = Mapping[str, set[str]]
 
 
-def paired(simulation: sim.Simulation, view: cluster_view.ClusterView,
+def pair_harmful_moves(simulation: sim.Simulation, view: cluster_view.ClusterView,
            moves: tuple[model.Move, ...],
            ) -> tuple[tuple[model.Move, ...], tuple[model.Swap, ...]]:
     """Return the moves in waves, with all that each waits for, and the pairs.
@@ -106,7 +106,7 @@ class _Harm:
         """Compute the harm that ``more`` does after the ``made`` moves; negative: an
         improvement."""
         self._asked += 1
-        before, after = self._imbalances(made), self._imbalances(made | more)
+        before, after = self._compute_imbalances(made), self._compute_imbalances(made | more)
         weights, limits = self._measure.weights, np.maximum(before, self._measure.thresholds)
         rise = float(weights @ (after - before))
         return max(rise, float(weights @ np.maximum(after - limits, 0.0)) or rise)
@@ -114,7 +114,7 @@ class _Harm:
     def does(self, made: set[str], more: set[str]) -> bool:
         return self.of(made, more) > LEAST
 
-    def _imbalances(self, made: set[str]) -> sim.Floats:
+    def _compute_imbalances(self, made: set[str]) -> sim.Floats:
         key = frozenset(made & self._change.keys())
         if key not in self._known:
             score = self._start.copy()
@@ -154,12 +154,12 @@ class _Pairing:
 
     def bind(self) -> bool:
         """Make one move wait for another one; return whether this was possible."""
-        for uuid in self._harmful():
+        for uuid in self._list_harmful_moves():
             found = []
             for other in self._harm.uuids if uuid not in self._fixed else ():
                 if self._harm.spent:
                     return False
-                first = self._whole(other)
+                first = self._collect_required_moves(other)
                 new = first - self.needs[uuid]
                 if (uuid not in first and new and not self._harm.does(self.needs[uuid], new)
                         and not self._harm.does(self.needs[uuid] | first, {uuid})):
@@ -175,12 +175,12 @@ class _Pairing:
 
         :param may_return: whether the first instance may go back when the second move has failed.
         """
-        for uuid in self._harmful():
+        for uuid in self._list_harmful_moves():
             found = []
             for other in self._harm.uuids:
                 if self._harm.spent:
                     return False
-                if other == uuid or self._swapped() & {uuid, other}:
+                if other == uuid or self._list_swapped_uuids() & {uuid, other}:
                     continue
                 first, second = self._in_turn(uuid, other)
                 rest = (self.needs[first] | self.needs[second]) - {first, second}
@@ -204,16 +204,16 @@ class _Pairing:
                     return True
         return False
 
-    def _harmful(self) -> list[str]:
+    def _list_harmful_moves(self) -> list[str]:
         """List the moves that do harm when all their requirements have been made."""
         firsts = {swap.first for swap in self.swaps}
         return [u for u in self._harm.uuids
                 if u not in firsts and self._harm.does(self.needs[u], {u})]
 
-    def _swapped(self) -> set[str]:
+    def _list_swapped_uuids(self) -> set[str]:
         return {uuid for swap in self.swaps for uuid in (swap.first, swap.second)}
 
-    def _whole(self, uuid: str) -> set[str]:
+    def _collect_required_moves(self, uuid: str) -> set[str]:
         """Return the move with all its requirements; of a pair, both moves with theirs."""
         found = {uuid, *self.needs[uuid]}
         for swap in self.swaps:
@@ -245,14 +245,14 @@ class _Pairing:
             if added - needs:
                 wanted[uuid] = needs | added
         found = {**self.needs, **wanted}
-        before, after = self._depths(self.needs), self._depths(found)
+        before, after = self._count_chain_depths(self.needs), self._count_chain_depths(found)
         if any(after[uuid] > max(before[uuid], DEEPEST) for uuid in wanted):
             return False
         self.needs = found
         return True
 
     @staticmethod
-    def _depths(needs: Needs) -> dict[str, int]:
+    def _count_chain_depths(needs: Needs) -> dict[str, int]:
         """Count the moves in the longest chain that each move waits for."""
         depths: dict[str, int] = {}
         for uuid in sorted(needs, key=lambda u: len(needs[u])):

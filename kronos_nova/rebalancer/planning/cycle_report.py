@@ -26,7 +26,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import planning_pipeline
 
 
-def aggregate(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[str, Any]:
+def render_scope(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[str, Any]:
     """Render the result of one scope.
 
     :param collect: seconds that the collection of the cluster took.
@@ -36,12 +36,12 @@ def aggregate(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[
         'name': cluster.scope,
         'hosts': len(cluster.scope_hosts),
         'instances': sum(1 for i in cluster.instances.values() if i.host in cluster.scope_hosts),
-        'policies': [_policy(p, outcome.scores) for p in plan.policies],
+        'policies': [_render_policy(p, outcome.scores) for p in plan.policies],
         'combined_measured': plan.measured,
         'combined_before': plan.combined_before,
         'combined_after': plan.combined_after,
-        'moves': [move(m, cluster) for m in plan.moves],
-        'waves': _waves(plan),
+        'moves': [render_move(m, cluster) for m in plan.moves],
+        'waves': _count_wave_moves(plan),
         'rejections': dict(plan.rejections),
         'held': [{'rule': no.rule, 'detail': no.detail} for no in plan.held],
         'warnings': list(plan.warnings),
@@ -54,7 +54,7 @@ def aggregate(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[
     }
 
 
-def _waves(plan: model.Plan) -> list[dict[str, int]]:
+def _count_wave_moves(plan: model.Plan) -> list[dict[str, int]]:
     """Count the moves of each wave, and the most moves of a wave that share one host.
 
     Executors begin moves that share a host one after the other.
@@ -68,7 +68,7 @@ def _waves(plan: model.Plan) -> list[dict[str, int]]:
     return rows
 
 
-def _policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
+def _render_policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
     known = scores.policies[report.name]
     return {
         'name': report.name,
@@ -85,9 +85,9 @@ def _policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
     }
 
 
-def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
+def render_move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
     """Render one move, with the zones of its hosts, because moves may cross zones."""
-    def zone(host: str) -> str:
+    def find_zone(host: str) -> str:
         service = cluster.services.get(host)
         return service.zone if service else ''
 
@@ -95,8 +95,8 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
         'instance_uuid': m.instance_uuid,
         'from_host': m.from_host,
         'to_host': m.to_host,
-        'from_zone': zone(m.from_host),
-        'to_zone': zone(m.to_host),
+        'from_zone': find_zone(m.from_host),
+        'to_zone': find_zone(m.to_host),
         'phase': str(m.phase),
         'improvement': m.improvement,
         'wave': m.wave,
@@ -105,11 +105,11 @@ def move(m: model.Move, cluster: model.Cluster) -> dict[str, Any]:
         'alternate_improvements': list(m.alternate_improvements),
         'gain': m.gain,
         'changes': [dataclasses.asdict(change) for change in m.changes],
-        'method': str(statuses.method(cluster.instances[m.instance_uuid].status)),
+        'method': str(statuses.choose_method(cluster.instances[m.instance_uuid].status)),
     }
 
 
-def failed(scope: str, reason: str) -> dict[str, Any]:
+def render_failed_scope(scope: str, reason: str) -> dict[str, Any]:
     """Render a scope that could not be planned: the same keys, no numbers."""
     return {'name': scope, 'hosts': None, 'instances': None, 'policies': [],
             'combined_measured': None, 'combined_before': None, 'combined_after': None,
@@ -118,7 +118,7 @@ def failed(scope: str, reason: str) -> dict[str, Any]:
             'truncated': False, 'reason': reason, 'timings': {}}
 
 
-def line(row: Mapping[str, Any]) -> str:
+def format_log_line(row: Mapping[str, Any]) -> str:
     """Format a cycle's result as one line for the log."""
     policies = ', '.join(
         f'{p["name"]} {p["reason"]}' if p['skipped'] else

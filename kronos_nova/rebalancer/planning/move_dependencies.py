@@ -61,7 +61,7 @@ class Board:
             yield self
         finally:
             for move in self.moves.values():
-                self._recall(move)
+                self._recall_move(move)
 
     def adopt(self, moves: Iterable[model.Move]) -> None:
         """Place moves as they are: in waves, with their requirements and alternates."""
@@ -92,27 +92,27 @@ class Board:
         required = self._with_needs(mates)
         freeing = sorted((u for u in self._leaving[move.to_host] if u not in required),
                          key=lambda u: self.moves[u].wave)
-        with self._started(move, required) as land:
-            rejection = self._judge(move)
+        with self._simulate_start(move, required) as land:
+            rejection = self._judge_move(move)
             for other in freeing:
                 if rejection is None:
                     break
                 required |= land(self._with_needs([other]) - required)
-                rejection = self._judge(move)
+                rejection = self._judge_move(move)
         if rejection is not None:
             return rejection
         self._add(move, required)
-        late = self._hindered(move, required) - required
+        late = self._find_hindered_moves(move, required) - required
         if late:
-            with self._started(move, required | late):
-                rejection = self._judge(move)
+            with self._simulate_start(move, required | late):
+                rejection = self._judge_move(move)
             self._remove(move)
             if rejection is not None:
                 return rejection
             self._add(move, required | late)
         return None
 
-    def _hindered(self, move: model.Move, required: set[str]) -> set[str]:
+    def _find_hindered_moves(self, move: model.Move, required: set[str]) -> set[str]:
         """Return the earlier moves that this one would make illegal, and all their requirements.
 
         They go to the same host: this move takes room that another one freed for it, and they may
@@ -127,13 +127,13 @@ class Board:
         for uuid in reversed(self._coming[move.to_host]):  # the last may require the others
             if uuid not in required and uuid not in found and uuid != move.instance_uuid:
                 other = self.moves[uuid]
-                with self._started(other, self.needs[uuid]):
-                    if self._judge(other) is not None:
+                with self._simulate_start(other, self.needs[uuid]):
+                    if self._judge_move(other) is not None:
                         found |= self._with_needs([uuid])
         return found
 
     @contextlib.contextmanager
-    def _started(self, move: model.Move,
+    def _simulate_start(self, move: model.Move,
                  required: set[str]) -> Iterator[Callable[[set[str]], set[str]]]:
         """Set the view to the time when ``move`` starts.
 
@@ -148,7 +148,7 @@ class Board:
         landed: list[model.Move] = []
         absent: list[model.Move] = []
 
-        def land(uuids: set[str]) -> set[str]:
+        def land_moves(uuids: set[str]) -> set[str]:
             for need in sorted(uuids):
                 other = self.moves[need]
                 if (other.from_host in ends or need in tied
@@ -162,9 +162,9 @@ class Board:
             absent = [m for u, m in self.moves.items() if u == uuid or uuid in self.needs[u]]
         for other in absent:
             self.view.recall(other)
-        land(required)
+        land_moves(required)
         try:
-            yield land
+            yield land_moves
         finally:
             for other in reversed(landed):
                 self.view.undo(other)
@@ -189,7 +189,7 @@ class Board:
         landed = [m for u, m in self.moves.items() if u == uuid or u in required and (
             m.from_host in ends or u in tied or not mine.isdisjoint(self.groups[u]))]
         for move in (*absent, *landed):
-            self._recall(move)
+            self._recall_move(move)
         for move in landed:
             self.view.land(move)
         try:
@@ -202,10 +202,10 @@ class Board:
                 for host in (move.to_host, *move.alternates):
                     self.view.depart(dataclasses.replace(move, to_host=host))
 
-    def _judge(self, move: model.Move) -> model.Rejection | None:
+    def _judge_move(self, move: model.Move) -> model.Rejection | None:
         rejection = constraints.check(self.view, move)
         if rejection is None and move.phase is model.Phase.SPREAD:
-            return crowded(self.view, move, self._before[move.from_host])
+            return refuse_overfilling(self.view, move, self._before[move.from_host])
         return rejection
 
     def _with_needs(self, uuids: Iterable[str]) -> set[str]:
@@ -233,7 +233,7 @@ class Board:
         self._leaving[move.from_host].pop()
         self._coming[move.to_host].pop()
 
-    def _recall(self, move: model.Move) -> None:
+    def _recall_move(self, move: model.Move) -> None:
         for host in (move.to_host, *move.alternates):
             self.view.recall(dataclasses.replace(move, to_host=host))
 
@@ -278,7 +278,7 @@ class Board:
         return move
 
 
-def crowded(view: cluster_view.ClusterView, move: model.Move,
+def refuse_overfilling(view: cluster_view.ClusterView, move: model.Move,
             before: Mapping[str, float]) -> model.Rejection | None:
     """Reject a spread that lifts a host above its ceiling on the way.
 

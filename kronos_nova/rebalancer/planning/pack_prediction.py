@@ -48,10 +48,10 @@ class Measurement:
         """
         return model.Packing(
             sum(1 for launched_at in self.launched_at.values() if launched_at <= since),
-            overload(self.levels.get(host, 0.0) / growth for host in hosts))
+            sum_overload(self.levels.get(host, 0.0) / growth for host in hosts))
 
 
-def measure(cluster: model.Cluster, scores: model.Scores,
+def measure_packing(cluster: model.Cluster, scores: model.Scores,
             policy_set: policies.PolicySet) -> Measurement | None:
     """Measure the cluster's scope; None: its mode is not pack, or scores are not trusted."""
     if policy_set.mode != 'pack' or scores.untrusted:
@@ -63,16 +63,16 @@ def measure(cluster: model.Cluster, scores: model.Scores,
                 launched_at.get(instance.host, math.inf),
                 -math.inf if instance.launched_at is None else instance.launched_at)
     return Measurement(
-        {host: max((scores.policies[p.name].fill.get(host, 0.0) / ceiling(p)
+        {host: max((scores.policies[p.name].fill.get(host, 0.0) / compute_relief_ceiling(p)
                     for p in policy_set.enabled), default=0.0)
          for host in cluster.scope_hosts}, launched_at)
 
 
-def ceiling(policy: policies.Policy) -> float:
+def compute_relief_ceiling(policy: policies.Policy) -> float:
     """Return the fill above which a host is relieved, as a divisor."""
     return max(LEAST_CEILING, policy.relieved_above)
 
 
-def overload(levels: Iterable[float]) -> float:
+def sum_overload(levels: Iterable[float]) -> float:
     """Sum the parts of the levels above 1."""
     return math.fsum(max(0.0, level - 1.0) for level in levels)

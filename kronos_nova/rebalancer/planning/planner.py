@@ -68,21 +68,21 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         ``truncated``.
     """
     cluster = request.cluster
-    request = begun(request)
+    request = prepare_request(request)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, expired, seed=request.seed, now=request.now)
     before = Before.of(simulation)
     held = scope_hold(request)
     if held is not None:
         simulation.notes.append(held)
-    moves = _propose(request, simulation) if held is None else []
+    moves = _propose_moves(request, simulation) if held is None else []
     fresh = cluster_view.ClusterView(
-        relevant_cluster.involved(cluster, moves, request.history), request.options,
+        relevant_cluster.reduce_cluster(cluster, moves, request.history), request.options,
         request.history,
         request.scores, simulation.ceilings, draining=simulation.view.draining)
     held_back = _held_back(request, simulation, len(moves)) if held is None else []
     simulation.rejections.update(no.rule for no in held_back)
-    ordered, moves = _ordered(request, simulation, fresh, moves)
+    ordered, moves = _order_moves(request, simulation, fresh, moves)
     rejections = simulation.rejections + ordered.dropped
     for move in ordered.moves:
         if move.instance_uuid in ordered.parked:
@@ -95,7 +95,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
                 simulation.undo(move)
         simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
                                    'no order of this one makes them safe')
-    in_waves, swaps = coupled_moves.paired(simulation, fresh, ordered.moves)
+    in_waves, swaps = coupled_moves.pair_harmful_moves(simulation, fresh, ordered.moves)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     known = simulation.trusted and before.comparable
     packing_before, packing_after = before.compare_packing(simulation, in_waves)
@@ -107,18 +107,18 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         packing_before=packing_before, packing_after=packing_after,
         rejections=dict(sorted((+Counter(rejections)).items())), held=tuple(held_back[:NAMED]),
         warnings=tuple(dict.fromkeys(simulation.warnings)),
-        reason=None if ordered.moves else _reason(simulation),
+        reason=None if ordered.moves else _format_reason(simulation),
         draining=_still_draining(request, simulation), truncated=simulation.truncated,
-        undrained=_undrained(request, held))
+        undrained=_list_undrained_hosts(request, held))
 
 
-def begun(request: Request) -> Request:
+def prepare_request(request: Request) -> Request:
     """Return the request as a plan begins: with those earlier drains that continue."""
     return dataclasses.replace(request, history=dataclasses.replace(
-        request.history, draining=_continuing(request)))
+        request.history, draining=_list_continuing_drains(request)))
 
 
-def without(request: Request, plan: model.Plan, dropped: Collection[str],
+def drop_moves(request: Request, plan: model.Plan, dropped: Collection[str],
             why: str) -> model.Plan:
     """Return the plan without the moves of some instances.
 
@@ -129,7 +129,7 @@ def without(request: Request, plan: model.Plan, dropped: Collection[str],
     :param why: a warning, and the reason if no move is left.
     """
     request = dataclasses.replace(request, history=dataclasses.replace(
-        request.history, draining=_continuing(request)))
+        request.history, draining=_list_continuing_drains(request)))
     gone = set(dropped)
     while True:
         partial = {m.from_host for m in plan.moves if m.phase is model.Phase.PACK
@@ -231,9 +231,9 @@ def _alternate_gains(simulation: sim.Simulation, move: model.Move,
         suffer, or not moving would be as good.
     """
     n = simulation.index[move.instance_uuid]
-    columns = arrays.whole(simulation.host_index[host] for host in hosts)
+    columns = arrays.make_int_array(simulation.host_index[host] for host in hosts)
     simulation.undo(move)
-    effect = simulation.effects(arrays.whole([n]), columns)
+    effect = simulation.effects(arrays.make_int_array([n]), columns)
     gains: list[float | None] = list((simulation.combined() - effect.combined[0]).tolist())
     if move.phase is model.Phase.SPREAD:
         refused = effect.refused[0] | (effect.combined[0]
@@ -245,7 +245,7 @@ def _alternate_gains(simulation: sim.Simulation, move: model.Move,
     return gains
 
 
-def _suits(simulation: sim.Simulation,
+def _make_alternate_test(simulation: sim.Simulation,
            moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
     """Return the test that a host must pass to become an alternate of a move.
 
@@ -254,7 +254,7 @@ def _suits(simulation: sim.Simulation,
     planned = {m.instance_uuid: m for m in moves}
     known: dict[str, frozenset[str]] = {}
 
-    def suits(move: model.Move, host: str) -> bool:
+    def is_suitable_host(move: model.Move, host: str) -> bool:
         if move.phase is not model.Phase.SPREAD or not simulation.trusted:
             return True
         uuid = move.instance_uuid
@@ -265,10 +265,10 @@ def _suits(simulation: sim.Simulation,
                 if gain is not None)
         return host in known[uuid]
 
-    return suits
+    return is_suitable_host
 
 
-def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
+def _order_moves(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
              moves: list[model.Move]) -> tuple[waves.Ordered, list[model.Move]]:
     """Order the moves, without drains that this plan begins and that no order lets end.
 
@@ -279,9 +279,9 @@ def _ordered(request: Request, simulation: sim.Simulation, fresh: cluster_view.C
     """
     dropped: Counter[str] = Counter()
     while True:
-        ordered = waves.order(
+        ordered = waves.order_moves(
             fresh, moves, max_alternates=request.options.max_alternates,
-            improves=_welcome(simulation, moves), suits=_suits(simulation, moves),
+            improves=_make_parking_test(simulation, moves), suits=_make_alternate_test(simulation, moves),
             in_use=lambda host: bool(simulation.on_host(host).size))
         kept = {m.instance_uuid for m in ordered.moves}
         begun = simulation.view.draining - request.history.draining
@@ -314,7 +314,7 @@ def _held_back(request: Request, simulation: sim.Simulation,
     return list(found.values())
 
 
-def _welcome(simulation: sim.Simulation,
+def _make_parking_test(simulation: sim.Simulation,
              moves: Sequence[model.Move]) -> Callable[[model.Move], bool]:
     """Return the test whether another destination than the planned one is better than none.
 
@@ -322,7 +322,7 @@ def _welcome(simulation: sim.Simulation,
     """
     planned = {m.instance_uuid: m for m in moves}
 
-    def welcome(move: model.Move) -> bool:
+    def is_better_than_none(move: model.Move) -> bool:
         if move.phase in (model.Phase.EVACUATE, model.Phase.PACK):
             return move.phase is model.Phase.EVACUATE
         simulation.undo(planned[move.instance_uuid])
@@ -336,10 +336,10 @@ def _welcome(simulation: sim.Simulation,
         simulation.apply(planned[move.instance_uuid])
         return better
 
-    return welcome
+    return is_better_than_none
 
 
-def _continuing(request: Request) -> frozenset[str]:
+def _list_continuing_drains(request: Request) -> frozenset[str]:
     """Return the drains that began earlier and continue.
 
     A host that was disabled and is enabled again is no longer drained, unless hosts are packed.
@@ -356,7 +356,7 @@ def _ordered_drains(request: Request) -> list[str]:
     return drain_requests.drained_hosts(request.cluster, request.options)
 
 
-def _reason(simulation: sim.Simulation) -> str:
+def _format_reason(simulation: sim.Simulation) -> str:
     """Format the reasons why nothing moves."""
     notes = list(dict.fromkeys(simulation.notes))
     if simulation.truncated:
@@ -377,7 +377,7 @@ def scope_hold(request: Request) -> str | None:
             '' if zone is None else f' in availability zone {zone} ([engine] availability_zone)')
     if request.history.paused is not None:
         return request.history.paused
-    outage = planning_holds.outage(request.cluster, request.options)
+    outage = planning_holds.find_outage_reason(request.cluster, request.options)
     if outage is not None:
         return outage
     if request.history.scope_cooling > 0 and not request.history.draining:
@@ -387,16 +387,16 @@ def scope_hold(request: Request) -> str | None:
     return None
 
 
-def _undrained(request: Request, held: str | None) -> tuple[model.Rejection, ...]:
+def _list_undrained_hosts(request: Request, held: str | None) -> tuple[model.Rejection, ...]:
     cooling = request.history.scope_cooling
     if held is None and cooling > 0:
-        return drain_requests.undrained(request.cluster, request.options,
+        return drain_requests.explain_undrained_hosts(request.cluster, request.options,
                                         f'the scope cools down for another {cooling:.0f} s',
                                         request.history.draining)
-    return drain_requests.undrained(request.cluster, request.options, held)
+    return drain_requests.explain_undrained_hosts(request.cluster, request.options, held)
 
 
-def _propose(request: Request, simulation: sim.Simulation) -> list[model.Move]:
+def _propose_moves(request: Request, simulation: sim.Simulation) -> list[model.Move]:
     hold = planning_holds.imbalance_hold(request.cluster, request.scores, request.history,
                                          request.options)
     if hold is None and request.history.scope_cooling > 0:
@@ -460,7 +460,7 @@ class Before:
         """Record a simulation in which no move has been made yet."""
         measured, combined_measured = simulation.measure()
         return cls(simulation.imbalances(), simulation.combined(), measured, combined_measured,
-                   simulation.comparable(), _levels(simulation), _in_use(simulation))
+                   simulation.comparable(), _compute_fill_levels(simulation), _in_use(simulation))
 
     def compare_packing(self, simulation: sim.Simulation, moves: Sequence[model.Move],
                         ) -> tuple[model.Packing | None, model.Packing | None]:
@@ -473,16 +473,16 @@ class Before:
         touched = sorted({simulation.host_index[host] for m in moves
                           for host in (m.from_host, m.to_host)})
 
-        def pack(levels: sim.Floats, in_use: sim.Bools) -> model.Packing:
+        def build_packing(levels: sim.Floats, in_use: sim.Bools) -> model.Packing:
             return model.Packing(int(in_use.sum()),
-                                 pack_prediction.overload(levels[touched].tolist()))
+                                 pack_prediction.sum_overload(levels[touched].tolist()))
 
-        return pack(self.levels, self.in_use), pack(_levels(simulation), _in_use(simulation))
+        return build_packing(self.levels, self.in_use), build_packing(_compute_fill_levels(simulation), _in_use(simulation))
 
 
-def _levels(simulation: sim.Simulation) -> sim.Floats:
+def _compute_fill_levels(simulation: sim.Simulation) -> sim.Floats:
     """Return by host the fill in parts of the ceiling, for the policy nearest to its ceiling."""
-    ceilings = np.array([[pack_prediction.ceiling(policy)] for policy in simulation.policies])
+    ceilings = np.array([[pack_prediction.compute_relief_ceiling(policy)] for policy in simulation.policies])
     levels: sim.Floats = (np.nan_to_num(simulation.fill) / ceilings).max(axis=0)
     return levels
 

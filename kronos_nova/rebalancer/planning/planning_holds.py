@@ -20,7 +20,7 @@ from kronos_nova import plurals
 from kronos_nova.constraints import metric_lag
 
 
-def outage(cluster: model.Cluster, options: model.Options) -> str | None:
+def find_outage_reason(cluster: model.Cluster, options: model.Options) -> str | None:
     """Return why an outage holds the scope: too many hosts are down or disabled; None: no outage.
 
     Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more than
@@ -32,11 +32,11 @@ def outage(cluster: model.Cluster, options: model.Options) -> str | None:
     disabled = [h for h, s in zip(hosts, services, strict=True)
                 if s is not None and s.up and not s.enabled]
     if len(down) > options.max_down_fraction * len(hosts):
-        return (f'{len(down)} of {len(hosts)} hosts are down ({_few(down)}), more than '
+        return (f'{len(down)} of {len(hosts)} hosts are down ({_format_first_hosts(down)}), more than '
                 f'max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
                 'outage')
     if len(disabled) > max(1.0, options.max_drain_fraction * len(hosts)):
-        return (f'{len(disabled)} of {len(hosts)} hosts are disabled ({_few(disabled)}), more '
+        return (f'{len(disabled)} of {len(hosts)} hosts are disabled ({_format_first_hosts(disabled)}), more '
                 f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some of them '
                 'or raise the option')
     return None
@@ -47,7 +47,7 @@ def silent_cell(hosts: Collection[str]) -> str:
 
     :param hosts: the hosts of the scope in such a cell.
     """
-    return (f'the cell of {len(hosts)} of its hosts ({_few(sorted(hosts))}) does not answer Nova, '
+    return (f'the cell of {len(hosts)} of its hosts ({_format_first_hosts(sorted(hosts))}) does not answer Nova, '
             'or is not named while another one does not: nothing of the scope moves')
 
 
@@ -58,7 +58,7 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
         return 'metrics are not trusted: ' + '; '.join(scores.untrusted)
     if history.waiting is not None:
         return history.waiting
-    last = metric_lag.awaited(history, cluster.scope_hosts)
+    last = metric_lag.find_awaited_move(history, cluster.scope_hosts)
     if last is not None:
         left = metric_lag.seconds_left(scores, last[1], options.settle_seconds)
         if left > 0:
@@ -82,7 +82,7 @@ def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left:
     if unbegun:
         parts.append(f'{", ".join(unbegun)} was not begun')
     if hosts:
-        parts.append(f'still to be drained: {_few(hosts)}')
+        parts.append(f'still to be drained: {_format_first_hosts(hosts)}')
     if policies:
         parts.append(f'still above the threshold: {", ".join(policies)}')
     parts.append(f'{plurals.count_noun(left, "move")} of the budget '
@@ -90,5 +90,5 @@ def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left:
     return '; '.join(parts)
 
 
-def _few(hosts: list[str]) -> str:
+def _format_first_hosts(hosts: list[str]) -> str:
     return ', '.join(hosts[:3]) + (', ...' if len(hosts) > 3 else '')

@@ -87,7 +87,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     started = clock()
     scores = score(cluster, samples, settings, now)
     scored = clock()
-    request = asked(cluster, scores, history, settings, now=now, busy=busy, seed=seed)
+    request = build_request(cluster, scores, history, settings, now=now, busy=busy, seed=seed)
     history = request.history
     end = started + settings.deadline
     plan = planner.plan(request, expired=lambda: stopping() or clock() > end)
@@ -103,7 +103,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
                    request=request)
 
 
-def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
+def build_request(cluster: model.Cluster, scores: model.Scores, history: model.History,
           settings: Settings, *, now: float, busy: int = 0, seed: int = 0) -> planner.Request:
     """Build the request of a plan; parameters as of :func:`run`."""
     return planner.Request(
@@ -114,7 +114,7 @@ def asked(cluster: model.Cluster, scores: model.Scores, history: model.History,
         budget=max(0, settings.policies.budget - busy), seed=seed, now=now)
 
 
-def busy(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
+def count_busy_moves(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
     """Count the migrations in flight that use up the budget of the cluster's scope.
 
     These are tasks of its plans, also when their hosts have gone to another scope since, and tasks
@@ -124,12 +124,12 @@ def busy(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
         f.scope == cluster.scope or f.from_host in cluster.scope_hosts))
 
 
-def without(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
+def drop_moves(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
     """Return the outcome without the moves of some instances, and of all that depend on these.
 
     :raises PlanRefused: as :func:`run`.
     """
-    plan = planner.without(outcome.request, outcome.plan, dropped, why)
+    plan = planner.drop_moves(outcome.request, outcome.plan, dropped, why)
     check(plan, outcome.request)
     return dataclasses.replace(outcome, plan=plan)
 
@@ -141,7 +141,7 @@ def check(plan: model.Plan, request: planner.Request) -> None:
     """
     wrong = checker.check(plan, request.cluster, request.options, request.history,
                           request.scores,
-                          simulation.ceilings(request.policies, request.options),
+                          simulation.compute_ceilings(request.policies, request.options),
                           request.budget)
     if wrong:
         raise exception.PlanRefused(
@@ -152,7 +152,7 @@ def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
     """Compute the weighted mean of the hosts' scores, None: some are not trusted."""
     if scores.untrusted:
         return None
-    return scoring.combine(
+    return scoring.sum_weighted(
         {name: math.fsum(found.hosts.values()) / max(1, len(found.hosts))
          for name, found in scores.policies.items()},
         {p.name: p.weight for p in policy_set.enabled})
@@ -161,7 +161,7 @@ def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
 def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str, float]:
     """Return the scope's recently booted instances, with the seconds for which they remain so."""
     return {i.uuid: left for i in cluster.instances.values() if i.host in cluster.scope_hosts
-            and (left := recently_booted.left(i.launched_at, now, cooldown)) > 0}
+            and (left := recently_booted.compute_fresh_seconds(i.launched_at, now, cooldown)) > 0}
 
 
 def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], settings: Settings,

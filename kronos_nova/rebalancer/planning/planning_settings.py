@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 
 
-def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
+def list_planned_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
     """List the scopes that this engine plans: aggregates, then the pool of hosts in none.
 
     :raises ConfigError: neither is configured, or an option names a wrong scope.
@@ -54,14 +54,14 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> list[str]:
     return names
 
 
-def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> planning_pipeline.Settings:
+def build_settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> planning_pipeline.Settings:
     """Build the settings of a pass from the configuration.
 
     :raises PluginNotFound: a strategy of Kronos is not installed.
     """
     found = [plugins.load(plugins.STRATEGIES, name)() for name in strategy_names()]
     return planning_pipeline.Settings(
-        policies=policy_set, options=engine_conf.options(conf), strategies=found,
+        policies=policy_set, options=engine_conf.build_options(conf), strategies=found,
         staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
         deadline=conf.engine.planning_deadline,
         instance_cooldown=conf.engine.instance_cooldown)
@@ -69,5 +69,5 @@ def settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> planning_p
 
 def strategy_names() -> list[str]:
     """List the strategies of Kronos in their order, then all other installed ones by name."""
-    others = sorted(set(plugins.names(plugins.STRATEGIES)) - set(planner.ORDER))
+    others = sorted(set(plugins.list_names(plugins.STRATEGIES)) - set(planner.ORDER))
     return [*planner.ORDER, *others]

@@ -23,7 +23,7 @@ import hashlib
 from kronos_nova import model
 
 
-def mark(host: model.Host) -> model.TreeMark | None:
+def make_tree_mark(host: model.Host) -> model.TreeMark | None:
     """Return the digest of a host's provider tree, None: the host has no provider."""
     if host.provider is None:
         return None
@@ -34,7 +34,7 @@ def mark(host: model.Host) -> model.TreeMark | None:
                           generation=sum(p.generation for p in host.tree))
 
 
-def reshaped(known: model.TreeMark, host: model.Host) -> bool:
+def is_tree_reshaped(known: model.TreeMark, host: model.Host) -> bool:
     """Return whether the host's tree has another shape now; False if it has no tree."""
-    now = mark(host)
+    now = make_tree_mark(host)
     return now is not None and now.shape != known.shape

@@ -64,10 +64,10 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             deadline=None if within is None else now + within,
             state=(model.TaskState.QUEUED if approval_seconds is None
                    else model.TaskState.PENDING),
-            memory_mb=instance.memory_mb, method=statuses.method(instance.status),
+            memory_mb=instance.memory_mb, method=statuses.choose_method(instance.status),
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
-            trees=trees(move, cluster, options)))
+            trees=list_tree_marks(move, cluster, options)))
         in_wave[move.wave] += 1
     return tasks
 
@@ -83,7 +83,7 @@ def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
     return dict.fromkeys(STALE, max(MIN_WAIT, 2 * cooldown))
 
 
-def trees(move: model.Move, cluster: model.Cluster,
+def list_tree_marks(move: model.Move, cluster: model.Cluster,
           options: model.Options | None) -> tuple[model.TreeMark, ...]:
     """Return the digests of the provider trees of all hosts that the move may touch.
 
@@ -92,7 +92,7 @@ def trees(move: model.Move, cluster: model.Cluster,
     if options is not None and not options.enforce_placement_claims:
         return ()
     hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
-    found = (provider_tree_digest.mark(cluster.hosts[name]) for name in hosts
+    found = (provider_tree_digest.make_tree_mark(cluster.hosts[name]) for name in hosts
              if name in cluster.hosts)
     return tuple(mark for mark in found if mark is not None)
 

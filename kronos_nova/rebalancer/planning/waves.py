@@ -56,7 +56,7 @@ class Ordered:
     parked: Mapping[str, model.Move] = dataclasses.field(default_factory=dict)
 
 
-def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
+def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
           improves: Callable[[model.Move], bool] | None = None,
           in_use: Callable[[str], bool] = lambda host: True,
           among: Collection[str] | None = None,
@@ -74,21 +74,21 @@ def order(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_al
     :param suits: whether a host may be an alternate of a move, besides the rules.
     """
     with boards.Board(view, moves).closing() as board:
-        waiting = _place(board, moves)
+        waiting = _place_moves(board, moves)
         parked: dict[str, model.Move] = {}
         if improves is not None:
             for move in [m for m, _ in waiting]:
                 if (move.instance_uuid not in board.moves
-                        and _park(board, move, improves) is not None):
+                        and _park_move(board, move, improves) is not None):
                     parked[move.instance_uuid] = move
-                    waiting = _place(board, [m for m, _ in waiting if m is not move])
+                    waiting = _place_moves(board, [m for m, _ in waiting if m is not move])
         if max_alternates:
-            _alternates(board, max_alternates, in_use, among, suits)
+            _add_alternates(board, max_alternates, in_use, among, suits)
         return Ordered(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
                        Counter(no.rule for _, no in waiting), parked)
 
 
-def _place(board: boards.Board,
+def _place_moves(board: boards.Board,
            moves: Sequence[model.Move]) -> list[tuple[model.Move, model.Rejection]]:
     """Place the moves that can be placed; return the rest, each with its rejection."""
     while True:
@@ -101,7 +101,7 @@ def _place(board: boards.Board,
         moves = [move for move, _ in waiting]
 
 
-def _park(board: boards.Board, move: model.Move,
+def _park_move(board: boards.Board, move: model.Move,
           improves: Callable[[model.Move], bool]) -> model.Move | None:
     """Place and return the move to the emptiest third host that is legal and ``improves``."""
     for _, host in heapq.nsmallest(TRIED, board.emptiness()):
@@ -113,7 +113,7 @@ def _park(board: boards.Board, move: model.Move,
     return None
 
 
-def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
+def _add_alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
                 among: Collection[str] | None, suits: Suits) -> None:
     """Add other destinations, the emptiest first, one for each move before any gets a second.
 
@@ -127,10 +127,10 @@ def _alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
     wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
                if board.may_have_alternates(m)]
     for _ in range(count):
-        wanting = [m for m in (_alternate(board, m, heap, suits) for m in wanting) if m is not None]
+        wanting = [m for m in (_add_next_alternate(board, m, heap, suits) for m in wanting) if m is not None]
 
 
-def _alternate(board: boards.Board, move: model.Move, heap: list[tuple[float, str]],
+def _add_next_alternate(board: boards.Board, move: model.Move, heap: list[tuple[float, str]],
                suits: Suits) -> model.Move | None:
     """Return the move with one more alternate, None: no host was found."""
     seen: list[tuple[float, str]] = []

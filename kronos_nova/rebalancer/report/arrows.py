@@ -85,7 +85,7 @@ class Drawing:
     left_out: int = 0
 
 
-def draw(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()) -> Drawing:
+def draw_arrows(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()) -> Drawing:
     """Draw both sides, hottest first where scores are known, else in the order of the moves."""
     loads = {line.name: line.load for line in lines}
     grouped: dict[tuple[str, str, str], list[int]] = {}
@@ -93,11 +93,11 @@ def draw(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()
         grouped.setdefault((move.from_host, move.to_host, move.phase), []).append(move.number)
     kept = sorted(grouped, key=lambda key: -len(grouped[key]))[:MOST]
     kept = [key for key in grouped if key in set(kept)]
-    left = _side([(key[0], len(grouped[key])) for key in kept], loads)
-    right = _side([(key[1], len(grouped[key])) for key in kept], loads)
+    left = _draw_side([(key[0], len(grouped[key])) for key in kept], loads)
+    right = _draw_side([(key[1], len(grouped[key])) for key in kept], loads)
     ys = [{end.name: end.y for end in side} for side in (left, right)]
     arrows = tuple(
-        Arrow(_path(ys[0][key[0]], ys[1][key[1]]), _width(len(grouped[key])), key[2],
+        Arrow(_format_path(ys[0][key[0]], ys[1][key[1]]), _compute_width(len(grouped[key])), key[2],
               tuple(grouped[key]), key[0], key[1]) for key in kept)
     return Drawing(
         WIDTH, NAMES, TOP + max(len(left), len(right), 1) * STEP + 6, left, right, arrows,
@@ -105,29 +105,29 @@ def draw(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()
         sum(len(numbers) for key, numbers in grouped.items() if key not in set(kept)))
 
 
-def _side(ends: Sequence[tuple[str, int]],
+def _draw_side(ends: Sequence[tuple[str, int]],
           loads: Mapping[str, values.Level]) -> tuple[End, ...]:
     moves: dict[str, int] = {}
     for name, number in ends:
         moves[name] = moves.get(name, 0) + number
 
-    def heat(name: str) -> float:
+    def compute_heat_key(name: str) -> float:
         level = loads.get(name)
         return -level.before if level is not None and level.before is not None else 0.0
 
     return tuple(End(name, TOP + row * STEP + STEP / 2, moves[name], loads.get(name))
-                 for row, name in enumerate(sorted(moves, key=heat)))
+                 for row, name in enumerate(sorted(moves, key=compute_heat_key)))
 
 
-def _width(moves: int) -> float:
+def _compute_width(moves: int) -> float:
     return min(WIDEST, 1.5 + 0.75 * (moves - 1))
 
 
-def _path(start: float, end: float) -> str:
+def _format_path(start: float, end: float) -> str:
     begin, stop = NAMES + 8, WIDTH - NAMES - 18
     bend = (begin + stop) / 2
     return f'M{begin} {start:g}C{bend:g} {start:g} {bend:g} {end:g} {stop} {end:g}'
 
 
-def label(name: str) -> str:
-    return words.clipped(name, LONGEST)
+def format_host_label(name: str) -> str:
+    return words.clip_text(name, LONGEST)

@@ -54,10 +54,10 @@ def of_outcome(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySe
     told = [f'{name}: {text}' for name, known in sorted(outcome.scores.policies.items())
             for text in known.warnings]
     return (*of_plan(outcome.plan, [*warnings, *told]),
-            *_metrics(outcome, policy_set), *_cloud(outcome, planned, waiting))
+            *_list_metric_gaps(outcome, policy_set), *_list_cloud_gaps(outcome, planned, waiting))
 
 
-def _metrics(outcome: planning_pipeline.Outcome,
+def _list_metric_gaps(outcome: planning_pipeline.Outcome,
              policy_set: policies.PolicySet) -> Iterator[values.Gap]:
     disabled = [p.name for p in policy_set.policies if not p.enabled]
     if disabled:
@@ -79,11 +79,11 @@ def _metrics(outcome: planning_pipeline.Outcome,
                          'balance.', tuple(lacking))
 
 
-def _cloud(outcome: planning_pipeline.Outcome, planned: Mapping[str, str],
+def _list_cloud_gaps(outcome: planning_pipeline.Outcome, planned: Mapping[str, str],
            waiting: Collection[str]) -> Iterator[values.Gap]:
     cluster = outcome.cluster
     idle = [f'{host}: {said}' for host in sorted(cluster.scope_hosts)
-            if (said := _unavailable(cluster.services.get(host)))]
+            if (said := _explain_unavailable(cluster.services.get(host)))]
     if idle:
         yield values.Gap('Hosts of the scope that take nothing.', tuple(idle))
     others = sum(1 for host, scope in planned.items() if scope != cluster.scope)
@@ -107,7 +107,7 @@ def _cloud(outcome: planning_pipeline.Outcome, planned: Mapping[str, str],
                      'confirm_moves; Nova judges each once more when it is made.')
 
 
-def _unavailable(service: model.Service | None) -> str | None:
+def _explain_unavailable(service: model.Service | None) -> str | None:
     if service is None:
         return 'it has no nova-compute service'
     if not service.up:

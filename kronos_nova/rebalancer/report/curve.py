@@ -46,12 +46,12 @@ class Curve:
     height: int = HEIGHT
 
 
-def draw(section: values.Section) -> tuple[Curve, ...]:
+def draw_curves(section: values.Section) -> tuple[Curve, ...]:
     """Draw the combined imbalance, then that of each policy; nothing for fewer than two plans."""
     points = sorted(section.points, key=lambda p: p.at)
     if len(points) < 2:
         return ()
-    found = [_combined(points)]
+    found = [_draw_combined(points)]
     for policy in section.policies:
         curve = _of_policy(points, policy)
         if curve is not None:
@@ -59,21 +59,21 @@ def draw(section: values.Section) -> tuple[Curve, ...]:
     return tuple(found)
 
 
-def _combined(points: Sequence[values.Point]) -> Curve:
+def _draw_combined(points: Sequence[values.Point]) -> Curve:
     known = [v for p in points for v in (p.before, p.after, p.realised) if v is not None]
-    x, y = _scales(points, known)
+    x, y = _build_scales(points, known)
     dots = []
     for p in points:
         if p.after is not None and p.moves:
             dots.append(Dot(x.at(p.at), y.at(p.after), 'foreseen',
-                            f'{words.moment(p.at)}: foreseen {words.fine(p.after)}'))
+                            f'{words.format_moment(p.at)}: foreseen {words.format_fine_number(p.after)}'))
         if p.realised is not None:
             dots.append(Dot(x.at(p.at), y.at(p.realised), 'realised',
-                            f'{words.moment(p.at)}: realised {words.fine(p.realised)}'))
+                            f'{words.format_moment(p.at)}: realised {words.format_fine_number(p.realised)}'))
         if p.shown and p.before is not None:
             dots.append(Dot(x.at(p.at), y.at(p.before), 'shown',
-                            f'{words.moment(p.at)}: this plan found {words.fine(p.before)}'))
-    return _curve('Combined', [(p.at, p.before) for p in points], x, y, dots, None)
+                            f'{words.format_moment(p.at)}: this plan found {words.format_fine_number(p.before)}'))
+    return _draw_curve('Combined', [(p.at, p.before) for p in points], x, y, dots, None)
 
 
 def _of_policy(points: Sequence[values.Point], policy: values.PolicyLine) -> Curve | None:
@@ -82,20 +82,20 @@ def _of_policy(points: Sequence[values.Point], policy: values.PolicyLine) -> Cur
     known = [v for _, v in series if v is not None]
     if not known:
         return None
-    x, y = _scales(points, [*known, policy.threshold])
-    dots = [Dot(x.at(p.at), y.at(v), 'shown', f'{words.moment(p.at)}: this plan found '
-                                              f'{words.fine(v)}')
+    x, y = _build_scales(points, [*known, policy.threshold])
+    dots = [Dot(x.at(p.at), y.at(v), 'shown', f'{words.format_moment(p.at)}: this plan found '
+                                              f'{words.format_fine_number(v)}')
             for p, (_, v) in zip(points, series, strict=True) if p.shown and v is not None]
-    return _curve(policy.name, series, x, y, dots, y.at(policy.threshold))
+    return _draw_curve(policy.name, series, x, y, dots, y.at(policy.threshold))
 
 
-def _scales(points: Sequence[values.Point],
+def _build_scales(points: Sequence[values.Point],
             known: Sequence[float]) -> tuple[scales.Scale, scales.Scale]:
     return (scales.Scale(points[0].at, points[-1].at, LEFT + 8, WIDTH - 16),
-            scales.Scale(0.0, scales.ceiling(max(known, default=0.0)), HEIGHT - BOTTOM, TOP))
+            scales.Scale(0.0, scales.round_axis_top(max(known, default=0.0)), HEIGHT - BOTTOM, TOP))
 
 
-def _curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.Scale,
+def _draw_curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.Scale,
            y: scales.Scale, dots: Sequence[Dot], threshold: float | None) -> Curve:
     lines: list[list[str]] = [[]]
     for at, value in series:
@@ -107,5 +107,5 @@ def _curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.S
     texts = tuple(' '.join(line * 2 if len(line) == 1 else line) for line in lines if line)
     days = x.high - x.low > 86400
     return Curve(title, texts, tuple(dots),
-                 tuple((m.place, words.clock(m.value, days)) for m in scales.times(x, 6)),
-                 tuple((m.place, f'{m.value:g}') for m in scales.numbers(y, 4)), threshold)
+                 tuple((m.place, words.format_clock_time(m.value, days)) for m in scales.list_time_marks(x, 6)),
+                 tuple((m.place, f'{m.value:g}') for m in scales.list_number_marks(y, 4)), threshold)

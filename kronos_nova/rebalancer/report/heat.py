@@ -57,17 +57,17 @@ class Squares:
     unknown: int
 
 
-def band(score: float) -> int:
+def compute_band(score: float) -> int:
     return min(BANDS - 1, max(0, int(score * BANDS + 1e-9)))
 
 
-def ranked(lines: Sequence[values.HostLine]) -> tuple[values.HostLine, ...]:
+def sort_by_load(lines: Sequence[values.HostLine]) -> tuple[values.HostLine, ...]:
     """Sort hosts by load, hottest first and unknown loads last, then by name."""
     return tuple(sorted(lines, key=lambda line: (
         line.load.before is None, -(line.load.before or 0.0), line.name)))
 
 
-def arranged(ranking: Sequence[values.HostLine]) -> Map:
+def arrange_hosts(ranking: Sequence[values.HostLine]) -> Map:
     """Split the hosts into shown and folded ones; few hosts are all shown."""
     if len(ranking) <= FEW:
         return Map(tuple(ranking), (), ())
@@ -78,19 +78,19 @@ def arranged(ranking: Sequence[values.HostLine]) -> Map:
               for start in range(0, len(rest), PART)))
 
 
-def squares(scores: Sequence[float | None]) -> Squares:
+def draw_squares(scores: Sequence[float | None]) -> Squares:
     """Draw a square for each host, in rows of :data:`ROW`; unknown scores are left out."""
     paths: list[list[str]] = [[] for _ in range(BANDS)]
     for place, score in enumerate(scores):
         if score is not None:
             y, x = divmod(place, ROW)
-            paths[band(score)].append(f'M{x * (SIDE + GAP)} {y * (SIDE + GAP)}h{SIDE}v{SIDE}'
+            paths[compute_band(score)].append(f'M{x * (SIDE + GAP)} {y * (SIDE + GAP)}h{SIDE}v{SIDE}'
                                       f'h-{SIDE}z')
     counts = tuple(len(path) for path in paths)
     return Squares(tuple((n, ''.join(path)) for n, path in enumerate(paths) if path), counts,
                    len(scores) - sum(counts))
 
 
-def size(hosts: int) -> tuple[int, int]:
+def compute_squares_size(hosts: int) -> tuple[int, int]:
     """Return the width and height of so many squares."""
     return (min(hosts, ROW) * (SIDE + GAP), (hosts + ROW - 1) // ROW * (SIDE + GAP))

@@ -171,5 +171,5 @@ MEANINGS = {
 UNKNOWN = 'A rule of a plug-in; its own documentation says what it means.'
 
 
-def of(rule: str) -> str:
+def explain_rule(rule: str) -> str:
     return MEANINGS.get(rule, UNKNOWN)

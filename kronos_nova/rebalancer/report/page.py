@@ -66,53 +66,53 @@ class View:
     bars: scale.Scale
 
 
-def render(report: values.Report) -> str:
+def render_page(report: values.Report) -> str:
     """Render the whole file; the same report gives the same text."""
-    style = _style()
+    style = _render_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return str(_environment().get_template('page.html').render(
-        report=report, views=[_view(section) for section in report.sections],
+    return str(_build_environment().get_template('page.html').render(
+        report=report, views=[_build_view(section) for section in report.sections],
         style=style, generator=GENERATOR,
         csp=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
             "form-action 'none'"))
 
 
-def _view(section: values.Section) -> View:
-    ranking = heat.ranked(section.lines)
+def _build_view(section: values.Section) -> View:
+    ranking = heat.sort_by_load(section.lines)
     strips: Sequence[Strip] = ()
     if len(ranking) > heat.FEW:
-        strips = [Strip(policy.name, heat.squares([line.levels[n].before for line in ranking]),
-                        heat.squares([line.levels[n].after for line in ranking]))
+        strips = [Strip(policy.name, heat.draw_squares([line.levels[n].before for line in ranking]),
+                        heat.draw_squares([line.levels[n].after for line in ranking]))
                   for n, policy in enumerate(section.policies)]
     known = [v for p in section.policies for v in (p.before, p.after, p.threshold)
              if v is not None]
     return View(
-        section, summary.sentences(section), heat.arranged(ranking), tuple(strips),
-        heat.size(len(ranking)), arrows.group_by_source(section.moves, section.lines),
-        arrows.draw(section.moves, section.lines),
-        timeline.draw(section), curve.draw(section),
-        scale.Scale(0.0, scale.ceiling(max(known, default=0.0)), 6.0, 174.0))
+        section, summary.list_sentences(section), heat.arrange_hosts(ranking), tuple(strips),
+        heat.compute_squares_size(len(ranking)), arrows.group_by_source(section.moves, section.lines),
+        arrows.draw_arrows(section.moves, section.lines),
+        timeline.draw_timeline(section), curve.draw_curves(section),
+        scale.Scale(0.0, scale.round_axis_top(max(known, default=0.0)), 6.0, 174.0))
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _build_environment() -> jinja2.Environment:
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
-        finalize=words.shown, trim_blocks=True, lstrip_blocks=True)
+        finalize=words.format_value, trim_blocks=True, lstrip_blocks=True)
     helpers: dict[str, Any] = {
-        'band': heat.band, 'bands': heat.BANDS, 'clipped': words.clipped,
+        'band': heat.compute_band, 'bands': heat.BANDS, 'clipped': words.clip_text,
         'count': plurals.count_noun,
-        'fine': words.fine, 'label': arrows.label, 'meaning': meanings.of, 'moment': words.moment,
+        'fine': words.format_fine_number, 'label': arrows.format_host_label, 'meaning': meanings.explain_rule, 'moment': words.format_moment,
         'most_arrows': arrows.MOST_DRAWN,
-        'named': NAMED, 'number': words.number, 'offset': words.offset, 'stamp': words.stamp}
+        'named': NAMED, 'number': words.format_number, 'offset': words.format_offset, 'stamp': words.format_timestamp}
     found.globals.update(helpers)
     return found
 
 
 @functools.cache
-def _style() -> str:
+def _render_style() -> str:
     """Render the style sheet, colours first; on paper they are always the light ones."""
-    light, dark = (''.join(f'--{name}:{value};' for name, value in palette.variables(theme).items())
+    light, dark = (''.join(f'--{name}:{value};' for name, value in palette.list_css_variables(theme).items())
                    for theme in ('light', 'dark'))
     bands = ''.join(f'.h{n}{{background:var(--h{n});color:var(--t{n})}}.q{n}{{fill:var(--h{n})}}'
                     for n in range(heat.BANDS))

@@ -36,13 +36,13 @@ TEXTS = ('ink', 'soft', 'link', 'mark', 'good', 'bad')
 SURFACES = ('page', 'panel')
 
 
-def contrast(one: str, other: str) -> float:
+def compute_contrast(one: str, other: str) -> float:
     """Compute the contrast of two colours, in [1, 21] (WCAG 2.2, contrast ratio)."""
-    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    high, low = sorted((_compute_luminance(one), _compute_luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
-def _luminance(colour: str) -> float:
+def _compute_luminance(colour: str) -> float:
     """Compute the relative luminance of an sRGB colour (WCAG 2.2)."""
     parts = [int(colour[n:n + 2], 16) / 255 for n in (1, 3, 5)]
     red, green, blue = (
@@ -53,10 +53,10 @@ def _luminance(colour: str) -> float:
 def on_heat(theme: str) -> tuple[str, ...]:
     """Return the colour of a number on each band: ink or page, the one with more contrast."""
     choice = (INK[theme]['ink'], INK[theme]['page'])
-    return tuple(max(choice, key=lambda ink: contrast(ink, band)) for band in HEAT[theme])
+    return tuple(max(choice, key=lambda ink: compute_contrast(ink, band)) for band in HEAT[theme])
 
 
-def variables(theme: str) -> Mapping[str, str]:
+def list_css_variables(theme: str) -> Mapping[str, str]:
     """Return the colours as properties of a style sheet, without their dashes."""
     found = dict(INK[theme])
     for band, (surface, ink) in enumerate(zip(HEAT[theme], on_heat(theme), strict=True)):

@@ -27,7 +27,7 @@ from kronos_nova.rebalancer.report import coverage_gaps
 from kronos_nova.rebalancer.report import values
 
 
-def section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, *, stagger: float,
+def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, *, stagger: float,
             planned: Mapping[str, str], warnings: Sequence[str] = (),
             past: Sequence[values.Point] = (), no_points: str = '',
             waiting: Mapping[str, str] | None = None) -> values.Section:
@@ -40,18 +40,18 @@ def section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, 
     :param waiting: the plan of each instance whose move waits for approval.
     """
     cluster, plan, waiting = outcome.cluster, outcome.plan, waiting or {}
-    lines = _lines(outcome)
+    lines = _build_host_lines(outcome)
     here = values.Point(outcome.request.now, plan.measured, plan.combined_after,
-                        moves=len(plan.moves), shown=True, policies=imbalances(plan))
+                        moves=len(plan.moves), shown=True, policies=list_imbalances(plan))
     return values.Section(
         scope=cluster.scope, at=outcome.request.now, seen=outcome.request.now,
         hosts=len(cluster.scope_hosts), instances=sum(line.instances for line in lines),
         policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled}),
         before=plan.measured, after=plan.combined_after, lines=lines,
-        moves=moves(plan, {u: cluster.instances[u].name for u in
+        moves=build_move_lines(plan, {u: cluster.instances[u].name for u in
                            (m.instance_uuid for m in plan.moves)}, stagger),
         points=(*past, here), no_points=no_points, reason=plan.reason,
-        refusals=refusals(plan), held=tuple(no.detail for no in plan.held),
+        refusals=list_refusals(plan), held=tuple(no.detail for no in plan.held),
         gaps=coverage_gaps.of_outcome(outcome, policy_set, planned, warnings, waiting),
         waiting=len(waiting), no_moves=_describe_no_moves(outcome, waiting))
 
@@ -67,7 +67,7 @@ def _describe_no_moves(outcome: planning_pipeline.Outcome, waiting: Mapping[str,
         f'None is new: {plurals.count_noun(under_way, "migration")} under way in the cloud.')
 
 
-def moves(plan: model.Plan, names: Mapping[str, str],
+def build_move_lines(plan: model.Plan, names: Mapping[str, str],
           stagger: float) -> tuple[values.MoveLine, ...]:
     """List the moves as planned: each begins some seconds after its wave, as tasks are
     staggered."""
@@ -96,22 +96,22 @@ def policy_lines(plan: model.Plan,
         weight=weights.get(p.name)) for p in plan.policies)
 
 
-def imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
+def list_imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
     return tuple((p.name, p.measured) for p in plan.policies)
 
 
-def refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
+def list_refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
     """List the refusals by rule, most first."""
     return tuple(values.Refusal(rule, count) for rule, count in sorted(
         plan.rejections.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLine, ...]:
+def _build_host_lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLine, ...]:
     """List the hosts with their scores, as measured and as expected after the plan.
 
     The latter count the plan and all moves under way as done.
     """
-    request = planner.begun(outcome.request)
+    request = planner.prepare_request(outcome.request)
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options, seed=request.seed,
                                 now=request.now)
@@ -135,26 +135,26 @@ def _lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLine, ...]:
         weights = [p.weight for p in chosen]
         found.append(values.HostLine(
             host, tuple(levels), values.Level(
-                _weighted(weights, [level.before for level in levels]),
-                _weighted(weights, [level.after for level in levels])),
-            zone=_zone(request.cluster, host), instances=instances[h], gives=gives[host],
-            takes=takes[host], notes=_notes(outcome, host)))
+                _sum_weighted_scores(weights, [level.before for level in levels]),
+                _sum_weighted_scores(weights, [level.after for level in levels])),
+            zone=_find_zone(request.cluster, host), instances=instances[h], gives=gives[host],
+            takes=takes[host], notes=_list_host_notes(outcome, host)))
     return tuple(found)
 
 
-def _weighted(weights: Sequence[float], scores: Sequence[float | None]) -> float | None:
+def _sum_weighted_scores(weights: Sequence[float], scores: Sequence[float | None]) -> float | None:
     known = [score for score in scores if score is not None]
     if len(known) < len(scores):
         return None
     return math.fsum(w * score for w, score in zip(weights, known, strict=True))
 
 
-def _zone(cluster: model.Cluster, host: str) -> str:
+def _find_zone(cluster: model.Cluster, host: str) -> str:
     service = cluster.services.get(host)
     return service.zone if service is not None else ''
 
 
-def _notes(outcome: planning_pipeline.Outcome, host: str) -> tuple[str, ...]:
+def _list_host_notes(outcome: planning_pipeline.Outcome, host: str) -> tuple[str, ...]:
     frozen = any(known.untrusted is None and host in known.missing
                  for known in outcome.scores.policies.values())
     service = outcome.cluster.services.get(host)

@@ -41,24 +41,24 @@ class Mark:
     value: float
 
 
-def times(scale: Scale, most: int) -> tuple[Mark, ...]:
+def list_time_marks(scale: Scale, most: int) -> tuple[Mark, ...]:
     """Return marks at whole steps of time, at most ``most`` and one."""
     wanted = (scale.high - scale.low) / most
     step = next((s for s in TIMES if s >= wanted), None)
     if step is None:
         step = TIMES[-1] * math.ceil(wanted / TIMES[-1])
-    return _marks(scale, float(step))
+    return _build_marks(scale, float(step))
 
 
-def numbers(scale: Scale, most: int) -> tuple[Mark, ...]:
+def list_number_marks(scale: Scale, most: int) -> tuple[Mark, ...]:
     """Return marks at 1, 2 or 5 times a power of ten."""
     wanted = (scale.high - scale.low) / most or 1.0
     power = 10.0 ** math.floor(math.log10(wanted))
     step = next(power * n for n in (1, 2, 5, 10) if power * n >= wanted * (1 - 1e-9))
-    return _marks(scale, step)
+    return _build_marks(scale, step)
 
 
-def ceiling(value: float) -> float:
+def round_axis_top(value: float) -> float:
     """Round the value up to a round number, for the top of an axis; never 0."""
     if value <= 0:
         return 0.1
@@ -66,7 +66,7 @@ def ceiling(value: float) -> float:
     return next(power * n for n in (1, 2, 3, 4, 5, 6, 8, 10) if power * n >= value * (1 - 1e-9))
 
 
-def _marks(scale: Scale, step: float) -> tuple[Mark, ...]:
+def _build_marks(scale: Scale, step: float) -> tuple[Mark, ...]:
     first = math.ceil(scale.low / step - 1e-9)
     last = math.floor(scale.high / step + 1e-9)
     return tuple(Mark(scale.at(n * step), n * step) for n in range(first, last + 1))

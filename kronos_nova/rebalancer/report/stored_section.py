@@ -33,7 +33,7 @@ UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it,
                   'kronos report --snapshot shows it.')
 
 
-def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
+def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
             past: Sequence[values.Point], now: float, stagger: float,
             decisions: Sequence[str] = ()) -> values.Section:
     """Build the section of a plan with the results of its moves.
@@ -45,7 +45,7 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
     plan = row.plan
     names = {t.task.instance_uuid: t.task.instance_name for t in tasks}
     of = {t.task.instance_uuid: t for t in tasks}
-    moves = planned_section.moves(plan, names, stagger)
+    moves = planned_section.build_move_lines(plan, names, stagger)
     lines = _host_lines(plan)
     no_lines = NO_SCORES if lines else UNKNOWN_SCORES
     return values.Section(
@@ -56,7 +56,7 @@ def section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float
         moves=tuple(_with_task(move, of[move.uuid]) if move.uuid in of else move
                     for move in moves),
         started=row.created_at if tasks else None, seen=now, points=tuple(past),
-        refusals=planned_section.refusals(plan), held=tuple(no.detail for no in plan.held),
+        refusals=planned_section.list_refusals(plan), held=tuple(no.detail for no in plan.held),
         gaps=(values.Gap(no_lines), *coverage_gaps.of_plan(plan)), reason=plan.reason)
 
 
@@ -82,7 +82,7 @@ def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
         gives=gives[host], takes=takes[host]) for host, of in sorted(scores.items()))
 
 
-def point(row: rows.PlanRow, realised: float | None, shown: bool = False,
+def build_point(row: rows.PlanRow, realised: float | None, shown: bool = False,
           dropped: bool = False) -> values.Point:
     """Make the point of a plan on the curve.
 
@@ -91,10 +91,10 @@ def point(row: rows.PlanRow, realised: float | None, shown: bool = False,
     return values.Point(row.created_at, row.plan.measured,
                         None if dropped else row.plan.combined_after,
                         realised, len(row.plan.moves), row.dry_run, shown,
-                        planned_section.imbalances(row.plan))
+                        planned_section.list_imbalances(row.plan))
 
 
-def points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
+def build_points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
            shown: str | None = None,
            dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
     """Make the points of all plans on the curve.
@@ -102,11 +102,11 @@ def points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
     :param shown: the plan that the report is about.
     :param dropped: plans of which all tasks were cancelled.
     """
-    return tuple(point(row, realised.get(row.plan_id), row.plan_id == shown,
+    return tuple(build_point(row, realised.get(row.plan_id), row.plan_id == shown,
                        row.plan_id in dropped) for row in plans)
 
 
-def dropped(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
+def list_dropped_plans(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
     """Return the plans of which every task was cancelled, as by a rejection."""
     states: dict[str, set[model.TaskState]] = {}
     for row in tasks:
@@ -121,11 +121,11 @@ def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
     if task.state is model.TaskState.COMPLETED and task.to_host != move.to_host:
         state += f' on {task.to_host}'
     return dataclasses.replace(
-        move, begins=task.not_before, task_id=task.task_id, state=state, spans=_spans(row),
+        move, begins=task.not_before, task_id=task.task_id, state=state, spans=_list_attempt_spans(row),
         error=row.error)
 
 
-def _spans(row: rows.TaskRow) -> tuple[values.Span, ...]:
+def _list_attempt_spans(row: rows.TaskRow) -> tuple[values.Span, ...]:
     """List the ended attempts of a task, and the one under way.
 
     A task of an earlier release has no attempts: only its submission and its end are known.

@@ -19,15 +19,15 @@ from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.report import words
 
 
-def sentences(section: values.Section) -> tuple[str, ...]:
+def list_sentences(section: values.Section) -> tuple[str, ...]:
     """List sentences about the decision, its effect, and the policies still above their
     thresholds."""
     if section.failed is not None:
         return (f'There is no plan: {section.failed}',)
-    return tuple(_sentences(section))
+    return tuple(_yield_sentences(section))
 
 
-def _sentences(section: values.Section) -> Iterator[str]:
+def _yield_sentences(section: values.Section) -> Iterator[str]:
     if not section.moves:
         yield f'Nothing is moved: {section.reason or "no reason was given"}.'
     else:
@@ -41,12 +41,12 @@ def _sentences(section: values.Section) -> Iterator[str]:
     if section.before is None:
         yield 'The combined imbalance is not known.'
     elif section.moves and section.after is not None:
-        yield (f'The combined imbalance goes from {words.fine(section.before)} to '
-               f'{words.fine(section.after)}, if every move succeeds.')
+        yield (f'The combined imbalance goes from {words.format_fine_number(section.before)} to '
+               f'{words.format_fine_number(section.after)}, if every move succeeds.')
     else:
-        yield f'The combined imbalance is {words.fine(section.before)}.'
+        yield f'The combined imbalance is {words.format_fine_number(section.before)}.'
     if section.realised is not None:
-        yield f'Afterwards scores showed {words.fine(section.realised)}.'
+        yield f'Afterwards scores showed {words.format_fine_number(section.realised)}.'
     above = [p.name for p in section.policies if p.after is not None and p.after > p.threshold]
     left_out = [p.name for p in section.policies if p.left_out is not None]
     known = len(section.policies) - len(left_out)

@@ -81,15 +81,15 @@ class Drawing:
     left_out: int = 0
 
 
-def draw(section: values.Section) -> Drawing:
+def draw_timeline(section: values.Section) -> Drawing:
     moves = sorted(section.moves, key=lambda m: (m.wave, m.begins, m.number))
     shown = moves[:MOST]
     known = section.started is not None
-    found = _as_it_went(section, shown) if known else _planned(shown)
+    found = _as_it_went(section, shown) if known else _draw_planned_waves(shown)
     return dataclasses.replace(found, left_out=len(moves) - len(shown))
 
 
-def _waves(moves: Sequence[values.MoveLine]) -> list[list[values.MoveLine]]:
+def _group_by_wave(moves: Sequence[values.MoveLine]) -> list[list[values.MoveLine]]:
     return [[m for m in moves if m.wave == wave] for wave in sorted({m.wave for m in moves})]
 
 
@@ -101,54 +101,54 @@ def _as_it_went(section: values.Section, moves: Sequence[values.MoveLine]) -> Dr
                          NAMES + 10, WIDTH - 20)
     days = scale.high - scale.low > 86400
     waves, y = [], float(AXIS)
-    for group in _waves(moves):
-        rows = tuple(_row(m, y + HEAD + n * ROW, scale, section.seen)
+    for group in _group_by_wave(moves):
+        rows = tuple(_draw_row(m, y + HEAD + n * ROW, scale, section.seen)
                      for n, m in enumerate(group))
         height = HEAD + len(group) * ROW
         waves.append(Wave(group[0].wave, y, height, scale.begin, scale.end - scale.begin,
                           rows))
         y += height + 6
-    ticks = tuple(Tick(mark.place, words.clock(mark.value, days))
-                  for mark in scales.times(scale, 6))
+    ticks = tuple(Tick(mark.place, words.format_clock_time(mark.value, days))
+                  for mark in scales.list_time_marks(scale, 6))
     return Drawing(WIDTH, y, tuple(waves), ticks, True)
 
 
-def _row(move: values.MoveLine, y: float, scale: scales.Scale, seen: float) -> Row:
+def _draw_row(move: values.MoveLine, y: float, scale: scales.Scale, seen: float) -> Row:
     bars = []
     for span in move.spans:
         kind = 'failed' if span.error else 'running' if span.end is None else 'done'
         end = seen if span.end is None else span.end
         x = scale.at(span.start)
         bars.append(Bar(x, max(NARROWEST, round(scale.at(end) - x, 1)), kind,
-                        f'to {span.to_host}, {words.moment(span.start)}, '
+                        f'to {span.to_host}, {words.format_moment(span.start)}, '
                         + ('still under way' if span.end is None
                            else f'{max(0.0, end - span.start):.0f} s')
                         + (f': {span.error}' if span.error else '')))
-    return Row(move.number, label(move), y, scale.at(move.begins),
-               f'not before {words.moment(move.begins)}', tuple(bars))
+    return Row(move.number, format_move_label(move), y, scale.at(move.begins),
+               f'not before {words.format_moment(move.begins)}', tuple(bars))
 
 
-def _planned(moves: Sequence[values.MoveLine]) -> Drawing:
+def _draw_planned_waves(moves: Sequence[values.MoveLine]) -> Drawing:
     """Draw the waves side by side: the start of the next wave is not known yet."""
-    groups = _waves(moves)
+    groups = _group_by_wave(moves)
     spans = [max((m.begins for m in group), default=0.0) for group in groups]
     room = WIDTH - NAMES - 20 - 14 * (len(groups) - 1)
     share = [room * (span + 15.0) / sum(s + 15.0 for s in spans) for span in spans]
     waves, y, x = [], float(AXIS), float(NAMES + 10)
     for group, span, width in zip(groups, spans, share, strict=True):
         scale = scales.Scale(0.0, span or 1.0, x + 8, x + max(9.0, width - 8))
-        rows = tuple(Row(m.number, label(m), y + HEAD + n * ROW, scale.at(m.begins),
-                         f'{words.offset(m.begins)} after wave {m.wave} begins')
+        rows = tuple(Row(m.number, format_move_label(m), y + HEAD + n * ROW, scale.at(m.begins),
+                         f'{words.format_offset(m.begins)} after wave {m.wave} begins')
                      for n, m in enumerate(group))
         height = HEAD + len(group) * ROW
-        marks = scales.times(scale, max(1, int(width // 90))) if span else (
+        marks = scales.list_time_marks(scale, max(1, int(width // 90))) if span else (
             scales.Mark(scale.begin, 0.0),)
         waves.append(Wave(group[0].wave, y, height, round(x, 1), round(width, 1), rows,
-                          tuple(Tick(m.place, words.offset(m.value)) for m in marks)))
+                          tuple(Tick(m.place, words.format_offset(m.value)) for m in marks)))
         x, y = x + width + 14, y + height + 6
     return Drawing(WIDTH, y, tuple(waves), (), False)
 
 
-def label(move: values.MoveLine) -> str:
-    ends = f'{words.clipped(move.from_host, 14)} \N{RIGHTWARDS ARROW} '
-    return f'{move.number}  {ends}{words.clipped(move.to_host, 14)}'
+def format_move_label(move: values.MoveLine) -> str:
+    ends = f'{words.clip_text(move.from_host, 14)} \N{RIGHTWARDS ARROW} '
+    return f'{move.number}  {ends}{words.clip_text(move.to_host, 14)}'

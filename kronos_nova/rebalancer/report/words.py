@@ -19,7 +19,7 @@ LONGEST = 80
 _LAST = 253402214400.0
 
 
-def shown(value: object) -> object:
+def format_value(value: object) -> object:
     """Return the form of a value that is written into a report.
 
     In texts a question mark replaces each character that is not printable, such as controls and
@@ -32,36 +32,36 @@ def shown(value: object) -> object:
     return ''.join(c if c.isprintable() else '?' for c in str(value))
 
 
-def clipped(text: str, length: int = LONGEST) -> str:
+def clip_text(text: str, length: int = LONGEST) -> str:
     return text if len(text) <= length else text[:length - 1] + '\N{HORIZONTAL ELLIPSIS}'
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Format a score or imbalance."""
     return '\N{EN DASH}' if value is None else f'{value:.2f}'
 
 
-def fine(value: float | None) -> str:
+def format_fine_number(value: float | None) -> str:
     """Format a score or imbalance where small steps count."""
     return '\N{EN DASH}' if value is None else f'{value:.4f}'
 
 
-def moment(at: float) -> str:
+def format_moment(at: float) -> str:
     """Format epoch seconds for readers, in UTC."""
-    return f'{_time(at):%Y-%m-%d %H:%M:%S} UTC'
+    return f'{_convert_to_utc(at):%Y-%m-%d %H:%M:%S} UTC'
 
 
-def stamp(at: float) -> str:
+def format_timestamp(at: float) -> str:
     """Format epoch seconds for programs: RFC 3339."""
-    return _time(at).isoformat(timespec='seconds')
+    return _convert_to_utc(at).isoformat(timespec='seconds')
 
 
-def clock(at: float, days: bool) -> str:
+def format_clock_time(at: float, days: bool) -> str:
     """Format the text of a mark on a time line."""
-    return f'{_time(at):%m-%d %H:%M}' if days else f'{_time(at):%H:%M:%S}'
+    return f'{_convert_to_utc(at):%m-%d %H:%M}' if days else f'{_convert_to_utc(at):%H:%M:%S}'
 
 
-def offset(seconds: float) -> str:
+def format_offset(seconds: float) -> str:
     """Format the seconds after a wave's start."""
     if seconds < 120:
         return f'+{seconds:.0f} s'
@@ -69,5 +69,5 @@ def offset(seconds: float) -> str:
     return f'+{minutes} min' + (f' {rest} s' if rest else '')
 
 
-def _time(at: float) -> datetime.datetime:
+def _convert_to_utc(at: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(min(max(at, 0.0), _LAST), datetime.UTC)

@@ -36,13 +36,13 @@ LARGEST = 100_000
 PER_STEP = 64
 
 
-def placeable(simulation: sim.Simulation, instances: sim.Ints) -> sim.Ints:
+def list_placeable_instances(simulation: sim.Simulation, instances: sim.Ints) -> sim.Ints:
     """Return the instances that a host can take now."""
     every = np.arange(len(simulation.hosts), dtype=np.intp)
     return instances[may_take(simulation, instances, every).any(axis=1)]
 
 
-def place(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] | None:
+def place_together(simulation: sim.Simulation, instances: sim.Ints) -> list[model.Move] | None:
     """Place all instances in the phase EVACUATE; return the applied moves.
 
     None, with the simulation unchanged, when no placement was found. If the search then had
@@ -82,7 +82,7 @@ def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Int
     counts: dict[bytes, int] = {}
     kept = []
     for h in np.flatnonzero(allowed.any(axis=0)):
-        kind = _kind(simulation, int(h), allowed[:, h].tobytes())
+        kind = _build_host_key(simulation, int(h), allowed[:, h].tobytes())
         counts[kind] = counts.get(kind, 0) + 1
         if counts[kind] <= len(instances):
             kept.append(int(h))
@@ -121,7 +121,7 @@ class _Search:
         self._instances = instances
         self._hosts = hosts
         self._counted = simulation.room.counted
-        self._share = shares(simulation, instances)
+        self._share = compute_claim_shares(simulation, instances)
         self._phase, self._most = phase, most
         self.tried = 0
         self.moves: list[model.Move] = []
@@ -135,12 +135,12 @@ class _Search:
         choices: list[_Choice] = []
         left = np.arange(len(self._instances), dtype=np.intp)
         while left.size:
-            choice = self._choice(left)
+            choice = self._choose_instance(left)
             if choice is not None:
                 choices.append(choice)
             else:
                 self._take_back()
-            while choices and not self._take(choices[-1]):
+            while choices and not self._try_next_host(choices[-1]):
                 choices.pop()
                 self._take_back()
             if not choices:
@@ -152,7 +152,7 @@ class _Search:
         if self.moves:
             self._simulation.undo(self.moves.pop())
 
-    def _choice(self, left: sim.Ints) -> _Choice | None:
+    def _choose_instance(self, left: sim.Ints) -> _Choice | None:
         """Return the choice of the instance with the fewest hosts; None: not all can be placed.
 
         :param left: positions in ``instances``.
@@ -171,11 +171,11 @@ class _Search:
         return _Choice(int(numbers[row]), np.delete(left, row), iter(hosts),
                        {h: bits[:, c].tobytes() for c, h in enumerate(hosts)})
 
-    def _take(self, choice: _Choice) -> bool:
+    def _try_next_host(self, choice: _Choice) -> bool:
         """Move the instance to its next host; return whether one was left."""
         simulation = self._simulation
         for h in choice.hosts:
-            kind = _kind(simulation, h, choice.alike[h])
+            kind = _build_host_key(simulation, h, choice.alike[h])
             if kind in choice.seen:
                 continue
             if self.tried >= self._most or simulation.stop():
@@ -201,7 +201,7 @@ class _Search:
         return bool((need.sum(axis=1) > free.sum(axis=1)).any())
 
 
-def shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
+def compute_claim_shares(simulation: sim.Simulation, instances: sim.Ints) -> sim.Floats:
     """Return each instance's claim of its scarcest class, as a share of the largest host."""
     most = np.max(simulation.room.limit, axis=1, initial=0.0)[:, None]
     claims = simulation.claims[:, instances]
@@ -214,7 +214,7 @@ def _fullest_first(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.I
     return np.asarray(np.lexsort((hosts, -simulation.room.fullest(n, hosts))))
 
 
-def _kind(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
+def _build_host_key(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
     """Return a key that is equal for hosts with the same room left for the same instances.
 
     :param alike: the instances that the host may take, as bits.
@@ -227,7 +227,7 @@ def _kind(simulation: sim.Simulation, h: int, alike: bytes) -> bytes:
 def may_take(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints) -> sim.Bools:
     """Return which hosts the masks permit to which instances: instances x hosts."""
     simulation.steps += 1 + len(instances) * len(hosts) // PER_STEP
-    allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)
+    allowed = masks.mark_permitted(simulation, instances, hosts, masks.FILLING)
     if simulation.trusted:
         allowed &= ~simulation.frozen[hosts][None, :]
     return allowed

@@ -35,7 +35,7 @@ TRIED = 4000
 LOOKED_AT = 1000
 
 
-def place(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
+def place_by_mode(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
           phase: model.Phase, hosts: sim.Ints | None = None) -> list[model.Move]:
     """Place the instances that a host can take; return the applied moves in the order of
     ``numbers``.
@@ -46,41 +46,41 @@ def place(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
     if hosts is None:
         hosts = np.arange(len(simulation.hosts), dtype=np.intp)
     if mode == model.DrainMode.SCATTER:
-        return _scatter(simulation, numbers, phase, hosts)
+        return _place_scattered(simulation, numbers, phase, hosts)
     order = {simulation.uuids[n]: at for at, n in enumerate(map(int, numbers))}
-    return sorted(_compact(simulation, numbers, phase, hosts),
+    return sorted(_place_compactly(simulation, numbers, phase, hosts),
                   key=lambda move: order[move.instance_uuid])
 
 
-def _scatter(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
+def _place_scattered(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
              hosts: sim.Ints) -> list[model.Move]:
     """Place each instance on the host that has received the fewest."""
     come = np.zeros(len(simulation.hosts))
     moves = []
     for n in map(int, numbers):
         allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
-        keys = (allowed, simulation.room.fullest(n, allowed), _soft(simulation, n, allowed),
+        keys = (allowed, simulation.room.fullest(n, allowed), _count_broken_soft_rules(simulation, n, allowed),
                 come[allowed])
-        move = _first(simulation, n, allowed[np.lexsort(keys)], phase)
+        move = _apply_first_legal(simulation, n, allowed[np.lexsort(keys)], phase)
         if move is not None:
             moves.append(move)
             come[simulation.host_index[move.to_host]] += 1
     return moves
 
 
-def _compact(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
+def _place_compactly(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
              hosts: sim.Ints) -> list[model.Move]:
     """Place the instances by the better of two orders of opening hosts, or on fewer hosts."""
-    numbers = numbers[np.argsort(-batch.shares(simulation, numbers), kind='stable')]
+    numbers = numbers[np.argsort(-batch.compute_claim_shares(simulation, numbers), kind='stable')]
     found: list[model.Move] = []
     for sign in (-1.0, 1.0):
         moves = _first_fit(simulation, numbers, phase, hosts, sign)
         _undo(simulation, moves)
-        if not found or (-len(moves), _width(moves)) < (-len(found), _width(found)):
+        if not found or (-len(moves), _count_destinations(moves)) < (-len(found), _count_destinations(found)):
             found = moves
     placed = np.array([simulation.index[m.instance_uuid] for m in found], dtype=np.intp)
-    return (_fewer(simulation, placed, _width(found), phase, hosts)
-            or [_again(simulation, move) for move in found])
+    return (_place_on_fewer_hosts(simulation, placed, _count_destinations(found), phase, hosts)
+            or [_reapply_move(simulation, move) for move in found])
 
 
 def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
@@ -95,16 +95,16 @@ def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase
         allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
         full = simulation.room.fullest(n, allowed)
         taking = used[allowed]
-        keys = (allowed, np.where(taking, -full, sign * full), _soft(simulation, n, allowed),
+        keys = (allowed, np.where(taking, -full, sign * full), _count_broken_soft_rules(simulation, n, allowed),
                 ~taking)
-        move = _first(simulation, n, allowed[np.lexsort(keys)], phase)
+        move = _apply_first_legal(simulation, n, allowed[np.lexsort(keys)], phase)
         if move is not None:
             moves.append(move)
             used[simulation.host_index[move.to_host]] = True
     return moves
 
 
-def _fewer(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: model.Phase,
+def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: model.Phase,
            hosts: sim.Ints) -> list[model.Move] | None:
     """Place all instances on fewer hosts than ``width``; return the applied moves, or None."""
     if width <= 1:
@@ -112,7 +112,7 @@ def _fewer(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: mod
     allowed = batch.may_take(simulation, numbers, hosts)
     hosts = hosts[allowed.any(axis=0)]
     left = TRIED
-    for some in itertools.islice(_sets(simulation, numbers, hosts, width), SETS):
+    for some in itertools.islice(_list_host_sets(simulation, numbers, hosts, width), SETS):
         if left <= 0 or simulation.stop():
             break
         moves, tried = batch.place_on(simulation, numbers, some, phase, left)
@@ -122,7 +122,7 @@ def _fewer(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: mod
     return None
 
 
-def _sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
+def _list_host_sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
           width: int) -> Iterator[sim.Ints]:
     """Yield sets of fewer than ``width`` hosts with room for all instances together.
 
@@ -142,7 +142,7 @@ def _sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
                 yield np.sort(hosts[chosen])
 
 
-def _first(simulation: sim.Simulation, n: int, hosts: sim.Ints,
+def _apply_first_legal(simulation: sim.Simulation, n: int, hosts: sim.Ints,
            phase: model.Phase) -> model.Move | None:
     """Move the instance to the first host that the rules allow; return the applied move."""
     for h in map(int, hosts):
@@ -154,14 +154,14 @@ def _first(simulation: sim.Simulation, n: int, hosts: sim.Ints,
     return None
 
 
-def _soft(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Floats:
+def _count_broken_soft_rules(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> sim.Floats:
     """Count the soft group rules that instance n would break on each host, less those mended."""
     if not simulation.grouped[n]:
         return np.zeros(len(hosts))
     return simulation.group_changes(n, hosts)[1].astype(float)
 
 
-def _width(moves: list[model.Move]) -> int:
+def _count_destinations(moves: list[model.Move]) -> int:
     return len({m.to_host for m in moves})
 
 
@@ -170,6 +170,6 @@ def _undo(simulation: sim.Simulation, moves: list[model.Move]) -> None:
         simulation.undo(move)
 
 
-def _again(simulation: sim.Simulation, move: model.Move) -> model.Move:
+def _reapply_move(simulation: sim.Simulation, move: model.Move) -> model.Move:
     simulation.apply(move)
     return move

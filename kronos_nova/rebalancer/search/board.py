@@ -58,15 +58,15 @@ class Board:
         self.leaving: sim.Floats = usage / simulation.capacity[:, self.source]
         self.share: sim.Floats = usage[:, None, :] / simulation.capacity[:, columns, None]
         self.plan: dict[int, int] = {}
-        self._groups = _groups(simulation, rows)
+        self._groups = _list_row_groups(simulation, rows)
         self._members: dict[str, list[int]] = {}
         for row, groups in self._groups.items():
             for group in groups:
                 self._members.setdefault(group, []).append(row)
         self._movers: Counter[str] = Counter()
-        self.price = _bias(simulation, rows, columns)
+        self.price = _compute_bias(simulation, rows, columns)
         self.bias = self.price.copy()
-        self.need, self.left = _claims(simulation, rows, columns, budget)
+        self.need, self.left = _build_claim_arrays(simulation, rows, columns, budget)
         #: Whether claims can forbid a move at all.
         self.tight = self.need.size > 0
         #: Whether a destination may lack room for even one instance.
@@ -80,7 +80,7 @@ class Board:
                 simulation.headroom(np.unique(self.source)), ENDLESS)])
         #: The shortage of hosts at the start, and below the usual need of an instance.
         self.lack: sim.Floats = np.minimum(self.left, 0.0)
-        self._usual = _usual(self.need, len(self.need) - len(usage) * self.scarce)
+        self._usual = _compute_usual_need(self.need, len(self.need) - len(usage) * self.scarce)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -94,14 +94,14 @@ class Board:
     def put(self, row: int, column: int) -> None:
         """Move the row to the column; forbid moves of the other members of its groups."""
         self.plan[row] = column
-        self._shift(row, column, 1.0)
-        self._mark(row, 1)
+        self._shift_load(row, column, 1.0)
+        self._update_bias(row, 1)
 
     def take(self, row: int) -> int:
         """Take the row's move back; return the column it went to."""
         column = self.plan.pop(row)
-        self._shift(row, column, -1.0)
-        self._mark(row, -1)
+        self._shift_load(row, column, -1.0)
+        self._update_bias(row, -1)
         return column
 
     def become(self, plan: Plan) -> None:
@@ -143,7 +143,7 @@ class Board:
         """Return the room that hosts lack for their new instances, in usual instances."""
         if not self.tight:
             return 0.0
-        return float((self._over().sum(axis=1) / self._usual).sum())
+        return float((self._compute_shortage().sum(axis=1) / self._usual).sum())
 
     def overflows(self, rows: sim.Ints | slice) -> npt.NDArray[np.float32]:
         """Return the change of :meth:`overflow` by each addition: columns x rows."""
@@ -194,10 +194,10 @@ class Board:
             waiting = later
         return found
 
-    def _over(self) -> sim.Floats:
+    def _compute_shortage(self) -> sim.Floats:
         return np.asarray(np.maximum(self.lack - self.left, 0.0))
 
-    def _shift(self, row: int, column: int, sign: float) -> None:
+    def _shift_load(self, row: int, column: int, sign: float) -> None:
         source, destination = self.source[row], self.columns[column]
         self.score[:, source] -= sign * self.leaving[:, row]
         self.score[:, destination] += sign * self.share[:, column, row]
@@ -205,7 +205,7 @@ class Board:
             self.left[:, source] += sign * self.need[:, row]
             self.left[:, destination] -= sign * self.need[:, row]
 
-    def _mark(self, row: int, sign: int) -> None:
+    def _update_bias(self, row: int, sign: int) -> None:
         self.bias[:, row] = np.inf if row in self.plan else self.price[:, row]
         for group in self._groups.get(row, ()):
             self._movers[group] += sign
@@ -214,29 +214,29 @@ class Board:
             self.bias[:, other] = np.inf if held else self.price[:, other]
 
 
-def _usual(need: sim.Floats, claims: int) -> sim.Floats:
+def _compute_usual_need(need: sim.Floats, claims: int) -> sim.Floats:
     """Return the mean need of an instance (R); at least 1 for the claims, which come first."""
     mean = need.mean(axis=1) if need.size else np.ones(len(need))
     mean[:claims] = np.maximum(mean[:claims], 1.0)
     return np.asarray(np.where(mean > 0.0, mean, 1.0))
 
 
-def _groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
+def _list_row_groups(simulation: sim.Simulation, rows: sim.Ints) -> dict[int, tuple[str, ...]]:
     """Return the UUIDs of the server groups of each row that has any."""
     return {int(row): tuple(g.uuid for g in
                             simulation.view.groups_of(simulation.uuids[rows[row]]))
             for row in np.flatnonzero(simulation.grouped[rows])}
 
 
-def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+def _compute_bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
     """Compute the price of the memory and the cost of soft groups, by column and row.
 
     It is infinite where a mask forbids the move that no move of this plan can lift, or
     where the move would undo a repair. Mending a soft group earns nothing here: a spread
     would spend its budget on that instead of on the imbalance.
     """
-    fixed = choice.permitted(simulation, rows, columns)
-    price = measure.price(simulation.options, simulation.cost[rows])
+    fixed = choice.compute_permitted_mask(simulation, rows, columns)
+    price = measure.compute_price(simulation.options, simulation.cost[rows])
     bias: sim.Floats = np.ascontiguousarray(np.where(fixed, price[:, None], np.inf).T)
     for row in np.flatnonzero(simulation.grouped[rows]):
         hard, soft = simulation.group_changes(int(rows[row]), columns)
@@ -245,7 +245,7 @@ def _bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.
     return bias
 
 
-def _claims(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
+def _build_claim_arrays(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             budget: int) -> tuple[sim.Floats, sim.Floats]:
     """Return the need of rows (R x n) and the room left on hosts (R x H).
 

@@ -35,15 +35,15 @@ def may_move(simulation: sim.Simulation) -> sim.Bools:
                       & simulation.givers[simulation.place])
 
 
-def permitted(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
+def compute_permitted_mask(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
     """Return which candidates no mask forbids, as an array of shape (rows, columns).
 
     The mask of the claims is left out: the claims may lack room now.
     """
-    return masks.permitted(simulation, rows, columns, WITHOUT_CLAIMS)
+    return masks.mark_permitted(simulation, rows, columns, WITHOUT_CLAIMS)
 
 
-def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.Ints]:
+def choose_candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.Ints]:
     """Choose instance numbers, in order of their hosts, and destination host numbers.
 
     These are all that may move, if there are few. Else they are the instances of the
@@ -53,16 +53,16 @@ def candidates(simulation: sim.Simulation, budget: int) -> tuple[sim.Ints, sim.I
     rows, columns = np.flatnonzero(may_move(simulation)), np.flatnonzero(simulation.takers)
     if rows.size * columns.size > CELLS:
         ends = max(ENDS, 2 * budget)
-        hot = _extreme(simulation, simulation.givers, -1.0)[:ends]
+        hot = _sort_extreme_hosts(simulation, simulation.givers, -1.0)[:ends]
         here = np.bincount(simulation.place[rows], minlength=len(simulation.hosts))[hot]
         wide = max(ENDS, min(ends, CELLS // max(1, int(here.sum()))))
-        columns = np.sort(_extreme(simulation, simulation.takers, 1.0)[:wide])
+        columns = np.sort(_sort_extreme_hosts(simulation, simulation.takers, 1.0)[:wide])
         fitting = max(1, int((np.cumsum(here) * columns.size <= CELLS).sum()))
         rows = rows[np.isin(simulation.place[rows], hot[:fitting])]
     return rows[np.argsort(simulation.place[rows], kind='stable')], columns
 
 
-def _extreme(simulation: sim.Simulation, who: sim.Bools, sign: float) -> sim.Ints:
+def _sort_extreme_hosts(simulation: sim.Simulation, who: sim.Bools, sign: float) -> sim.Ints:
     """Sort hosts by their rank in the policy in which they are most extreme.
 
     :param who: the hosts to sort.

@@ -43,20 +43,20 @@ def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budge
     """
     if budget < 1:
         return False
-    for tries, (host, other) in enumerate(_chains(simulation, n, moves, budget)):
+    for tries, (host, other) in enumerate(_list_chains(simulation, n, moves, budget)):
         if tries >= TRIED or simulation.stop():
             return False
-        if _try(simulation, n, host, other, moves):
+        if _try_chain(simulation, n, host, other, moves):
             return True
     return False
 
 
-def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
+def _list_chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
             budget: int) -> Iterator[tuple[int, int]]:
     """Yield (host, instance to move off it) where enough room would become free."""
     room = simulation.room
     every = np.arange(len(simulation.hosts))
-    hosts = every[choice.permitted(simulation, np.array([n]), every)[0]]
+    hosts = every[choice.compute_permitted_mask(simulation, np.array([n]), every)[0]]
     placed = np.array([simulation.index[m.instance_uuid] for m in moves
                        if m.phase is model.Phase.EVACUATE], dtype=np.intp)
     resident = (np.flatnonzero(choice.may_move(simulation))
@@ -74,14 +74,14 @@ def _chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
         yield from ((host, other) for _, other, host in sorted(found))
 
 
-def _try(simulation: sim.Simulation, n: int, host: int, other: int,
+def _try_chain(simulation: sim.Simulation, n: int, host: int, other: int,
          moves: list[model.Move]) -> bool:
     """Move the other instance elsewhere and instance n to its place; return whether both moved."""
     uuid = simulation.uuids[other]
     old = next((m for m in moves if m.instance_uuid == uuid), None)
     if old is not None:
         simulation.undo(old)
-    for there in _elsewhere(simulation, other, host):
+    for there in _list_other_destinations(simulation, other, host):
         first = replay.apply(simulation, other, there, old.phase if old else model.Phase.SPREAD)
         if first is None:
             continue
@@ -98,10 +98,10 @@ def _try(simulation: sim.Simulation, n: int, host: int, other: int,
     return False
 
 
-def _elsewhere(simulation: sim.Simulation, n: int, but: int) -> list[int]:
+def _list_other_destinations(simulation: sim.Simulation, n: int, but: int) -> list[int]:
     """Return the hosts that may receive instance n, least loaded first."""
     every = np.arange(len(simulation.hosts))
-    may = masks.permitted(simulation, np.array([n]), every, masks.FILLING)[0]
+    may = masks.mark_permitted(simulation, np.array([n]), every, masks.FILLING)[0]
     may[but] = False
     if simulation.trusted:
         may &= ~simulation.frozen

@@ -80,17 +80,17 @@ class Exchanges:
         near_high = np.exp(np.minimum((board.score - high) / scale, 0.0)) * board.givers
         near_low = np.exp(np.minimum((low - board.score) / scale, 0.0)) * board.takers
         total_high, total_low = near_high.sum(axis=1), near_low.sum(axis=1)
-        hot = self._largest(weights @ (near_high / total_high[:, None]))
-        cold = self._largest(weights @ (near_low / total_low[:, None]))
-        mine, others = self._rows(hot), self._rows(cold)
+        hot = self._choose_end_hosts(weights @ (near_high / total_high[:, None]))
+        cold = self._choose_end_hosts(weights @ (near_low / total_low[:, None]))
+        mine, others = self._sample_rows(hot), self._sample_rows(cold)
         # P x s x d x n: arriving and leaving load, in units of the scale.
         per_hot = 1.0 / (scale * board.capacity[:, hot, None, None])
         per_cold = 1.0 / (scale * board.capacity[:, None, cold, None])
         usage, other = board.usage[:, mine][:, :, None], board.usage[:, others][:, None]
-        out, back = _exp(-usage * per_hot), _exp(other * per_hot)
-        there, away = _exp(usage * per_cold), _exp(-other * per_cold)
-        x = _sum(near_high, total_high, hot, cold, (out, back), (there, away))
-        x *= _sum(near_low, total_low, hot, cold, (1.0 / out, 1.0 / back),
+        out, back = _compute_exponentials(-usage * per_hot), _compute_exponentials(other * per_hot)
+        there, away = _compute_exponentials(usage * per_cold), _compute_exponentials(-other * per_cold)
+        x = _sum_exponentials(near_high, total_high, hot, cold, (out, back), (there, away))
+        x *= _sum_exponentials(near_low, total_low, hot, cold, (1.0 / out, 1.0 / back),
                   (1.0 / there, 1.0 / away))
         np.log(np.maximum(x, SINGLE(soft_extremes.TINY) ** 2, out=x), out=x)
         # the higher one of two lines, as in :mod:`soft_extremes`
@@ -105,13 +105,13 @@ class Exchanges:
         total += board.bias[self._column[hot][:, None, None], others[None]][..., None, :]
         total[hot[:, None] == cold] = np.inf
         self._without_room(total, hot, cold, mine, others)
-        return self._first(total, hot, cold, mine, others)
+        return self._choose_exchange(total, hot, cold, mine, others)
 
-    def _largest(self, share: sim.Floats) -> sim.Ints:
+    def _choose_end_hosts(self, share: sim.Floats) -> sim.Ints:
         order = np.argsort(-np.where(self._both, share, -1.0), kind='stable')
         return np.asarray(order[:self._ends])
 
-    def _rows(self, hosts: sim.Ints) -> sim.Ints:
+    def _sample_rows(self, hosts: sim.Ints) -> sim.Ints:
         """Return the rows of each host: hosts x n; one row is repeated where a host has fewer."""
         found = []
         for host in hosts.tolist():
@@ -135,7 +135,7 @@ class Exchanges:
                       & (other_needs > 0.0))
             total[lacks] = np.inf
 
-    def _first(self, total: sim.Floats, hot: sim.Ints, cold: sim.Ints, mine: sim.Ints,
+    def _choose_exchange(self, total: sim.Floats, hot: sim.Ints, cold: sim.Ints, mine: sim.Ints,
                others: sim.Ints) -> Exchange | None:
         for _ in range(TRIED):
             place = int(total.argmin())
@@ -149,11 +149,11 @@ class Exchanges:
         return None
 
 
-def _exp(values: sim.Floats) -> sim.Floats:
+def _compute_exponentials(values: sim.Floats) -> sim.Floats:
     return np.asarray(np.exp(np.clip(values, -soft_extremes.CAP, soft_extremes.CAP)))
 
 
-def _sum(near: sim.Floats, total: sim.Floats, hot: sim.Ints, cold: sim.Ints,
+def _sum_exponentials(near: sim.Floats, total: sim.Floats, hot: sim.Ints, cold: sim.Ints,
          at_hot: tuple[sim.Floats, sim.Floats],
          at_cold: tuple[sim.Floats, sim.Floats]) -> soft_extremes.Table:
     """Return a policy's sum of exponentials after each exchange: P x s x d x n x n."""

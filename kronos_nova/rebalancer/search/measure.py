@@ -28,7 +28,7 @@ REFUSED = 20.0
 MIB_PER_GIB = 1024.0
 
 
-def price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
+def compute_price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
     """Return the gain in combined imbalance that each migration must bring to be made.
 
     It is ``minimum_gain`` per GiB that the migration is expected to send.

@@ -45,7 +45,7 @@ SHARE = 0.25
 LEAST = 1e-6
 
 
-def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> list[model.Move]:
+def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure, budget: int) -> list[model.Move]:
     """Apply one greedy plan on the smooth measure in a large cluster, if it brings progress.
 
     This looks at the hottest and coldest hosts only, so it takes milliseconds where an
@@ -56,15 +56,15 @@ def first(simulation: sim.Simulation, start: measure.Measure, budget: int) -> li
     if len(simulation.uuids) <= LARGE:
         return []
     above = start.excess(simulation.score)
-    moves = replay.replay(simulation,
-                          _search(simulation, budget, 2 * budget, ruin_recreate.STARTS[-2:-1]))
+    moves = replay.apply_in_order(simulation,
+                          _search_plan(simulation, budget, 2 * budget, ruin_recreate.STARTS[-2:-1]))
     if start.excess(simulation.score) < above - LEAST and not start.refused(simulation.score):
         return moves
     _undo(simulation, moves)
     return []
 
 
-def better(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[model.Move],
+def improve_plan(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[model.Move],
            budget: int) -> list[model.Move]:
     """Apply the greedy ``moves`` or a better plan to the simulation; return the applied plan.
 
@@ -76,20 +76,20 @@ def better(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[m
     :param moves: applied to the simulation, in order.
     """
     reached = not start.excess(simulation.score)
-    additions = _additions(simulation, budget)
+    additions = _compute_additions(simulation, budget)
     if not additions or reached and (len(moves) <= 1 or len(simulation.uuids) > LARGE):
         return list(moves)
     _undo(simulation, moves)
-    found = _search(simulation, len(moves) - 1 if reached else budget, additions)
+    found = _search_plan(simulation, len(moves) - 1 if reached else budget, additions)
     if not found:
         _apply(simulation, moves)
         return list(moves)
-    greedy = _worth(simulation, start, moves)
+    greedy = _apply_and_rank(simulation, start, moves)
     _undo(simulation, moves)
     above = start.excess(simulation.score)
-    tried = replay.replay(simulation, found)
+    tried = replay.apply_in_order(simulation, found)
     _undo(simulation, tried)
-    other = _worth(simulation, start, tried)
+    other = _apply_and_rank(simulation, start, tried)
     if other < greedy and start.excess(simulation.score) < above - LEAST:
         return tried
     _undo(simulation, tried)
@@ -97,13 +97,13 @@ def better(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[m
     return list(moves)
 
 
-def cut(simulation: sim.Simulation, start: measure.Measure, moves: list[model.Move]) -> None:
+def cut_refused_moves(simulation: sim.Simulation, start: measure.Measure, moves: list[model.Move]) -> None:
     """Take back the last moves, until the whole is no worse than the start."""
     while moves and start.refused(simulation.score):
         simulation.undo(moves.pop())
 
 
-def _additions(simulation: sim.Simulation, budget: int) -> int:
+def _compute_additions(simulation: sim.Simulation, budget: int) -> int:
     """Return the number of additions of one search.
 
     It is higher for more candidates and moves, lower for a large cluster, and never more
@@ -117,20 +117,20 @@ def _additions(simulation: sim.Simulation, budget: int) -> int:
     judged = min(candidates, ruin_recreate.WINDOW) * len(simulation.policies)
     wanted = int(wanted * min(1.0, SEARCHED / count) * min(1.0, JUDGED / judged))
     steps = SHARE * (simulation.options.max_steps - simulation.steps)
-    return max(0, min(wanted, int(steps / _steps(candidates))))
+    return max(0, min(wanted, int(steps / _compute_addition_steps(candidates))))
 
 
-def _steps(candidates: int) -> int:
+def _compute_addition_steps(candidates: int) -> int:
     return 1 + min(candidates, ruin_recreate.WINDOW) // STEP
 
 
-def _search(simulation: sim.Simulation, budget: int, additions: int,
+def _search_plan(simulation: sim.Simulation, budget: int, additions: int,
             starts: tuple[float, ...] = ()) -> list[tuple[int, int]]:
     """Return the (instance, host) pairs of the best plan that local search finds.
 
     :param starts: if given, only the best of the greedy starts at these scales.
     """
-    rows, columns = choice.candidates(simulation, budget)
+    rows, columns = choice.choose_candidates(simulation, budget)
     if not rows.size or not columns.size:
         return []
     board = boards.Board(simulation, rows, columns, budget)
@@ -138,19 +138,19 @@ def _search(simulation: sim.Simulation, budget: int, additions: int,
         additions = int(SCARCE * additions)
     search = ruin_recreate.Search(board, budget, simulation.seed, additions, simulation.stop)
     plan = search.start(starts) if starts else search.run()
-    simulation.steps += math.ceil(search.spent * _steps(rows.size * columns.size))
+    simulation.steps += math.ceil(search.spent * _compute_addition_steps(rows.size * columns.size))
     board.become(plan)
     order = board.order() or list(plan)
     return [(int(rows[r]), int(columns[plan[r]])) for r in order]
 
 
-def _worth(simulation: sim.Simulation, start: measure.Measure,
+def _apply_and_rank(simulation: sim.Simulation, start: measure.Measure,
            moves: Sequence[model.Move]) -> tuple[bool, bool, int, float]:
     """Apply the moves; return the value of the plan, lower is better."""
     cost = 0.0
     for move in moves:
         n = simulation.index[move.instance_uuid]
-        cost += float(measure.price(simulation.options, simulation.cost[n]))
+        cost += float(measure.compute_price(simulation.options, simulation.cost[n]))
         if simulation.grouped[n]:
             cost += max(0.0, simulation.soft_cost(move))
         simulation.apply(move)

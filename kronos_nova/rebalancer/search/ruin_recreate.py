@@ -72,7 +72,7 @@ Worth = tuple[int, int, float]
 Ruin = Callable[[boards.Board, random.Random, int], list[int]]
 
 
-def anywhere(board: boards.Board, rng: random.Random, count: int) -> list[int]:
+def choose_random_moves(board: boards.Board, rng: random.Random, count: int) -> list[int]:
     """Choose any of the moves."""
     return rng.sample(list(board.plan), min(count, len(board.plan)))
 
@@ -91,7 +91,7 @@ def at_an_extreme(board: boards.Board, rng: random.Random, count: int) -> list[i
 
 
 #: Each is drawn as often as any other.
-RUINS: tuple[Ruin, ...] = (anywhere, at_an_extreme)
+RUINS: tuple[Ruin, ...] = (choose_random_moves, at_an_extreme)
 
 
 class Search:
@@ -105,7 +105,7 @@ class Search:
         self._total = self._left = float(additions)
         self._stop = stop
         self.best: dict[int, int] = {}
-        self._best = self._worth()
+        self._best = self._compute_worth()
         self._combined = board.measure.combined(board.score)
         self._price = PRICE * self._combined if board.scarce else None
         self._exchanges = (exchanges.Exchanges(board, self._rng) if board.scarce else None)
@@ -118,21 +118,21 @@ class Search:
 
     def run(self) -> dict[int, int]:
         """Return the best plan found: row -> column."""
-        self._starts(STARTS)
+        self._build_greedy_starts(STARTS)
         self._board.become(self.best)
         if self._price is None:
-            self._vary()
+            self._search_variants()
         else:
-            self._walk()
-        return self._pruned()
+            self._search_single_plans()
+        return self._prune_best_plan()
 
-    def _vary(self) -> None:
+    def _search_variants(self) -> None:
         """Try several variants of a plan at once; keep the best one, if it is good enough."""
         board, rng = self._board, self._rng
         several = variants.Variants(board)
         each = max(1.0, len(board.score) / POLICIES) / CHEAPER
-        size = self._shrunk(len(self.best))
-        value = self._worth()
+        size = self._shrink_best_plan(len(self.best))
+        value = self._compute_worth()
         while self._left > 0 and size > 0 and not self._stop():
             count = rng.randint(1, DEEPER + int(DEPTH * size))
             ruins = [rng.choice(RUINS)(board, rng, count) for _ in range(VARIANTS)]
@@ -154,52 +154,52 @@ class Search:
                 continue
             value = best[0]
             board.become(best[1])
-            if self._keep() and self._reached():
-                size = self._shrunk(len(self.best))
-                value = self._worth()
+            if self._keep_if_best() and self._has_reached_thresholds():
+                size = self._shrink_best_plan(len(self.best))
+                value = self._compute_worth()
 
-    def _walk(self) -> None:
+    def _search_single_plans(self) -> None:
         """Try one plan after the other; a plan may lack room for a while."""
-        size = self._shrunk(len(self.best))
-        value, idle = self._worth(), 0
+        size = self._shrink_best_plan(len(self.best))
+        value, idle = self._compute_worth(), 0
         while self._left > 0 and size > 0 and not self._stop():
             before, score = dict(self._board.plan), self._board.score.copy()
             self._soft = self._price is not None and self._rng.random() < SOFT
             if self._soft:
-                value = self._worth()
-            self._change(size)
-            new = self._worth()
+                value = self._compute_worth()
+            self._change_plan(size)
+            new = self._compute_worth()
             if self._price is not None:
                 price = self._price * (RISE if self._board.crowded() else 1.0 / RISE)
                 self._price = min(max(price, CHEAPEST), DEAREST)
             heat = HEAT * abs(value[2]) * self._left / self._total
             if new[2] <= value[2] + heat * self._rng.expovariate(1.0):
                 value = new
-                if self._keep():
+                if self._keep_if_best():
                     idle = -1
-                    if self._reached():
-                        size = self._shrunk(len(self.best))
-                        value = self._worth()
+                    if self._has_reached_thresholds():
+                        size = self._shrink_best_plan(len(self.best))
+                        value = self._compute_worth()
             else:
                 self._board.become(before)
                 self._board.score[:] = score
             idle += 1
             if idle == BACK:
                 self._board.become(self.best)
-                value, idle = self._worth(), 0
+                value, idle = self._compute_worth(), 0
 
     def start(self, parts: Sequence[float]) -> dict[int, int]:
         """Return the best of greedy plans, one for each scale."""
-        self._starts(parts)
-        return self._pruned()
+        self._build_greedy_starts(parts)
+        return self._prune_best_plan()
 
-    def _starts(self, parts: Sequence[float]) -> None:
+    def _build_greedy_starts(self, parts: Sequence[float]) -> None:
         for part in parts:
             self._board.become({})
-            self._grow(part)
-            self._keep()
+            self._add_until_reached(part)
+            self._keep_if_best()
 
-    def _worth(self) -> Worth:
+    def _compute_worth(self) -> Worth:
         """Return the value of the plan; lower is better.
 
         Plans that reach every threshold come first, those with fewer moves before others;
@@ -209,30 +209,30 @@ class Search:
             if self._price is None:
                 return 1, 0, np.inf
             return 1, 0, self._board.value() + self._price * self._board.overflow()
-        reached = self._reached()
+        reached = self._has_reached_thresholds()
         return int(not reached), len(self._board.plan) if reached else 0, self._board.value()
 
-    def _reached(self) -> bool:
+    def _has_reached_thresholds(self) -> bool:
         measure, score = self._board.measure, self._board.score
         return not measure.excess(score) and not measure.refused(score)
 
-    def _keep(self) -> bool:
+    def _keep_if_best(self) -> bool:
         """Remember the plan if it is the best."""
-        worth = self._worth()
+        worth = self._compute_worth()
         if worth < self._best and not self._board.crowded() and self._board.order() is not None:
             self._best, self.best = worth, dict(self._board.plan)
             self._combined = self._board.measure.combined(self._board.score)
             return True
         return False
 
-    def _grow(self, part: float) -> None:
+    def _add_until_reached(self, part: float) -> None:
         """Add moves until every threshold is reached or the budget is used."""
-        while len(self._board.plan) < self._budget and not self._reached():
+        while len(self._board.plan) < self._budget and not self._has_reached_thresholds():
             imbalance = self._board.measure.imbalances(self._board.score)
             if not self._add(part * float(imbalance.max())):
                 return
 
-    def _shrunk(self, size: int) -> int:
+    def _shrink_best_plan(self, size: int) -> int:
         """Return the number of moves of the next plans.
 
         This is the budget, until a plan has reached every threshold; then it is one less
@@ -244,22 +244,22 @@ class Search:
         values = []
         for row in list(self._board.plan):
             column = self._board.take(row)
-            values.append((self._worth()[2], row))
+            values.append((self._compute_worth()[2], row))
             self._board.put(row, column)
         if values:
             self._board.take(min(values)[1])
         return size - 1
 
-    def _change(self, size: int) -> None:
+    def _change_plan(self, size: int) -> None:
         board, rng = self._board, self._rng
         for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
             board.take(row)
         scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
-            if not self._exchange(size, scale) and not self._add(scale):
+            if not self._add_exchange(size, scale) and not self._add(scale):
                 return
 
-    def _exchange(self, size: int, scale: float) -> bool:
+    def _add_exchange(self, size: int, scale: float) -> bool:
         """Add the best exchange now and then; return whether it was added.
 
         An exchange is two additions, so a plan of that size must have room for both.
@@ -278,13 +278,13 @@ class Search:
     def _add(self, scale: float) -> bool:
         """Add the best move by the smooth measure; return whether one was found."""
         self._left -= 1
-        found = self._smooth.best(scale, self._window(scale), self._price if self._soft else None)
+        found = self._smooth.best(scale, self._choose_rows(scale), self._price if self._soft else None)
         if found is None:
             return False
         self._board.put(*found)
         return True
 
-    def _window(self, scale: float) -> sim.Ints | slice:
+    def _choose_rows(self, scale: float) -> sim.Ints | slice:
         """Return the rows to look at: all, or those on the hosts that count most."""
         board = self._board
         rows, columns = board.shape
@@ -297,7 +297,7 @@ class Search:
         order = np.argsort(-count[board.source], kind='stable')
         return np.asarray(order[:max(1, WINDOW // columns)])
 
-    def _pruned(self) -> dict[int, int]:
+    def _prune_best_plan(self) -> dict[int, int]:
         """Return the best plan without the moves that do not earn their price.
 
         Moves of least loss are taken out first.
@@ -306,18 +306,18 @@ class Search:
         board.become(self.best)
         dropped = True
         while dropped and not self._stop():
-            dropped, worth, losses = False, self._worth(), []
+            dropped, worth, losses = False, self._compute_worth(), []
             for row in list(board.plan):
                 column = board.take(row)
-                losses.append((self._worth(), row))
+                losses.append((self._compute_worth(), row))
                 board.put(row, column)
             for loss, row in sorted(losses):
                 if loss > worth:
                     break
                 column = board.take(row)
-                if (board.crowded() or self._worth() > worth
+                if (board.crowded() or self._compute_worth() > worth
                         or (board.scarce and board.order() is None)):
                     board.put(row, column)
                     continue
-                dropped, worth = True, self._worth()
+                dropped, worth = True, self._compute_worth()
         return dict(board.plan)

@@ -98,12 +98,12 @@ class Smooth:
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         source, columns = board.source[rows], board.columns
         # P x n: the sums without the load that leaves each row's source.
-        upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * _of(off, rows)
-        lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * _of(back, rows)
+        upper = near_high.sum(axis=1)[:, None] + near_high.take(source, axis=1) * _take_last_axis(off, rows)
+        lower = near_low.sum(axis=1)[:, None] + near_low.take(source, axis=1) * _take_last_axis(back, rows)
         # P x c x n: the sums with the load that comes to each column.
-        x = self._big(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        x = self._take_table_rows(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None]
         x += (upper + TINY).astype(SINGLE)[:, None, :]
-        y = self._big(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
+        y = self._take_table_rows(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None]
         y += (lower + TINY).astype(SINGLE)[:, None, :]
         x *= y
         np.log(x, out=x)
@@ -117,7 +117,7 @@ class Smooth:
         x *= (weight * scale).astype(SINGLE)
         x += (weight * (span - part)).astype(SINGLE)
         total = np.maximum(x, y, out=x).sum(axis=0)
-        total += _of(board.bias, rows)
+        total += _take_last_axis(board.bias, rows)
         if price is not None:
             lacking = board.overflows(rows)
             lacking *= price
@@ -135,18 +135,18 @@ class Smooth:
                 total[~board.room(rows)] = np.inf
         return None
 
-    def _big(self, values: Table, rows: sim.Ints | slice) -> Table:
+    def _take_table_rows(self, values: Table, rows: sim.Ints | slice) -> Table:
         """Return these rows of a table, as P x c x rows.
 
         With ``windows`` the table has its rows first, because calls take few.
         """
         if not self._windows:
-            return _of(values, rows)
+            return _take_last_axis(values, rows)
         few = values[rows] if isinstance(rows, slice) else values.take(rows, axis=0)
         return np.ascontiguousarray(few.transpose(1, 2, 0))
 
 
-def _of(values: Table, rows: sim.Ints | slice) -> Table:
+def _take_last_axis(values: Table, rows: sim.Ints | slice) -> Table:
     """Return the rows, which are the last axis.
 
     An index array would return them first in memory, and all later steps would be slow.

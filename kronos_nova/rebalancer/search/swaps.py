@@ -43,18 +43,18 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
     """
     may = choice.may_move(simulation) & simulation.takers[simulation.place]
     found: list[tuple[float, int, int]] = []
-    for host in _extremes(simulation):
+    for host in _list_extreme_hosts(simulation):
         mine = np.flatnonzero(may & (simulation.place == host))
         others = np.flatnonzero(may & (simulation.place != host))
         block = max(1, BLOCK // max(1, mine.size))
         for first in range(0, others.size, block):
             if simulation.stop():
                 return None
-            found += _pairs(simulation, mine, others[first:first + block], host)
+            found += _list_best_pairs(simulation, mine, others[first:first + block], host)
     for _, i, j in sorted(found)[:TRIED]:
         here, there = int(simulation.place[i]), int(simulation.place[j])
         wanted = [(i, there), (j, here)]
-        moves = replay.replay(simulation, wanted)
+        moves = replay.apply_in_order(simulation, wanted)
         if len(moves) == len(wanted):
             return moves
         for move in reversed(moves):
@@ -62,14 +62,14 @@ def best_swap(simulation: sim.Simulation) -> list[model.Move] | None:
     return None
 
 
-def _extremes(simulation: sim.Simulation) -> list[int]:
+def _list_extreme_hosts(simulation: sim.Simulation) -> list[int]:
     found = set()
     for p in range(len(simulation.policies)):
         found |= {simulation.extremes.only_highest(p), simulation.extremes.only_lowest(p)}
     return sorted(h for h in found if h >= 0 and simulation.takers[h])
 
 
-def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
+def _list_best_pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
            host: int) -> Iterator[tuple[float, int, int]]:
     """Yield (-gain, i, j), best first, at most :data:`TRIED`."""
     if not mine.size or not others.size:
@@ -77,8 +77,8 @@ def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
     simulation.steps += mine.size * others.size // 64
     place = simulation.place[others]
     hosts, which = np.unique(place, return_inverse=True)
-    allowed = (choice.permitted(simulation, mine, hosts)[:, which]
-               & choice.permitted(simulation, others, np.array([host]))[:, 0])
+    allowed = (choice.compute_permitted_mask(simulation, mine, hosts)[:, which]
+               & choice.compute_permitted_mask(simulation, others, np.array([host]))[:, 0])
     combined, excess = np.zeros(allowed.shape), np.zeros(allowed.shape)
     convex = np.zeros(allowed.shape)
     limits = np.maximum(simulation.imbalances(), simulation.thresholds) + EPSILON
@@ -97,8 +97,8 @@ def _pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
         excess += weight * np.maximum(after - simulation.thresholds[p], 0.0)
         convex += weight * (here ** 2 - score[host] ** 2 + there ** 2 - score[place] ** 2)
         allowed &= after <= limits[p]
-    price = (measure.price(simulation.options, simulation.cost[mine])[:, None]
-             + measure.price(simulation.options, simulation.cost[others])[None, :])
+    price = (measure.compute_price(simulation.options, simulation.cost[mine])[:, None]
+             + measure.compute_price(simulation.options, simulation.cost[others])[None, :])
     gain = simulation.combined() - combined - price
     allowed &= (excess < simulation.excess() - EPSILON) & (gain > EPSILON)
     i, j = np.nonzero(allowed)

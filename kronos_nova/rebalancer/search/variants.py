@@ -110,12 +110,12 @@ class Variants:
         np.subtract.at(barred, (who[:, None], self._mates[rows]), 1)
         cost = np.full(count, board.cost(), dtype=np.float64)
         np.subtract.at(cost, who, board.price[columns, rows])
-        self._shift(score, left, who, rows, columns, -1.0)
+        self._shift_loads(score, left, who, rows, columns, -1.0)
         for _ in range(size - len(plans[0])):
-            who, rows, columns = self._best(score, left, barred, scales)
+            who, rows, columns = self._find_best_additions(score, left, barred, scales)
             if not who.size:
                 break
-            self._shift(score, left, who, rows, columns, 1.0)
+            self._shift_loads(score, left, who, rows, columns, 1.0)
             cost[who] += board.price[columns, rows]
             np.add.at(barred, (who[:, None], self._mates[rows]), 1)
             for v, row, column in zip(who.tolist(), rows.tolist(), columns.tolist(),
@@ -126,7 +126,7 @@ class Variants:
         return [Outcome(bool(r), float(w), plan)
                 for r, w, plan in zip(reached, value, plans, strict=True)]
 
-    def _shift(self, score: sim.Floats, left: sim.Floats, who: sim.Ints, rows: sim.Ints,
+    def _shift_loads(self, score: sim.Floats, left: sim.Floats, who: sim.Ints, rows: sim.Ints,
                columns: sim.Ints, sign: float) -> None:
         board = self._board
         source, destination = board.source[rows], board.columns[columns]
@@ -137,7 +137,7 @@ class Variants:
             np.add.at(values, (who, source), sign * board.need[r, rows])
             np.subtract.at(values, (who, destination), sign * board.need[r, rows])
 
-    def _best(self, score: sim.Floats, left: sim.Floats, barred: sim.Ints,
+    def _find_best_additions(self, score: sim.Floats, left: sim.Floats, barred: sim.Ints,
               scales: sim.Floats) -> tuple[sim.Ints, sim.Ints, sim.Ints]:
         """Return variant, row and column of the best addition of each variant that has one."""
         board, count = self._board, len(score)
@@ -150,28 +150,28 @@ class Variants:
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         total_high = near_high.sum(axis=2, keepdims=True)
         total_low = near_low.sum(axis=2, keepdims=True)
-        hot = _largest(weights @ (near_high / total_high), self._sources)
-        column = _largest((weights @ (near_low / total_low)).take(board.columns, axis=1),
+        hot = _choose_largest(weights @ (near_high / total_high), self._sources)
+        column = _choose_largest((weights @ (near_low / total_low)).take(board.columns, axis=1),
                           self._wide)
         cold = board.columns[column]
         usage = self._usage[hot].swapaxes(1, 2) / scale[..., None]  # V x P x sources x most
-        gone = usage * _at(self._per[None], hot)[..., None]
+        gone = usage * _take_host_values(self._per[None], hot)[..., None]
         upper = np.expm1(-gone)
         lower = np.expm1(np.minimum(gone, soft_extremes.CAP, out=gone), out=gone)
-        upper *= _at(near_high, hot)[..., None]
-        lower *= _at(near_low, hot)[..., None]
+        upper *= _take_host_values(near_high, hot)[..., None]
+        lower *= _take_host_values(near_low, hot)[..., None]
         upper += (total_high + soft_extremes.TINY)[..., None]
         lower += (total_low + soft_extremes.TINY)[..., None]
         # V x P x destinations x candidates, in single precision from here on
         flat = (count, len(weights), 1, -1)
         come = (usage.astype(SINGLE).reshape(flat)
-                * _at(self._per[None], cold).astype(SINGLE)[..., None])
+                * _take_host_values(self._per[None], cold).astype(SINGLE)[..., None])
         np.minimum(come, SINGLE(soft_extremes.CAP), out=come)
         x = np.expm1(come)
-        x *= _at(near_high, cold).astype(SINGLE)[..., None]
+        x *= _take_host_values(near_high, cold).astype(SINGLE)[..., None]
         x += upper.astype(SINGLE).reshape(flat)
         y = np.expm1(np.negative(come, out=come), out=come)
-        y *= _at(near_low, cold).astype(SINGLE)[..., None]
+        y *= _take_host_values(near_low, cold).astype(SINGLE)[..., None]
         y += lower.astype(SINGLE).reshape(flat)
         x *= y
         np.log(x, out=x)
@@ -200,13 +200,13 @@ class Variants:
         return who, self._rows[hot[who, s], w], column[who, c]
 
 
-def _at(values: sim.Floats, hosts: sim.Ints) -> sim.Floats:
+def _take_host_values(values: sim.Floats, hosts: sim.Ints) -> sim.Floats:
     """Return the values (V or 1 x P x H) of each variant's hosts (V x k): V x P x k."""
     if len(values) == 1:
         return np.asarray(values[0].take(hosts, axis=1).swapaxes(0, 1))
     return np.take_along_axis(values, hosts[:, None, :], axis=2)
 
 
-def _largest(values: sim.Floats, count: int) -> sim.Ints:
+def _choose_largest(values: sim.Floats, count: int) -> sim.Ints:
     """Return the places of the largest values of each variant: V x count."""
     return np.asarray(np.argsort(-values, axis=1, kind='stable')[:, :count])

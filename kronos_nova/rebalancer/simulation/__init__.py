@@ -53,7 +53,7 @@ Bools = arrays.Bools
 Effect = effects.Effect
 
 
-def ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str, float]:
+def compute_ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str, float]:
     """Return the highest fill of a destination by policy.
 
     That is ``capacity_threshold`` when packing, else a full host, and infinite when it may be
@@ -121,7 +121,7 @@ class Simulation:
         self.steps = 0
         self.truncated = False
         self.policies = policy_set.enabled
-        self.ceilings = ceilings(policy_set, options)
+        self.ceilings = compute_ceilings(policy_set, options)
         self.view = cluster_view.ClusterView(cluster, options, history, scores, self.ceilings,
                                              draining=history.draining)
         #: The lower number wins a tie, of hosts and of instances.
@@ -132,29 +132,29 @@ class Simulation:
         # several times faster than by UUID, and the arrays sorted afterwards.
         scoped = {u: i for u, i in cluster.instances.items() if i.host in here}
         uuids, instances = list(scoped), list(scoped.values())
-        order = arrays.whole(range(len(uuids)) if _breaks_ties_by_lists(self.mode, options)
+        order = arrays.make_int_array(range(len(uuids)) if _breaks_ties_by_lists(self.mode, options)
                              else sorted(range(len(uuids)), key=uuids.__getitem__))
         self.uuids = tuple(map(uuids.__getitem__, order.tolist()))
         number = np.empty(len(uuids), dtype=np.intp)
         number[order] = np.arange(len(uuids))
         #: In the order of the cluster, not of ``uuids``.
         self.index = dict(zip(uuids, number.tolist(), strict=True))
-        self.place: Ints = arrays.whole(here[i.host] for i in instances)[order]
+        self.place: Ints = arrays.make_int_array(here[i.host] for i in instances)[order]
         #: By host, the instances that came (1) and left (-1) in order, with the
         #: score before.
         self._changes: list[list[tuple[int, int, Floats]]] = [[] for _ in self.hosts]
         self._residents = residents.Residents(self.place, len(self.hosts))
         #: MiB that a live migration copies; disks only where they are local.
-        self.size: Floats = arrays.real(i.memory_mb for i in instances)[order]
-        if disks.local(options):
-            self.size += arrays.real(
+        self.size: Floats = arrays.make_float_array(i.memory_mb for i in instances)[order]
+        if disks.has_local_storage(options):
+            self.size += arrays.make_float_array(
                 disks.own_gb(i, cluster.sharing) * 1024 for i in instances)[order]
         #: MiB that a live migration is expected to send until it has arrived.
         self.cost: Floats = self.size
         if history.measured:
             rates = migration_costs.dirty_rates(scores)
-            self.cost = migration_costs.Costs(history.measured, disks.local(options)).expected(
-                self.index, self.size, arrays.real(rates.get(u, 0.0) for u in self.uuids))
+            self.cost = migration_costs.Costs(history.measured, disks.has_local_storage(options)).expected(
+                self.index, self.size, arrays.make_float_array(rates.get(u, 0.0) for u in self.uuids))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = capacity.Room(self.view, self.hosts, instances, order)
@@ -167,26 +167,26 @@ class Simulation:
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
         self._divisor = known.divisor
-        marks = grouping.marks(self.view, self.index)
+        marks = grouping.mark_grouped_instances(self.view, self.index)
         self.grouped, self.hard_grouped = marks.grouped, marks.hard
         #: Instances of whose groups another member is in flight.
         self.awaiting = marks.awaiting
         self._mark_hosts(cluster)
         self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
-        odd = self._odd(instances)
+        odd = self._list_special_instances(instances)
         #: Instances that a move for balance or packing may take.
-        self.movable: Bools = self._permitted(
+        self.movable: Bools = self._mark_permitted(
             odd, model.Phase.PACK if self.mode == 'pack' else model.Phase.SPREAD,
             self.held_back)
         #: Instances that a repair of a server group may take.
-        self.repairable: Bools = self._permitted(odd, model.Phase.AFFINITY)
+        self.repairable: Bools = self._mark_permitted(odd, model.Phase.AFFINITY)
         #: Instances that a drain may take, also ones that do not run (:mod:`statuses`).
-        self.drainable: Bools = self._permitted(odd, model.Phase.EVACUATE)
+        self.drainable: Bools = self._mark_permitted(odd, model.Phase.EVACUATE)
         self._permissions = self.movable, self.repairable, self.drainable
         self._at_first = tuple(found.copy() for found in self._permissions)
         #: Instances that imbalance moves leave where they are (rule ``copies-disk``).
         #: No search may begin with them: they can be all instances.
-        self.copying: Bools = self._copying(instances)[order]
+        self.copying: Bools = self._mark_disk_copying(instances)[order]
         #: Instances that imbalance moves leave for the rule ``just-booted``.
         self.resting: Bools = np.zeros(len(self.uuids), dtype=np.bool_)
         self.resting[[self.index[u] for u in history.fresh if u in self.index]] = True
@@ -196,11 +196,11 @@ class Simulation:
 
     def _mark_hosts(self, cluster: model.Cluster) -> None:
         """Mark the hosts that may give and take: max - min is over these only."""
-        def available(host: str) -> bool:
+        def is_available(host: str) -> bool:
             service = cluster.services.get(host)
             return service is not None and service.available
 
-        up = np.array([available(h) for h in self.hosts], dtype=np.bool_)
+        up = np.array([is_available(h) for h in self.hosts], dtype=np.bool_)
         closed = np.array([self.view.closed(h) is not None for h in self.hosts], dtype=np.bool_)
         self.available: Bools = up
         #: Hosts that may receive at all, by service and history.
@@ -208,13 +208,13 @@ class Simulation:
         self.givers: Bools = up & ~self.frozen
         self.takers: Bools = self.open & ~self.frozen
 
-    def _odd(self, instances: Iterable[model.Instance]) -> list[model.Instance]:
+    def _list_special_instances(self, instances: Iterable[model.Instance]) -> list[model.Instance]:
         """List the instances that a rule may hold on their own account; rules judge only these."""
         projects, here = self.options.opted_out_projects, self.cluster.instances
         odd = {i.uuid: i for i in instances
                if (i.status != statuses.ACTIVE or i.task_state is not None or i.locked
                    or i.pinned is not None or i.opted_out is not None
-                   or i.project_id in projects or live.marked(i))}
+                   or i.project_id in projects or live.needs_device_check(i))}
         for uuid in {*self.options.pinned_instances, *self.history.cooling,
                      *self.history.quarantined, *self.history.refused_everywhere,
                      *(f.instance_uuid for f in self.cluster.flights)}:
@@ -222,7 +222,7 @@ class Simulation:
                 odd[uuid] = here[uuid]
         return list(odd.values())
 
-    def _permitted(self, odd: Iterable[model.Instance], phase: model.Phase,
+    def _mark_permitted(self, odd: Iterable[model.Instance], phase: model.Phase,
                    refused: dict[str, model.Rejection] | None = None) -> Bools:
         """Mark the instances that no rule about the instance alone holds in this phase.
 
@@ -230,14 +230,14 @@ class Simulation:
         """
         permitted = np.ones(len(self.uuids), dtype=np.bool_)
         for instance in odd:
-            no = self._refused(instance, phase)
+            no = self._find_own_rejection(instance, phase)
             if no is not None:
                 permitted[self.index[instance.uuid]] = False
                 if refused is not None:
                     refused[instance.uuid] = no
         return permitted
 
-    def _copying(self, instances: Sequence[model.Instance]) -> Bools:
+    def _mark_disk_copying(self, instances: Sequence[model.Instance]) -> Bools:
         storage = self.options.instance_storage
         if (self.options.allow_disk_copy or storage == 'shared'
                 or (storage == 'auto' and not self.history.local_disk_hosts)):
@@ -247,7 +247,7 @@ class Simulation:
                 i.uuid, i.host, '', model.Phase.SPREAD)) is not None for i in instances),
             dtype=np.bool_, count=len(instances))
 
-    def _refused(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
+    def _find_own_rejection(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
         probe = model.Move(instance.uuid, instance.host, '', phase)
         return constraints.check_alone(self.view, probe)
 
@@ -259,9 +259,9 @@ class Simulation:
 
     def combined(self) -> float:
         """Return the sum of weight x imbalance, added in the policies' order."""
-        return self._combine(self.extremes.imbalances())
+        return self._sum_weighted_imbalances(self.extremes.imbalances())
 
-    def _combine(self, imbalances: Sequence[float]) -> float:
+    def _sum_weighted_imbalances(self, imbalances: Sequence[float]) -> float:
         total = 0.0
         for weight, imbalance in zip(self.weights.tolist(), imbalances, strict=True):
             total += weight * imbalance
@@ -277,7 +277,7 @@ class Simulation:
                          for host in self.hosts] for policy in self.policies])
         found = extremes.Extremes(raw.reshape(len(self.policies), len(self.hosts)), self.givers,
                                   self.takers).imbalances()
-        return found, self._combine(found)
+        return found, self._sum_weighted_imbalances(found)
 
     def comparable(self) -> bool:
         """Return whether a host may give and a host may take, so that an imbalance exists."""
@@ -292,7 +292,7 @@ class Simulation:
 
     def effects(self, instances: Ints, hosts: Ints) -> Effect:
         """Compute the effect of moving each instance to each host: shape (n, h)."""
-        return effects.effects(self, instances, hosts)
+        return effects.compute_effects(self, instances, hosts)
 
     def overfills(self, instances: Ints, hosts: Ints) -> Bools:
         """Mark where an instance would lift a host's fill above a ceiling: shape (n, h).
@@ -348,9 +348,9 @@ class Simulation:
         n = self.index[move.instance_uuid]
         for permitted in self._permissions:
             permitted[n] = False
-        self._change(n, self.host_index[move.from_host], -1)
-        self._change(n, self.host_index[move.to_host], 1)
-        self._shift(n, move.from_host, move.to_host)
+        self._change_score(n, self.host_index[move.from_host], -1)
+        self._change_score(n, self.host_index[move.to_host], 1)
+        self._shift_instance(n, move.from_host, move.to_host)
 
     def undo(self, move: model.Move) -> None:
         """Take back the last ``apply`` of this move.
@@ -364,7 +364,7 @@ class Simulation:
             permitted[n] = first[n]
         self._change_back(n, self.host_index[move.from_host])
         self._change_back(n, self.host_index[move.to_host])
-        self._shift(n, move.to_host, move.from_host)
+        self._shift_instance(n, move.to_host, move.from_host)
 
     def trace_scores(self, move: model.Move, host: str) -> tuple[Floats, Floats]:
         """Return the scores of a host, by policy, just before and just after an applied move.
@@ -377,7 +377,7 @@ class Simulation:
         after = changes[at + 1][2] if at + 1 < len(changes) else self.score[:, h]
         return changes[at][2], after
 
-    def _change(self, n: int, h: int, sign: int) -> None:
+    def _change_score(self, n: int, h: int, sign: int) -> None:
         self._changes[h].append((n, sign, self.score[:, h].copy()))
         self.score[:, h] += sign * self.usage[:, n] / self.capacity[:, h]
 
@@ -388,9 +388,9 @@ class Simulation:
         later = changes[at + 1:]
         del changes[at:]
         for other, sign, _ in later:
-            self._change(other, h, sign)
+            self._change_score(other, h, sign)
 
-    def _shift(self, n: int, source: str, destination: str) -> None:
+    def _shift_instance(self, n: int, source: str, destination: str) -> None:
         s, d = self.host_index[source], self.host_index[destination]
         usage = self.usage[:, n]
         self.fill[:, s] -= usage / self._divisor[:, s]
@@ -428,12 +428,12 @@ class Simulation:
         for group in self.view.groups_of(move.instance_uuid):
             here = len(self.view.members_on(group, move.from_host)) - 1
             there = len(self.view.members_on(group, move.to_host))
-            sums[group.policy.hard] += grouping.change(group, here, there)
+            sums[group.policy.hard] += grouping.count_added_violations(group, here, there)
         return sums[True], sums[False]
 
     def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
         """Return :meth:`group_change` of instance number n to each host."""
-        hard, soft = grouping.changes(self.view, self.host_index, self.uuids[n],
+        hard, soft = grouping.sum_added_violations(self.view, self.host_index, self.uuids[n],
                                       self.hosts[self.place[n]])
         return hard[hosts], soft[hosts]
 

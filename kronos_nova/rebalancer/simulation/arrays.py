@@ -23,9 +23,9 @@ Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
 
-def real(values: Iterable[float]) -> Floats:
+def make_float_array(values: Iterable[float]) -> Floats:
     return np.fromiter(values, dtype=np.float64)
 
 
-def whole(values: Iterable[int]) -> Ints:
+def make_int_array(values: Iterable[int]) -> Ints:
     return np.fromiter(values, dtype=np.intp)

@@ -43,13 +43,13 @@ class Room:
         self.classes = tuple(sorted(set[str]().union(*claims)))
         table = np.empty((len(self.classes), len(instances)))
         for r, name in enumerate(self.classes):
-            table[r] = arrays.real(c.get(name, 0) for c in claims)
+            table[r] = arrays.make_float_array(c.get(name, 0) for c in claims)
         self.claims: arrays.Floats = table.take(order, axis=1)
         #: R x N, of each class the largest part that is on one provider.
         self._part: arrays.Floats = self.claims
         split = [n for n, i in enumerate(instances) if len(i.allocations) > 1]
         if split:
-            self._part = _parts(table, self.classes, instances, split).take(order, axis=1)
+            self._part = _find_largest_parts(table, self.classes, instances, split).take(order, axis=1)
         shape = len(self.classes), len(hosts)
         self.used: arrays.Floats = np.zeros(shape)
         self.limit: arrays.Floats = np.full(shape, -np.inf)
@@ -143,7 +143,7 @@ class Room:
         return best
 
 
-def _parts(claims: arrays.Floats, classes: Sequence[str], instances: Sequence[model.Instance],
+def _find_largest_parts(claims: arrays.Floats, classes: Sequence[str], instances: Sequence[model.Instance],
            split: Sequence[int]) -> arrays.Floats:
     """Return the claims, with the largest part of a class that is on several providers.
 

@@ -42,9 +42,9 @@ class Reach:
                  apart: Collection[tuple[str, str]] = ()) -> None:
         known = [cluster.hosts.get(h) for h in hosts]
         services = [cluster.services.get(h) for h in hosts]
-        self._cell = _codes([h.cell if h is not None else None for h in known])[0]
-        self._apart = _matrix(apart, hosts)
-        self._zone, zones = _codes([s.zone if s is not None else None for s in services])
+        self._cell = _number_values([h.cell if h is not None else None for h in known])[0]
+        self._apart = _build_apart_matrix(apart, hosts)
+        self._zone, zones = _number_values([s.zone if s is not None else None for s in services])
         pinned = {n: i.pinned_zone for n, i in enumerate(instances) if i.pinned_zone is not None}
         self._pinned: arrays.Ints = np.full(len(instances), NONE, dtype=np.intp)
         for n, zone in pinned.items():
@@ -55,7 +55,7 @@ class Reach:
         if options.require_cpu_compatibility:
             kinds = [frozenset(t for t in h.traits if t.startswith(trait_rule.PREFIX))
                      if h is not None else frozenset() for h in known]
-            self._traits, found = _codes(kinds)
+            self._traits, found = _number_values(kinds)
             self._compatible: arrays.Bools = np.array(
                 [[source <= destination for destination in found] for source in found],
                 dtype=np.bool_).reshape(len(found), len(found))
@@ -90,7 +90,7 @@ class Reach:
         return allowed
 
 
-def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.Bools | None:
+def _build_apart_matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.Bools | None:
     """Mark the pairs of hosts that Nova has shown to be of different cells: shape (H, H).
 
     :returns: None without any pair.
@@ -106,7 +106,7 @@ def _matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.
     return found
 
 
-def _codes(values: Sequence[T | None]) -> tuple[arrays.Ints, dict[T, int]]:
+def _number_values(values: Sequence[T | None]) -> tuple[arrays.Ints, dict[T, int]]:
     """Give each different value a number, NONE for None."""
     found: dict[T, int] = {}
     codes = [NONE if v is None else found.setdefault(v, len(found)) for v in values]

@@ -40,7 +40,7 @@ class Effect:
     convex: arrays.Floats
 
 
-def effects(simulation: 'simulations.Simulation', instances: arrays.Ints,
+def compute_effects(simulation: 'simulations.Simulation', instances: arrays.Ints,
             hosts: arrays.Ints) -> Effect:
     """Compute the effect of moving each instance to each host: shape (n, h).
 

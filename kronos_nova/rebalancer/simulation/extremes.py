@@ -65,19 +65,19 @@ class Extremes:
 
     def highest(self, p: int) -> tuple[list[float], list[int]]:
         """Return scores and hosts, highest first, ties by host; padded with -inf, -1."""
-        return self._top(0, p)
+        return self._get_extremes(0, p)
 
     def lowest(self, p: int) -> tuple[list[float], list[int]]:
         """Return scores and hosts, lowest first, ties by host; padded with inf, -1."""
-        return self._top(1, p)
+        return self._get_extremes(1, p)
 
-    def _top(self, side: int, p: int) -> tuple[list[float], list[int]]:
+    def _get_extremes(self, side: int, p: int) -> tuple[list[float], list[int]]:
         found = self._found[side][p]
         if found is None:
-            found = self._found[side][p] = self._search(side, p)
+            found = self._found[side][p] = self._search_extremes(side, p)
         return found
 
-    def _search(self, side: int, p: int) -> tuple[list[float], list[int]]:
+    def _search_extremes(self, side: int, p: int) -> tuple[list[float], list[int]]:
         sign = -1.0 if side else 1.0
         left = np.where(self._who[side], sign * self._score[p], -np.inf)
         values, hosts = [], []

@@ -55,15 +55,15 @@ class Pins:
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         self._view = view
         self._hosts = hosts
-        self._rules, facts = _declared(view.options)
-        spoken = _traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
-        self._host_kind, self._example = _kinds(_host_key(view, h, facts, spoken) for h in hosts)
+        self._rules, facts = _select_declared_rules(view.options)
+        spoken = _collect_flavor_traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
+        self._host_kind, self._example = _number_kinds(_host_key(view, h, facts, spoken) for h in hosts)
         #: All hosts are of one kind: a reason that keeps an instance from one
         #: keeps it from all, and the rules say so.
         self.everywhere = len(self._example) <= 1
         if self.everywhere:
             return
-        kinds, examples = _kinds(_instance_keys(facts, instances, bool(spoken)))
+        kinds, examples = _number_kinds(_instance_keys(facts, instances, bool(spoken)))
         self._instance_kind = kinds[order]
         self._instances = [instances[n] for n in examples]
         #: Row by kinds of instance and of its host, for pairs that were needed.
@@ -82,10 +82,10 @@ class Pins:
         pairs, which = np.unique(
             self._instance_kind[instances] * len(self._example) + self._host_kind[places],
             return_inverse=True)
-        rows = arrays.whole(self._row(int(pair)) for pair in pairs)[which]
+        rows = arrays.make_int_array(self._find_verdict_row(int(pair)) for pair in pairs)[which]
         return np.asarray(self._verdicts[rows[:, None], self._host_kind[hosts]])
 
-    def _row(self, pair: int) -> int:
+    def _find_verdict_row(self, pair: int) -> int:
         row = self._rows.get(pair)
         if row is not None:
             return row
@@ -94,33 +94,33 @@ class Pins:
             return _ANY
         if row == len(self._verdicts):
             self._verdicts = np.concatenate([self._verdicts, np.ones_like(self._verdicts)])
-        self._verdicts[row] = self._judged(*divmod(pair, count))
+        self._verdicts[row] = self._judge_destinations(*divmod(pair, count))
         self._rows[pair] = row
         return row
 
-    def _judged(self, kind: int, source: int) -> list[bool]:
+    def _judge_destinations(self, kind: int, source: int) -> list[bool]:
         uuid, home = self._instances[kind].uuid, self._hosts[self._example[source]]
         return [constraints.check(self._view, model.Move(
             uuid, home, self._hosts[number], model.Phase.SPREAD), self._rules) is None
             for number in self._example]
 
 
-def _declared(options: model.Options) -> tuple[list[constraints.Rule], frozenset[Fact]]:
+def _select_declared_rules(options: model.Options) -> tuple[list[constraints.Rule], frozenset[Fact]]:
     """Select the rules that are kept as an array, and all that they read."""
     rules: list[constraints.Rule] = []
     facts: set[Fact] = set()
     for rule in constraints.PAIRS:
-        declaration = reading.declared(rule)
+        declaration = reading.find_declaration(rule)
         if declaration is not None and declaration.enabled(options):
             rules.append(rule)
             facts |= declaration.facts
     return rules, frozenset(facts)
 
 
-def _traits(instances: Iterable[model.Instance]) -> frozenset[str]:
+def _collect_flavor_traits(instances: Iterable[model.Instance]) -> frozenset[str]:
     """Return the traits that any flavor names; instances of a flavor share its specs."""
     known = {id(i.extra_specs): i.extra_specs for i in instances if i.extra_specs}
-    return frozenset(t for specs in known.values() for t in requests.traits(specs))
+    return frozenset(t for specs in known.values() for t in requests.list_compared_traits(specs))
 
 
 def _host_key(view: cluster_view.ClusterView, name: str, facts: frozenset[Fact],
@@ -143,7 +143,7 @@ def _instance_keys(facts: frozenset[Fact], instances: Iterable[model.Instance],
     specs, images, projects, status, vgpu = (fact in facts for fact in (
         Fact.EXTRA_SPECS, Fact.IMAGE_PROPERTIES, Fact.PROJECT, Fact.STATUS, Fact.VGPU))
 
-    def key(found: Mapping[str, str] | None) -> Hashable:
+    def make_mapping_key(found: Mapping[str, str] | None) -> Hashable:
         if not found:
             return found is None
         if id(found) not in shared:
@@ -154,12 +154,12 @@ def _instance_keys(facts: frozenset[Fact], instances: Iterable[model.Instance],
         claims: Hashable = bool(vgpu and i.claims.get(hypervisor.VGPU))
         if traits and i.extra_specs:
             claims = frozenset(name for name, amount in i.claims.items() if amount)
-        yield (key(i.extra_specs) if specs else None, claims,
-               key(i.image_properties) if images else None,
+        yield (make_mapping_key(i.extra_specs) if specs else None, claims,
+               make_mapping_key(i.image_properties) if images else None,
                i.project_id if projects else '', i.status if status else '')
 
 
-def _kinds(keys: Iterable[Hashable]) -> tuple[arrays.Ints, list[int]]:
+def _number_kinds(keys: Iterable[Hashable]) -> tuple[arrays.Ints, list[int]]:
     """Give each key a number, the same for equal keys; and return an example of each."""
     found: dict[Hashable, int] = {}
     examples: list[int] = []

@@ -33,7 +33,7 @@ class Marks:
     awaiting: arrays.Bools
 
 
-def marks(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
+def mark_grouped_instances(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
     """Mark the instances in server groups.
 
     :param index: number of each instance.
@@ -52,7 +52,7 @@ def marks(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
     return found
 
 
-def change(group: model.ServerGroup, here: int, there: int) -> int:
+def count_added_violations(group: model.ServerGroup, here: int, there: int) -> int:
     """Count the violations that a move adds to a group, less those that it takes away.
 
     A violation is a pair of members that are apart or together against the policy, or a member
@@ -71,7 +71,7 @@ def change(group: model.ServerGroup, here: int, there: int) -> int:
             return (there >= limit) - (here >= limit)
 
 
-def changes(view: cluster_view.ClusterView, index: Mapping[str, int], uuid: str,
+def sum_added_violations(view: cluster_view.ClusterView, index: Mapping[str, int], uuid: str,
             source: str) -> tuple[arrays.Ints, arrays.Ints]:
     """Sum the violations over an instance's hard and soft groups for every host: 2 x H.
 
@@ -81,9 +81,9 @@ def changes(view: cluster_view.ClusterView, index: Mapping[str, int], uuid: str,
     for group in view.groups_of(uuid):
         here = len(view.members_on(group, source)) - 1
         total = hard if group.policy.hard else soft
-        total += change(group, here, 0)
+        total += count_added_violations(group, here, 0)
         for host, members in view.spread_of(group).items():
             if host in index:
-                total[index[host]] += (change(group, here, len(members))
-                                       - change(group, here, 0))
+                total[index[host]] += (count_added_violations(group, here, len(members))
+                                       - count_added_violations(group, here, 0))
     return hard, soft

@@ -63,25 +63,25 @@ def read(view: cluster_view.ClusterView, scores: model.Scores, chosen: Sequence[
               if f.instance_uuid in view.cluster.instances}
     for p, policy in enumerate(chosen):
         known = scores.policies[policy.name]
-        level = _each(view.levels(policy.name), hosts)
+        level = _build_value_array(view.levels(policy.name), hosts)
         lacking = np.isnan(level)
         loads.frozen[lacking] = True
         loads.score[p] = np.where(lacking, 0.0, level)
         for h in [h for h, host in enumerate(hosts) if leaves and host in leaves]:
             if not lacking[h]:
                 loads.score[p, h] -= view.leaving(policy.name, hosts[h])
-        capacity = _each(known.capacity, hosts)
+        capacity = _build_value_array(known.capacity, hosts)
         loads.capacity[p] = np.where(lacking, 1.0, capacity)
         loads.divisor[p] = np.where(np.isnan(capacity) | (capacity == 0.0), np.inf, capacity)
         if known.untrusted is None:
-            loads.fill[p] = _each(view.filled(policy.name), hosts)
-        usage = _each(known.usages, uuids)[order]
+            loads.fill[p] = _build_value_array(view.filled(policy.name), hosts)
+        usage = _build_value_array(known.usages, uuids)[order]
         lacking = np.isnan(usage)
         loads.profiled[lacking] = False
         loads.usage[p] = np.where(lacking, 0.0, usage)
     return loads
 
 
-def _each(known: Mapping[str, float], names: Sequence[str]) -> arrays.Floats:
+def _build_value_array(known: Mapping[str, float], names: Sequence[str]) -> arrays.Floats:
     """Return the value of each name, NaN where it has no value."""
-    return arrays.real(map(known.get, names, itertools.repeat(np.nan)))
+    return arrays.make_float_array(map(known.get, names, itertools.repeat(np.nan)))

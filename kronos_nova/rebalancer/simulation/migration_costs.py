@@ -76,7 +76,7 @@ class Costs:
         running = np.maximum(np.array([m.running for m in arrived]), _SHORTEST)
         #: Seconds of copying that do not depend on the size, and MiB/s; None: nothing was
         #: measured.
-        self._set_up, self.rate = _line(copied, running)
+        self._set_up, self.rate = _fit_line(copied, running)
         #: MiB/s of each migration that arrived, from the MiB that it had to copy at least once.
         self._rates: Floats = np.sort(copied / np.maximum(running - self._set_up, _SHORTEST))
         #: Seconds besides copying.
@@ -85,7 +85,7 @@ class Costs:
         self._own_times: dict[str, list[float]] = defaultdict(list)
         self._own_ends: dict[str, list[bool]] = defaultdict(list)
         for m in known:
-            usual, copying = self._usual(m), max(m.running - self._set_up, _SHORTEST)
+            usual, copying = self._compute_usual_seconds(m), max(m.running - self._set_up, _SHORTEST)
             if m.arrived and usual > 0:
                 self._own_times[m.instance_uuid].append(copying / usual)
             if m.arrived or self._gave_up(m, usual):
@@ -95,7 +95,7 @@ class Costs:
         """Return the MiB to copy, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self._copies_disk else 0.0)
 
-    def _usual(self, m: model.Measured) -> float:
+    def _compute_usual_seconds(self, m: model.Measured) -> float:
         """Return the seconds of copying at the usual rate; 0: not known."""
         if self.rate is None:
             return 0.0
@@ -165,7 +165,7 @@ def dirty_rates(scores: model.Scores) -> dict[str, float]:
     return found
 
 
-def _line(copied: Floats, running: Floats) -> tuple[float, float | None]:
+def _fit_line(copied: Floats, running: Floats) -> tuple[float, float | None]:
     """Fit the seconds that each migration takes independently of its size, and MiB/s.
 
     Theil and Sen: the median of the slopes between any two of which one copies twice as much as the

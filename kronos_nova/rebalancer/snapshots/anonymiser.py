@@ -55,7 +55,7 @@ class Anonymised:
     ordered: bool
 
 
-def anonymise(directory: str, salt: bytes, *, keep_order: bool = False,
+def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
               policy_set: policies.PolicySet | None = None) -> Anonymised:
     """Return the snapshot in a directory, anonymised.
 
@@ -93,59 +93,59 @@ class _Anonymiser:
             p.name: labels.HostNames({h.name: h.hypervisor_hostname
                                       for h in cluster.hosts.values()}, p.host_regex)
             for p in (policy_set.policies if policy_set is not None else ()) if p.host_regex}
-        self._completed = _record(
-            instance_uuid=ident, from_host=host, to_host=host, phase=_same, completed_at=_same)
-        self._measured = _record(
-            instance_uuid=ident, memory_mb=_same, disk_gb=_same, running=_same, other=_same,
-            arrived=_same, late=_same)
-        self._instance = _record(
-            uuid=ident, name=ident, internal_name=ident, host=_maybe(host),
-            flavor_vcpus=_same, flavor_ram_mb=_same, flavor_disk_gb=_same, status=_same,
-            server_groups=_each(ident), task_state=_same, locked=_same, pinned=_reason,
-            pinned_zone=_maybe(scope), project_id=ident, local_disk_gb=_same, launched_at=_same,
-            extra_specs=_maybe(pinning.extra_specs),
-            image_properties=_maybe(pinning.image_properties),
-            scheduler_hints=_mapping(_same, _each(ident)), power_state=_same,
-            opted_out=_reason)
-        amounts = _mapping(names.standard, _same)
-        inventory = _record(total=_same, reserved=_same, allocation_ratio=_same, min_unit=_same,
-                            max_unit=_same, step_size=_same)
+        self._completed = _map_fields(
+            instance_uuid=ident, from_host=host, to_host=host, phase=_keep_value, completed_at=_keep_value)
+        self._measured = _map_fields(
+            instance_uuid=ident, memory_mb=_keep_value, disk_gb=_keep_value, running=_keep_value, other=_keep_value,
+            arrived=_keep_value, late=_keep_value)
+        self._instance = _map_fields(
+            uuid=ident, name=ident, internal_name=ident, host=_map_optional(host),
+            flavor_vcpus=_keep_value, flavor_ram_mb=_keep_value, flavor_disk_gb=_keep_value, status=_keep_value,
+            server_groups=_map_list(ident), task_state=_keep_value, locked=_keep_value, pinned=_replace_reason,
+            pinned_zone=_map_optional(scope), project_id=ident, local_disk_gb=_keep_value, launched_at=_keep_value,
+            extra_specs=_map_optional(pinning.extra_specs),
+            image_properties=_map_optional(pinning.image_properties),
+            scheduler_hints=_map_items(_keep_value, _map_list(ident)), power_state=_keep_value,
+            opted_out=_replace_reason)
+        amounts = _map_items(names.standard, _keep_value)
+        inventory = _map_fields(total=_keep_value, reserved=_keep_value, allocation_ratio=_keep_value, min_unit=_keep_value,
+                            max_unit=_keep_value, step_size=_keep_value)
         provider: dict[str, Rule] = {
-            'uuid': ident, 'generation': _same, 'used': amounts,
-            'inventories': _mapping(names.standard, inventory), 'name': ident,
-            'parent_uuid': ident, 'traits': _each(names.standard), 'aggregates': _each(ident)}
+            'uuid': ident, 'generation': _keep_value, 'used': amounts,
+            'inventories': _map_items(names.standard, inventory), 'name': ident,
+            'parent_uuid': ident, 'traits': _map_list(names.standard), 'aggregates': _map_list(ident)}
         self._rules: dict[str, Rule] = {
-            schema.NODES: _each(_record(
-                host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_same,
-                zone=scope, cell=_maybe(ident), hypervisor_version=_same)),
-            schema.AGGREGATES: _mapping(scope, _each(host)),
-            schema.AGGREGATE_METADATA: _mapping(scope, pinning.metadata),
-            schema.INSTANCES: _mapping(host, _each(self._instance)),
-            schema.GROUPS: _each(_record(
-                id=ident, name=ident, policy=_same, policies=_same, members=_each(ident),
-                rules=_maybe(_record(max_server_per_host=_same)))),
-            schema.SERVICES: _each(_record(
-                host=host, binary=_same, state=_same, status=_same, zone=_maybe(scope),
-                disabled_reason=_reason, forced_down=_same)),
-            schema.MIGRATIONS: _each(_record(
-                instance_uuid=ident, from_host=host, to_host=_maybe(host), source=_same,
-                alternates=_each(host), scope=_maybe(scope), slotless=_same)),
-            schema.PROVIDERS: _mapping(host, _maybe(_record(
-                **provider, nested=_each(_record(**provider)), sharing=_each(ident)))),
-            schema.SHARING: _each(_record(**provider)),
-            schema.ALLOCATIONS: _mapping(ident, amounts),
-            schema.BY_PROVIDER: _mapping(ident, _mapping(ident, amounts)),
-            schema.TRAITS: _mapping(host, _each(names.standard)),
-            schema.COOLDOWNS: _record(
-                aggregate_cooldowns=_mapping(scope, _same),
-                instance_cooldowns=_mapping(ident, _same),
-                instance_quarantines=_mapping(ident, _same), host_quarantines=_each(host),
-                local_disk_hosts=_each(host), other_cells=_each(_each(host)),
-                placement_refused=_mapping(ident, _each(host)),
-                placement_refused_everywhere=_each(ident),
-                draining=_mapping(scope, _each(host)),
-                paused=_mapping(scope, _reason), waiting=_mapping(scope, _reason),
-                completed=_each(self._completed), measured=_each(self._measured))}
+            schema.NODES: _map_list(_map_fields(
+                host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_keep_value,
+                zone=scope, cell=_map_optional(ident), hypervisor_version=_keep_value)),
+            schema.AGGREGATES: _map_items(scope, _map_list(host)),
+            schema.AGGREGATE_METADATA: _map_items(scope, pinning.metadata),
+            schema.INSTANCES: _map_items(host, _map_list(self._instance)),
+            schema.GROUPS: _map_list(_map_fields(
+                id=ident, name=ident, policy=_keep_value, policies=_keep_value, members=_map_list(ident),
+                rules=_map_optional(_map_fields(max_server_per_host=_keep_value)))),
+            schema.SERVICES: _map_list(_map_fields(
+                host=host, binary=_keep_value, state=_keep_value, status=_keep_value, zone=_map_optional(scope),
+                disabled_reason=_replace_reason, forced_down=_keep_value)),
+            schema.MIGRATIONS: _map_list(_map_fields(
+                instance_uuid=ident, from_host=host, to_host=_map_optional(host), source=_keep_value,
+                alternates=_map_list(host), scope=_map_optional(scope), slotless=_keep_value)),
+            schema.PROVIDERS: _map_items(host, _map_optional(_map_fields(
+                **provider, nested=_map_list(_map_fields(**provider)), sharing=_map_list(ident)))),
+            schema.SHARING: _map_list(_map_fields(**provider)),
+            schema.ALLOCATIONS: _map_items(ident, amounts),
+            schema.BY_PROVIDER: _map_items(ident, _map_items(ident, amounts)),
+            schema.TRAITS: _map_items(host, _map_list(names.standard)),
+            schema.COOLDOWNS: _map_fields(
+                aggregate_cooldowns=_map_items(scope, _keep_value),
+                instance_cooldowns=_map_items(ident, _keep_value),
+                instance_quarantines=_map_items(ident, _keep_value), host_quarantines=_map_list(host),
+                local_disk_hosts=_map_list(host), other_cells=_map_list(_map_list(host)),
+                placement_refused=_map_items(ident, _map_list(host)),
+                placement_refused_everywhere=_map_list(ident),
+                draining=_map_items(scope, _map_list(host)),
+                paused=_map_items(scope, _replace_reason), waiting=_map_items(scope, _replace_reason),
+                completed=_map_list(self._completed), measured=_map_list(self._measured))}
 
     def documents(self) -> dict[str, Any]:
         """Return every file by its path.
@@ -154,13 +154,13 @@ class _Anonymiser:
         """
         out: dict[str, Any] = {}
         for path, rule in self._rules.items():
-            if files.exists(self._directory, path):
+            if files.has_file(self._directory, path):
                 data = files.load(self._directory, path)
-                out[path] = files.unknown(REMOVED) if _unknown(data) else rule(data)
-        for name in snapshot.listing(self._directory):
-            prefix, policy = _split(name)
+                out[path] = files.make_placeholder(REMOVED) if _is_unknown(data) else rule(data)
+        for name in snapshot.list_answer_files(self._directory):
+            prefix, policy = _parse_answer_name(name)
             if prefix is not None:
-                out[f'prometheus/{name}'] = self._answer(name, prefix, policy)
+                out[f'prometheus/{name}'] = self._rename_answer(name, prefix, policy)
         self._names.settle()
         for path, data in out.items():
             if path.startswith('prometheus/'):
@@ -192,10 +192,10 @@ class _Anonymiser:
             data['aggregates'] = [self._names.scope(a) for a in data['aggregates']]
         return data
 
-    def _answer(self, name: str, prefix: str, policy: str) -> dict[str, Any]:
-        found = snapshot.answer(self._directory, name)
+    def _rename_answer(self, name: str, prefix: str, policy: str) -> dict[str, Any]:
+        found = snapshot.read_answer(self._directory, name)
         rename = (self._names.identifier if prefix in _BY_INSTANCE
-                  else self._label(policy, [*found.series, *found.duplicates]))
+                  else self._make_label_rename(policy, [*found.series, *found.duplicates]))
         finite = {k: v for k, v in found.series.items() if math.isfinite(v)}
         out: dict[str, Any] = {
             'query': found.query, 'health': found.health,
@@ -214,7 +214,7 @@ class _Anonymiser:
             out['error'] = REMOVED
         return out
 
-    def _label(self, policy: str, known: list[str]) -> Callable[[str], str]:
+    def _make_label_rename(self, policy: str, known: list[str]) -> Callable[[str], str]:
         """Return a function that renames labels of hosts.
 
         A label that only the policy's regular expression leads to a host is renamed as that host.
@@ -224,18 +224,18 @@ class _Anonymiser:
         find = self._hostnames[policy].find
         hosts = [find(label) for label in known]
 
-        def rename(label: str) -> str:
+        def rename_label(label: str) -> str:
             host = find(label)
             self._names.seen.add(label)
             return self._names.host(label if host is None or hosts.count(host) > 1 else host)
-        return rename
+        return rename_label
 
 
-def _unknown(data: Any) -> bool:
+def _is_unknown(data: Any) -> bool:
     return isinstance(data, dict) and data.get('unknown') is True
 
 
-def _split(name: str) -> tuple[str | None, str]:
+def _parse_answer_name(name: str) -> tuple[str | None, str]:
     """Return the kind of an answer and its policy, from a file's name."""
     for prefix in sorted(snapshot.PREFIXES.values(), key=len, reverse=True):
         found = re.fullmatch(rf'{prefix}_([a-z][a-z0-9_-]*)\.json', name)
@@ -244,11 +244,11 @@ def _split(name: str) -> tuple[str | None, str]:
     return None, ''
 
 
-def _same(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def _reason(text: Any) -> Any:
+def _replace_reason(text: Any) -> Any:
     """Replace a reason, but keep its kind; without a reason return it unchanged."""
     if not text:
         return text
@@ -256,19 +256,19 @@ def _reason(text: Any) -> Any:
     return (code[0] if code else '') + REMOVED
 
 
-def _maybe(rule: Rule) -> Rule:
+def _map_optional(rule: Rule) -> Rule:
     return lambda value: None if value is None else rule(value)
 
 
-def _each(rule: Rule) -> Rule:
+def _map_list(rule: Rule) -> Rule:
     return lambda values: [rule(value) for value in values]
 
 
-def _mapping(key: Rule, rule: Rule) -> Rule:
+def _map_items(key: Rule, rule: Rule) -> Rule:
     return lambda found: {key(k): rule(v) for k, v in found.items()}
 
 
-def _record(**rules: Rule) -> Rule:
+def _map_fields(**rules: Rule) -> Rule:
     """Return a rule that keeps the fields that have a rule, and no others."""
     return lambda data: {name: rule(data[name]) for name, rule in rules.items() if name in data}
 

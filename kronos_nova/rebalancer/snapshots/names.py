@@ -64,7 +64,7 @@ class Names:
         if text in COMMON:
             return text
         self.seen.add(text)
-        digest = self._digest('identifier', text)
+        digest = self._compute_digest('identifier', text)
         place = self._places.get(text)
         if _UUID.fullmatch(text):
             if place is not None:
@@ -82,16 +82,16 @@ class Names:
         found = _PORT.fullmatch(text)
         name, port = (found['host'], found['port']) if found else (text, '')
         parts = [name] if _ADDRESS.fullmatch(name) else name.split('.')
-        return '.'.join(self._part(part, first=not n) for n, part in enumerate(parts)) + port
+        return '.'.join(self._rename_part(part, first=not n) for n, part in enumerate(parts)) + port
 
-    def _part(self, text: str, first: bool) -> str:
+    def _rename_part(self, text: str, first: bool) -> str:
         """Rename a part of a host's name; capitals stay capitals.
 
         Labels that differ only in the case of letters name the same host, so both get the same
         digest.
         """
         lowered = text.lower()
-        digest = self._digest('host', lowered)[:12]
+        digest = self._compute_digest('host', lowered)[:12]
         place = self._host_places.get(lowered) if first else None
         out = f'h{digest}' if place is None else f'h{place:06x}{digest}'
         return out if text == lowered else out.upper()
@@ -101,14 +101,14 @@ class Names:
         if text in COMMON:
             return text
         self.seen.add(text)
-        return f'a{self._digest("scope", text)[:16]}'
+        return f'a{self._compute_digest("scope", text)[:16]}'
 
     def standard(self, text: str) -> str:
         """Rename a trait or resource class when it is CUSTOM_, an operator's own."""
         if not text.startswith('CUSTOM_'):
             return text
         self.seen.add(text)
-        return f'CUSTOM_{self._digest("custom", text)[:16].upper()}'
+        return f'CUSTOM_{self._compute_digest("custom", text)[:16].upper()}'
 
     def settle(self) -> None:
         """Fix the set of words to rename: from now on the same query always becomes the same."""
@@ -124,21 +124,21 @@ class Names:
         """
         parts, end = [], 0
         for found in _TEXT.finditer(text):
-            parts.append(self._words(text[end:found.start()]))
+            parts.append(self._rename_words(text[end:found.start()]))
             quoted = found[0]
             if not quoted.startswith('#'):
                 parts.append(quoted if len(quoted) == 2
-                             else f'"q{self._digest("text", quoted)[:12]}"')
+                             else f'"q{self._compute_digest("text", quoted)[:12]}"')
             end = found.end()
-        return ''.join([*parts, self._words(text[end:])])
+        return ''.join([*parts, self._rename_words(text[end:])])
 
-    def _words(self, text: str) -> str:
-        def renamed(found: re.Match[str]) -> str:
+    def _rename_words(self, text: str) -> str:
+        def rename_word(found: re.Match[str]) -> str:
             word = found[0]
             if word in self._words_of and word not in _PROMQL and text[found.end():][:1] != '(':
-                return f'm_{self._digest("word", word)[:12]}'
+                return f'm_{self._compute_digest("word", word)[:12]}'
             return word
-        return _WORD.sub(renamed, text)
+        return _WORD.sub(rename_word, text)
 
-    def _digest(self, kind: str, text: str) -> str:
+    def _compute_digest(self, kind: str, text: str) -> str:
         return hmac.new(self._salt, f'{kind}\0{text}'.encode(), hashlib.sha256).hexdigest()

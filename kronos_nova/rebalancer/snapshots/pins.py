@@ -56,42 +56,42 @@ class Pins:
                     part.strip() for part in value.split(','))
 
     def extra_specs(self, found: Mapping[str, str]) -> dict[str, str]:
-        return {self._shared(k): self._required(k, v) for k, v in found.items()}
+        return {self._rename_shared_key(k): self._rename_spec_value(k, v) for k, v in found.items()}
 
     def image_properties(self, found: Mapping[str, str]) -> dict[str, str]:
         return {k: v if image_properties.LEGACY.get(k, k) in image_properties.SPELLINGS
-                else self._value(v) for k, v in found.items()}
+                else self._rename_value(v) for k, v in found.items()}
 
     def metadata(self, found: Mapping[str, str]) -> dict[str, str]:
         """Rename the metadata of an aggregate; a value may be several, separated by commas."""
-        return {self._shared(k): v if k in image_properties.SPELLINGS else ''.join(
-            self._value(part) for part in re.split(
+        return {self._rename_shared_key(k): v if k in image_properties.SPELLINGS else ''.join(
+            self._rename_value(part) for part in re.split(
                 r'(\s*,\s*|^\s+|\s+$)', v)) for k, v in found.items()}
 
-    def _required(self, key: str, value: str) -> str:
+    def _rename_spec_value(self, key: str, value: str) -> str:
         """Rename the value of an extra spec."""
         if key.startswith(('hw:', 'quota:')):
             return value
         if key == _ALIAS:
-            return ''.join(part if n % 2 else self._value(part)
+            return ''.join(part if n % 2 else self._rename_value(part)
                            for n, part in enumerate(re.split(r'([\s,:]+)', value)))
         key = key.removeprefix(f'{aggregates.SCOPE}:')
         if key in image_properties.SPELLINGS:
             return value
         operator = next(iter(value.split()), '')
         if operator in _INSIDE:
-            matched = sorted(self._value(known) for known in self._recorded.get(key, ())
-                             if extra_specs_ops.matches(known, value))
+            matched = sorted(self._rename_value(known) for known in self._recorded.get(key, ())
+                             if extra_specs_ops.matches_extra_spec(known, value))
             return ' '.join(f'<or> {known}' for known in matched or [self._names.identifier(value)])
         if operator in _OPERATORS:
-            return ''.join(self._value(word) for word in re.split(r'(\s+)', value))
-        return self._value(value)
+            return ''.join(self._rename_value(word) for word in re.split(r'(\s+)', value))
+        return self._rename_value(value)
 
-    def _shared(self, key: str) -> str:
+    def _rename_shared_key(self, key: str) -> str:
         """Rename a key by which flavors, images and aggregates are compared."""
-        return key if key.startswith(('hw_', 'img_', 'os_')) else self._key(key)
+        return key if key.startswith(('hw_', 'img_', 'os_')) else self._rename_key(key)
 
-    def _key(self, key: str) -> str:
+    def _rename_key(self, key: str) -> str:
         named = _NAMED.fullmatch(key)
         if named:
             return f'{named[1]}{named[2]}:{self._names.standard(named[3])}'
@@ -99,17 +99,17 @@ class Pins:
         if colon and scope in _NOVA:
             return key
         if colon and scope == aggregates.SCOPE:
-            return f'{scope}:{self._shared(rest)}'
+            return f'{scope}:{self._rename_shared_key(rest)}'
         if key.startswith(aggregate_metadata.TENANT):
-            return aggregate_metadata.TENANT + self._parts(
+            return aggregate_metadata.TENANT + self._rename_key_parts(
                 key.removeprefix(aggregate_metadata.TENANT))
-        return key if key == 'availability_zone' else self._parts(key)
+        return key if key == 'availability_zone' else self._rename_key_parts(key)
 
-    def _parts(self, key: str) -> str:
+    def _rename_key_parts(self, key: str) -> str:
         """Rename a key, but keep whether it has a scope: rules judge only their own scope."""
         return ':'.join(map(self._names.identifier, key.split(':', 1)))
 
-    def _value(self, text: str) -> str:
+    def _rename_value(self, text: str) -> str:
         word = text.strip(', \t\r\n')
         if not word or _STAND.fullmatch(word) or word.lower() in live.TRUE | _FALSE:
             return text

@@ -72,135 +72,135 @@ class _Reader:
         self._directory = directory
 
     def read(self) -> Recorded:
-        meta, recorded_at = snapshot.meta(self._directory)
-        instances = self._instances()
-        recorded = self._services()
+        meta, recorded_at = snapshot.read_meta(self._directory)
+        instances = self._read_instances()
+        recorded = self._read_services()
         services = {s.host: s for s in recorded or ()}
-        placement_known = files.exists(self._directory, schema.PROVIDERS)
+        placement_known = files.has_file(self._directory, schema.PROVIDERS)
         if placement_known:
             instances = self._with_claims(instances)
-        aggregates, hosts = self._hosts(instances, services)
-        histories, warnings = self._histories()
+        aggregates, hosts = self._read_hosts(instances, services)
+        histories, warnings = self._read_histories()
         if recorded is None:
             services = {name: model.Service(name) for name in hosts}
             warnings += ('nova/services.json is missing: all hosts are taken as up and enabled, '
                          'in no zone',)
         return Recorded(
             cluster=model.Cluster(
-                hosts=hosts, instances=instances, services=services, groups=self._groups(),
-                flights=self._flights(), aggregates=aggregates,
-                aggregate_metadata=self._optional(
+                hosts=hosts, instances=instances, services=services, groups=self._read_groups(),
+                flights=self._read_flights(), aggregates=aggregates,
+                aggregate_metadata=self._parse_optional(
                     schema.AGGREGATE_METADATA, dict[schema.Name, schema.Texts], {}),
                 placement_known=placement_known, taken_at=recorded_at,
-                sharing=self._sharing(hosts)),
+                sharing=self._read_sharing_providers(hosts)),
             histories=histories, policy_names=tuple(meta.policy_names),
             scopes=tuple(dict.fromkeys(meta.aggregates)), recorded_at=recorded_at,
-            traits_known=files.exists(self._directory, schema.TRAITS), warnings=warnings)
+            traits_known=files.has_file(self._directory, schema.TRAITS), warnings=warnings)
 
     def _parse(self, path: str, kind: Any) -> Any:
         return files.parse(self._directory, path, kind)
 
-    def _optional(self, path: str, kind: Any, default: T) -> Any | T:
+    def _parse_optional(self, path: str, kind: Any, default: T) -> Any | T:
         """Read a file that 0.2.0 does not write, or return the default.
 
         The list in meta.json shows when one of our files has been lost.
         """
-        return self._parse(path, kind) if files.exists(self._directory, path) else default
+        return self._parse(path, kind) if files.has_file(self._directory, path) else default
 
-    def _bad(self, path: str, problem: str) -> exception.SnapshotError:
-        return files.bad(os.path.join(self._directory, path), problem)
+    def _make_error(self, path: str, problem: str) -> exception.SnapshotError:
+        return files.make_error(os.path.join(self._directory, path), problem)
 
-    def _once(self, path: str, kind: str, names: Iterable[str]) -> None:
+    def _refuse_duplicates(self, path: str, kind: str, names: Iterable[str]) -> None:
         seen: set[str] = set()
         for name in names:
             if name in seen:
-                raise self._bad(path, f'{kind} {files.clean(name, 80)} stands there twice')
+                raise self._make_error(path, f'{kind} {files.clean_text(name, 80)} stands there twice')
             seen.add(name)
 
-    def _instances(self) -> dict[str, model.Instance]:
+    def _read_instances(self) -> dict[str, model.Instance]:
         by_host = self._parse(schema.INSTANCES, schema.Instances)
         out = {}
         for host, records in by_host.items():
             for record in records:
                 if record.host not in (None, host):
-                    raise self._bad(schema.INSTANCES, f'[{files.clean(host, 64)}]: instance '
+                    raise self._make_error(schema.INSTANCES, f'[{files.clean_text(host, 64)}]: instance '
                                                       f'{record.uuid} is on another host')
-                out[record.uuid] = _instance(record, host)
-        self._once(schema.INSTANCES, 'instance', (r.uuid for rs in by_host.values() for r in rs))
+                out[record.uuid] = _build_instance(record, host)
+        self._refuse_duplicates(schema.INSTANCES, 'instance', (r.uuid for rs in by_host.values() for r in rs))
         return out
 
-    def _services(self) -> list[model.Service] | None:
+    def _read_services(self) -> list[model.Service] | None:
         """Return the nova-compute services; None: early releases of Kronos recorded none."""
-        found = self._optional(schema.SERVICES, list[schema.Service], None)
+        found = self._parse_optional(schema.SERVICES, list[schema.Service], None)
         if found is None:
             return None
         records = [r for r in found
                    if r.binary == 'nova-compute']
-        self._once(schema.SERVICES, 'the nova-compute of host', (r.host for r in records))
+        self._refuse_duplicates(schema.SERVICES, 'the nova-compute of host', (r.host for r in records))
         return [model.Service(**{**r.model_dump(), 'zone': r.zone or ''}) for r in records]
 
-    def _groups(self) -> tuple[model.ServerGroup, ...]:
+    def _read_groups(self) -> tuple[model.ServerGroup, ...]:
         records = self._parse(schema.GROUPS, list[schema.Group])
-        self._once(schema.GROUPS, 'server group', (r.id for r in records))
-        return tuple(group for r in records if (group := self._group(r)) is not None)
+        self._refuse_duplicates(schema.GROUPS, 'server group', (r.id for r in records))
+        return tuple(group for r in records if (group := self._build_group(r)) is not None)
 
-    def _group(self, record: schema.Group) -> model.ServerGroup | None:
+    def _build_group(self, record: schema.Group) -> model.ServerGroup | None:
         named = dict.fromkeys([*([record.policy] if record.policy else []), *record.policies])
-        where = f'server group {files.clean(record.id, 64)}'
+        where = f'server group {files.clean_text(record.id, 64)}'
         told = not record.model_fields_set.isdisjoint({'policy', 'policies'})
         if list(named) == ['legacy'] or (told and not named):
             return None  # it binds no instance, see nova_api.server_group
         if len(named) != 1:
-            raise self._bad(schema.GROUPS, f'{where} has {len(named)} policies, not one')
+            raise self._make_error(schema.GROUPS, f'{where} has {len(named)} policies, not one')
         limit = (record.rules or {}).get('max_server_per_host', 1)
         if (isinstance(limit, bool) or not isinstance(limit, int)
                 or not 1 <= limit < 2**63):
-            raise self._bad(schema.GROUPS, f'{where}: max_server_per_host is not a number above 0')
+            raise self._make_error(schema.GROUPS, f'{where}: max_server_per_host is not a number above 0')
         try:
             policy = model.GroupPolicy(next(iter(named)))
         except ValueError:
-            raise self._bad(schema.GROUPS, f'{where}: its policy is none of Nova\'s') from None
+            raise self._make_error(schema.GROUPS, f'{where}: its policy is none of Nova\'s') from None
         return model.ServerGroup(uuid=record.id, policy=policy, name=record.name,
                                  members=frozenset(record.members), max_server_per_host=limit)
 
-    def _flights(self) -> tuple[model.Flight, ...]:
+    def _read_flights(self) -> tuple[model.Flight, ...]:
         return tuple(
             model.Flight(r.instance_uuid, r.from_host, r.to_host, r.source, tuple(r.alternates),
                          r.scope, r.slotless)
-            for r in self._optional(schema.MIGRATIONS, list[schema.Migration], []))
+            for r in self._parse_optional(schema.MIGRATIONS, list[schema.Migration], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
         """Return instances with their allocations, or the flavor's where none were recorded."""
-        found = self._optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
+        found = self._parse_optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
         if found is None:
-            return {u: dataclasses.replace(i, claims=_flavor(i)) for u, i in instances.items()}
-        placed: Mapping[str, Any] = self._optional(schema.BY_PROVIDER, dict[
+            return {u: dataclasses.replace(i, claims=_build_flavor_claims(i)) for u, i in instances.items()}
+        placed: Mapping[str, Any] = self._parse_optional(schema.BY_PROVIDER, dict[
             schema.Name, dict[schema.Name, schema.Amounts]], {})
         return {u: dataclasses.replace(i, claims=found.get(u, {}), allocations=placed.get(u, {}))
                 for u, i in instances.items()}
 
-    def _sharing(self, hosts: Mapping[str, model.Host]) -> dict[str, model.Provider]:
-        records: list[Any] = self._optional(schema.SHARING, list[schema.Provider], [])
-        self._once(schema.SHARING, 'resource provider', (r.uuid for r in records))
-        found = {r.uuid: _provider(r) for r in records}
+    def _read_sharing_providers(self, hosts: Mapping[str, model.Host]) -> dict[str, model.Provider]:
+        records: list[Any] = self._parse_optional(schema.SHARING, list[schema.Provider], [])
+        self._refuse_duplicates(schema.SHARING, 'resource provider', (r.uuid for r in records))
+        found = {r.uuid: _build_provider(r) for r in records}
         for host in hosts.values():
             unknown = sorted(host.sharing - found.keys())
             if unknown:
-                raise self._bad(schema.PROVIDERS, f'host {files.clean(host.name, 64)}: sharing '
-                                f'provider {files.clean(unknown[0], 64)} is not in '
+                raise self._make_error(schema.PROVIDERS, f'host {files.clean_text(host.name, 64)}: sharing '
+                                f'provider {files.clean_text(unknown[0], 64)} is not in '
                                 f'{schema.SHARING}')
             known: set[str] = set()
             for provider in host.tree:
                 parent = provider.parent_uuid
                 if provider.uuid in known or (
                         parent is not None if provider is host.provider else parent not in known):
-                    raise self._bad(
-                        schema.PROVIDERS, f'host {files.clean(host.name, 64)}: its resource '
+                    raise self._make_error(
+                        schema.PROVIDERS, f'host {files.clean_text(host.name, 64)}: its resource '
                                           'providers are no tree, each once and after its parent')
                 known.add(provider.uuid)
         return found
 
-    def _hosts(self, instances: Mapping[str, model.Instance],
+    def _read_hosts(self, instances: Mapping[str, model.Instance],
                services: Mapping[str, model.Service],
                ) -> tuple[dict[str, tuple[str, ...]], dict[str, model.Host]]:
         """Read aggregates and hosts.
@@ -210,7 +210,7 @@ class _Reader:
         """
         listed = {name: tuple(hosts) for name, hosts in self._parse(
             schema.AGGREGATES, schema.Aggregates).items()}
-        nodes = self._optional(schema.NODES, list[schema.Node], None)
+        nodes = self._parse_optional(schema.NODES, list[schema.Node], None)
         pool = listed.pop(model.UNASSIGNED, ())
         if nodes is None:
             known = {*pool, *(h for hosts in listed.values() for h in hosts),
@@ -218,22 +218,22 @@ class _Reader:
             nodes = [schema.Node(host=h, hypervisor_hostname=h,
                                  zone=services[h].zone if h in services else '')
                      for h in sorted(known)]
-        self._once(schema.NODES, 'host', (n.host for n in nodes))
+        self._refuse_duplicates(schema.NODES, 'host', (n.host for n in nodes))
         held = {h for hosts in listed.values() for h in hosts}
         left = tuple(n.host for n in nodes if n.host not in held and n.host not in pool)
         if left:
             listed[model.UNASSIGNED] = left
-        providers: Mapping[str, Any] = self._optional(
+        providers: Mapping[str, Any] = self._parse_optional(
             schema.PROVIDERS, dict[schema.Name, schema.Root | None], {})
-        traits: Mapping[str, Any] = self._optional(
+        traits: Mapping[str, Any] = self._parse_optional(
             schema.TRAITS, dict[schema.Name, list[schema.Name]], {})
-        return listed, {n.host: _host(n, providers.get(n.host), traits.get(n.host, ()))
+        return listed, {n.host: _build_host(n, providers.get(n.host), traits.get(n.host, ()))
                         for n in nodes}
 
-    def _histories(self) -> tuple[dict[str, model.History], tuple[str, ...]]:
+    def _read_histories(self) -> tuple[dict[str, model.History], tuple[str, ...]]:
         """Read the histories by scope; '' is for a scope without records."""
         path = schema.COOLDOWNS
-        if not files.exists(self._directory, path):
+        if not files.has_file(self._directory, path):
             return {'': model.History()}, ()
         data = files.load(self._directory, path)
         whole = os.path.join(self._directory, path)
@@ -241,7 +241,7 @@ class _Reader:
             told = files.check(whole, files.Unknown, data)
             return {'': model.History()}, (
                 'cooldowns and quarantine are not known and taken as none '
-                f'({files.clean(told.error)})',)
+                f'({files.clean_text(told.error)})',)
         found: schema.Cooldowns = files.check(whole, schema.Cooldowns, data)
         # Kronos 0.2.0 has its own name for the pool here, and here alone.
         scope_cooling = {model.UNASSIGNED if scope == '<unassigned>' else scope: seconds
@@ -262,12 +262,12 @@ class _Reader:
         return {scope: dataclasses.replace(
             common, scope_cooling=scope_cooling.get(scope, 0.0),
             draining=frozenset(found.draining.get(scope, ())),
-            paused=files.clean(found.paused[scope]) if scope in found.paused else None,
-            waiting=files.clean(found.waiting[scope]) if scope in found.waiting else None)
+            paused=files.clean_text(found.paused[scope]) if scope in found.paused else None,
+            waiting=files.clean_text(found.waiting[scope]) if scope in found.waiting else None)
             for scope in sorted(scopes)}, ()
 
 
-def _instance(record: schema.Instance, host: str) -> model.Instance:
+def _build_instance(record: schema.Instance, host: str) -> model.Instance:
     return model.Instance(
         uuid=record.uuid, host=host, name=record.name, internal_name=record.internal_name,
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
@@ -279,23 +279,23 @@ def _instance(record: schema.Instance, host: str) -> model.Instance:
         power_state=record.power_state, opted_out=record.opted_out)
 
 
-def _flavor(instance: model.Instance) -> dict[str, int]:
+def _build_flavor_claims(instance: model.Instance) -> dict[str, int]:
     claims = {'VCPU': instance.vcpus, 'MEMORY_MB': instance.memory_mb,
               'DISK_GB': instance.disk_gb}
     return {name: amount for name, amount in claims.items() if amount}
 
 
-def _host(node: schema.Node, root: schema.Root | None, traits: Iterable[str]) -> model.Host:
+def _build_host(node: schema.Node, root: schema.Root | None, traits: Iterable[str]) -> model.Host:
     return model.Host(
         name=node.host, hypervisor_hostname=node.hypervisor_hostname, uuid=node.uuid,
         hypervisor_type=node.hypervisor_type, zone=node.zone, cell=node.cell,
-        provider=None if root is None else _provider(root), traits=frozenset(traits),
+        provider=None if root is None else _build_provider(root), traits=frozenset(traits),
         hypervisor_version=node.hypervisor_version,
-        nested=() if root is None else tuple(map(_provider, root.nested)),
+        nested=() if root is None else tuple(map(_build_provider, root.nested)),
         sharing=frozenset(() if root is None else root.sharing))
 
 
-def _provider(record: schema.Provider) -> model.Provider:
+def _build_provider(record: schema.Provider) -> model.Provider:
     return model.Provider(
         uuid=record.uuid, generation=record.generation, used=record.used,
         inventories={name: model.Inventory(**i.model_dump())

@@ -48,7 +48,7 @@ class Store(Protocol):
         """
 
 
-def record(collector: Collector, source: base.Source, store: Store | str,
+def read_recording(collector: Collector, source: base.Source, store: Store | str,
            policy_set: policies.PolicySet, scopes: Sequence[str],
            clock: Callable[[], float]) -> writer.Recording:
     """Read the content of a snapshot; a part that cannot be read is a text with the reason.
@@ -57,7 +57,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
     :param clock: seconds since the epoch.
     """
     cluster: model.Cluster | str
-    live = () if isinstance(store, str) else _flights(store)
+    live = () if isinstance(store, str) else _read_flights(store)
     try:
         cluster = collector.collect(clock())
     except exception.CollectError as e:
@@ -69,7 +69,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
         histories = store
     else:
         try:
-            remembered = metric_lag.remembered(policy_set.window)
+            remembered = metric_lag.compute_retention(policy_set.window)
             histories = {scope: store.history(scope, now, remembered) for scope in scopes}
             if isinstance(cluster, model.Cluster):
                 flights = store.flights()
@@ -84,7 +84,7 @@ def record(collector: Collector, source: base.Source, store: Store | str,
                             cluster=cluster, histories=histories)
 
 
-def _flights(store: Store) -> tuple[model.Flight, ...]:
+def _read_flights(store: Store) -> tuple[model.Flight, ...]:
     """Return the store's flights, or none if they cannot be read: the next reading reports why."""
     try:
         return store.flights()
@@ -92,7 +92,7 @@ def _flights(store: Store) -> tuple[model.Flight, ...]:
         return ()
 
 
-def unknowns(recording: writer.Recording) -> list[str]:
+def list_unknown_parts(recording: writer.Recording) -> list[str]:
     """Return the parts that were recorded as unknown, a sentence each."""
     out = []
     if isinstance(recording.cluster, str):

@@ -38,7 +38,7 @@ from kronos_nova.sources import snapshot
 LOG = logging.getLogger(__name__)
 
 
-def replay(conf: cfg.ConfigOpts, directory: str,
+def replay_snapshot(conf: cfg.ConfigOpts, directory: str,
            clock: Callable[[], float]) -> list[dict[str, Any]]:
     """Plan every recorded scope that the configuration covers.
 
@@ -62,19 +62,19 @@ def replay(conf: cfg.ConfigOpts, directory: str,
             remedy='Record with require_cpu_compatibility = true, or replay without it.')
     for text in recorded.warnings:
         LOG.warning('Snapshot %s: %s', directory, text)
-    settings = dataclasses.replace(planning_settings.settings(conf, policy_set), deadline=math.inf)
+    settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set), deadline=math.inf)
     collected = clock() - started
     rows = []
-    chosen = scopes(conf, policy_set, recorded)
+    chosen = choose_scopes(conf, policy_set, recorded)
     planned = [s for s in conf.engine.aggregates or chosen if s in chosen]
     for scope in chosen:
-        row = _scope(scope, planned, recorded, samples, settings, conf, clock, collected)
+        row = _plan_scope(scope, planned, recorded, samples, settings, conf, clock, collected)
         row['warnings'] = [*recorded.warnings, *row['warnings']]
         rows.append(row)
     return rows
 
 
-def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
+def choose_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
            recorded: reader.Recorded) -> list[str]:
     """Return the recorded scopes without those that the configuration leaves out.
 
@@ -96,24 +96,24 @@ def scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
     return chosen
 
 
-def _scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
+def _plan_scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
            samples: dict[str, model.PolicySamples], settings: planning_pipeline.Settings,
            conf: cfg.ConfigOpts, clock: Callable[[], float], collected: float) -> dict[str, Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:
-        return _failed(scope, f'the snapshot has no aggregate {scope}')
+        return _report_failure(scope, f'the snapshot has no aggregate {scope}')
     cluster = recorded.cluster.scoped(scope, planned)
     history = recorded.history(scope, cooldown=conf.engine.cooldown,
                                instance_cooldown=conf.engine.instance_cooldown)
-    busy = planning_pipeline.busy(cluster.flights, cluster)
+    busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
     try:
         outcome = planning_pipeline.run(cluster, samples, history, settings,
                                         now=recorded.recorded_at,
                                         clock=clock, busy=busy)
     except exception.PlanRefused as e:
-        return _failed(scope, str(e))
-    return cycle_report.aggregate(outcome, collected)
+        return _report_failure(scope, str(e))
+    return cycle_report.render_scope(outcome, collected)
 
 
-def _failed(scope: str, reason: str) -> dict[str, Any]:
+def _report_failure(scope: str, reason: str) -> dict[str, Any]:
     LOG.error('Scope %s: %s', scope, reason)
-    return cycle_report.failed(scope, reason)
+    return cycle_report.render_failed_scope(scope, reason)

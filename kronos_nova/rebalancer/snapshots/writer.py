@@ -63,10 +63,10 @@ def write(parent: str, recording: Recording, prefix: str = SIGNALLED) -> str:
 
     :raises SnapshotError: it could not be written; nothing is left behind.
     """
-    return publish(parent, documents(recording), f'{prefix}-{_stamp(recording.now)}')
+    return publish_directory(parent, build_documents(recording), f'{prefix}-{_format_timestamp(recording.now)}')
 
 
-def publish(parent: str, contents: Mapping[str, Any], name: str,
+def publish_directory(parent: str, contents: Mapping[str, Any], name: str,
             policies_file: str | None = None) -> str:
     """Write ``<parent>/<name>`` and return its path.
 
@@ -76,11 +76,11 @@ def publish(parent: str, contents: Mapping[str, Any], name: str,
     """
     try:
         os.makedirs(parent, mode=0o700, exist_ok=True)
-        with _temporary(parent) as work:
-            _fill(work, contents)
+        with _make_work_directory(parent) as work:
+            _write_documents(work, contents)
             if policies_file is not None:
                 _write(os.path.join(work, 'policies.yaml'), policies_file)
-            return _publish(work, parent, name)
+            return _move_into_place(work, parent, name)
     except OSError as e:
         raise exception.SnapshotError(
             path=parent, problem=f'no snapshot can be written ({os.strerror(e.errno or 0)})',
@@ -88,20 +88,20 @@ def publish(parent: str, contents: Mapping[str, Any], name: str,
                    'for it.') from None
 
 
-def documents(recording: Recording) -> dict[str, Any]:
+def build_documents(recording: Recording) -> dict[str, Any]:
     """Return every file's content by its path in the snapshot."""
-    out = _prometheus(recording)
+    out = _build_prometheus_files(recording)
     if isinstance(recording.cluster, str):
-        unknown = files.unknown(recording.cluster)
+        unknown = files.make_placeholder(recording.cluster)
         out |= dict.fromkeys(
             (schema.NODES, schema.AGGREGATES, schema.AGGREGATE_METADATA, schema.INSTANCES,
              schema.GROUPS, schema.SERVICES, schema.MIGRATIONS, schema.PROVIDERS,
              schema.ALLOCATIONS), unknown)
     else:
-        out |= _nova(recording.cluster) | _placement(recording.cluster)
+        out |= _build_nova_files(recording.cluster) | _build_placement_files(recording.cluster)
     out[schema.COOLDOWNS] = (
-        files.unknown(recording.histories) if isinstance(recording.histories, str)
-        else _cooldowns(recording.histories))
+        files.make_placeholder(recording.histories) if isinstance(recording.histories, str)
+        else _build_cooldowns(recording.histories))
     out['meta.json'] = {
         'recorded_at': datetime.datetime.fromtimestamp(recording.now, datetime.UTC).isoformat(),
         'policy_names': [p.name for p in recording.policies.enabled],
@@ -109,7 +109,7 @@ def documents(recording: Recording) -> dict[str, Any]:
     return out
 
 
-def _prometheus(recording: Recording) -> dict[str, Any]:
+def _build_prometheus_files(recording: Recording) -> dict[str, Any]:
     out = {}
     for policy in recording.policies.enabled:
         samples = recording.samples[policy.name]
@@ -130,13 +130,13 @@ def _prometheus(recording: Recording) -> dict[str, Any]:
         for field, (result, label) in results.items():
             if result is not None:
                 name = f'prometheus/{snapshot.PREFIXES[field]}_{policy.name}.json'
-                out[name] = _answer(result, label, samples.taken_at)
+                out[name] = _build_answer(result, label, samples.taken_at)
         if policy.age_query is not None:
             out[f'prometheus/age_{policy.name}.json']['age'] = samples.age
     return out
 
 
-def _answer(result: model.QueryResult, label: str, taken_at: float) -> dict[str, Any]:
+def _build_answer(result: model.QueryResult, label: str, taken_at: float) -> dict[str, Any]:
     # Finite is what a source promises; JSON has no other numbers.
     series = {k: v for k, v in result.series.items() if math.isfinite(v)}
     warnings = [*result.warnings, *(f'{k}: {v} is left out' for k, v in result.series.items()
@@ -146,11 +146,11 @@ def _answer(result: model.QueryResult, label: str, taken_at: float) -> dict[str,
         'missing_labels': list(result.missing_labels), 'warnings': warnings,
         'label': label, 'duplicates': list(result.duplicates), 'taken_at': taken_at}
     if result.error is not None:
-        found |= files.unknown(result.error)
+        found |= files.make_placeholder(result.error)
     return found
 
 
-def _nova(cluster: model.Cluster) -> dict[str, Any]:
+def _build_nova_files(cluster: model.Cluster) -> dict[str, Any]:
     pool = list(dataclasses.replace(cluster, planned_zone=None).hosts_of(model.UNASSIGNED))
     groups_of: dict[str, list[str]] = {}
     for group in cluster.groups:
@@ -159,7 +159,7 @@ def _nova(cluster: model.Cluster) -> dict[str, Any]:
     instances: dict[str, list[Any]] = {host: [] for host in sorted(cluster.hosts)}
     for instance in cluster.instances.values():
         instances.setdefault(instance.host, []).append(
-            _instance(instance, groups_of.get(instance.uuid, [])))
+            _build_instance(instance, groups_of.get(instance.uuid, [])))
     return {
         schema.NODES: [{
             'host': h.name, 'hypervisor_hostname': h.hypervisor_hostname, 'uuid': h.uuid,
@@ -173,12 +173,12 @@ def _nova(cluster: model.Cluster) -> dict[str, Any]:
         schema.INSTANCES: instances,
         schema.GROUPS: [{
             'id': g.uuid, 'name': g.name, 'policy': str(g.policy), 'policies': [str(g.policy)],
-            'members': sorted(g.members), 'rules': _rules(g)} for g in cluster.groups],
+            'members': sorted(g.members), 'rules': _build_group_rules(g)} for g in cluster.groups],
         schema.SERVICES: [dataclasses.asdict(s) for s in cluster.services.values()],
         schema.MIGRATIONS: [dataclasses.asdict(f) for f in cluster.flights]}
 
 
-def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
+def _build_instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
     return {
         'uuid': instance.uuid, 'name': instance.name, 'internal_name': instance.internal_name,
         'host': instance.host, 'flavor_vcpus': instance.vcpus,
@@ -188,23 +188,23 @@ def _instance(instance: model.Instance, groups: list[str]) -> dict[str, Any]:
         'pinned': instance.pinned, 'pinned_zone': instance.pinned_zone,
         'project_id': instance.project_id, 'local_disk_gb': instance.local_disk_gb,
         'launched_at': instance.launched_at,
-        'extra_specs': _texts(instance.extra_specs),
-        'image_properties': _texts(instance.image_properties),
+        'extra_specs': _copy_texts(instance.extra_specs),
+        'image_properties': _copy_texts(instance.image_properties),
         'scheduler_hints': {name: list(u) for name, u in instance.scheduler_hints.items()},
         'power_state': instance.power_state, 'opted_out': instance.opted_out}
 
 
-def _texts(found: Mapping[str, str] | None) -> dict[str, str] | None:
+def _copy_texts(found: Mapping[str, str] | None) -> dict[str, str] | None:
     return None if found is None else dict(found)
 
 
-def _rules(group: model.ServerGroup) -> dict[str, int]:
+def _build_group_rules(group: model.ServerGroup) -> dict[str, int]:
     if group.max_server_per_host == 1:
         return {}
     return {'max_server_per_host': group.max_server_per_host}
 
 
-def _placement(cluster: model.Cluster) -> dict[str, Any]:
+def _build_placement_files(cluster: model.Cluster) -> dict[str, Any]:
     """Return Placement's files; none for a cluster whose Placement was not read.
 
     Traits are written only where some were read: the collector reads them for
@@ -214,12 +214,12 @@ def _placement(cluster: model.Cluster) -> dict[str, Any]:
     if not cluster.placement_known:
         return {}
     out: dict[str, Any] = {
-        schema.PROVIDERS: {h.name: _root(h) for h in cluster.hosts.values()},
+        schema.PROVIDERS: {h.name: _build_root_provider(h) for h in cluster.hosts.values()},
         schema.ALLOCATIONS: {i.uuid: dict(i.claims) for i in cluster.instances.values()}}
     if any(h.traits for h in cluster.hosts.values()):
         out[schema.TRAITS] = {h.name: sorted(h.traits) for h in cluster.hosts.values()}
     if cluster.sharing:
-        out[schema.SHARING] = [_provider(p) for _, p in sorted(cluster.sharing.items())]
+        out[schema.SHARING] = [_build_provider(p) for _, p in sorted(cluster.sharing.items())]
     by_provider = {i.uuid: {p: dict(held) for p, held in i.allocations.items()}
                    for i in cluster.instances.values() if i.allocations}
     if by_provider:
@@ -227,18 +227,18 @@ def _placement(cluster: model.Cluster) -> dict[str, Any]:
     return out
 
 
-def _root(host: model.Host) -> dict[str, Any] | None:
+def _build_root_provider(host: model.Host) -> dict[str, Any] | None:
     if host.provider is None:
         return None
-    found = _provider(host.provider)
+    found = _build_provider(host.provider)
     if host.nested:
-        found['nested'] = [_provider(p) for p in host.nested]
+        found['nested'] = [_build_provider(p) for p in host.nested]
     if host.sharing:
         found['sharing'] = sorted(host.sharing)
     return found
 
 
-def _provider(provider: model.Provider) -> dict[str, Any]:
+def _build_provider(provider: model.Provider) -> dict[str, Any]:
     """Return a provider's record; optional fields that are unknown or empty are left out."""
     found = {'uuid': provider.uuid, 'generation': provider.generation,
              'inventories': {c: dataclasses.asdict(i) for c, i in provider.inventories.items()},
@@ -248,7 +248,7 @@ def _provider(provider: model.Provider) -> dict[str, Any]:
     return found | {name: value for name, value in optional.items() if value}
 
 
-def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
+def _build_cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     """Return the file of cooldowns.
 
     By scope: aggregate_cooldowns, paused, waiting and draining. The others are cloud-wide.
@@ -294,7 +294,7 @@ def _cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
 # Files.
 
 @contextlib.contextmanager
-def _temporary(parent: str) -> Iterator[str]:
+def _make_work_directory(parent: str) -> Iterator[str]:
     work = tempfile.mkdtemp(prefix='.kronos-snapshot-', dir=parent)
     try:
         yield work
@@ -302,7 +302,7 @@ def _temporary(parent: str) -> Iterator[str]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _fill(work: str, contents: Mapping[str, Any]) -> None:
+def _write_documents(work: str, contents: Mapping[str, Any]) -> None:
     for folder in ('nova', 'placement', 'prometheus'):
         os.mkdir(os.path.join(work, folder), mode=0o700)
     for name, data in contents.items():
@@ -318,7 +318,7 @@ def _write(path: str, text: str) -> None:
         os.fsync(descriptor)
 
 
-def _publish(work: str, parent: str, name: str) -> str:
+def _move_into_place(work: str, parent: str, name: str) -> str:
     """Rename the directory into place; a second snapshot of the same second gets a number."""
     for number in range(1, 100):
         target = os.path.join(parent, name if number == 1 else f'{name}-{number}')
@@ -331,5 +331,5 @@ def _publish(work: str, parent: str, name: str) -> str:
         remedy='Wait a second.')
 
 
-def _stamp(now: float) -> str:
+def _format_timestamp(now: float) -> str:
     return datetime.datetime.fromtimestamp(now, datetime.UTC).strftime('%Y%m%dT%H%M%SZ')

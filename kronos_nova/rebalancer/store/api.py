@@ -102,7 +102,7 @@ class Store:
         if engine is None:
             if conf is None:
                 raise TypeError('either conf or engine')
-            engine = database.connect(conf, seconds=seconds)
+            engine = database.create_engine(conf, seconds=seconds)
         self.engine = engine
         self._conf = conf
         self._clock = clock
@@ -115,7 +115,7 @@ class Store:
         """
         return cls(engine=database.from_url(url), clock=clock)
 
-    def _now(self) -> ColumnElement[float]:
+    def _build_now_clause(self) -> ColumnElement[float]:
         return database.EPOCH_NOW if self._clock is None else sa.literal(self._clock())
 
     @contextlib.contextmanager
@@ -124,9 +124,9 @@ class Store:
         if self._conf is None or self.engine.dialect.name == 'sqlite':
             yield self.engine
             return
-        with database.explained(self.engine), self.engine.connect():
+        with database.explain_errors(self.engine), self.engine.connect():
             pass
-        engine = database.connect(self._conf, seconds=database.LONG_SECONDS)
+        engine = database.create_engine(self._conf, seconds=database.LONG_SECONDS)
         try:
             yield engine
         finally:
@@ -138,7 +138,7 @@ class Store:
     @staticmethod
     def _run_on(engine: sa.Engine, step: Callable[[sa.Connection], _T],
                 begin: str = 'IMMEDIATE') -> _T:
-        with database.explained(engine):
+        with database.explain_errors(engine):
             for attempt in tenacity.Retrying(
                     retry=tenacity.retry_if_exception(database.is_race), reraise=True,
                     stop=tenacity.stop_after_attempt(8),
@@ -192,26 +192,26 @@ class Store:
             raise exception.StoreError(
                 problem='is SQLite in memory, which no other process sees',
                 remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.')
-        problem = process_identity.unsound(path, hosts)
-        if problem is None and (others := process_identity.elsewhere(self._writers())):
+        problem = process_identity.find_sqlite_problem(path, hosts)
+        if problem is None and (others := process_identity.list_other_machines(self._list_writers())):
             problem = f'file {path} is SQLite and in use on another machine: {", ".join(others)}'
         if problem is not None:
             raise exception.StoreError(problem=problem, remedy=process_identity.REMEDY)
 
-    def _writers(self) -> list[str]:
+    def _list_writers(self) -> list[str]:
         """Return the engines with a live lease and the executors with a fresh claim."""
         lease, task = tables.lease, tables.task
 
-        def step(connection: sa.Connection) -> list[str]:
+        def read_writers(connection: sa.Connection) -> list[str]:
             if not sa.inspect(connection).has_table(lease.name):
                 return []
-            now = float(connection.execute(sa.select(self._now())).scalar_one())
+            now = float(connection.execute(sa.select(self._build_now_clause())).scalar_one())
             engines = connection.scalars(sa.select(lease.c.owner).where(lease.c.until > now))
             executors = connection.scalars(sa.select(task.c.worker).where(
                 task.c.worker.is_not(None), rows.is_live(),
                 task.c.heartbeat_at > now - WRITER_SECONDS))
             return [*engines, *executors]
-        return self._read(step)
+        return self._read(read_writers)
 
     def unused(self) -> bool:
         """Return whether the database has no lease at all: no engine has ever written to it."""
@@ -223,7 +223,7 @@ class Store:
 
     def now(self) -> float:
         """Return the time of the clock that decides when leases end."""
-        return float(self._read(lambda c: c.execute(sa.select(self._now())).scalar_one()))
+        return float(self._read(lambda c: c.execute(sa.select(self._build_now_clause())).scalar_one()))
 
     # Leases.
 
@@ -235,37 +235,37 @@ class Store:
 
         :raises StoreError: another engine holds it with other policies.
         """
-        return self._run(lambda c: leases.acquire(
-            c, self._now(), scope, owner, seconds, policy_hash))
+        return self._run(lambda c: leases.acquire_lease(
+            c, self._build_now_clause(), scope, owner, seconds, policy_hash))
 
     def renew(self, lease: Lease, seconds: float) -> bool:
         """Extend the lease; return False when it has ended or its epoch has risen.
 
         After False, drop the decisions that were made under the lease.
         """
-        return self._run(lambda c: leases.renew(c, self._now(), lease, seconds))
+        return self._run(lambda c: leases.renew_lease(c, self._build_now_clause(), lease, seconds))
 
     def retake(self, lease: Lease, seconds: float) -> Lease | None:
         """Reacquire our lease after an operator's plan raised its epoch.
 
         :returns: the lease in its later epoch; None: it has ended, or another engine holds it.
         """
-        return self._run(lambda c: leases.retake(c, self._now(), lease, seconds))
+        return self._run(lambda c: leases.retake_lease(c, self._build_now_clause(), lease, seconds))
 
     def release(self, lease: Lease) -> None:
         """Release the scope's lease; a lease that has ended stays as it is."""
-        self._run(lambda c: leases.release(c, self._now(), lease))
+        self._run(lambda c: leases.release_lease(c, self._build_now_clause(), lease))
 
     def has_free(self, scopes: Collection[str]) -> bool:
         """Return whether at least one of the scopes has no live lease."""
         lease = tables.lease
         held = self._read(lambda c: set(c.scalars(sa.select(lease.c.scope).where(
-            lease.c.scope.in_(sorted(scopes)), lease.c.until > self._now()))))
+            lease.c.scope.in_(sorted(scopes)), lease.c.until > self._build_now_clause()))))
         return not held.issuperset(scopes)
 
     def leased(self) -> frozenset[str]:
         """Return the scopes that some engine plans now."""
-        return self._read(lambda c: frozenset(c.scalars(*leases.live(self._now()))))
+        return self._read(lambda c: frozenset(c.scalars(*leases.select_leased_scopes(self._build_now_clause()))))
 
     def scopes(self) -> list[str]:
         """Return every scope that has ever had a lease."""
@@ -290,47 +290,47 @@ class Store:
         :raises StoreError: an instance has a live task already, or a task does not belong to this
             plan and scope; nothing was written.
         """
-        def step(connection: sa.Connection) -> frozenset[str]:
+        def write_plan(connection: sa.Connection) -> frozenset[str]:
             if not dry_run:
                 if lease is None:
                     raise TypeError('a plan that is carried out needs a lease')
-                leases.fence(connection, self._now(), lease)
-            drained = plans.save(connection, lease, plan, tasks, plan_id=plan_id, now=now,
+                leases.fence_lease(connection, self._build_now_clause(), lease)
+            drained = plans.save_plan(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                                  dry_run=dry_run, cooldown=cooldown,
                                  instance_cooldown=instance_cooldown)
             if tasks and not dry_run:
-                swaps.begin(connection, plan, plan_id, now)
+                swaps.record_swaps(connection, plan, plan_id, now)
             return drained
-        return self._run(step)
+        return self._run(write_plan)
 
     def seen(self) -> Mark:
         """Return the live tasks and drains, which :meth:`save_wanted` compares.
 
         Call this before anything else is read.
         """
-        return self._read(plans.mark)
+        return self._read(plans.read_activity_mark)
 
     def ended(self) -> tuple[int, float]:
         """Count the newest ended tasks; return the time of the newest end as well.
 
         A different answer later means that tasks have ended since.
         """
-        return self._read(tasks.ended)
+        return self._read(tasks.count_newest_ended)
 
     def present(self, name: str, scopes: Collection[str] | None) -> None:
         """Record that an executor runs, and the scopes that it serves (None: all)."""
-        self._run(lambda c: executor_heartbeats.present(c, self._now(), name, scopes))
+        self._run(lambda c: executor_heartbeats.record_heartbeat(c, self._build_now_clause(), name, scopes))
 
     def leave(self, name: str) -> None:
         """Remove an executor that stops."""
-        self._run(lambda c: executor_heartbeats.leave(c, name))
+        self._run(lambda c: executor_heartbeats.remove_executor(c, name))
 
     def fail(self, lease: Lease, error: str, now: float) -> None:
         """Record that a cycle of the scope has failed.
 
         :raises LeaseLost: nothing was written.
         """
-        self._fenced(lease, lambda c: plans.fail(c, lease.scope, error, now))
+        self._run_under_lease(lease, lambda c: plans.record_failed_cycle(c, lease.scope, error, now))
 
     def save_wanted(self, mark: Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
                     plan_id: str, now: float, instance_cooldown: float, said: Said,
@@ -347,15 +347,15 @@ class Store:
         :raises StoreError: others have planned since ``mark``, or an instance has a live task;
             nothing was written.
         """
-        def step(connection: sa.Connection) -> None:
-            lease = leases.overtake(connection, plan.scope)
+        def write_requested_plan(connection: sa.Connection) -> None:
+            lease = leases.raise_epoch(connection, plan.scope)
             plans.refuse_overtaken(connection, mark)
             plans.save_wanted(connection, lease, plan, tasks, plan_id=plan_id, now=now,
                               instance_cooldown=instance_cooldown)
-            swaps.begin(connection, plan, plan_id, now)
-            plan_approvals.note(connection, plan_id, now, verb, said, len(tasks))
+            swaps.record_swaps(connection, plan, plan_id, now)
+            plan_approvals.record_decision(connection, plan_id, now, verb, said, len(tasks))
             also(connection)
-        self._run(step)
+        self._run(write_requested_plan)
 
     def history(self, scope: str, now: float,
                 remembered: float = metric_lag.REMEMBERED) -> model.History:
@@ -363,7 +363,7 @@ class Store:
 
         :param remembered: seconds that completed moves go back.
         """
-        return self._read(lambda c: plans.history(c, scope, now, remembered))
+        return self._read(lambda c: plans.read_history(c, scope, now, remembered))
 
     def planned_at(self, scope: str) -> float | None:
         """Return when an engine last stored its decision for the scope, with moves or without."""
@@ -376,24 +376,24 @@ class Store:
         drain, lease = tables.drain, tables.lease
         return self._read(lambda c: frozenset(c.scalars(
             sa.select(drain.c.host).join(lease, lease.c.scope == drain.c.scope)
-            .where(leases.of_late(self._now())))))
+            .where(leases.of_late(self._build_now_clause())))))
 
     def plan(self, plan_id: str) -> PlanRow | None:
-        found = self._plans(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
+        found = self._read_plan_rows(sa.select(tables.plan).where(tables.plan.c.plan_id == plan_id))
         return found[0] if found else None
 
     def plans(self, limit: int = 20, scope: str | None = None) -> list[PlanRow]:
         """Return the newest plans, of one scope or of all, newest first."""
         wanted = sa.true() if scope is None else tables.plan.c.scope == scope
-        return self._plans(sa.select(tables.plan).where(wanted).order_by(
+        return self._read_plan_rows(sa.select(tables.plan).where(wanted).order_by(
             tables.plan.c.created_at.desc(), tables.plan.c.plan_id.desc()).limit(limit))
 
     def newest_plans(self) -> dict[str, PlanRow]:
         """Return the newest plan of each scope, also of a dry run."""
         return {row.plan.scope: row for row in self._read(
-            lambda c: [rows.plan_row(found) for found in plans.newest(c)])}
+            lambda c: [rows.plan_row(found) for found in plans.list_newest_plans(c)])}
 
-    def _plans(self, query: sa.Select[Any]) -> list[PlanRow]:
+    def _read_plan_rows(self, query: sa.Select[Any]) -> list[PlanRow]:
         return self._read(lambda c: [
             rows.plan_row(row) for row in c.execute(query).mappings()])
 
@@ -421,26 +421,26 @@ class Store:
         with self._long_engine() as engine:
             run = (self._run if engine is self.engine
                    else functools.partial(self._run_on, engine))
-            return self._purge(run, older_than, judged, remembered, seconds, audited_before)
+            return self._purge_batches(run, older_than, judged, remembered, seconds, audited_before)
 
-    def _purge(self, run: Callable[..., Any], older_than: float, judged: int, remembered: float,
+    def _purge_batches(self, run: Callable[..., Any], older_than: float, judged: int, remembered: float,
                seconds: float | None, audited_before: float) -> int:
         started = time.monotonic()
         now = self.now()
         limit = min(older_than, now - remembered, now - metric_lag.REMEMBERED)
         count, after = 0, plans.Position(-1.0, '')
         steps: list[Callable[[sa.Connection], bool]] = [
-            functools.partial(requests.purge, older_than=older_than, now=now),
+            functools.partial(requests.purge_requests, older_than=older_than, now=now),
             *(functools.partial(plans.purge_lapsed, table=table, limit=limit)
               for table in plans.LAPSING),
-            lambda c: statements.delete_oldest(c, audits.column(), audited_before)]
+            lambda c: statements.delete_oldest(c, audits.get_purge_column(), audited_before)]
         while seconds is None or time.monotonic() < started + seconds:
             began = time.monotonic()
-            batch = run(functools.partial(plans.oldest, limit=limit, after=after), begin='')
+            batch = run(functools.partial(plans.list_oldest_plans, limit=limit, after=after), begin='')
             if batch:
                 after = batch[-1]
                 count += run(functools.partial(
-                    plans.purge, batch=[plan.plan_id for plan in batch], limit=limit,
+                    plans.purge_plans, batch=[plan.plan_id for plan in batch], limit=limit,
                     judged=judged))
             elif not steps:
                 break
@@ -456,24 +456,24 @@ class Store:
 
         Moves for which open swaps keep capacity free are included.
         """
-        def step(connection: sa.Connection) -> tuple[model.Flight, ...]:
-            now = float(connection.scalar(sa.select(self._now())) or 0.0)
-            return swaps.held(connection, [
+        def read_flights(connection: sa.Connection) -> tuple[model.Flight, ...]:
+            now = float(connection.scalar(sa.select(self._build_now_clause())) or 0.0)
+            return swaps.add_held_hosts(connection, [
                 model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host,
                              'task', row.task.alternates, row.task.aggregate,
                              rows.has_lost_slots(row.doubt, row.doubt_since, now))
                 for row in tasks.in_states(connection, states, None, None)])
-        return self._read(step)
+        return self._read(read_flights)
 
     def tasks(self, plan_id: str) -> list[TaskRow]:
-        return self._read(lambda c: tasks.find(c, tables.task.c.plan_id == plan_id))
+        return self._read(lambda c: tasks.list_tasks(c, tables.task.c.plan_id == plan_id))
 
     def task(self, task_id: str) -> TaskRow | None:
-        return self._read(lambda c: tasks.known(c, task_id))
+        return self._read(lambda c: tasks.find_task(c, task_id))
 
     def tasks_of(self, plan_ids: Collection[str]) -> list[TaskRow]:
         """Return all tasks of the plans, live and ended."""
-        return self._read(lambda c: tasks.find(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
+        return self._read(lambda c: tasks.list_tasks(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
 
     def tasks_from(self, host: str, since: float) -> list[TaskRow]:
         """Return tasks off a host that are live or have ended since ``since``, oldest first."""
@@ -569,7 +569,7 @@ class Store:
     def adopt(self, worker: str, scopes: Collection[str] | None, now: float,
               claim_seconds: float) -> list[TaskRow]:
         """Take over tasks of silent workers that may have reached Nova."""
-        return self._run(lambda c: tasks.adopt(c, worker, scopes, now, claim_seconds))
+        return self._run(lambda c: tasks.adopt_tasks(c, worker, scopes, now, claim_seconds))
 
     def mark(self, task_id: str, worker: str, from_states: Iterable[TaskState],
              to_state: TaskState, now: float, **fields: Any) -> bool:
@@ -578,7 +578,7 @@ class Store:
         :param fields: marker, reference, error, error_type, deadline, not_before, retry_count,
             submitted_at, doubt_since, doubt, timings.
         """
-        return self._run(lambda c: tasks.mark(
+        return self._run(lambda c: tasks.update_state(
             c, task_id, worker, from_states, to_state, now, **fields))
 
     def requeue(self, task_id: str, worker: str, now: float, *, not_before: float,
@@ -591,7 +591,7 @@ class Store:
         :param attempts: all attempts that have ended so far; None: unchanged.
         :param marks: the phases of an attempt that continues; empty: another attempt begins.
         """
-        return self._run(lambda c: tasks.requeue(
+        return self._run(lambda c: tasks.requeue_task(
             c, task_id, worker, now, not_before=not_before, retry_count=retry_count,
             attempt=attempt, error=error, error_type=error_type, attempts=attempts,
             marks=marks))
@@ -607,7 +607,7 @@ class Store:
         """
         if not state.terminal:
             raise ValueError(f'{state} does not end a task')
-        return self._run(lambda c: tasks.finish(
+        return self._run(lambda c: tasks.finish_task(
             c, task, result, state, now, worker=worker, instance_cooldown=instance_cooldown,
             quarantine_seconds=quarantine_seconds))
 
@@ -620,8 +620,8 @@ class Store:
         :returns: the task and those that required it; None: nothing was written, since Nova may
             have been asked, or the task has ended or is unknown.
         """
-        def step(connection: sa.Connection) -> list[model.Task] | None:
-            ended = tasks.cancel(
+        def cancel_and_audit(connection: sa.Connection) -> list[model.Task] | None:
+            ended = tasks.cancel_task(
                 connection, task_id, now, error_type=rows.CANCELLED_TYPE,
                 error=f'Cancelled by {cancelled_by}: {reason}',
                 instance_cooldown=instance_cooldown)
@@ -629,7 +629,7 @@ class Store:
                 audits.add(connection, Entry(
                     now, cancelled_by, plan_approvals.CANCELLED, f'task {task_id}', reason))
             return ended
-        return self._run(step)
+        return self._run(cancel_and_audit)
 
     def resolve_task(self, task_id: str, state: TaskState, now: float, said: Said,
                      instance_cooldown: float) -> list[model.Task] | None:
@@ -648,7 +648,7 @@ class Store:
 
         :returns: False: the task is not ours any more, and nothing was written.
         """
-        return self._run(lambda c: pending_hooks.owe(c, what, worker, now, marks))
+        return self._run(lambda c: pending_hooks.record_hook(c, what, worker, now, marks))
 
     def take_owed(self, worker: str, scopes: Collection[str] | None, now: float,
                   claim_seconds: float) -> list[Owed]:
@@ -656,7 +656,7 @@ class Store:
 
         A worker is silent after ``claim_seconds``. The hooks are ours from now on, for as long.
         """
-        return self._run(lambda c: pending_hooks.take(c, worker, scopes, now, claim_seconds))
+        return self._run(lambda c: pending_hooks.take_due_hooks(c, worker, scopes, now, claim_seconds))
 
     def put_off_owed(self, what: Owed, worker: str) -> bool:
         """Store a hook's ``tries``, ``not_before`` and ``error``; False: it is not ours."""
@@ -664,7 +664,7 @@ class Store:
 
     def settle_owed(self, owed_id: str, worker: str) -> bool:
         """Delete a pending hook that has ended; return False when it was not ours."""
-        return self._run(lambda c: pending_hooks.settle(c, owed_id, worker))
+        return self._run(lambda c: pending_hooks.delete_hook(c, owed_id, worker))
 
     def owes(self, instance_uuid: str) -> bool:
         """Return whether a hook has begun for the instance and has not ended."""
@@ -672,13 +672,13 @@ class Store:
 
     def owed(self, task_id: str) -> list[Owed]:
         """Return the pending hooks of a task, in the order in which they began."""
-        return self._read(lambda c: pending_hooks.of(c, task_id))
+        return self._read(lambda c: pending_hooks.list_task_hooks(c, task_id))
 
     # Operators' decisions on plans.
 
     def waiting(self, now: float, scope: str | None = None) -> list[Waiting]:
         """Return plans that wait for approval, of one scope or of all, oldest first."""
-        return self._read(lambda c: plan_approvals.waiting(c, now, scope))
+        return self._read(lambda c: plan_approvals.list_waiting_plans(c, now, scope))
 
     def lapse(self, lease: Lease, now: float) -> list[model.Task]:
         """Cancel tasks of the scope that were not approved in time.
@@ -691,7 +691,7 @@ class Store:
                    tables.task.c.state == TaskState.PENDING.value).limit(1)).first())
         if late is None:
             return []
-        return self._fenced(lease, lambda c: plan_approvals.lapse(c, lease.scope, now))
+        return self._run_under_lease(lease, lambda c: plan_approvals.cancel_lapsed_tasks(c, lease.scope, now))
 
     def approve(self, plan_id: str, now: float, said: Said, *,
                 begin_within: Mapping[model.Phase, float], cooldown: float,
@@ -700,20 +700,20 @@ class Store:
 
         :raises StoreError: one requires another that still waits; nothing was written.
         """
-        return self._run(lambda c: plan_approvals.approve(
+        return self._run(lambda c: plan_approvals.approve_plan(
             c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
             instance_cooldown=instance_cooldown))
 
     def reject(self, plan_id: str, now: float, said: Said,
                instance_cooldown: float) -> list[model.Task]:
         """Cancel pending tasks, and the tasks that require them; the instances cool."""
-        return self._run(lambda c: plan_approvals.end(
+        return self._run(lambda c: plan_approvals.cancel_plan_tasks(
             c, plan_id, now, said, plan_approvals.REJECTED, instance_cooldown))
 
     def cancel_plan(self, plan_id: str, now: float, said: Said,
                     instance_cooldown: float) -> list[model.Task]:
         """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
-        return self._run(lambda c: plan_approvals.end(
+        return self._run(lambda c: plan_approvals.cancel_plan_tasks(
             c, plan_id, now, said, plan_approvals.CANCELLED, instance_cooldown))
 
     def tell(self, lease: Lease) -> list[Decision]:
@@ -723,13 +723,13 @@ class Store:
 
         :raises LeaseLost: nothing was written.
         """
-        if not self._read(lambda c: plan_approvals.untold(c, lease.scope)):
+        if not self._read(lambda c: plan_approvals.list_unannounced_decisions(c, lease.scope)):
             return []
-        return self._fenced(lease, lambda c: plan_approvals.tell(c, lease.scope))
+        return self._run_under_lease(lease, lambda c: plan_approvals.pop_unannounced_decisions(c, lease.scope))
 
     def decisions(self, plan_id: str) -> list[Decision]:
         """Return the operators' decisions on a plan, oldest first."""
-        return self._read(lambda c: plan_approvals.of(c, plan_id))
+        return self._read(lambda c: plan_approvals.list_plan_decisions(c, plan_id))
 
     def asked_by(self, plan_ids: Collection[str]) -> dict[str, str]:
         """Return who requested each plan (an operator or ``migfra``); omit plans of engines."""
@@ -738,13 +738,13 @@ class Store:
     def expire(self, scopes: Collection[str] | None, now: float,
                claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and the tasks that require them."""
-        return self._run(lambda c: tasks.expire(c, scopes, now, claim_seconds))
+        return self._run(lambda c: tasks.expire_tasks(c, scopes, now, claim_seconds))
 
     # Swaps.
 
     def swaps_of(self, plan_id: str) -> list[swaps.Swap]:
         """Return the swaps that a plan began, with their progress."""
-        return self._read(lambda c: swaps.find(c, tables.swap.c.plan_id == plan_id))
+        return self._read(lambda c: swaps.list_swaps(c, tables.swap.c.plan_id == plan_id))
 
     def settle_swaps(self, now: float) -> list[swaps.Swap]:
         """Do the next step of swaps that the end of their last task did not settle; most do.
@@ -764,42 +764,42 @@ class Store:
         """
         found = Pause(scope, now, None if seconds is None else now + seconds, paused_by, reason)
 
-        def step(connection: sa.Connection) -> None:
-            pauses.begin(connection, found)
+        def write_pause(connection: sa.Connection) -> None:
+            pauses.record_pause(connection, found)
             audits.add(connection, Entry(now, paused_by, 'paused', _scope_name(scope), reason))
-        self._run(step)
+        self._run(write_pause)
         return found
 
     def resume(self, scope: str | None, now: float, by: str = UNNAMED) -> bool:
         """End the pause of the scope, or the cloud's; return False when there was none."""
-        def step(connection: sa.Connection) -> bool:
-            held = [pause for pause in pauses.lasting(connection, now) if pause.scope == scope]
+        def end_and_audit(connection: sa.Connection) -> bool:
+            held = [pause for pause in pauses.list_pauses(connection, now) if pause.scope == scope]
             for pause in held:
                 audits.add(connection, Entry(
                     now, by, 'resumed', _scope_name(scope),
                     f'paused by {pause.paused_by}: {pause.reason}'))
-            return pauses.end(connection, scope, now)
-        return self._run(step)
+            return pauses.end_pause(connection, scope, now)
+        return self._run(end_and_audit)
 
     def pauses(self, now: float) -> list[Pause]:
         """Return the pauses in force; that of the cloud first."""
-        return self._read(lambda c: pauses.lasting(c, now))
+        return self._read(lambda c: pauses.list_pauses(c, now))
 
     def paused(self, scope: str, now: float) -> Pause | None:
         """Return the pause that holds the scope: the cloud's or its own."""
-        return self._read(lambda c: pauses.of(c, scope, now))
+        return self._read(lambda c: pauses.find_pause(c, scope, now))
 
     # Outcomes of plans.
 
-    def _fenced(self, lease: Lease, step: Callable[[sa.Connection], _T]) -> _T:
+    def _run_under_lease(self, lease: Lease, step: Callable[[sa.Connection], _T]) -> _T:
         """Run ``step`` in a transaction that holds the lease.
 
         :raises LeaseLost: nothing was written.
         """
-        def fenced(connection: sa.Connection) -> _T:
-            leases.fence(connection, self._now(), lease)
+        def fence_and_run(connection: sa.Connection) -> _T:
+            leases.fence_lease(connection, self._build_now_clause(), lease)
             return step(connection)
-        return self._run(fenced)
+        return self._run(fence_and_run)
 
     def realise(self, lease: Lease, combined: float, now: float, *,
                 load: float | None = None,
@@ -819,12 +819,12 @@ class Store:
             .limit(1)).first())
         if waiting is None:
             return None
-        return self._fenced(lease, lambda c: outcomes.realise(
+        return self._run_under_lease(lease, lambda c: outcomes.record_outcome(
             c, lease.scope, combined, load, now, measured))
 
     def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
         """Return outcomes of the scope's plans since its breaker opened last, newest first."""
-        return self._read(lambda c: outcomes.realised(c, scope, limit))
+        return self._read(lambda c: outcomes.list_outcomes(c, scope, limit))
 
     def realised(self, plan_ids: Collection[str]) -> dict[str, float]:
         """Return the combined imbalance that scores showed after each of the plans.
@@ -841,7 +841,7 @@ class Store:
 
         :raises LeaseLost: nothing was written.
         """
-        return self._fenced(lease, lambda c: outcomes.wish(c, lease.scope, now))
+        return self._run_under_lease(lease, lambda c: outcomes.record_imbalance_since(c, lease.scope, now))
 
     def wished(self) -> dict[str, float]:
         """Return since when each scope has needed balancing, without a break."""
@@ -853,11 +853,11 @@ class Store:
 
         :raises LeaseLost: nothing was written.
         """
-        self._fenced(lease, lambda c: outcomes.content(c, lease.scope))
+        self._run_under_lease(lease, lambda c: outcomes.clear_imbalance_since(c, lease.scope))
 
     def failures(self, scope: str, since: float) -> tuple[int, int]:
         """Count (failed, ended) migrations since ``since``, and since the breaker opened."""
-        return self._read(lambda c: outcomes.failures(c, scope, since))
+        return self._read(lambda c: outcomes.count_failures(c, scope, since))
 
     def trip(self, lease: Lease, now: float, *, seconds: float | None, paused_by: str,
              reason: str) -> Pause:
@@ -870,25 +870,25 @@ class Store:
         found = Pause(lease.scope, now, None if seconds is None else now + seconds, paused_by,
                       reason)
 
-        def step(connection: sa.Connection) -> None:
-            outcomes.trip(connection, lease.scope, now)
-            if not pauses.outlasts(connection, found):
-                pauses.begin(connection, found)
-        self._fenced(lease, step)
+        def open_breaker(connection: sa.Connection) -> None:
+            outcomes.record_breaker_opening(connection, lease.scope, now)
+            if not pauses.has_longer_pause(connection, found):
+                pauses.record_pause(connection, found)
+        self._run_under_lease(lease, open_breaker)
         return found
 
     # Metrics.
 
     def census(self) -> Census:
         """Return numbers of live rows, for metrics."""
-        return self._read(lambda c: store_stats.take(c, self._now()))
+        return self._read(lambda c: store_stats.read_census(c, self._build_now_clause()))
 
     # Quarantine.
 
     def refused(self, host: str, now: float, *, limit: int, seconds: float,
                 reason: str) -> bool:
         """Count a destination's refusal; return True when the host is quarantined now."""
-        return self._run(lambda c: quarantine.refused(
+        return self._run(lambda c: quarantine.count_refusal(
             c, host, now, limit=limit, seconds=seconds, reason=reason))
 
     def keeps_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
@@ -912,7 +912,7 @@ class Store:
 
     def end_outage(self, service: str) -> None:
         """Delete an outage: the service works again."""
-        self._run(lambda c: quarantine.lift(c, plans.SERVICE, service))
+        self._run(lambda c: quarantine.lift_quarantine(c, plans.SERVICE, service))
 
     def quarantines(self, now: float) -> list[Quarantine]:
         """Return the quarantines in force.
@@ -920,7 +920,7 @@ class Store:
         These include hosts with local disks, pairs of hosts of different cells, and services that
         fail.
         """
-        return self._read(lambda c: quarantine.lasting(c, now))
+        return self._read(lambda c: quarantine.list_quarantines(c, now))
 
     def lift(self, kind: str, name: str, by: str = UNNAMED) -> bool:
         """End the quarantine of an ``instance`` or ``host``; return False when there was none.
@@ -932,26 +932,26 @@ class Store:
             raise exception.StoreError(problem=f'has no quarantine for {kind!r}',
                                        remedy='Say instance, host, disks or cells.')
 
-        def step(connection: sa.Connection) -> bool:
+        def lift_and_audit(connection: sa.Connection) -> bool:
             reason = quarantine.find_reason(connection, kind, name)
             if reason is not None:
-                now = float(connection.execute(sa.select(self._now())).scalar_one())
+                now = float(connection.execute(sa.select(self._build_now_clause())).scalar_one())
                 audits.add(connection, Entry(now, by, 'lifted', f'{kind} {name}', reason))
-            return quarantine.lift(connection, kind, name)
-        return self._run(step)
+            return quarantine.lift_quarantine(connection, kind, name)
+        return self._run(lift_and_audit)
 
     # The audit.
 
     def audit(self, by: str, command: str, target: str, reason: str = '') -> None:
         """Write an audit row for a command whose change no other method records."""
-        def step(connection: sa.Connection) -> None:
-            now = float(connection.execute(sa.select(self._now())).scalar_one())
+        def write_audit_row(connection: sa.Connection) -> None:
+            now = float(connection.execute(sa.select(self._build_now_clause())).scalar_one())
             audits.add(connection, Entry(now, by, command, target, reason))
-        self._run(step)
+        self._run(write_audit_row)
 
     def audited(self, limit: int) -> list[Entry]:
         """Return the newest audit rows, newest first."""
-        return self._read(lambda c: audits.newest(c, limit))
+        return self._read(lambda c: audits.list_newest_entries(c, limit))
 
 
 def _scope_name(scope: str | None) -> str:

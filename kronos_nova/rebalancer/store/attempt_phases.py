@@ -46,14 +46,14 @@ OF_STATUS: Mapping[str, str] = {
 Marks = tuple[tuple[str, float], ...]
 
 
-def begun(marks: Marks, phase: str, at: float) -> Marks:
+def begin_phase(marks: Marks, phase: str, at: float) -> Marks:
     """Return the marks with the phase that begins at ``at``, unless it is the current one."""
     if marks and marks[-1][0] == phase:
         return marks
     return (*marks, (phase, at))
 
 
-def later(marks: Marks, phase: str | None) -> bool:
+def is_later_phase(marks: Marks, phase: str | None) -> bool:
     """Return whether the phase comes after the current one.
 
     A look at Nova may be older than the recorded phase.
@@ -63,7 +63,7 @@ def later(marks: Marks, phase: str | None) -> bool:
     return PHASES.index(phase) > PHASES.index(marks[-1][0])
 
 
-def seconds(marks: Marks, end: float, measured: Mapping[str, float] | None = None) \
+def compute_phase_seconds(marks: Marks, end: float, measured: Mapping[str, float] | None = None) \
         -> dict[str, float]:
     """Return the seconds of each phase, in the order of :data:`PHASES`.
 
@@ -86,7 +86,7 @@ def seconds(marks: Marks, end: float, measured: Mapping[str, float] | None = Non
     return {phase: round(found[phase], 3) for phase in PHASES if phase in found}
 
 
-def between(times: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+def compute_intervals(times: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     """Return the seconds of each phase from when it began; the last pair names the end.
 
     A phase whose beginning is unknown is part of the one before. The result is empty when time
@@ -101,11 +101,11 @@ def between(times: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return {phase: until - at for (phase, at), (_, until) in zip(known, known[1:], strict=False)}
 
 
-def document(marks: Marks) -> str:
+def format_marks(marks: Marks) -> str:
     """Format marks as JSON text."""
     return json.dumps(marks)
 
 
-def marks(text: str | None) -> Marks:
+def parse_marks(text: str | None) -> Marks:
     """Parse marks from JSON text; a row of an earlier release has none."""
     return tuple((str(phase), float(at)) for phase, at in json.loads(text or '[]'))

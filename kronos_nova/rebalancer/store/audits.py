@@ -42,7 +42,7 @@ def add(connection: sa.Connection, entry: Entry) -> None:
         target=entry.target, reason=entry.reason))
 
 
-def newest(connection: sa.Connection, limit: int) -> list[Entry]:
+def list_newest_entries(connection: sa.Connection, limit: int) -> list[Entry]:
     """Return the newest entries, newest first."""
     return [Entry(row.at, row.by_name, row.command, row.target, row.reason)
             for row in connection.execute(
@@ -57,6 +57,6 @@ def find_newest(connection: sa.Connection, command: str, target: str) -> float |
     return found
 
 
-def column() -> sa.Column[Any]:
+def get_purge_column() -> sa.Column[Any]:
     """Return the column by which rows are purged."""
     return _audit.c.at

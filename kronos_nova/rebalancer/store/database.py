@@ -90,7 +90,7 @@ def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
     return 'CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)'
 
 
-def connect(conf: cfg.ConfigOpts, patient: bool = True,
+def create_engine(conf: cfg.ConfigOpts, patient: bool = True,
             seconds: int = COMMAND_SECONDS) -> sa.Engine:
     """Return the engine for ``[database]``; it opens no connection yet.
 
@@ -197,7 +197,7 @@ def from_url(text: str, seconds: int | None = None, **options: Any) -> sa.Engine
     else:
         _prepare_server(engine, seconds)
         if seconds is not None and engine.dialect.driver == 'psycopg2':
-            psycopg2_waits.limit(engine, seconds)
+            psycopg2_waits.limit_waits(engine, seconds)
     return engine
 
 
@@ -216,7 +216,7 @@ def _create_file(path: str | None) -> None:
 
 def _prepare_sqlite(engine: sa.Engine) -> None:
     @sqlalchemy.event.listens_for(engine, 'connect')
-    def pragmas(connection: Any, record: Any) -> None:
+    def set_pragmas(connection: Any, record: Any) -> None:
         connection.execute(f'PRAGMA busy_timeout = {BUSY_SECONDS * 1000}')
         connection.execute('PRAGMA journal_mode = WAL')
         # NORMAL may lose the last commits at a power failure, and with them
@@ -229,13 +229,13 @@ def _prepare_sqlite(engine: sa.Engine) -> None:
     # first. A transaction that reads first and writes later would fail when
     # another has written in between; IMMEDIATE makes it wait before.
     @sqlalchemy.event.listens_for(engine, 'begin')
-    def begin(connection: sa.Connection) -> None:
+    def begin_transaction(connection: sa.Connection) -> None:
         mode = connection.get_execution_options().get('kronos_begin', 'IMMEDIATE')
         connection.exec_driver_sql(f'BEGIN {mode}')
 
     @sqlalchemy.event.listens_for(engine, 'rollback')
     @sqlalchemy.event.listens_for(engine, 'commit')
-    def mark(connection: sa.Connection) -> None:
+    def mark_in_transaction(connection: sa.Connection) -> None:
         connection.info['in_transaction'] = True
 
 
@@ -257,7 +257,7 @@ def _prepare_server(engine: sa.Engine, seconds: int | None) -> None:
         return
 
     @sqlalchemy.event.listens_for(engine, 'connect')
-    def limit(connection: Any, record: Any) -> None:
+    def set_session_limits(connection: Any, record: Any) -> None:
         with contextlib.closing(connection.cursor()) as cursor:
             cursor.execute(text)
         connection.commit()  # else the end of a transaction could undo it
@@ -279,26 +279,26 @@ def is_race(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def explained(engine: sa.Engine) -> Iterator[None]:
+def explain_errors(engine: sa.Engine) -> Iterator[None]:
     """Turn every database error into a StoreError without secrets."""
     try:
         yield
     except (db_exception.DBConnectionError, sa_exc.TimeoutError) as e:
         raise exception.StoreError(
-            problem=f'{_where(engine)} cannot be reached ({_brief(e)})',
+            problem=f'{_format_database_name(engine)} cannot be reached ({_format_driver_error(e)})',
             remedy=_CHECK_CONNECTION) from None
     except db_exception.DBNonExistentDatabase as e:
         raise exception.StoreError(
-            problem=f'{_where(engine)} does not exist ({_brief(e)})',
+            problem=f'{_format_database_name(engine)} does not exist ({_format_driver_error(e)})',
             remedy='Create it and grant its user all rights on it.') from None
     except (db_exception.DBError, sa_exc.SQLAlchemyError) as e:
-        brief = _brief(e)
+        brief = _format_driver_error(e)
         raise exception.StoreError(
-            problem=f'{_where(engine)} refused a statement ({brief})',
-            remedy=_remedy(engine, brief)) from None
+            problem=f'{_format_database_name(engine)} refused a statement ({brief})',
+            remedy=_find_remedy(engine, brief)) from None
 
 
-def _remedy(engine: sa.Engine, brief: str) -> str:
+def _find_remedy(engine: sa.Engine, brief: str) -> str:
     if engine.dialect.name == 'sqlite':
         for words, remedy in _SQLITE_REMEDIES.items():
             if words in brief:
@@ -306,16 +306,16 @@ def _remedy(engine: sa.Engine, brief: str) -> str:
     return "See the database server's log; check rights, disk space and the schema revision."
 
 
-def _where(engine: sa.Engine) -> str:
-    return shown(engine.url)
+def _format_database_name(engine: sa.Engine) -> str:
+    return redact_url(engine.url)
 
 
-def shown(url: sa.URL) -> str:
+def redact_url(url: sa.URL) -> str:
     """Return the URL without its password, and without parameters, which may contain another."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def _brief(error: BaseException) -> str:
+def _format_driver_error(error: BaseException) -> str:
     """Return the driver's message, without statement and parameters."""
     inner = getattr(error, 'inner_exception', None) or error
     inner = getattr(inner, 'orig', None) or inner

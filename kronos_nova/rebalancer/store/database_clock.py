@@ -81,14 +81,14 @@ class DatabaseClock:
             return False
         now = self._read()
         after = self._read_at = self._monotonic()
-        has_jumped = self._follow(now - (before + after) / 2, after)
+        has_jumped = self._adopt_reading(now - (before + after) / 2, after)
         if abs(self._wall() - self()) <= SKEW_SECONDS:
             self._differs_since = None
         elif self._differs_since is None:
             self._differs_since = self._jumped_at if has_jumped else after
         return has_jumped
 
-    def _follow(self, base: float, after: float) -> bool:
+    def _adopt_reading(self, base: float, after: float) -> bool:
         """Adopt a reading, or hold it back as a jump; return whether a jump was adopted."""
         ahead = 0.0 if self._base is None else base - self._base
         if abs(ahead) <= SKEW_SECONDS:

@@ -30,7 +30,7 @@ FORGOTTEN = 86400.0
 _executor = tables.executor
 
 
-def present(connection: sa.Connection, clock: ColumnElement[float], name: str,
+def record_heartbeat(connection: sa.Connection, clock: ColumnElement[float], name: str,
             scopes: Collection[str] | None) -> None:
     """Record that an executor runs, and the scopes that it serves (None: all).
 
@@ -45,12 +45,12 @@ def present(connection: sa.Connection, clock: ColumnElement[float], name: str,
             _executor.c.seen_at < clock - FORGOTTEN))
 
 
-def leave(connection: sa.Connection, name: str) -> None:
+def remove_executor(connection: sa.Connection, name: str) -> None:
     """Remove an executor that stops."""
     connection.execute(sa.delete(_executor).where(_executor.c.name == name))
 
 
-def seen(connection: sa.Connection, now: float) -> dict[str, frozenset[str] | None]:
+def list_running_executors(connection: sa.Connection, now: float) -> dict[str, frozenset[str] | None]:
     """Return the executors that run, and the scopes that each serves (None: all)."""
     return {row.name: None if row.scopes is None else frozenset(json.loads(row.scopes))
             for row in connection.execute(

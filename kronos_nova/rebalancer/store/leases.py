@@ -35,7 +35,7 @@ def of_late(clock: ColumnElement[float]) -> ColumnElement[bool]:
     return sa.or_(_lease.c.until > clock, _lease.c.planned_at > clock - REMEMBERED)
 
 
-def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
+def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
             seconds: float, policy_hash: str) -> rows.Lease | None:
     """Lease the scope when it is free, or extend our lease; None: another engine has it.
 
@@ -58,7 +58,7 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
                        'each zone a [database] of its own.')
         return None
     epoch = row['epoch'] if row['live'] else row['epoch'] + 1
-    taken = connection.execute(*_taken(
+    taken = connection.execute(*_build_takeover(
         scope, row['owner'], row['epoch'], clock, owner, epoch, seconds, policy_hash))
     if taken.rowcount != 1:
         return None
@@ -68,21 +68,21 @@ def acquire(connection: sa.Connection, clock: ColumnElement[float], scope: str, 
     return rows.Lease(scope, owner, epoch)
 
 
-@statements.once
-def live(clock: ColumnElement[float]) -> sa.Select[Any]:
+@statements.build_once
+def select_leased_scopes(clock: ColumnElement[float]) -> sa.Select[Any]:
     """Select the scopes that some engine plans now."""
     return sa.select(_lease.c.scope).where(_lease.c.until > clock)
 
 
-@statements.once
+@statements.build_once
 def _how_it_stands(scope: str, clock: ColumnElement[float]) -> sa.Select[Any]:
     return sa.select(
         _lease, (_lease.c.until > clock).label('live'), of_late(clock).label('of_late')
         ).where(_lease.c.scope == scope)
 
 
-@statements.once
-def _taken(scope: str, before: str, epoch_before: int, clock: ColumnElement[float], owner: str,
+@statements.build_once
+def _build_takeover(scope: str, before: str, epoch_before: int, clock: ColumnElement[float], owner: str,
            epoch: int, seconds: float, policy_hash: str) -> sa.Update:
     return (sa.update(_lease)
             .where(_lease.c.scope == scope, _lease.c.epoch == epoch_before,
@@ -91,26 +91,26 @@ def _taken(scope: str, before: str, epoch_before: int, clock: ColumnElement[floa
             .values(owner=owner, epoch=epoch, until=clock + seconds, policy_hash=policy_hash))
 
 
-def _held(scope: str, owner: str, epoch: int,
+def _match_held_lease(scope: str, owner: str, epoch: int,
           clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:
     return (_lease.c.scope == scope, _lease.c.owner == owner, _lease.c.epoch == epoch,
             _lease.c.until > clock)
 
 
-def renew(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
+def renew_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
           seconds: float) -> bool:
-    return connection.execute(*_renewed(
+    return connection.execute(*_build_renewal(
         lease.scope, lease.owner, lease.epoch, clock, seconds)).rowcount == 1
 
 
-@statements.once
-def _renewed(scope: str, owner: str, epoch: int, clock: ColumnElement[float],
+@statements.build_once
+def _build_renewal(scope: str, owner: str, epoch: int, clock: ColumnElement[float],
              seconds: float) -> sa.Update:
-    return sa.update(_lease).where(*_held(scope, owner, epoch, clock)).values(
+    return sa.update(_lease).where(*_match_held_lease(scope, owner, epoch, clock)).values(
         until=clock + seconds)
 
 
-def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
+def raise_epoch(connection: sa.Connection, scope: str) -> rows.Lease:
     """Raise the epoch of the scope's lease, so that its holder cannot write its current decision.
 
     The holder keeps the lease, in the later epoch. A scope without a lease gets one without an
@@ -127,7 +127,7 @@ def overtake(connection: sa.Connection, scope: str) -> rows.Lease:
     return rows.Lease(scope, row.owner, row.epoch)
 
 
-def retake(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
+def retake_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
            seconds: float) -> rows.Lease | None:
     """Extend our live lease after a plan raised its epoch; return it in the later epoch."""
     ours = sa.and_(_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
@@ -139,24 +139,24 @@ def retake(connection: sa.Connection, clock: ColumnElement[float], lease: rows.L
     return rows.Lease(row.scope, row.owner, row.epoch)
 
 
-def release(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
+def release_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
     # Also a lease of ours whose epoch has risen.
     connection.execute(sa.update(_lease).where(
         _lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
         _lease.c.epoch >= lease.epoch, _lease.c.until > clock).values(until=0.0))
 
 
-def fence(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
+def fence_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
     """Hold the lease's row until this transaction ends.
 
     :raises LeaseLost: it has ended, even if no engine has taken it yet: decisions under it are
         old.
     """
-    held = connection.execute(*_touched(lease.scope, lease.owner, lease.epoch, clock))
+    held = connection.execute(*_build_fence_update(lease.scope, lease.owner, lease.epoch, clock))
     if held.rowcount != 1:
         raise exception.LeaseLost(scope=lease.scope, epoch=lease.epoch)
 
 
-@statements.once
-def _touched(scope: str, owner: str, epoch: int, clock: ColumnElement[float]) -> sa.Update:
-    return sa.update(_lease).where(*_held(scope, owner, epoch, clock)).values(epoch=epoch)
+@statements.build_once
+def _build_fence_update(scope: str, owner: str, epoch: int, clock: ColumnElement[float]) -> sa.Update:
+    return sa.update(_lease).where(*_match_held_lease(scope, owner, epoch, clock)).values(epoch=epoch)

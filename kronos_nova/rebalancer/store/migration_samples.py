@@ -44,7 +44,7 @@ _AFTER = (attempt_phases.POST_MIGRATING, attempt_phases.POST_FLIGHT)
 _PAUSES = 'pause'
 
 
-def newest(connection: sa.Connection) -> tuple[model.Measured, ...]:
+def list_newest_samples(connection: sa.Connection) -> tuple[model.Measured, ...]:
     """Return the newest attempts first; attempts that Nova did not begin are left out."""
     return tuple(found for row in connection.execute(
         _NEWEST, {'tasks': TASKS}) for found in _of_task(row))
@@ -65,16 +65,16 @@ def _of_task(row: Any) -> Iterator[model.Measured]:
     for attempt in reversed(attempts):
         phases = attempt.get('phases') or {}
         arrived = completed and attempt['error_type'] is None
-        running = _sum(phases, (attempt_phases.RUNNING,))
-        before = _sum(phases, _BEFORE)
+        running = _sum_phases(phases, (attempt_phases.RUNNING,))
+        before = _sum_phases(phases, _BEFORE)
         if arrived and not running:
             running, before = before, 0.0
         if running > 0 or arrived:
             yield model.Measured(
                 row.instance_uuid, row.memory_mb, row.disk_gb, running=running,
-                other=before + _sum(phases, _AFTER), arrived=arrived,
+                other=before + _sum_phases(phases, _AFTER), arrived=arrived,
                 late=attempt['error_type'] == exception.MigrationTimeout.wire_type)
 
 
-def _sum(phases: Mapping[str, float], names: Iterable[str]) -> float:
+def _sum_phases(phases: Mapping[str, float], names: Iterable[str]) -> float:
     return math.fsum(phases.get(name, 0.0) for name in names)

@@ -33,7 +33,7 @@ _outcome = tables.outcome
 FAILURES = ('MigrationFailed', 'MigrationTimeout', 'UnexpectedError')
 
 
-def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
+def record_prediction(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
     """Record the prediction of a plan that is to lower the imbalance, or to pack hosts."""
     before, after = plan.combined_before, plan.combined_after
     phases = {m.phase for m in plan.moves}
@@ -54,7 +54,7 @@ def foresee(connection: sa.Connection, plan: model.Plan, plan_id: str, now: floa
         combined_foreseen=after, **promised))
 
 
-def realise(connection: sa.Connection, scope: str, combined: float, load: float | None,
+def record_outcome(connection: sa.Connection, scope: str, combined: float, load: float | None,
             now: float,
             measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
     """Record the outcome of the scope's newest plan, once it has ended and scores show it.
@@ -70,17 +70,17 @@ def realise(connection: sa.Connection, scope: str, combined: float, load: float 
         .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
         .order_by(_outcome.c.planned_at.desc(), _outcome.c.plan_id)))
     found = None
-    if open_ and _alone(connection, open_[0]) and (
+    if open_ and _is_attributable(connection, open_[0]) and (
             open_[0].hosts_before is None or measured is not None):
         last = open_.pop(0)
-        document = _document(connection, last.plan_id)
-        growth = _growth(document, load)
+        document = _read_plan_document(connection, last.plan_id)
+        growth = _compute_growth(document, load)
         columns = {
             'combined_before': last.combined_before * growth,
             'combined_foreseen': last.combined_foreseen * growth, 'combined_realised': combined,
             'realised_at': now}
         if last.hosts_before is not None and measured is not None:
-            came = measured.packing(_touched(document), last.planned_at, growth)
+            came = measured.packing(_list_touched_hosts(document), last.planned_at, growth)
             columns |= {'hosts_realised': came.hosts_in_use, 'overload_realised': came.overload,
                         'growth': growth}
         connection.execute(sa.update(_outcome).where(_outcome.c.plan_id == last.plan_id)
@@ -92,7 +92,7 @@ def realise(connection: sa.Connection, scope: str, combined: float, load: float 
     return found
 
 
-def _alone(connection: sa.Connection, outcome: Any) -> bool:
+def _is_attributable(connection: sa.Connection, outcome: Any) -> bool:
     """Return whether the plan moved something and no later plan did.
 
     A drain or a repair after it has its own part in the scores.
@@ -111,18 +111,18 @@ def _alone(connection: sa.Connection, outcome: Any) -> bool:
     return moved and overtaken is None
 
 
-def _document(connection: sa.Connection, plan_id: str) -> dict[str, Any]:
+def _read_plan_document(connection: sa.Connection, plan_id: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(connection.scalar(
         sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id)) or '{}')
     return found
 
 
-def _touched(document: Mapping[str, Any]) -> set[str]:
+def _list_touched_hosts(document: Mapping[str, Any]) -> set[str]:
     """Return the hosts that the plan moves instances from or to."""
     return {move[end] for move in document.get('moves', ()) for end in ('from_host', 'to_host')}
 
 
-def _growth(document: Mapping[str, Any], load: float | None) -> float:
+def _compute_growth(document: Mapping[str, Any], load: float | None) -> float:
     """Return the growth of the scope's load since it was planned; 1 without growth, or if unknown.
     """
     then = document.get('load')
@@ -141,13 +141,13 @@ def of_row(row: Any) -> breakers.Outcome:
                             row.combined_realised, packed)
 
 
-def realised(connection: sa.Connection, scope: str, limit: int) -> list[breakers.Outcome]:
+def list_outcomes(connection: sa.Connection, scope: str, limit: int) -> list[breakers.Outcome]:
     """Return outcomes since the breaker opened last, newest first."""
     return [of_row(row) for row in connection.execute(
         *_realised_since(scope, _tripped_at(connection, scope), limit))]
 
 
-@statements.once
+@statements.build_once
 def _realised_since(scope: str, since: float, limit: int) -> sa.Select[Any]:
     return (sa.select(_outcome)
             .where(_outcome.c.scope == scope, _outcome.c.realised_at > since)
@@ -155,7 +155,7 @@ def _realised_since(scope: str, since: float, limit: int) -> sa.Select[Any]:
             .limit(limit))
 
 
-def counted(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set[str]:
+def list_breaker_plans(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set[str]:
     """Return the plans by which breakers decide, now or later.
 
     These are each scope's newest ones since its breaker opened last, and the newest one without an
@@ -163,7 +163,7 @@ def counted(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set
     """
     found: set[str] = set()
     for scope in scopes:
-        found.update(outcome.plan_id for outcome in realised(connection, scope, limit))
+        found.update(outcome.plan_id for outcome in list_outcomes(connection, scope, limit))
         found.update(connection.scalars(
             sa.select(_outcome.c.plan_id)
             .where(_outcome.c.scope == scope, _outcome.c.realised_at.is_(None))
@@ -171,18 +171,18 @@ def counted(connection: sa.Connection, limit: int, scopes: Iterable[str]) -> set
     return found
 
 
-def failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, int]:
+def count_failures(connection: sa.Connection, scope: str, since: float) -> tuple[int, int]:
     """Count (failed, ended) migrations since ``since`` and the breaker's last opening."""
     since = max(since, _tripped_at(connection, scope))
-    ended = connection.execute(*_ended(scope, since)).all()
+    ended = connection.execute(*_select_ended_counts(scope, since)).all()
     failed = sum(row.number for row in ended if row.state == TaskState.FAILED.value
                  and row.error_type in FAILURES)
     return failed, failed + sum(
         row.number for row in ended if row.state == TaskState.COMPLETED.value)
 
 
-@statements.once
-def _ended(scope: str, since: float) -> sa.Select[Any]:
+@statements.build_once
+def _select_ended_counts(scope: str, since: float) -> sa.Select[Any]:
     task = tables.task
     return (sa.select(task.c.state, task.c.error_type, sa.func.count().label('number'))
             .where(task.c.scope == scope, task.c.completed_at > since,
@@ -191,7 +191,7 @@ def _ended(scope: str, since: float) -> sa.Select[Any]:
             .group_by(task.c.state, task.c.error_type))
 
 
-def wish(connection: sa.Connection, scope: str, now: float) -> float:
+def record_imbalance_since(connection: sa.Connection, scope: str, now: float) -> float:
     """Return since when the scope has needed balancing: from now on, if it is new."""
     table = tables.wish
     since = connection.scalar(sa.select(table.c.since).where(table.c.scope == scope))
@@ -201,12 +201,12 @@ def wish(connection: sa.Connection, scope: str, now: float) -> float:
     return float(since)
 
 
-def content(connection: sa.Connection, scope: str) -> None:
+def clear_imbalance_since(connection: sa.Connection, scope: str) -> None:
     """Record that the scope needs no balancing now."""
     connection.execute(sa.delete(tables.wish).where(tables.wish.c.scope == scope))
 
 
-def trip(connection: sa.Connection, scope: str, now: float) -> None:
+def record_breaker_opening(connection: sa.Connection, scope: str, now: float) -> None:
     """Record that the breaker opens: earlier results count no more against the scope."""
     table = tables.breaker
     if connection.execute(sa.update(table).where(table.c.scope == scope)
@@ -215,10 +215,10 @@ def trip(connection: sa.Connection, scope: str, now: float) -> None:
 
 
 def _tripped_at(connection: sa.Connection, scope: str) -> float:
-    found = connection.scalar(*_tripped(scope))
+    found = connection.scalar(*_select_tripped_at(scope))
     return 0.0 if found is None else float(found)
 
 
-@statements.once
-def _tripped(scope: str) -> sa.Select[Any]:
+@statements.build_once
+def _select_tripped_at(scope: str) -> sa.Select[Any]:
     return sa.select(tables.breaker.c.tripped_at).where(tables.breaker.c.scope == scope)

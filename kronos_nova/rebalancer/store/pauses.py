@@ -48,55 +48,55 @@ class Pause:
         return f'{what} was paused by {self.paused_by}{until}: {self.reason} ({how} ends it)'
 
 
-def _key(scope: str | None) -> tuple[str, str]:
+def _build_key(scope: str | None) -> tuple[str, str]:
     return (CLOUD, '') if scope is None else (SCOPE, scope)
 
 
-def _at(scope: str | None) -> ColumnElement[bool]:
-    kind, name = _key(scope)
+def _match_scope(scope: str | None) -> ColumnElement[bool]:
+    kind, name = _build_key(scope)
     return sa.and_(_pause.c.kind == kind, _pause.c.name == name)
 
 
-def _lasts(now: float) -> ColumnElement[bool]:
+def _match_lasting(now: float) -> ColumnElement[bool]:
     return sa.or_(_pause.c.until.is_(None), _pause.c.until > now)
 
 
-def begin(connection: sa.Connection, pause: Pause) -> None:
+def record_pause(connection: sa.Connection, pause: Pause) -> None:
     """Write the pause in the place of an earlier one of the same scope."""
-    kind, name = _key(pause.scope)
+    kind, name = _build_key(pause.scope)
     values = {'since': pause.since, 'until': pause.until, 'paused_by': pause.paused_by,
               'reason': pause.reason}
-    if connection.execute(sa.update(_pause).where(_at(pause.scope)).values(values)).rowcount == 0:
+    if connection.execute(sa.update(_pause).where(_match_scope(pause.scope)).values(values)).rowcount == 0:
         connection.execute(sa.insert(_pause).values(kind=kind, name=name, **values))
 
 
-def outlasts(connection: sa.Connection, pause: Pause) -> bool:
+def has_longer_pause(connection: sa.Connection, pause: Pause) -> bool:
     """Return whether a stored pause of the same scope lasts at least as long."""
     last = connection.execute(
-        sa.select(_pause.c.until).where(_at(pause.scope), _lasts(pause.since))).first()
+        sa.select(_pause.c.until).where(_match_scope(pause.scope), _match_lasting(pause.since))).first()
     return last is not None and (last.until is None or (
         pause.until is not None and last.until >= pause.until))
 
 
-def end(connection: sa.Connection, scope: str | None, now: float) -> bool:
+def end_pause(connection: sa.Connection, scope: str | None, now: float) -> bool:
     """Delete the pause of the scope; return whether it was in force until now."""
-    lasted = connection.execute(sa.select(_pause.c.since).where(_at(scope), _lasts(now))).first()
-    connection.execute(sa.delete(_pause).where(_at(scope)))
+    lasted = connection.execute(sa.select(_pause.c.since).where(_match_scope(scope), _match_lasting(now))).first()
+    connection.execute(sa.delete(_pause).where(_match_scope(scope)))
     return lasted is not None
 
 
-def lasting(connection: sa.Connection, now: float) -> list[Pause]:
+def list_pauses(connection: sa.Connection, now: float) -> list[Pause]:
     """Return the pauses in force; that of the cloud first, then by scope."""
     return [Pause(row.name if row.kind == SCOPE else None, row.since, row.until, row.paused_by,
                   row.reason)
-            for row in connection.execute(*_lasting(now))]
+            for row in connection.execute(*_select_pauses(now))]
 
 
-@statements.once
-def _lasting(now: float) -> sa.Select[Any]:
-    return sa.select(_pause).where(_lasts(now)).order_by(_pause.c.kind, _pause.c.name)
+@statements.build_once
+def _select_pauses(now: float) -> sa.Select[Any]:
+    return sa.select(_pause).where(_match_lasting(now)).order_by(_pause.c.kind, _pause.c.name)
 
 
-def of(connection: sa.Connection, scope: str, now: float) -> Pause | None:
+def find_pause(connection: sa.Connection, scope: str, now: float) -> Pause | None:
     """Return the pause that holds a scope: the cloud's before its own."""
-    return next((p for p in lasting(connection, now) if p.scope in (None, scope)), None)
+    return next((p for p in list_pauses(connection, now) if p.scope in (None, scope)), None)

@@ -49,7 +49,7 @@ class Owed:
     error: str | None = None
 
 
-def owe(connection: sa.Connection, owed: Owed, worker: str, now: float,
+def record_hook(connection: sa.Connection, owed: Owed, worker: str, now: float,
         marks: attempt_phases.Marks) -> bool:
     """Record a hook that begins.
 
@@ -59,7 +59,7 @@ def owe(connection: sa.Connection, owed: Owed, worker: str, now: float,
         sa.update(_task)
         .where(_task.c.task_id == owed.task.task_id, _task.c.worker == worker,
                _task.c.state == TaskState.CLAIMED.value)
-        .values(heartbeat_at=now, timings=attempt_phases.document(marks)))
+        .values(heartbeat_at=now, timings=attempt_phases.format_marks(marks)))
     if held.rowcount != 1:
         return False
     task = owed.task
@@ -73,27 +73,27 @@ def owe(connection: sa.Connection, owed: Owed, worker: str, now: float,
     return True
 
 
-def _due() -> ColumnElement[bool]:
+def _match_due_hooks() -> ColumnElement[bool]:
     """Match hooks whose attempt has ended: the task is not in flight any more, or gone."""
     return ~sa.exists().where(
         _task.c.task_id == _owed.c.task_id,
         _task.c.state.in_([sa.literal(state.value) for state in rows.IN_FLIGHT]))
 
 
-def takable(worker: str, scopes: Collection[str] | None,
+def match_takable_hooks(worker: str, scopes: Collection[str] | None,
             silent_since: float) -> ColumnElement[bool]:
     """Match due hooks of the worker, and those in its scopes that no live worker holds."""
     served = sa.true() if scopes is None else _owed.c.scope.in_(sorted(scopes))
     return sa.and_(
-        _due(), sa.or_(_owed.c.worker == worker, sa.and_(served, sa.or_(
+        _match_due_hooks(), sa.or_(_owed.c.worker == worker, sa.and_(served, sa.or_(
             _owed.c.worker.is_(None), _owed.c.heartbeat_at.is_(None),
             _owed.c.heartbeat_at <= silent_since))))
 
 
-def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
+def take_due_hooks(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
          claim_seconds: float) -> list[Owed]:
     """Take the due hooks that are ours or that no live worker holds, the last begun first."""
-    still = takable(worker, scopes, now - claim_seconds)
+    still = match_takable_hooks(worker, scopes, now - claim_seconds)
     found = []
     for row in connection.execute(
             sa.select(_owed).where(still)
@@ -106,12 +106,12 @@ def take(connection: sa.Connection, worker: str, scopes: Collection[str] | None,
     return found
 
 
-def release(connection: sa.Connection, worker: str) -> None:
+def release_hooks(connection: sa.Connection, worker: str) -> None:
     connection.execute(
         sa.update(_owed).where(_owed.c.worker == worker).values(heartbeat_at=None))
 
 
-def of(connection: sa.Connection, task_id: str) -> list[Owed]:
+def list_task_hooks(connection: sa.Connection, task_id: str) -> list[Owed]:
     return [_read(row) for row in connection.execute(
         sa.select(_owed).where(_owed.c.task_id == task_id)
         .order_by(_owed.c.begun_at, _owed.c.number)).mappings()]
@@ -128,12 +128,12 @@ def put_off(connection: sa.Connection, owed: Owed, worker: str) -> bool:
         .values(tries=owed.tries, not_before=owed.not_before, error=owed.error)).rowcount == 1
 
 
-def settle(connection: sa.Connection, owed_id: str, worker: str) -> bool:
+def delete_hook(connection: sa.Connection, owed_id: str, worker: str) -> bool:
     return connection.execute(sa.delete(_owed).where(
         _owed.c.owed_id == owed_id, _owed.c.worker == worker)).rowcount == 1
 
 
-def free() -> ColumnElement[bool]:
+def match_tasks_without_hook() -> ColumnElement[bool]:
     """Match tasks whose instance has no pending hook."""
     return ~sa.exists().where(_owed.c.instance_uuid == _task.c.instance_uuid)
 

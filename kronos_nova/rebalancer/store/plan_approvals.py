@@ -84,17 +84,17 @@ class Waiting:
                 f'reject); it lapses at {lapses.isoformat(timespec="minutes")}')
 
 
-def waiting(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:
+def list_waiting_plans(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:
     """Return plans that may still be approved, oldest first.
 
     :param scope: plans of this scope alone; None: of all.
     """
     return [Waiting(row.plan_id, row.scope, row.since, row.until, int(row.moves))
-            for row in connection.execute(*_waiting(now, scope))]
+            for row in connection.execute(*_select_waiting_plans(now, scope))]
 
 
-@statements.once
-def _waiting(now: float, scope: str | None) -> sa.Select[Any]:
+@statements.build_once
+def _select_waiting_plans(now: float, scope: str | None) -> sa.Select[Any]:
     of = sa.true() if scope is None else _task.c.scope == scope
     return (sa.select(_task.c.plan_id, _task.c.scope,
                       sa.func.min(_task.c.created_at).label('since'),
@@ -105,14 +105,14 @@ def _waiting(now: float, scope: str | None) -> sa.Select[Any]:
             .order_by(sa.func.min(_task.c.created_at), _task.c.plan_id))
 
 
-def lapse(connection: sa.Connection, scope: str, now: float) -> list[model.Task]:
+def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> list[model.Task]:
     """Cancel tasks that were not approved in time, and the tasks that require them."""
     late = sa.and_(_task.c.state == TaskState.PENDING.value, _task.c.scope == scope,
                    _task.c.expires_at <= now)
     return tasks.cancel_where(connection, late, now, tasks.EXPIRED_TYPE, tasks.LAPSED)
 
 
-def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
+def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
             begin_within: Mapping[model.Phase, float], cooldown: float,
             instance_cooldown: float) -> list[model.Task]:
     """Queue pending tasks, staggered from now on as they were planned.
@@ -125,9 +125,9 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
     :raises StoreError: a move requires one that still waits, or its swap has another that still
         waits; nothing was written.
     """
-    found = _meant(connection, plan_id, {TaskState.PENDING}, said, now)
+    found = _list_decided_tasks(connection, plan_id, {TaskState.PENDING}, said, now)
     meant = {row.task.instance_uuid for row in found}
-    others = {row.task.instance_uuid for row in tasks.find(
+    others = {row.task.instance_uuid for row in tasks.list_tasks(
         connection, _task.c.plan_id == plan_id, _task.c.state == TaskState.PENDING.value)} - meant
     for row in found:
         if missing := others.intersection(row.task.requires):
@@ -136,14 +136,14 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
                         f'of {", ".join(sorted(missing))} first',
                 remedy='Nothing was approved; approve these, too.')
     swapped = {row.swap_id for row in found if row.swap_id is not None}
-    if apart := sorted(row.task.instance_uuid for row in tasks.find(
+    if apart := sorted(row.task.instance_uuid for row in tasks.list_tasks(
             connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
             _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
         raise exception.StoreError(
             problem=f'says that instances {", ".join(apart)} move with some of these, or none does',
             remedy='Nothing was approved; approve these, too.')
     following = {swap.members[-1].instance_uuid
-                 for swap in swaps.find(connection, tables.swap.c.plan_id == plan_id)}
+                 for swap in swaps.list_swaps(connection, tables.swap.c.plan_id == plan_id)}
     approved = []
     for row in found:
         task = row.task
@@ -157,32 +157,32 @@ def approve(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
                     expires_at=now + within))
         if done.rowcount == 1:
             approved.append(task)
-            plans.cool(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
+            plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
     if approved:
         # An engine's current cycle does not know the approval, and would write other drains.
-        leases.overtake(connection, approved[0].aggregate)
-        _begin(connection, approved, now, cooldown)
-    note(connection, plan_id, now, APPROVED, said, len(approved))
+        leases.raise_epoch(connection, approved[0].aggregate)
+        _start_cooldown_and_drains(connection, approved, now, cooldown)
+    record_decision(connection, plan_id, now, APPROVED, said, len(approved))
     return approved
 
 
-def _begin(connection: sa.Connection, approved: list[model.Task], now: float,
+def _start_cooldown_and_drains(connection: sa.Connection, approved: list[model.Task], now: float,
            cooldown: float) -> None:
     scope = approved[0].aggregate
     if any(task.phase in metric_lag.FOLLOWING for task in approved):
-        plans.cool(connection, plans.SCOPE, scope, now + cooldown)
-    hosts = _drains(connection, approved[0].plan_id) & {task.from_host for task in approved}
-    plans.set_draining(connection, scope, hosts | plans.draining(connection, scope), now)
+        plans.extend_cooldown(connection, plans.SCOPE, scope, now + cooldown)
+    hosts = _read_drained_hosts(connection, approved[0].plan_id) & {task.from_host for task in approved}
+    plans.set_draining(connection, scope, hosts | plans.list_draining_hosts(connection, scope), now)
 
 
-def _drains(connection: sa.Connection, plan_id: str) -> set[str]:
+def _read_drained_hosts(connection: sa.Connection, plan_id: str) -> set[str]:
     """Return the hosts that the plan drains."""
     document = connection.scalar(
         sa.select(tables.plan.c.document).where(tables.plan.c.plan_id == plan_id))
     return set(json.loads(document or '{}').get('draining', ()))
 
 
-def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
+def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
         instance_cooldown: float) -> list[model.Task]:
     """Cancel the plan's tasks that Nova has not been asked for.
 
@@ -193,9 +193,9 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
     states = {TaskState.PENDING} if verb == REJECTED else set(rows.NOT_IN_NOVA)
     ended: list[model.Task] = []
     # Tasks that require others first: each instance cools, also where another would end it.
-    for row in sorted(_meant(connection, plan_id, states, said, None),
+    for row in sorted(_list_decided_tasks(connection, plan_id, states, said, None),
                       key=lambda row: -row.task.wave):
-        ended += tasks.cancel(
+        ended += tasks.cancel_task(
             connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'{verb.capitalize()} by {said.by}: {said.reason}',
             instance_cooldown=instance_cooldown) or []
@@ -203,16 +203,16 @@ def end(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: s
         # No later plan continues the drains that this one began; each orders a disabled host's
         # drain again. Drains of other plans go on.
         scope = ended[0].aggregate
-        leases.overtake(connection, scope)
+        leases.raise_epoch(connection, scope)
         left = {task.from_host for task in ended} - set(connection.scalars(
             sa.select(_task.c.from_host).where(rows.is_live())))
-        plans.set_draining(connection, scope, plans.draining(connection, scope)
-                           - (left & _drains(connection, plan_id)), now)
-    note(connection, plan_id, now, verb, said, len(ended))
+        plans.set_draining(connection, scope, plans.list_draining_hosts(connection, scope)
+                           - (left & _read_drained_hosts(connection, plan_id)), now)
+    record_decision(connection, plan_id, now, verb, said, len(ended))
     return ended
 
 
-def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
+def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
            now: float | None) -> list[rows.TaskRow]:
     """Return the tasks that a decision concerns.
 
@@ -222,7 +222,7 @@ def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState
     of = (sa.true() if said.instances is None
           else _task.c.instance_uuid.in_(sorted(said.instances)))
     lasting = sa.true() if now is None else _task.c.expires_at > now
-    found = tasks.find(connection, _task.c.plan_id == plan_id, of, lasting,
+    found = tasks.list_tasks(connection, _task.c.plan_id == plan_id, of, lasting,
                        _task.c.state.in_([state.value for state in states]))
     others = set(said.instances or ()) - {row.task.instance_uuid for row in found}
     if others and found:
@@ -232,7 +232,7 @@ def _meant(connection: sa.Connection, plan_id: str, states: Collection[TaskState
     return found
 
 
-def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
+def record_decision(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
           number: int) -> None:
     if number:
         connection.execute(sa.insert(_decision).values(
@@ -242,35 +242,35 @@ def note(connection: sa.Connection, plan_id: str, now: float, verb: str, said: S
         audits.add(connection, audits.Entry(now, said.by, verb, f'plan {plan_id}', said.reason))
 
 
-def of(connection: sa.Connection, plan_id: str) -> list[Decision]:
+def list_plan_decisions(connection: sa.Connection, plan_id: str) -> list[Decision]:
     """Return all decisions on a plan, oldest first."""
-    return _found(connection, _decision.c.plan_id == plan_id)
+    return _read_decisions(connection, _decision.c.plan_id == plan_id)
 
 
 def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, str]:
     """Return who requested each of the plans; plans of engines are left out."""
-    return {d.plan_id: d.decided_by for d in _found(connection, sa.and_(
+    return {d.plan_id: d.decided_by for d in _read_decisions(connection, sa.and_(
         _decision.c.plan_id.in_(sorted(plan_ids)),
         _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED, RESOLVED])))}
 
 
-def untold(connection: sa.Connection, scope: str) -> list[Decision]:
+def list_unannounced_decisions(connection: sa.Connection, scope: str) -> list[Decision]:
     """Return decisions on the scope's plans that are not announced yet, oldest first."""
-    return _found(connection, sa.and_(
+    return _read_decisions(connection, sa.and_(
         _decision.c.told.is_(None), _decision.c.plan_id.in_(
             sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
 
 
-def tell(connection: sa.Connection, scope: str) -> list[Decision]:
+def pop_unannounced_decisions(connection: sa.Connection, scope: str) -> list[Decision]:
     """Return the decisions that are not announced yet, and mark them as announced."""
-    found = untold(connection, scope)
+    found = list_unannounced_decisions(connection, scope)
     if found:
         connection.execute(sa.update(_decision).values(told=True).where(
             _decision.c.decision_id.in_([d.decision_id for d in found])))
     return found
 
 
-def _found(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Decision]:
+def _read_decisions(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Decision]:
     return [Decision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason,
                      row.plan_id, row.decision_id)
             for row in connection.execute(

@@ -53,7 +53,7 @@ class Mark:
     drains: frozenset[tuple[str, str]]
 
 
-def mark(connection: sa.Connection) -> Mark:
+def read_activity_mark(connection: sa.Connection) -> Mark:
     task, drain = tables.task, tables.drain
     return Mark(
         frozenset(connection.scalars(
@@ -67,14 +67,14 @@ def refuse_overtaken(connection: sa.Connection, known: Mark) -> None:
 
     :raises StoreError: such tasks or drains have begun.
     """
-    now = mark(connection)
+    now = read_activity_mark(connection)
     if now.tasks - known.tasks or now.drains - known.drains:
         raise exception.StoreError(
             problem='has plans that were made while this one was judged',
             remedy='Nothing was written; ask again.')
 
 
-def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
+def save_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
          tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
          cooldown: float, instance_cooldown: float) -> frozenset[str]:
     """Write all of a plan; the caller has fenced the lease (dry run: any).
@@ -84,20 +84,20 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
     if lease is not None:
         _refuse_unsound(lease, plan, tasks, plan_id)
     if plan.moves or tasks or _is_news(connection, plan, dry_run):
-        _insert(connection, lease, plan, plan_id, now, dry_run)
+        _insert_plan(connection, lease, plan, plan_id, now, dry_run)
     if dry_run:
         return frozenset()
     if tasks:
-        _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
-        outcomes.foresee(connection, plan, plan_id, now)
+        _insert_tasks(connection, plan, tasks, plan_id, now, instance_cooldown)
+        outcomes.record_prediction(connection, plan, plan_id, now)
         if any(task.phase in metric_lag.FOLLOWING for task in tasks):
             # Drains and repairs come when they must: under rolling maintenance
             # they would hold everything else for ever.
-            cool(connection, SCOPE, plan.scope, now + cooldown)
+            extend_cooldown(connection, SCOPE, plan.scope, now + cooldown)
     drained = plan.draining
-    if _waits(connection, plan.scope, now):
+    if _has_waiting_plan(connection, plan.scope, now):
         # No drain begins before an operator has approved the waiting plan.
-        drained &= draining(connection, plan.scope)
+        drained &= list_draining_hosts(connection, plan.scope)
     set_draining(connection, plan.scope, drained, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
                        .values(planned_at=now, cycle=rows.cycle_document(rows.Cycle(
@@ -105,21 +105,21 @@ def save(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
     return drained
 
 
-def fail(connection: sa.Connection, scope: str, error: str, now: float) -> None:
+def record_failed_cycle(connection: sa.Connection, scope: str, error: str, now: float) -> None:
     """Record that a cycle of the scope made no plan; keep the result of the last one that did."""
     lease = tables.lease
-    known = rows.cycle(connection.scalar(sa.select(lease.c.cycle).where(lease.c.scope == scope)))
+    known = rows.parse_cycle(connection.scalar(sa.select(lease.c.cycle).where(lease.c.scope == scope)))
     connection.execute(sa.update(lease).where(lease.c.scope == scope).values(
         cycle=rows.cycle_document(dataclasses.replace(known, error=error, failed_at=now))))
 
 
-def _waits(connection: sa.Connection, scope: str, now: float) -> bool:
+def _has_waiting_plan(connection: sa.Connection, scope: str, now: float) -> bool:
     """Return whether a plan of the scope waits for approval."""
-    return connection.execute(*_waiting(scope, now)).first() is not None
+    return connection.execute(*_select_waiting_task(scope, now)).first() is not None
 
 
-@statements.once
-def _waiting(scope: str, now: float) -> sa.Select[Any]:
+@statements.build_once
+def _select_waiting_task(scope: str, now: float) -> sa.Select[Any]:
     task = tables.task
     return sa.select(task.c.task_id).where(
         task.c.scope == scope, task.c.state == model.TaskState.PENDING.value,
@@ -131,22 +131,22 @@ def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
                 instance_cooldown: float) -> None:
     """Write a requested plan; it changes nothing else of the scope."""
     _refuse_unsound(lease, plan, tasks, plan_id)
-    _insert(connection, lease, plan, plan_id, now, dry_run=False)
-    _begin(connection, plan, tasks, plan_id, now, instance_cooldown)
+    _insert_plan(connection, lease, plan, plan_id, now, dry_run=False)
+    _insert_tasks(connection, plan, tasks, plan_id, now, instance_cooldown)
 
 
-def follow(connection: sa.Connection, plan: model.Plan, task: model.Task, now: float) -> None:
+def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model.Task, now: float) -> None:
     """Write a plan that follows from how another one went.
 
     It sets no cooldown: the task that ends has cooled its instance, and this one will.
     """
-    _insert(connection, None, plan, task.plan_id, now, dry_run=False)
+    _insert_plan(connection, None, plan, task.plan_id, now, dry_run=False)
     connection.execute(sa.insert(tables.task), [rows.task_columns(task, now)])
     connection.execute(sa.insert(tables.budget).values(
         plan_id=task.plan_id, scope=plan.scope, spent_at=now, moves=1))
 
 
-def _insert(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan, plan_id: str,
+def _insert_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan, plan_id: str,
             now: float, dry_run: bool) -> None:
     connection.execute(sa.insert(tables.plan).values(
         plan_id=plan_id, scope=plan.scope, epoch=0 if lease is None else lease.epoch,
@@ -154,7 +154,7 @@ def _insert(connection: sa.Connection, lease: rows.Lease | None, plan: model.Pla
         document=rows.plan_document(plan)))
 
 
-def _begin(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Task],
+def _insert_tasks(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Task],
            plan_id: str, now: float, instance_cooldown: float) -> None:
     """Write the tasks, the moves that they spend of the budget, and their instances' cooldowns."""
     _refuse_busy(connection, tasks)
@@ -163,7 +163,7 @@ def _begin(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Ta
     connection.execute(sa.insert(tables.budget).values(
         plan_id=plan_id, scope=plan.scope, spent_at=now, moves=len(tasks)))
     for task in sorted(tasks, key=lambda task: task.instance_uuid):
-        cool(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
+        extend_cooldown(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
 
 
 def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.Task],
@@ -212,26 +212,26 @@ def _refuse_busy(connection: sa.Connection, tasks: Sequence[model.Task]) -> None
             remedy='Nothing was written; the next cycle plans again.')
 
 
-def cool(connection: sa.Connection, kind: str, name: str, until: float) -> None:
+def extend_cooldown(connection: sa.Connection, kind: str, name: str, until: float) -> None:
     """Set a cooldown, or lengthen it; never shorten it."""
-    if connection.execute(*_longer(kind, name, until)).rowcount == 0:
+    if connection.execute(*_build_cooldown_update(kind, name, until)).rowcount == 0:
         connection.execute(sa.insert(tables.cooldown).values(kind=kind, name=name, until=until))
 
 
-@statements.once
-def _longer(kind: str, name: str, until: float) -> sa.Update:
+@statements.build_once
+def _build_cooldown_update(kind: str, name: str, until: float) -> sa.Update:
     table = tables.cooldown
     return sa.update(table).where(table.c.kind == kind, table.c.name == name).values(
         until=sa.case((table.c.until > until, table.c.until), else_=until))
 
 
-def draining(connection: sa.Connection, scope: str) -> set[str]:
+def list_draining_hosts(connection: sa.Connection, scope: str) -> set[str]:
     """Return the hosts of the scope that are being drained."""
-    return set(connection.scalars(*_drained(scope)))
+    return set(connection.scalars(*_select_draining_hosts(scope)))
 
 
-@statements.once
-def _drained(scope: str) -> sa.Select[Any]:
+@statements.build_once
+def _select_draining_hosts(scope: str) -> sa.Select[Any]:
     return sa.select(tables.drain.c.host).where(tables.drain.c.scope == scope)
 
 
@@ -239,7 +239,7 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
                  now: float) -> None:
     """Store exactly these hosts as drained in the scope; one that already is keeps its start."""
     table = tables.drain
-    wanted, known = set(hosts), draining(connection, scope)
+    wanted, known = set(hosts), list_draining_hosts(connection, scope)
     if known - wanted:
         connection.execute(sa.delete(table).where(
             table.c.scope == scope, table.c.host.in_(sorted(known - wanted))))
@@ -248,13 +248,13 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
             {'scope': scope, 'host': host, 'since': now} for host in sorted(wanted - known)])
 
 
-def history(connection: sa.Connection, scope: str, now: float,
+def read_history(connection: sa.Connection, scope: str, now: float,
             remembered: float) -> model.History:
-    cooling = connection.execute(*_cooling(now)).all()
-    held = connection.execute(*_quarantined(now)).all()
-    completed = connection.execute(*_completed(now - remembered)).all()
-    hosts = draining(connection, scope)
-    pause = pauses.of(connection, scope, now)
+    cooling = connection.execute(*_select_cooldowns(now)).all()
+    held = connection.execute(*_select_quarantines(now)).all()
+    completed = connection.execute(*_select_completed_moves(now - remembered)).all()
+    hosts = list_draining_hosts(connection, scope)
+    pause = pauses.find_pause(connection, scope, now)
     return model.History(
         paused=None if pause is None else str(pause),
         cooling={row.name: row.until - now for row in cooling if row.kind == INSTANCE},
@@ -262,7 +262,7 @@ def history(connection: sa.Connection, scope: str, now: float,
                      for row in held if row.kind == INSTANCE},
         quarantined_hosts=frozenset(row.name for row in held if row.kind == HOST),
         local_disk_hosts=frozenset(row.name for row in held if row.kind == DISKS),
-        other_cells=frozenset(_pair(row.name) for row in held if row.kind == CELLS),
+        other_cells=frozenset(_parse_host_pair(row.name) for row in held if row.kind == CELLS),
         scope_cooling=max((row.until - now for row in cooling
                            if row.kind == SCOPE and row.name == scope), default=0.0),
         draining=frozenset(hosts),
@@ -270,22 +270,22 @@ def history(connection: sa.Connection, scope: str, now: float,
         completed=tuple((model.Move(row.instance_uuid, row.from_host, row.to_host,
                                     model.Phase(row.phase)), row.completed_at)
                         for row in completed),
-        measured=migration_samples.newest(connection))
+        measured=migration_samples.list_newest_samples(connection))
 
 
-@statements.once
-def _cooling(now: float) -> sa.Select[Any]:
+@statements.build_once
+def _select_cooldowns(now: float) -> sa.Select[Any]:
     return sa.select(tables.cooldown).where(tables.cooldown.c.until > now)
 
 
-@statements.once
-def _quarantined(now: float) -> sa.Select[Any]:
+@statements.build_once
+def _select_quarantines(now: float) -> sa.Select[Any]:
     until = tables.quarantine.c.until
     return sa.select(tables.quarantine).where(sa.or_(until.is_(None), until > now))
 
 
-@statements.once
-def _completed(since: float) -> sa.Select[Any]:
+@statements.build_once
+def _select_completed_moves(since: float) -> sa.Select[Any]:
     # By the plain column SQLite would use the index of states and read all tasks that have ever
     # completed; no index serves an expression.
     task = tables.task
@@ -296,7 +296,7 @@ def _completed(since: float) -> sa.Select[Any]:
         ).order_by(task.c.completed_at, task.c.task_id)
 
 
-def _pair(name: str) -> tuple[str, str]:
+def _parse_host_pair(name: str) -> tuple[str, str]:
     one, _space, other = name.partition(' ')
     return one, other
 
@@ -308,7 +308,7 @@ class Position(NamedTuple):
     plan_id: str
 
 
-def oldest(connection: sa.Connection, limit: float, after: Position) -> list[Position]:
+def list_oldest_plans(connection: sa.Connection, limit: float, after: Position) -> list[Position]:
     """Return a batch of the plans made before ``limit``, the oldest after ``after`` first."""
     plan = tables.plan
     found = connection.execute(
@@ -326,7 +326,7 @@ def oldest(connection: sa.Connection, limit: float, after: Position) -> list[Pos
     return batch
 
 
-def purge(connection: sa.Connection, batch: Collection[str], limit: float, judged: int) -> int:
+def purge_plans(connection: sa.Connection, batch: Collection[str], limit: float, judged: int) -> int:
     """Delete those of the plans that ended before ``limit``; return how many.
 
     Always kept: live tasks and their plans, leases, the rows that a history still reports, and the
@@ -343,7 +343,7 @@ def purge(connection: sa.Connection, batch: Collection[str], limit: float, judge
     scopes = connection.scalars(
         sa.select(plan.c.scope).where(plan.c.plan_id.in_(batch)).distinct()).all()
     old = sorted(set(batch) - set(connection.scalars(needed))
-                 - outcomes.counted(connection, judged, scopes))
+                 - outcomes.list_breaker_plans(connection, judged, scopes))
     if not old:
         return 0
     for table in (task, tables.budget, tables.outcome, tables.decision, swap, plan):
@@ -356,7 +356,7 @@ def purge_lapsed(connection: sa.Connection, table: sa.Table, limit: float) -> bo
     return statements.delete_oldest(connection, table.c.until, limit)
 
 
-def newest(connection: sa.Connection) -> Sequence[sa.RowMapping]:
+def list_newest_plans(connection: sa.Connection) -> Sequence[sa.RowMapping]:
     """Return the newest plan of each scope.
 
     Go from scope to scope in the index, by queries with constants: MAX() of each group would read
@@ -375,13 +375,13 @@ def newest(connection: sa.Connection) -> Sequence[sa.RowMapping]:
         for scope, at in times.items()))).order_by(plan.c.plan_id)).mappings().all()
 
 
-@statements.once
+@statements.build_once
 def _newest_of(scope: str) -> sa.Select[Any]:
     plan = tables.plan
     return sa.select(sa.func.max(plan.c.created_at)).where(plan.c.scope == scope)
 
 
-@statements.once
+@statements.build_once
 def _next_scope(scope: str) -> sa.Select[Any]:
     plan = tables.plan
     return sa.select(sa.func.min(plan.c.scope)).where(plan.c.scope > scope)

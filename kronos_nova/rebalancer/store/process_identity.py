@@ -49,7 +49,7 @@ def boot_id() -> str:
         return ''
 
 
-def name() -> str:
+def name_process() -> str:
     """Return a new name for this process, at most 255 characters."""
     return f'{socket.gethostname()}:{boot_id()}:{os.getpid()}:{uuidutils.generate_uuid()}'
 
@@ -66,15 +66,15 @@ def name_operator() -> str:
         name = f'uid {uid}'
     claimed = next((os.environ[variable] for variable in ('SUDO_USER', 'LOGNAME', 'USER')
                     if os.environ.get(variable)), name)
-    other = '' if claimed == name else f' (not authenticated: {_printable(claimed)[:64]})'
+    other = '' if claimed == name else f' (not authenticated: {_format_printable(claimed)[:64]})'
     return f'{name}@{socket.gethostname()}{other}'
 
 
-def _printable(text: str) -> str:
+def _format_printable(text: str) -> str:
     return ' '.join(text.encode('utf-8', 'replace').decode().split())
 
 
-def elsewhere(names: Iterable[str]) -> list[str]:
+def list_other_machines(names: Iterable[str]) -> list[str]:
     """Return the host names of processes on other machines, sorted."""
     host, boot = socket.gethostname(), boot_id()
     found = set()
@@ -111,7 +111,7 @@ def network_file_system(path: str, mounts: str = MOUNTS) -> str | None:
     return kind if kind in NETWORK else None
 
 
-def unsound(path: str, hosts: Iterable[str]) -> str | None:
+def find_sqlite_problem(path: str, hosts: Iterable[str]) -> str | None:
     """Return why a SQLite file cannot serve, by its location and by the executors' hosts.
 
     None: no problem is known.

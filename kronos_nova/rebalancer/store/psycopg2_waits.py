@@ -29,7 +29,7 @@ import sqlalchemy.event
 GRACE_SECONDS = 1.0
 
 
-def limit(engine: sa.Engine, seconds: float) -> None:
+def limit_waits(engine: sa.Engine, seconds: float) -> None:
     """Limit how long connections of the engine wait for an answer."""
     from psycopg2 import extensions  # type: ignore[import-untyped]
 
@@ -41,7 +41,7 @@ def limit(engine: sa.Engine, seconds: float) -> None:
     extensions.set_wait_callback(_wait)
 
     @sqlalchemy.event.listens_for(engine, 'do_connect')
-    def connect(dialect: Any, record: Any, arguments: Any, keywords: dict[str, Any]) -> None:
+    def set_connection_factory(dialect: Any, record: Any, arguments: Any, keywords: dict[str, Any]) -> None:
         keywords['connection_factory'] = Connection
 
 

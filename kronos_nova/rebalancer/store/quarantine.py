@@ -53,7 +53,7 @@ def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: fl
             kind=kind, name=name, until=until, refusals=0, **values))
 
 
-def refused(connection: sa.Connection, host: str, now: float, *, limit: int, seconds: float,
+def count_refusal(connection: sa.Connection, host: str, now: float, *, limit: int, seconds: float,
             reason: str) -> bool:
     """Count a destination's refusal; return True when the host is now quarantined.
 
@@ -72,7 +72,7 @@ def refused(connection: sa.Connection, host: str, now: float, *, limit: int, sec
     return count >= limit
 
 
-def accepted(connection: sa.Connection, host: str, now: float) -> None:
+def clear_refusals(connection: sa.Connection, host: str, now: float) -> None:
     """Delete a host's refusals: it took an instance."""
     connection.execute(sa.delete(_table).where(
         _table.c.kind == plans.HOST, _table.c.name == host, _table.c.until <= now))
@@ -93,7 +93,7 @@ def record_outage(connection: sa.Connection, service: str, now: float, seconds: 
     return begins
 
 
-def lasting(connection: sa.Connection, now: float) -> list[Quarantine]:
+def list_quarantines(connection: sa.Connection, now: float) -> list[Quarantine]:
     """Return the quarantines in force, by kind and name."""
     return [Quarantine(row.kind, row.name, row.since, row.until, row.reason)
             for row in connection.execute(
@@ -111,7 +111,7 @@ def _stored_name(kind: str, name: str) -> str:
     return ' '.join(sorted(name.split())) if kind == plans.CELLS else name
 
 
-def lift(connection: sa.Connection, kind: str, name: str) -> bool:
+def lift_quarantine(connection: sa.Connection, kind: str, name: str) -> bool:
     name = _stored_name(kind, name)
     return connection.execute(
         sa.delete(_table).where(_table.c.kind == kind, _table.c.name == name)).rowcount == 1

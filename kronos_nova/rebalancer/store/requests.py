@@ -58,7 +58,7 @@ class Request:
     damaged: bool = False
 
 
-def receive(connection: sa.Connection, request: Request,
+def record_request(connection: sa.Connection, request: Request,
             former: Collection[str] = ()) -> Request | None:
     """Store a new request and return None; return the stored one when its ID is known.
 
@@ -79,7 +79,7 @@ def receive(connection: sa.Connection, request: Request,
 def get(connection: sa.Connection, request_id: str) -> Request | None:
     row = connection.execute(
         sa.select(_request).where(_request.c.request_id == request_id)).mappings().first()
-    return None if row is None else _found(row)
+    return None if row is None else _parse_request_row(row)
 
 
 def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: float,
@@ -88,7 +88,7 @@ def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: f
 
     Requests that we hold already get a heartbeat.
     """
-    beat(connection, worker, now)
+    renew_heartbeats(connection, worker, now)
     free = sa.and_(_request.c.ended_at.is_(None), sa.or_(
         _request.c.worker.is_(None), _request.c.heartbeat_at < now - claim_seconds))
     for request_id in connection.scalars(
@@ -97,28 +97,28 @@ def claim(connection: sa.Connection, worker: str, kinds: Collection[str], now: f
             .order_by(_request.c.received_at, _request.c.request_id).limit(limit)).all():
         connection.execute(sa.update(_request).where(_request.c.request_id == request_id, free)
                            .values(worker=worker, heartbeat_at=now))
-    return [_found(row) for row in connection.execute(
+    return [_parse_request_row(row) for row in connection.execute(
         sa.select(_request)
         .where(_request.c.worker == worker, _request.c.ended_at.is_(None),
                _request.c.kind.in_(sorted(kinds)))
         .order_by(_request.c.received_at, _request.c.request_id)).mappings()]
 
 
-def beat(connection: sa.Connection, worker: str, now: float) -> None:
+def renew_heartbeats(connection: sa.Connection, worker: str, now: float) -> None:
     """Renew the worker's heartbeat on its open requests."""
     connection.execute(sa.update(_request)
                        .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
                        .values(heartbeat_at=now))
 
 
-def release(connection: sa.Connection, worker: str) -> None:
+def release_requests(connection: sa.Connection, worker: str) -> None:
     """Give up the worker's open requests, so that any worker may claim them."""
     connection.execute(sa.update(_request)
                        .where(_request.c.worker == worker, _request.c.ended_at.is_(None))
                        .values(worker=None))
 
 
-def note(connection: sa.Connection, request_id: str, worker: str, now: float,
+def record_progress(connection: sa.Connection, request_id: str, worker: str, now: float,
          progress: dict[str, Any], plan_id: str | None = None) -> None:
     """Record the steps of a request that are done or about to begin.
 
@@ -127,19 +127,19 @@ def note(connection: sa.Connection, request_id: str, worker: str, now: float,
     values: dict[str, Any] = {'progress': json.dumps(progress), 'heartbeat_at': now}
     if plan_id is not None:
         values['plan_id'] = plan_id
-    _ours(connection, request_id, worker, values)
+    _update_own_request(connection, request_id, worker, values)
 
 
-def end(connection: sa.Connection, request_id: str, worker: str, now: float, reply: str,
+def record_reply(connection: sa.Connection, request_id: str, worker: str, now: float, reply: str,
         failed: bool) -> None:
     """Record the reply of a request.
 
     :raises StoreError: another worker has taken it over.
     """
-    _ours(connection, request_id, worker, {'reply': reply, 'failed': failed, 'ended_at': now})
+    _update_own_request(connection, request_id, worker, {'reply': reply, 'failed': failed, 'ended_at': now})
 
 
-def _ours(connection: sa.Connection, request_id: str, worker: str,
+def _update_own_request(connection: sa.Connection, request_id: str, worker: str,
           values: dict[str, Any]) -> None:
     done = connection.execute(
         sa.update(_request)
@@ -152,7 +152,7 @@ def _ours(connection: sa.Connection, request_id: str, worker: str,
             remedy='This one leaves it alone.')
 
 
-def untold(connection: sa.Connection, workers: Collection[str], before: float,
+def list_undelivered_replies(connection: sa.Connection, workers: Collection[str], before: float,
            limit: int, but: Collection[str] = ()) -> list[Request]:
     """Return ended requests whose result has not arrived yet, oldest first.
 
@@ -160,7 +160,7 @@ def untold(connection: sa.Connection, workers: Collection[str], before: float,
     :param before: include requests of any worker that ended earlier.
     :param but: leave these requests out.
     """
-    return [_found(row) for row in connection.execute(
+    return [_parse_request_row(row) for row in connection.execute(
         sa.select(_request)
         .where(_request.c.ended_at.is_not(None), _request.c.told_at.is_(None), sa.or_(
             _request.c.worker.in_(sorted(workers)), _request.c.ended_at < before),
@@ -168,21 +168,21 @@ def untold(connection: sa.Connection, workers: Collection[str], before: float,
         .order_by(_request.c.ended_at, _request.c.request_id).limit(limit)).mappings()]
 
 
-def tell(connection: sa.Connection, request_id: str, now: float | None) -> None:
+def record_reply_delivery(connection: sa.Connection, request_id: str, now: float | None) -> None:
     """Record that the result has arrived; ``now`` None: it must be sent once more."""
     connection.execute(sa.update(_request).where(
         _request.c.request_id == request_id, _request.c.ended_at.is_not(None))
         .values(told_at=now))
 
 
-def listed(connection: sa.Connection, limit: int) -> list[Request]:
+def list_newest_requests(connection: sa.Connection, limit: int) -> list[Request]:
     """Return the newest requests, newest first."""
-    return [_found(row) for row in connection.execute(
+    return [_parse_request_row(row) for row in connection.execute(
         sa.select(_request).order_by(_request.c.received_at.desc(), _request.c.request_id)
         .limit(limit)).mappings()]
 
 
-def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
+def count_open_requests(connection: sa.Connection) -> list[tuple[str, int, float]]:
     """Return for each kind the number of open requests, and when the oldest came."""
     return [(row.kind, int(row.number), float(row.since)) for row in connection.execute(
         sa.select(_request.c.kind, sa.func.count().label('number'),
@@ -191,7 +191,7 @@ def waiting(connection: sa.Connection) -> list[tuple[str, int, float]]:
         .order_by(_request.c.kind))]
 
 
-def purge(connection: sa.Connection, older_than: float, now: float) -> bool:
+def purge_requests(connection: sa.Connection, older_than: float, now: float) -> bool:
     """Delete a batch of requests that were answered before; return whether more are left.
 
     Requests of the last :data:`KEPT_SECONDS` stay: a broker may deliver their messages once more.
@@ -201,7 +201,7 @@ def purge(connection: sa.Connection, older_than: float, now: float) -> bool:
         _request.c.told_at.is_not(None))
 
 
-def _found(row: sa.RowMapping) -> Request:
+def _parse_request_row(row: sa.RowMapping) -> Request:
     """Read a row; a damaged row must not hide the rows behind it."""
     values = {field.name: row[field.name] for field in dataclasses.fields(Request)
               if field.name != 'damaged'}

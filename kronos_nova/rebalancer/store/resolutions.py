@@ -39,17 +39,17 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
     :returns: the tasks cancelled because they required it; None: the task does not exist or is in
         no state that can be resolved, and nothing was written.
     """
-    row = tasks.known(connection, task_id)
+    row = tasks.find_task(connection, task_id)
     if row is None or row.task.state not in RESOLVABLE:
         return None
     error = (None if state is TaskState.COMPLETED
              else f'Resolved as {state} by {said.by}: {said.reason}')
     result = _find_result(row, error, now)
-    cancelled = tasks.finish(
+    cancelled = tasks.finish_task(
         connection, row.task, result, state, now, worker=row.worker or '',
         instance_cooldown=instance_cooldown, quarantine_seconds=None)
     if cancelled is not None:
-        plan_approvals.note(connection, row.task.plan_id, now, plan_approvals.RESOLVED,
+        plan_approvals.record_decision(connection, row.task.plan_id, now, plan_approvals.RESOLVED,
                             dataclasses.replace(
             said, reason=f'task {task_id} as {state}: {said.reason}'), 1)
     return cancelled

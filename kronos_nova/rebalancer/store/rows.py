@@ -138,9 +138,9 @@ def task_columns(task: model.Task, now: float) -> dict[str, Any]:
         'counts_alternates': task.counts_alternates}
 
 
-def attempts(text: str | None) -> tuple[model.Attempt, ...]:
+def parse_attempts(text: str | None) -> tuple[model.Attempt, ...]:
     """Parse the column of ended attempts; a task of an earlier release has none."""
-    return tuple(model.Attempt(**_known(model.Attempt, attempt))
+    return tuple(model.Attempt(**_keep_known_fields(model.Attempt, attempt))
                  for attempt in json.loads(text or '[]'))
 
 
@@ -149,7 +149,7 @@ def attempts_text(known: Sequence[model.Attempt]) -> str:
     return json.dumps([dataclasses.asdict(a) for a in known[-KEPT_ATTEMPTS:]])
 
 
-def improvement(first: float, others: str | None, attempt: int) -> float:
+def find_improvement(first: float, others: str | None, attempt: int) -> float:
     """Return the improvement by the destination of this attempt.
 
     For a task without scores, or of an earlier release, only that of its first destination is
@@ -169,7 +169,7 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         from_host=row['from_host'], to_host=row['to_host'],
         alternates=tuple(destinations[now + 1:]), phase=model.Phase(row['phase']),
         policy_names=tuple(json.loads(row['policy_names'])),
-        improvement=improvement(row['improvement'], row['improvements'], now),
+        improvement=find_improvement(row['improvement'], row['improvements'], now),
         alternate_improvements=tuple(improvements[now + 1:]),
         priority=row['priority'], wave=row['wave'], requires=tuple(json.loads(row['requires'])),
         max_retries=row['max_retries'], retry_count=row['retry_count'],
@@ -180,8 +180,8 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')),
         hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
         counts_alternates=bool(row['counts_alternates']))
-    return TaskRow(task=task, attempts=attempts(row['attempts']),
-                   marks=attempt_phases.marks(row['timings']), **{
+    return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
+                   marks=attempt_phases.parse_marks(row['timings']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',
@@ -209,12 +209,12 @@ def cycle_document(cycle: Cycle) -> str:
     return json.dumps(dataclasses.asdict(cycle))
 
 
-def cycle(document: str | None) -> Cycle:
+def parse_cycle(document: str | None) -> Cycle:
     """Parse a cycle from JSON text."""
     data = json.loads(document or '{}')
-    policies = tuple(model.PolicyReport(**_known(model.PolicyReport, policy))
+    policies = tuple(model.PolicyReport(**_keep_known_fields(model.PolicyReport, policy))
                      for policy in data.pop('policies', ()))
-    return Cycle(policies=policies, **_known(Cycle, data))
+    return Cycle(policies=policies, **_keep_known_fields(Cycle, data))
 
 
 _PACKING = ('packing_before', 'packing_after')
@@ -244,33 +244,33 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
     """
     data = json.loads(row['document'])
     moves = tuple(
-        model.Move(**_known(model.Move, {
+        model.Move(**_keep_known_fields(model.Move, {
             **move, 'phase': model.Phase(move['phase']),
-            'changes': tuple(model.ScoreChange(**_known(model.ScoreChange, change))
+            'changes': tuple(model.ScoreChange(**_keep_known_fields(model.ScoreChange, change))
                              for change in move.get('changes', ())),
             **{name: tuple(move.get(name, ()))
                for name in ('requires', 'alternates', 'alternate_improvements')}}))
         for move in data.pop('moves'))
     held, undrained = (
-        tuple(model.Rejection(**_known(model.Rejection, no)) for no in data.pop(name, ()))
+        tuple(model.Rejection(**_keep_known_fields(model.Rejection, no)) for no in data.pop(name, ()))
         for name in ('held', 'undrained'))
-    packing = {name: model.Packing(**_known(model.Packing, found)) for name in _PACKING
+    packing = {name: model.Packing(**_keep_known_fields(model.Packing, found)) for name in _PACKING
                if (found := data.pop(name, None)) is not None}
     plan = model.Plan(
         scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,
         packing_before=packing.get('packing_before'), packing_after=packing.get('packing_after'),
-        policies=tuple(model.PolicyReport(**_known(model.PolicyReport, policy))
+        policies=tuple(model.PolicyReport(**_keep_known_fields(model.PolicyReport, policy))
                        for policy in data.pop('policies', ())),
         warnings=tuple(data.pop('warnings', ())),
         draining=frozenset(data.pop('draining', ())),
-        swaps=tuple(model.Swap(**_known(model.Swap, swap)) for swap in data.pop('swaps', ())),
-        **_known(model.Plan, {name: value for name, value in data.items()
+        swaps=tuple(model.Swap(**_keep_known_fields(model.Swap, swap)) for swap in data.pop('swaps', ())),
+        **_keep_known_fields(model.Plan, {name: value for name, value in data.items()
                               if name not in ('scope', 'reason')}))
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],
                    dry_run=bool(row['dry_run']), epoch=row['epoch'], plan=plan)
 
 
-def _known(kind: type[Any], data: dict[str, Any]) -> dict[str, Any]:
+def _keep_known_fields(kind: type[Any], data: dict[str, Any]) -> dict[str, Any]:
     """Return the written fields that this release's dataclass has."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in data.items() if name in names}

@@ -35,25 +35,25 @@ _MIGRATIONS = os.path.join(os.path.dirname(__file__), 'migrations')
 _version = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
-def revisions() -> list[str]:
+def list_revisions() -> list[str]:
     """Return the revisions that this release knows, oldest first: they number its files."""
     return sorted(name.split('_')[0] for name in os.listdir(os.path.join(_MIGRATIONS, 'versions'))
                   if name.endswith('.py') and name[0].isdigit())
 
 
-def head() -> str:
+def get_head_revision() -> str:
     """Return the revision that this release's code needs."""
-    return revisions()[-1]
+    return list_revisions()[-1]
 
 
-def current(engine: sa.Engine) -> str | None:
+def read_current_revision(engine: sa.Engine) -> str | None:
     """Return the revision of the database; None when it is empty."""
-    with database.explained(engine), (
+    with database.explain_errors(engine), (
             engine.connect().execution_options(kronos_begin='')) as connection:
-        return _current(connection)
+        return _read_revision(connection)
 
 
-def _current(connection: sa.Connection) -> str | None:
+def _read_revision(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(_version.name):
         return None
     return connection.execute(sa.select(_version.c.version_num)).scalar()
@@ -64,11 +64,11 @@ def check(engine: sa.Engine) -> None:
 
     :raises StoreError: unreachable, or at another revision.
     """
-    revision = current(engine)
+    revision = read_current_revision(engine)
     refuse_newer(revision)
-    if revision != head():
+    if revision != get_head_revision():
         raise exception.StoreError(
-            problem=f'has schema revision {revision or "none"}, this release needs {head()}',
+            problem=f'has schema revision {revision or "none"}, this release needs {get_head_revision()}',
             remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')
 
 
@@ -77,7 +77,7 @@ def refuse_newer(revision: str | None) -> None:
 
     :raises StoreError: another release has written the database.
     """
-    if revision is not None and revision not in revisions():
+    if revision is not None and revision not in list_revisions():
         raise exception.StoreError(
             problem=f'has schema revision {revision}, which this release does not know',
             remedy='Install the release that wrote it, or restore a backup.')
@@ -89,17 +89,17 @@ def upgrade(engine: sa.Engine, to: str = 'head') -> None:
     :param to: an earlier revision, for tests of the upgrade from there.
     :raises StoreError: unreachable, refused, or written by a newer release.
     """
-    with database.explained(engine), engine.connect() as connection, _upgrade_lock(connection):
+    with database.explain_errors(engine), engine.connect() as connection, _upgrade_lock(connection):
         with connection.begin():  # committed before the lock is given back
-            revision = _current(connection)
+            revision = _read_revision(connection)
             refuse_newer(revision)
-            if revision != head():
+            if revision != get_head_revision():
                 from alembic import command
 
-                command.upgrade(_alembic(connection), to)
+                command.upgrade(_make_alembic_config(connection), to)
 
 
-def _alembic(connection: sa.Connection | None = None) -> 'alembic_config.Config':
+def _make_alembic_config(connection: sa.Connection | None = None) -> 'alembic_config.Config':
     from alembic import config as alembic_config
 
     config = alembic_config.Config()

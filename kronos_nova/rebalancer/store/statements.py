@@ -29,22 +29,22 @@ _TYPES = {float: sa.Double, int: sa.BigInteger, str: sa.String}
 
 
 @functools.lru_cache(maxsize=500)
-def _built(build: Callable[..., Any], *shape: Hashable) -> Any:
+def _build_statement(build: Callable[..., Any], *shape: Hashable) -> Any:
     """Build the statement, with a bound parameter for each number and text.
 
     :param shape: the type of each bound argument, and the value of any other.
     """
     # No column has such a name: in an UPDATE that would be taken for a new value.
     return build(*(sa.bindparam(f'given_{name}', type_=_TYPES[each]) if each in _TYPES else each
-                   for name, each in zip(_names(build), shape, strict=True)))
+                   for name, each in zip(_list_parameters(build), shape, strict=True)))
 
 
 @functools.cache
-def _names(build: Callable[..., Any]) -> tuple[str, ...]:
+def _list_parameters(build: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(build).parameters)
 
 
-def once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement, dict[str, Any]]]:
+def build_once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement, dict[str, Any]]]:
     """Build a statement once; bind its numbers, texts and literals at each execution.
 
     Any other argument (None, states, scopes, a clock) is hashable, and makes a statement of its
@@ -53,17 +53,17 @@ def once(build: Callable[_P, _Statement]) -> Callable[_P, tuple[_Statement, dict
     :returns: a function with the arguments of ``build``, but by position alone; it returns the
         arguments of ``Connection.execute``.
     """
-    def call(*arguments: Any) -> tuple[Any, dict[str, Any]]:
+    def bind_arguments(*arguments: Any) -> tuple[Any, dict[str, Any]]:
         values = [each.value if isinstance(each, sa.BindParameter) else each
                   for each in arguments]
         # NumPy's floats have types of their own.
         values = [float(each) if isinstance(each, float) else each for each in values]
         shape: list[Any] = [type(value) if type(value) in _TYPES else value
                                  for value in values]
-        return _built(build, *shape), {
+        return _build_statement(build, *shape), {
             f'given_{name}': value for name, value, kind in zip(
-                _names(build), values, shape, strict=True) if kind in _TYPES}
-    return call  # type: ignore[return-value]
+                _list_parameters(build), values, shape, strict=True) if kind in _TYPES}
+    return bind_arguments  # type: ignore[return-value]
 
 
 def delete_oldest(connection: sa.Connection, column: sa.Column[Any], limit: float,

@@ -70,21 +70,21 @@ class Census:
     requests: Mapping[str, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
 
-def take(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
+def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
     """Count the live rows, by the database's clock."""
     now = float(connection.execute(sa.select(clock)).scalar_one())
-    tasks, ages, overdue = _tasks(connection, now)
+    tasks, ages, overdue = _count_tasks(connection, now)
     return Census(
-        scopes=_scopes(connection, now, {scope for scope, _ in ages}),
+        scopes=_read_scopes(connection, now, {scope for scope, _ in ages}),
         tasks=tasks, ages=ages, overdue=overdue,
-        pauses=tuple(pausing.lasting(connection, now)),
-        quarantined=Counter(held.kind for held in quarantine.lasting(connection, now)),
-        executors=executor_heartbeats.seen(connection, now),
+        pauses=tuple(pausing.list_pauses(connection, now)),
+        quarantined=Counter(held.kind for held in quarantine.list_quarantines(connection, now)),
+        executors=executor_heartbeats.list_running_executors(connection, now),
         requests={kind: (number, max(0.0, now - since))
-                  for kind, number, since in requests.waiting(connection)})
+                  for kind, number, since in requests.count_open_requests(connection)})
 
 
-def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:
+def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:
     """Return the scopes that engines plan or planned lately, and the busy ones.
 
     :param busy: scopes that have tasks.
@@ -109,13 +109,13 @@ def _scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dic
         found[row.scope] = Scope(
             leased=row.until > now, epoch=row.epoch, owner=row.owner,
             planned_at=row.planned_at, draining=draining.get(row.scope, 0),
-            cycle=rows.cycle(row.cycle),
+            cycle=rows.parse_cycle(row.cycle),
             realised_at=None if last is None else last.realised_at,
             outcome=None if last is None else outcomes.of_row(last))
     return found
 
 
-def _tasks(connection: sa.Connection, now: float) -> tuple[
+def _count_tasks(connection: sa.Connection, now: float) -> tuple[
         dict[tuple[str, str, str], int], dict[tuple[str, str], float], dict[str, int]]:
     task = tables.task
     limit = sa.func.coalesce(task.c.deadline, task.c.expires_at)

@@ -90,11 +90,11 @@ class Swap:
                       key=lambda m: -last[m.instance_uuid])
 
 
-def _in(states: Sequence[str]) -> sa.ColumnElement[bool]:
+def _match_states(states: Sequence[str]) -> sa.ColumnElement[bool]:
     return _swap.c.state.in_([sa.literal(state) for state in states])
 
 
-def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
+def record_swaps(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
     """Write the swaps of a plan whose tasks are stored already."""
     moves = {move.instance_uuid: move for move in plan.moves}
     for swap in plan.swaps:
@@ -111,7 +111,7 @@ def begin(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float)
             _task.c.instance_uuid.in_([swap.first, swap.second])))
 
 
-def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Task]:
+def settle_swap(connection: sa.Connection, swap_id: str, now: float) -> list[model.Task]:
     """Do the next step of a swap: nothing, a move, or the end.
 
     :returns: tasks that were cancelled, because they may not begin any more.
@@ -119,7 +119,7 @@ def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Ta
     # First, so that of two executors that end the halves at once the later one sees both ends.
     connection.execute(sa.update(_swap).where(_swap.c.swap_id == swap_id)
                        .values(passes=_swap.c.passes + 1))
-    swap = of(connection, swap_id)
+    swap = find_swap(connection, swap_id)
     if swap is None or swap.state not in OPEN:
         return []
     failed = [row for row in swap.tasks if row.task.state in (
@@ -129,7 +129,7 @@ def settle(connection: sa.Connection, swap_id: str, now: float) -> list[model.Ta
     if swap.state == GOING and failed:
         cancelled = _call_off(connection, swap, live, now)
         live = [row for row in live if row.task not in cancelled]
-    if live or _busy(connection, swap):
+    if live or _has_busy_member(connection, swap):
         return cancelled
     if swap.state == GOING and not failed:
         _go_on(connection, swap, now)
@@ -150,7 +150,7 @@ def _call_off(connection: sa.Connection, swap: Swap, live: Sequence[rows.TaskRow
             error=f'The other half of its {swap.noun} did not succeed.')).rowcount == 1]
 
 
-def _busy(connection: sa.Connection, swap: Swap) -> bool:
+def _has_busy_member(connection: sa.Connection, swap: Swap) -> bool:
     """Return whether a member has a live task, also of another plan.
 
     The next step waits for its end.
@@ -164,10 +164,10 @@ def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
     """Move the instance on from the parking host to its target, or end the swap as done."""
     for member in swap.members:
         if swap.where[member.instance_uuid] != member.target:
-            _follow(connection, swap, member, member.target, now,
+            _save_move_plan(connection, swap, member, member.target, now,
                     f'goes on from its parking host in the swap of plan {swap.plan_id}')
             return
-    _set(connection, swap, SWAPPED)
+    _update_state(connection, swap, SWAPPED)
 
 
 def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
@@ -179,23 +179,23 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
     if any(row.task.plan_id in swap.undos for row in failed):
         uuids = ', '.join(f'{m.instance_uuid} is on {swap.where[m.instance_uuid]}, was on '
                           f'{m.home}' for m in swap.away)
-        _set(connection, swap, STUCK)
-        _say(connection, swap, STUCK, now, f'the {swap.noun} failed, and so did its undo: {uuids}')
+        _update_state(connection, swap, STUCK)
+        _record_decision(connection, swap, STUCK, now, f'the {swap.noun} failed, and so did its undo: {uuids}')
     elif not swap.away:
-        _set(connection, swap, UNDONE if swap.undos else CALLED_OFF)
+        _update_state(connection, swap, UNDONE if swap.undos else CALLED_OFF)
         if swap.undos:
-            _say(connection, swap, UNDONE, now, 'all are back where they were')
+            _record_decision(connection, swap, UNDONE, now, 'all are back where they were')
     else:
         member = swap.away[0]
-        plan_id = _follow(connection, swap, member, member.home, now,
+        plan_id = _save_move_plan(connection, swap, member, member.home, now,
                           f'undoes the {swap.noun} of plan {swap.plan_id}')
-        _set(connection, swap, UNDOING, undos=json.dumps([*swap.undos, plan_id]))
-        _say(connection, swap, UNDOING, now,
+        _update_state(connection, swap, UNDOING, undos=json.dumps([*swap.undos, plan_id]))
+        _record_decision(connection, swap, UNDOING, now,
              f'the {swap.noun} failed; plan {plan_id} moves instance {member.instance_uuid} back '
              f'to {member.home}')
 
 
-def _follow(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,
+def _save_move_plan(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,
             why: str) -> str:
     """Write a plan of its own with the one move, which waits for nothing.
 
@@ -211,21 +211,21 @@ def _follow(connection: sa.Connection, swap: Swap, member: Member, to_host: str,
         phase=model.Phase.REQUESTED, priority=PRIORITY, wave=0, requires=(), retry_count=0,
         not_before=0.0, created_at=now, deadline=None, state=TaskState.QUEUED, trees=())
     move = model.Move(uuid_, task.from_host, to_host, task.phase)
-    plans.follow(connection, model.Plan(
+    plans.save_follow_up_plan(connection, model.Plan(
         swap.scope, (move,), warnings=(f'instance {uuid_} {why}',)), task, now)
     connection.execute(sa.update(_task).values(swap_id=swap.swap_id).where(
         _task.c.task_id == task.task_id))
     if last.task.state is not TaskState.COMPLETED:
-        quarantine.lift(connection, plans.INSTANCE, uuid_)
+        quarantine.lift_quarantine(connection, plans.INSTANCE, uuid_)
     return plan_id
 
 
-def _set(connection: sa.Connection, swap: Swap, state: str, **values: Any) -> None:
+def _update_state(connection: sa.Connection, swap: Swap, state: str, **values: Any) -> None:
     connection.execute(sa.update(_swap).where(_swap.c.swap_id == swap.swap_id).values(
         state=state, logged=None, **values))
 
 
-def _say(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: str) -> None:
+def _record_decision(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: str) -> None:
     """Record a decision on the plan; engines announce it like those of operators.
 
     A pass has one time, and a swap may change twice in a pass: the later decision gets a time of
@@ -239,12 +239,12 @@ def _say(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: s
         verb=verb, tasks=len(swap.members), reason=reason))
 
 
-def of(connection: sa.Connection, swap_id: str) -> Swap | None:
-    found = find(connection, _swap.c.swap_id == swap_id)
+def find_swap(connection: sa.Connection, swap_id: str) -> Swap | None:
+    found = list_swaps(connection, _swap.c.swap_id == swap_id)
     return found[0] if found else None
 
 
-def find(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Swap]:
+def list_swaps(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Swap]:
     """Return swaps with their tasks, in the order in which these ended; live tasks come last."""
     found = connection.execute(
         sa.select(_swap).where(which).order_by(_swap.c.created_at, _swap.c.swap_id)).all()
@@ -267,41 +267,41 @@ def _with_tasks(row: Any, found: list[rows.TaskRow]) -> Swap:
                 tuple(json.loads(row.undos)), where, tuple(tasks))
 
 
-def unsettled(connection: sa.Connection) -> list[str]:
+def list_unsettled_swaps(connection: sa.Connection) -> list[str]:
     """Return open swaps without a live task, which the end of the last task did not settle."""
-    return list(connection.scalars(*_unsettled()))
+    return list(connection.scalars(*_select_unsettled_swaps()))
 
 
-@statements.once
-def _unsettled() -> sa.Select[Any]:
-    return sa.select(_swap.c.swap_id).where(_idle()).order_by(_swap.c.swap_id)
+@statements.build_once
+def _select_unsettled_swaps() -> sa.Select[Any]:
+    return sa.select(_swap.c.swap_id).where(_match_idle_swaps()).order_by(_swap.c.swap_id)
 
 
-def _idle() -> sa.ColumnElement[bool]:
+def _match_idle_swaps() -> sa.ColumnElement[bool]:
     live = sa.select(_task.c.task_id).where(
         _task.c.swap_id == _swap.c.swap_id, _task.c.active_instance.is_not(None))
-    return sa.and_(_in(OPEN), ~sa.exists(live))
+    return sa.and_(_match_states(OPEN), ~sa.exists(live))
 
 
-def waits() -> sa.ColumnElement[bool]:
+def match_waiting_swaps() -> sa.ColumnElement[bool]:
     """Match swaps that must be settled or logged."""
-    return sa.or_(_idle(), _unlogged())
+    return sa.or_(_match_idle_swaps(), _match_unlogged_swaps())
 
 
-def _unlogged() -> sa.ColumnElement[bool]:
-    return sa.and_(_in(LOGGED), _swap.c.logged.is_(None))
+def _match_unlogged_swaps() -> sa.ColumnElement[bool]:
+    return sa.and_(_match_states(LOGGED), _swap.c.logged.is_(None))
 
 
-def log(connection: sa.Connection) -> list[Swap]:
+def pop_unlogged_swaps(connection: sa.Connection) -> list[Swap]:
     """Return the swaps whose undo has begun or ended and is not logged, and mark them as logged.
     """
-    return [swap for swap in find(connection, _unlogged()) if connection.execute(
+    return [swap for swap in list_swaps(connection, _match_unlogged_swaps()) if connection.execute(
         sa.update(_swap).values(logged=True).where(
             _swap.c.swap_id == swap.swap_id, _swap.c.state == swap.state,
-            _unlogged())).rowcount == 1]
+            _match_unlogged_swaps())).rowcount == 1]
 
 
-def held(connection: sa.Connection,
+def add_held_hosts(connection: sa.Connection,
          flights: Sequence[model.Flight]) -> tuple[model.Flight, ...]:
     """Return the flights, with the hosts where open swaps keep capacity free.
 
@@ -310,7 +310,7 @@ def held(connection: sa.Connection,
     :param flights: those of live tasks.
     """
     found = {flight.instance_uuid: flight for flight in flights}
-    for swap in find(connection, _in(OPEN)):
+    for swap in list_swaps(connection, _match_states(OPEN)):
         for member in swap.members:
             uuid_, here = member.instance_uuid, swap.where[member.instance_uuid]
             flight = found.get(uuid_)

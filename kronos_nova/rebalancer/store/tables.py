@@ -29,31 +29,31 @@ _MYSQL = ('mysql', 'mariadb')
 NAME_LENGTH = 255
 
 
-def name() -> sa.types.TypeEngine[str]:
+def make_name_type() -> sa.types.TypeEngine[str]:
     """Return the type of an aggregate or host name: any text of at most 255 characters."""
     return sa.Unicode(NAME_LENGTH).with_variant(
         mysql.VARCHAR(NAME_LENGTH, charset='utf8mb4', collation='utf8mb4_bin'), *_MYSQL)
 
 
-def text() -> sa.types.TypeEngine[str]:
+def make_text_type() -> sa.types.TypeEngine[str]:
     """Return the type of texts of any length (64 KiB, MySQL's TEXT, is too short for a plan)."""
     return sa.UnicodeText().with_variant(mysql.MEDIUMTEXT(), *_MYSQL)
 
 
-def table(title: str, *items: sa.schema.SchemaItem) -> sa.Table:
+def make_table(title: str, *items: sa.schema.SchemaItem) -> sa.Table:
     return sa.Table(title, metadata, *items, mysql_engine='InnoDB', mysql_charset='utf8mb4')
 
 
-plan = table(
+plan = make_table(
     'plan',
     sa.Column('plan_id', sa.String(36), primary_key=True),
-    sa.Column('scope', name(), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
     sa.Column('epoch', sa.BigInteger, nullable=False),
     sa.Column('created_at', sa.Double, nullable=False),
     sa.Column('dry_run', sa.Boolean, nullable=False),
     sa.Column('moves', sa.Integer, nullable=False),
-    sa.Column('reason', text()),
-    sa.Column('document', text(), nullable=False),
+    sa.Column('reason', make_text_type()),
+    sa.Column('document', make_text_type(), nullable=False),
     sa.Index('plan_scope_created', 'scope', 'created_at'),
     sa.Index('plan_created', 'created_at'),
 )
@@ -62,25 +62,25 @@ plan = table(
 #: when it is terminal: UNIQUE then means one live task per instance.
 #: ``improvements`` are those of ``destinations`` but the first; ``attempts`` those that
 #: have ended (NULL: none). ``swap_id`` is that of the swap to which the task belongs.
-task = table(
+task = make_table(
     'task',
     sa.Column('task_id', sa.String(36), primary_key=True),
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='task_plan'),
               nullable=False),
-    sa.Column('scope', name(), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
     sa.Column('instance_uuid', sa.String(36), nullable=False),
     sa.Column('active_instance', sa.String(36)),
-    sa.Column('instance_name', name(), nullable=False),
-    sa.Column('from_host', name(), nullable=False),
-    sa.Column('to_host', name(), nullable=False),
-    sa.Column('destinations', text(), nullable=False),
+    sa.Column('instance_name', make_name_type(), nullable=False),
+    sa.Column('from_host', make_name_type(), nullable=False),
+    sa.Column('to_host', make_name_type(), nullable=False),
+    sa.Column('destinations', make_text_type(), nullable=False),
     sa.Column('attempt', sa.Integer, nullable=False),
     sa.Column('phase', sa.String(16), nullable=False),
-    sa.Column('policy_names', text(), nullable=False),
+    sa.Column('policy_names', make_text_type(), nullable=False),
     sa.Column('improvement', sa.Double, nullable=False),
     sa.Column('priority', sa.Integer, nullable=False),
     sa.Column('wave', sa.Integer, nullable=False),
-    sa.Column('requires', text(), nullable=False),
+    sa.Column('requires', make_text_type(), nullable=False),
     sa.Column('max_retries', sa.Integer, nullable=False),
     sa.Column('retry_count', sa.Integer, nullable=False),
     sa.Column('not_before', sa.Double, nullable=False),
@@ -92,22 +92,22 @@ task = table(
     sa.Column('memory_mb', sa.BigInteger, nullable=False),
     sa.Column('disk_gb', sa.BigInteger, nullable=False),
     sa.Column('method', sa.String(8), nullable=False, server_default='live'),
-    sa.Column('trees', text()),
+    sa.Column('trees', make_text_type()),
     sa.Column('worker', sa.Unicode(255)),
     sa.Column('heartbeat_at', sa.Double),
-    sa.Column('marker', text()),
+    sa.Column('marker', make_text_type()),
     sa.Column('reference', sa.Unicode(255)),
     sa.Column('submitted_at', sa.Double),
     sa.Column('doubt_since', sa.Double),
     sa.Column('doubt', sa.String(32)),
     sa.Column('completed_at', sa.Double),
-    sa.Column('error', text()),
+    sa.Column('error', make_text_type()),
     sa.Column('error_type', sa.String(64)),
-    sa.Column('improvements', text()),
-    sa.Column('attempts', text()),
+    sa.Column('improvements', make_text_type()),
+    sa.Column('attempts', make_text_type()),
     # attempt_phases.Marks as JSON, and the hooks that the task brings.
-    sa.Column('timings', text()),
-    sa.Column('hooks', text()),
+    sa.Column('timings', make_text_type()),
+    sa.Column('hooks', make_text_type()),
     sa.Column('counts_alternates', sa.Boolean),
     sa.Column('swap_id', sa.String(36)),
     sa.UniqueConstraint('active_instance', name='task_active_instance'),
@@ -123,17 +123,17 @@ task = table(
 #: Two instances that change places, both or none; ``plan_id`` is that of the plan which began
 #: it. ``members``: JSON list of [instance UUID, where it was, where it is to go]; ``undos``: JSON
 #: list of the plans that undo it. Each transaction that settles it raises ``passes`` first.
-swap = table(
+swap = make_table(
     'swap',
     sa.Column('swap_id', sa.String(36), primary_key=True),
     sa.Column('plan_id', sa.String(36),
               sa.ForeignKey('plan.plan_id', name='swap_plan', ondelete='CASCADE'),
               nullable=False),
-    sa.Column('scope', name(), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
     sa.Column('created_at', sa.Double, nullable=False),
     sa.Column('state', sa.String(16), nullable=False),
-    sa.Column('members', text(), nullable=False),
-    sa.Column('undos', text(), nullable=False),
+    sa.Column('members', make_text_type(), nullable=False),
+    sa.Column('undos', make_text_type(), nullable=False),
     sa.Column('passes', sa.BigInteger, nullable=False),
     sa.Column('logged', sa.Boolean),
     sa.Index('swap_plan_id', 'plan_id'),
@@ -142,36 +142,36 @@ swap = table(
 
 #: Hooks that have begun for an attempt of a task and have not been ended: ``number`` is
 #: the order in which they began. Due when the task is no longer in flight.
-owed_hook = table(
+owed_hook = make_table(
     'owed_hook',
     sa.Column('owed_id', sa.String(36), primary_key=True),
     sa.Column('task_id', sa.String(36), nullable=False),
     sa.Column('plan_id', sa.String(36), nullable=False),
     sa.Column('number', sa.Integer, nullable=False),
-    sa.Column('scope', name(), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
     sa.Column('instance_uuid', sa.String(36), nullable=False),
-    sa.Column('from_host', name(), nullable=False),
-    sa.Column('to_host', name(), nullable=False),
+    sa.Column('from_host', make_name_type(), nullable=False),
+    sa.Column('to_host', make_name_type(), nullable=False),
     sa.Column('phase', sa.String(16), nullable=False),
     sa.Column('method', sa.String(8), nullable=False),
-    sa.Column('hook', name(), nullable=False),
-    sa.Column('parameters', text(), nullable=False),
-    sa.Column('marker', text(), nullable=False),
+    sa.Column('hook', make_name_type(), nullable=False),
+    sa.Column('parameters', make_text_type(), nullable=False),
+    sa.Column('marker', make_text_type(), nullable=False),
     sa.Column('begun_at', sa.Double, nullable=False),
     sa.Column('worker', sa.Unicode(255)),
     sa.Column('heartbeat_at', sa.Double),
     sa.Column('tries', sa.Integer, nullable=False),
     sa.Column('not_before', sa.Double, nullable=False),
-    sa.Column('error', text()),
+    sa.Column('error', make_text_type()),
     sa.Index('owed_hook_task', 'task_id'),
     sa.Index('owed_hook_instance', 'instance_uuid'),
 )
 
 #: ``kind`` is 'instance' (name: its UUID) or 'scope'.
-cooldown = table(
+cooldown = make_table(
     'cooldown',
     sa.Column('kind', sa.String(16), primary_key=True),
-    sa.Column('name', name(), primary_key=True),
+    sa.Column('name', make_name_type(), primary_key=True),
     sa.Column('until', sa.Double, nullable=False),
     sa.Index('cooldown_until', 'until'),
 )
@@ -181,75 +181,75 @@ cooldown = table(
 #: cells, sorted, set apart by a space) and 'service' (one that executors found out of
 #: order); ``until`` NULL is for ever. ``refusals``
 #: counts a host's refusals; below the limit ``until`` is not in the future.
-quarantine = table(
+quarantine = make_table(
     'quarantine',
     sa.Column('kind', sa.String(16), primary_key=True),
-    sa.Column('name', name(), primary_key=True),
+    sa.Column('name', make_name_type(), primary_key=True),
     sa.Column('until', sa.Double),
     sa.Column('since', sa.Double, nullable=False),
     sa.Column('refusals', sa.Integer, nullable=False),
-    sa.Column('reason', text(), nullable=False),
+    sa.Column('reason', make_text_type(), nullable=False),
 )
 
 #: Rows stay for ever: the epoch of a scope must never fall.
-lease = table(
+lease = make_table(
     'lease',
-    sa.Column('scope', name(), primary_key=True),
+    sa.Column('scope', make_name_type(), primary_key=True),
     sa.Column('owner', sa.Unicode(255), nullable=False),
     sa.Column('epoch', sa.BigInteger, nullable=False),
     sa.Column('until', sa.Double, nullable=False),
     sa.Column('policy_hash', sa.String(128), nullable=False),
     sa.Column('planned_at', sa.Double),
     # rows.Cycle as JSON; an engine of the release before leaves it as it was.
-    sa.Column('cycle', text()),
+    sa.Column('cycle', make_text_type()),
 )
 
 #: Executors that run, and which scopes they serve: a JSON list, NULL for all.
-executor = table(
+executor = make_table(
     'executor',
-    sa.Column('name', name(), primary_key=True),
-    sa.Column('scopes', text()),
+    sa.Column('name', make_name_type(), primary_key=True),
+    sa.Column('scopes', make_text_type()),
     sa.Column('seen_at', sa.Double, nullable=False),
 )
 
 #: Moves that each plan has spent.
-budget = table(
+budget = make_table(
     'budget',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='budget_plan'),
               primary_key=True),
-    sa.Column('scope', name(), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
     sa.Column('spent_at', sa.Double, nullable=False),
     sa.Column('moves', sa.Integer, nullable=False),
     sa.Index('budget_scope_spent', 'scope', 'spent_at'),
 )
 
 #: Hosts whose pack drain goes on in the next cycle.
-drain = table(
+drain = make_table(
     'drain',
-    sa.Column('scope', name(), primary_key=True),
-    sa.Column('host', name(), primary_key=True),
+    sa.Column('scope', make_name_type(), primary_key=True),
+    sa.Column('host', make_name_type(), primary_key=True),
     sa.Column('since', sa.Double, nullable=False),
 )
 
 #: Nothing moves in a scope (``kind`` 'scope') or anywhere ('cloud', its name is
 #: empty); ``until`` NULL is until an operator resumes.
-pause = table(
+pause = make_table(
     'pause',
     sa.Column('kind', sa.String(16), primary_key=True),
-    sa.Column('name', name(), primary_key=True),
+    sa.Column('name', make_name_type(), primary_key=True),
     sa.Column('since', sa.Double, nullable=False),
     sa.Column('until', sa.Double),
-    sa.Column('paused_by', name(), nullable=False),
-    sa.Column('reason', text(), nullable=False),
+    sa.Column('paused_by', make_name_type(), nullable=False),
+    sa.Column('reason', make_text_type(), nullable=False),
 )
 
 #: Combined imbalance that a plan predicted, and its outcome. When the outcome is known,
 #: ``before`` and ``foreseen`` are scaled to the load at that time.
-outcome = table(
+outcome = make_table(
     'outcome',
     sa.Column('plan_id', sa.String(36), sa.ForeignKey('plan.plan_id', name='outcome_plan'),
               primary_key=True),
-    sa.Column('scope', name(), nullable=False),
+    sa.Column('scope', make_name_type(), nullable=False),
     sa.Column('planned_at', sa.Double, nullable=False),
     sa.Column('combined_before', sa.Double, nullable=False),
     sa.Column('combined_foreseen', sa.Double, nullable=False),
@@ -270,17 +270,17 @@ outcome = table(
 
 #: Operators' decisions on plans: ``verb`` is approved, rejected or cancelled;
 #: ``tasks`` is how many were meant, with those that required them.
-decision = table(
+decision = make_table(
     'decision',
     sa.Column('decision_id', sa.String(36), primary_key=True),
     sa.Column('plan_id', sa.String(36),
               sa.ForeignKey('plan.plan_id', name='decision_plan', ondelete='CASCADE'),
               nullable=False),
     sa.Column('decided_at', sa.Double, nullable=False),
-    sa.Column('decided_by', name(), nullable=False),
+    sa.Column('decided_by', make_name_type(), nullable=False),
     sa.Column('verb', sa.String(16), nullable=False),
     sa.Column('tasks', sa.Integer, nullable=False),
-    sa.Column('reason', text(), nullable=False),
+    sa.Column('reason', make_text_type(), nullable=False),
     # True: announced to listeners; NULL, as commands write it: not yet.
     sa.Column('told', sa.Boolean),
     sa.Index('decision_plan_id', 'plan_id'),
@@ -288,52 +288,52 @@ decision = table(
 )
 
 #: Commands that have changed something; without a foreign key, so that they outlive plans.
-audit = table(
+audit = make_table(
     'audit',
     sa.Column('number', sa.Integer, primary_key=True, autoincrement=True),
     sa.Column('at', sa.Double, nullable=False),
-    sa.Column('by_name', name(), nullable=False),
+    sa.Column('by_name', make_name_type(), nullable=False),
     sa.Column('command', sa.String(32), nullable=False),
-    sa.Column('target', text(), nullable=False),
-    sa.Column('reason', text(), nullable=False),
+    sa.Column('target', make_text_type(), nullable=False),
+    sa.Column('reason', make_text_type(), nullable=False),
     sa.Index('audit_at', 'at'),
 )
 
 #: Since when plans of a scope have wanted to move instances for balance's sake.
-wish = table(
+wish = make_table(
     'wish',
-    sa.Column('scope', name(), primary_key=True),
+    sa.Column('scope', make_name_type(), primary_key=True),
     sa.Column('since', sa.Double, nullable=False),
 )
 
 #: When a scope's circuit breaker opened last.
-breaker = table(
+breaker = make_table(
     'breaker',
-    sa.Column('scope', name(), primary_key=True),
+    sa.Column('scope', make_name_type(), primary_key=True),
     sa.Column('tripped_at', sa.Double, nullable=False),
 )
 
 #: One row: each claim of a task updates it first, so that counting against
 #: the caps and claiming are one step on every backend.
-gate = table(
+gate = make_table(
     'gate',
     sa.Column('name', sa.String(16), primary_key=True),
     sa.Column('passes', sa.BigInteger, nullable=False),
 )
 
-request = table(
+request = make_table(
     'request',
-    sa.Column('request_id', name(), primary_key=True),
-    sa.Column('host', name(), nullable=False),
+    sa.Column('request_id', make_name_type(), primary_key=True),
+    sa.Column('host', make_name_type(), nullable=False),
     sa.Column('kind', sa.String(16), nullable=False),
-    sa.Column('document', text(), nullable=False),
+    sa.Column('document', make_text_type(), nullable=False),
     sa.Column('digest', sa.String(64), nullable=False),
     sa.Column('received_at', sa.Double, nullable=False),
-    sa.Column('progress', text()),
+    sa.Column('progress', make_text_type()),
     sa.Column('plan_id', sa.String(36)),
     sa.Column('worker', sa.Unicode(255)),
     sa.Column('heartbeat_at', sa.Double),
-    sa.Column('reply', text()),
+    sa.Column('reply', make_text_type()),
     sa.Column('failed', sa.Boolean),
     sa.Column('ended_at', sa.Double),
     sa.Column('told_at', sa.Double),

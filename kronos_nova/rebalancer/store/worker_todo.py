@@ -44,19 +44,19 @@ class Agenda(NamedTuple):
 def read(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
          claim_seconds: float) -> Agenda:
     served = None if scopes is None else tuple(sorted(scopes))
-    found = connection.execute(*_all(worker, served, now, now - claim_seconds)).one()
+    found = connection.execute(*_select_work_kinds(worker, served, now, now - claim_seconds)).one()
     return Agenda(**{name: bool(any_) for name, any_ in found._mapping.items()})
 
 
-@statements.once
-def _all(worker: str, scopes: tuple[str, ...] | None, now: float,
+@statements.build_once
+def _select_work_kinds(worker: str, scopes: tuple[str, ...] | None, now: float,
          silent_since: float) -> sa.Select[Any]:
     asked = {
-        'late': tasks.late(scopes, now, silent_since),
-        'swaps': swaps.waits(),
-        'abandoned': tasks.abandoned(scopes, silent_since),
+        'late': tasks.match_late_tasks(scopes, now, silent_since),
+        'swaps': swaps.match_waiting_swaps(),
+        'abandoned': tasks.match_abandoned_tasks(scopes, silent_since),
         'mine': tasks.held_by(worker),
-        'owed': pending_hooks.takable(worker, scopes, silent_since),
-        'claimable': tasks.claimable(scopes, now, silent_since)}
+        'owed': pending_hooks.match_takable_hooks(worker, scopes, silent_since),
+        'claimable': tasks.match_claimable_tasks(scopes, now, silent_since)}
     return sa.Select(*(sa.exists().where(condition).label(name)
                        for name, condition in asked.items()))

@@ -76,7 +76,7 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
     if not instances.size or not hosts.size:
         return None
     simulation.steps += len(instances) * len(hosts) // PER_STEP
-    allowed = masks.permitted(simulation, instances, hosts, masks.FILLING)
+    allowed = masks.mark_permitted(simulation, instances, hosts, masks.FILLING)
     if simulation.trusted:
         allowed &= ~simulation.frozen[hosts][None, :]
     some, any_of = allowed.any(axis=1), allowed.any(axis=0)
@@ -102,7 +102,7 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
     r, c = np.nonzero(allowed)
     keys = (np.round(first[r, c], 12), np.round(second[r, c], 12), simulation.cost[rows[r]],
             rows[r], columns[c])
-    for i in ranked(keys):
+    for i in sort_positions(keys):
         if simulation.stop():
             return None
         move = simulation.move(int(rows[r[i]]), int(columns[c[i]]), phase,
@@ -114,7 +114,7 @@ def best_place(simulation: sim.Simulation, instances: sim.Ints, phase: model.Pha
     return None
 
 
-def ranked(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
+def sort_positions(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
     """Yield positions by ascending keys, the first key first.
 
     It finds the first few without sorting all: most callers need no more.
@@ -137,7 +137,7 @@ def ranked(keys: Sequence[npt.NDArray[Any]]) -> Iterator[int]:
 def count_refused(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
                   phase: model.Phase) -> None:
     """Name the rules that refuse the pairs of instances and hosts."""
-    rows, columns = representatives(simulation, instances, hosts)
+    rows, columns = choose_representatives(simulation, instances, hosts)
     count_masked(simulation, rows, columns, phase)
 
 
@@ -151,7 +151,7 @@ def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
             simulation.check(simulation.move(int(n), int(h), phase))
 
 
-def representatives(simulation: sim.Simulation, instances: sim.Ints,
+def choose_representatives(simulation: sim.Simulation, instances: sim.Ints,
                     hosts: sim.Ints) -> tuple[sim.Ints, sim.Ints]:
     """Return pairs of instance and another host that stand for all such pairs.
 

@@ -29,10 +29,10 @@ def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
     """
     return [host for host in sorted(cluster.scope_hosts)
             if (service := cluster.services.get(host)) is not None and not service.enabled
-            and refusal(service, options) is None]
+            and find_drain_refusal(service, options) is None]
 
 
-def waiting(cluster: model.Cluster, options: model.Options) -> list[str]:
+def list_waiting_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
     """Return the hosts that an operator ordered to drain and that still hold instances.
 
     The reason why they still hold instances does not matter. Returns none when drains are
@@ -44,7 +44,7 @@ def waiting(cluster: model.Cluster, options: model.Options) -> list[str]:
     return [host for host in drained_hosts(cluster, options) if host in occupied]
 
 
-def undrained(cluster: model.Cluster, options: model.Options,
+def explain_undrained_hosts(cluster: model.Cluster, options: model.Options,
               held: str | None, going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
     """Return the disabled hosts of the scope that keep their instances, each with the reason.
 
@@ -60,14 +60,14 @@ def undrained(cluster: model.Cluster, options: model.Options,
         if service is None or service.enabled:
             continue
         why = ('evacuate_disabled_hosts is not set' if not options.evacuate_disabled_hosts
-               else refusal(service, options) or (None if host in going_on else held))
+               else find_drain_refusal(service, options) or (None if host in going_on else held))
         if why is not None:
             found.append(model.Rejection(
                 'not-drained', f'host {host} is disabled, not drained, because {why}'))
     return tuple(found)
 
 
-def refusal(service: model.Service, options: model.Options) -> str | None:
+def find_drain_refusal(service: model.Service, options: model.Options) -> str | None:
     """Return the reason why a disabled host must not be drained, or None."""
     reason = service.disabled_reason or ''
     if not service.up:

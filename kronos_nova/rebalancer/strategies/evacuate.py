@@ -55,9 +55,9 @@ class Evacuate(base.Strategy):
             simulation.drain(host)
         if not hosts:
             simulation.notes.append('no disabled host to drain')
-        return self._empty(simulation, _batch(simulation, hosts, budget), budget)
+        return self._evacuate_instances(simulation, _choose_batch(simulation, hosts, budget), budget)
 
-    def _empty(self, simulation: sim.Simulation, numbers: list[int],
+    def _evacuate_instances(self, simulation: sim.Simulation, numbers: list[int],
                budget: int) -> list[model.Move]:
         """Place each instance by ``drain_mode``; return the applied moves within the budget.
 
@@ -86,14 +86,14 @@ class Evacuate(base.Strategy):
                                                    max(1, budget - len(moves)))):
                 stranded.append(n)
         if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
-            moves = _anew(simulation, numbers, moves)
+            moves = _place_all_together(simulation, numbers, moves)
             gone = {simulation.index[m.instance_uuid] for m in moves}
             stranded = [n for n in stranded if n not in gone]
         for n in stranded:
-            self._blocked(simulation, n)
-        return _first(simulation, moves, budget)
+            self._warn_of_blocked_drain(simulation, n)
+        return _keep_first_moves(simulation, moves, budget)
 
-    def _blocked(self, simulation: sim.Simulation, n: int) -> None:
+    def _warn_of_blocked_drain(self, simulation: sim.Simulation, n: int) -> None:
         """Warn of the reason that keeps the host from becoming empty."""
         uuid, host = simulation.uuids[n], simulation.hosts[simulation.place[n]]
         if _under_way(simulation, uuid):
@@ -105,7 +105,7 @@ class Evacuate(base.Strategy):
                 simulation.warnings.append(f'host {host} is disabled, not drained, because '
                                            f'{own.detail} ({own.rule})')
             return
-        rows, columns = base.representatives(
+        rows, columns = base.choose_representatives(
             simulation, np.array([n]), np.arange(len(simulation.hosts)))
         moves = [simulation.move(n, int(h), model.Phase.EVACUATE) for h in columns]
         reasons = {no.rule for move in moves
@@ -118,7 +118,7 @@ class Evacuate(base.Strategy):
             f'({why})')
 
 
-def _batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[int]:
+def _choose_batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[int]:
     """Choose the instances to place together, largest first by host.
 
     Hosts with the fewest instances come first. The largest instances fit the fewest hosts.
@@ -141,10 +141,10 @@ def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]
     if mode == model.DrainMode.AUTO:
         return []
     drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
-    return bin_packing.place(simulation, drainable, mode, model.Phase.EVACUATE)
+    return bin_packing.place_by_mode(simulation, drainable, mode, model.Phase.EVACUATE)
 
 
-def _anew(simulation: sim.Simulation, numbers: list[int],
+def _place_all_together(simulation: sim.Simulation, numbers: list[int],
           moves: list[model.Move]) -> list[model.Move]:
     """Place all instances at once, if that places more; else apply ``moves`` again.
 
@@ -153,7 +153,7 @@ def _anew(simulation: sim.Simulation, numbers: list[int],
     for move in reversed(moves):
         simulation.undo(move)
     drainable = np.array([n for n in numbers if simulation.drainable[n]], dtype=np.intp)
-    found = batch.place(simulation, batch.placeable(simulation, drainable))
+    found = batch.place_together(simulation, batch.list_placeable_instances(simulation, drainable))
     if found is not None and len(found) > sum(
             1 for m in moves if m.phase is model.Phase.EVACUATE):
         order = {simulation.uuids[n]: position for position, n in enumerate(numbers)}
@@ -165,7 +165,7 @@ def _anew(simulation: sim.Simulation, numbers: list[int],
     return moves
 
 
-def _first(simulation: sim.Simulation, moves: list[model.Move], budget: int) -> list[model.Move]:
+def _keep_first_moves(simulation: sim.Simulation, moves: list[model.Move], budget: int) -> list[model.Move]:
     """Keep the first moves within the budget; undo the others.
 
     A move that makes room for an undone move is undone too.

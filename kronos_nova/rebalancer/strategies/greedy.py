@@ -104,11 +104,11 @@ class Search:
 
     def run(self) -> tuple[int, int, float] | None:
         """Return (instance, host, gain) of the best candidate, or None."""
-        rows = self._on(self._hot)
+        rows = self._list_candidates(self._hot)
         if rows.size and self._takers.size:
-            self._look(rows, np.array(self._cold, dtype=np.intp))
+            self._judge_block(rows, np.array(self._cold, dtype=np.intp))
             self._by_bound(rows, self._bounds_without(rows), self._order_of,
-                           lambda part: self._look(part, self._takers))
+                           lambda part: self._judge_block(part, self._takers))
         givers = np.flatnonzero(self._simulation.givers)
         for d in self._cold:
             if self._best is not None and self._limit_towards(d) < self._best.gain:
@@ -123,16 +123,16 @@ class Search:
 
     def explain(self) -> None:
         """Name the rules behind the masks that refuse improving moves."""
-        rows = self._on(self._hot)[:REPORTED]
+        rows = self._list_candidates(self._hot)[:REPORTED]
         if not rows.size or not self._takers.size:
             return
-        gains = self._gains(rows, self._takers)
-        allowed = masks.permitted(self._simulation, rows, self._takers)
+        gains = self._compute_gains(rows, self._takers)
+        allowed = masks.mark_permitted(self._simulation, rows, self._takers)
         r, c = np.nonzero((gains > base.EPSILON) & ~allowed)
         base.count_masked(self._simulation, rows[r[:REPORTED]], self._takers[c[:REPORTED]],
                           model.Phase.SPREAD)
 
-    def _on(self, hosts: list[int]) -> sim.Ints:
+    def _list_candidates(self, hosts: list[int]) -> sim.Ints:
         """Return the candidates on the hosts, in the order of the ties."""
         names = self._simulation.hosts
         here = [self._simulation.on_host(names[h]) for h in hosts]
@@ -202,7 +202,7 @@ class Search:
 
     # The real thing.
 
-    def _gains(self, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
+    def _compute_gains(self, rows: sim.Ints, columns: sim.Ints) -> sim.Floats:
         """Return the fall of combined imbalance by instance and host.
 
         It is -inf where a policy would rise and end above its threshold.
@@ -231,24 +231,24 @@ class Search:
         return np.asarray(gains)
 
     def _look_towards(self, d: int, sources: sim.Ints) -> None:
-        self._look(self._on(sources.tolist()), np.array([d], dtype=np.intp))
+        self._judge_block(self._list_candidates(sources.tolist()), np.array([d], dtype=np.intp))
 
-    def _look(self, rows: sim.Ints, columns: sim.Ints) -> None:
+    def _judge_block(self, rows: sim.Ints, columns: sim.Ints) -> None:
         """Take the best legal candidate of a block, if it is the best so far."""
         if not rows.size or not columns.size:
             return
         simulation = self._simulation
         simulation.steps += 1 + len(rows) * len(columns) // base.PER_STEP
-        allowed = masks.permitted(simulation, rows, columns, masks.QUICK)
+        allowed = masks.mark_permitted(simulation, rows, columns, masks.QUICK)
         some = allowed.any(axis=1)
         if not some.all():
             rows, allowed = rows[some], allowed[some]
             if not rows.size:
                 return
-        gains = self._gains(rows, columns)
+        gains = self._compute_gains(rows, columns)
         simulation.rejections['would-worsen'] += int((allowed & (gains == -np.inf)).sum())
         gains[~allowed] = -np.inf
-        self._ban(gains, rows, columns)
+        self._exclude_banned(gains, rows, columns)
         floor = base.EPSILON if self._best is None else self._best.gain
         judged: set[int] = set()
         while True:
@@ -273,7 +273,7 @@ class Search:
         hits = gains == gain
         return [(int(r), int(hits[r].argmax())) for r in np.flatnonzero(hits.any(axis=1))]
 
-    def _ban(self, gains: sim.Floats, rows: sim.Ints, columns: sim.Ints) -> None:
+    def _exclude_banned(self, gains: sim.Floats, rows: sim.Ints, columns: sim.Ints) -> None:
         for n, h in self._banned:
             gains[np.ix_(rows == n, columns == h)] = -np.inf
 
@@ -292,7 +292,7 @@ def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -
     for group in simulation.view.groups_of(uuid):
         holding = [h for h, members in simulation.view.spread_of(group).items()
                    if len(members) > (uuid in members) and h in simulation.host_index]
-        kept = groups.known(simulation, column, holding)
+        kept = groups.list_known_columns(simulation, column, holding)
         if group.policy is model.GroupPolicy.SOFT_ANTI_AFFINITY:
             allowed[kept] = False
         elif group.policy is not model.GroupPolicy.ANTI_AFFINITY and holding:

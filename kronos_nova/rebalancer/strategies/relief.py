@@ -34,4 +34,4 @@ class Relief(base.Strategy):
             p.relief_threshold is not None for p in policy_set.enabled)
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        return relief.relieve(outlooks.Outlook(simulation), budget)
+        return relief.relieve_hosts(outlooks.Outlook(simulation), budget)

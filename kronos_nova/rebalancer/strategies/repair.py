@@ -37,24 +37,24 @@ class Repair(base.Strategy):
         for group in sorted(simulation.cluster.groups, key=lambda g: (not g.policy.hard, g.uuid)):
             wanted = (options.enforce_hard_affinity if group.policy.hard
                       else options.enforce_soft_affinity)
-            if not wanted or not violated(self._spread(simulation, group), group):
+            if not wanted or not is_violated(self._list_members_by_host(simulation, group), group):
                 continue
             if simulation.index.keys().isdisjoint(group.members):
                 continue
             broken += 1
-            moves += self._mend(simulation, group, budget - len(moves))
+            moves += self._mend_group(simulation, group, budget - len(moves))
         if not broken:
             simulation.notes.append('no violated server group')
         return moves
 
-    def _mend(self, simulation: sim.Simulation, group: model.ServerGroup,
+    def _mend_group(self, simulation: sim.Simulation, group: model.ServerGroup,
               budget: int) -> list[model.Move]:
         moves: list[model.Move] = []
         while len(moves) < budget and not simulation.stop():
-            spread = self._spread(simulation, group)
-            if not violated(spread, group):
+            spread = self._list_members_by_host(simulation, group)
+            if not is_violated(spread, group):
                 break
-            move = (_gather if _together(group) else _part)(simulation, group, spread)
+            move = (_find_gathering_move if _is_affinity_group(group) else _find_parting_move)(simulation, group, spread)
             if simulation.truncated and move is None:
                 break  # the search was cut short, so a member may have a destination
             if move is None:
@@ -67,23 +67,23 @@ class Repair(base.Strategy):
         return moves
 
     @staticmethod
-    def _spread(simulation: sim.Simulation, group: model.ServerGroup) -> dict[str, set[str]]:
+    def _list_members_by_host(simulation: sim.Simulation, group: model.ServerGroup) -> dict[str, set[str]]:
         return {h: set(m) for h, m in simulation.view.spread_of(group).items()}
 
 
-def _together(group: model.ServerGroup) -> bool:
+def _is_affinity_group(group: model.ServerGroup) -> bool:
     return group.policy in (model.GroupPolicy.AFFINITY, model.GroupPolicy.SOFT_AFFINITY)
 
 
-def violated(spread: Spread, group: model.ServerGroup) -> bool:
+def is_violated(spread: Spread, group: model.ServerGroup) -> bool:
     """Return whether the members by host break the group's policy."""
-    if _together(group):
+    if _is_affinity_group(group):
         return len(spread) > 1
     limit = group.max_server_per_host if group.policy.hard else 1
     return any(len(members) > limit for members in spread.values())
 
 
-def _place(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> model.Move | None:
+def _find_mending_move(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> model.Move | None:
     """Return the best move of a member that mends more than it breaks, in all of its groups.
 
     Groups that contradict each other stay unchanged.
@@ -94,7 +94,7 @@ def _place(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> 
                            targets, mends=True)
 
 
-def _gather(simulation: sim.Simulation, group: model.ServerGroup,
+def _find_gathering_move(simulation: sim.Simulation, group: model.ServerGroup,
             spread: Spread) -> model.Move | None:
     """Return a move towards the host that holds most members; the next one if it is full.
 
@@ -106,13 +106,13 @@ def _gather(simulation: sim.Simulation, group: model.ServerGroup,
         if target not in simulation.host_index:
             continue
         movers = {u for source in ranked[position + 1:] for u in spread[source]}
-        move = _place(simulation, movers, np.array([simulation.host_index[target]]))
+        move = _find_mending_move(simulation, movers, np.array([simulation.host_index[target]]))
         if move is not None:
             return move
     return None
 
 
-def _part(simulation: sim.Simulation, group: model.ServerGroup,
+def _find_parting_move(simulation: sim.Simulation, group: model.ServerGroup,
           spread: Spread) -> model.Move | None:
     """Return a move off a host with too many members.
 
@@ -127,7 +127,7 @@ def _part(simulation: sim.Simulation, group: model.ServerGroup,
         most = limit - 1 if group.policy.hard else count - 2
         full = [simulation.host_index[h] for h, members in spread.items()
                 if h in simulation.host_index and len(members) > most]
-        move = _place(simulation, spread[source],
+        move = _find_mending_move(simulation, spread[source],
                       np.delete(np.arange(len(simulation.hosts)), full))
         if move is not None:
             return move

@@ -57,37 +57,37 @@ class Spread(base.Strategy):
         return policy_set.mode == 'spread'
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        if not _over(simulation):
+        if not _is_over_threshold(simulation):
             simulation.notes.append('every policy is at or below its threshold')
             return []
-        moves = (_greedy if simulation.options.objective == 'kronos' else _balanced)(
+        moves = (_plan_greedily if simulation.options.objective == 'kronos' else _plan_balanced)(
             simulation, budget)
-        if len(moves) < budget and _over(simulation) and not simulation.truncated:
-            _explain(simulation)
+        if len(moves) < budget and _is_over_threshold(simulation) and not simulation.truncated:
+            _explain_obstacles(simulation)
         return moves
 
 
-def _balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
+def _plan_balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     """Apply a greedy plan or a better one, and then each move and swap that still helps."""
     start = measure.Measure(simulation)
-    moves = portfolio.first(simulation, start, budget)
-    moves += _greedy(simulation, budget - len(moves))
-    moves = portfolio.better(simulation, start, moves, budget)
-    moves += _greedy(simulation, budget - len(moves))
-    while len(moves) + 1 < budget and _over(simulation) and not simulation.stop():
+    moves = portfolio.plan_large_cluster(simulation, start, budget)
+    moves += _plan_greedily(simulation, budget - len(moves))
+    moves = portfolio.improve_plan(simulation, start, moves, budget)
+    moves += _plan_greedily(simulation, budget - len(moves))
+    while len(moves) + 1 < budget and _is_over_threshold(simulation) and not simulation.stop():
         more = swaps.best_swap(simulation)
         if more is None:
             break
         moves += more
-        moves += _greedy(simulation, budget - len(moves))
-    portfolio.cut(simulation, start, moves)
+        moves += _plan_greedily(simulation, budget - len(moves))
+    portfolio.cut_refused_moves(simulation, start, moves)
     return moves
 
 
-def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
+def _plan_greedily(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     moves: list[model.Move] = []
-    while len(moves) < budget and _over(simulation) and not simulation.stop():
-        move = _choose(simulation)
+    while len(moves) < budget and _is_over_threshold(simulation) and not simulation.stop():
+        move = _choose_move(simulation)
         if move is None:
             break
         simulation.apply(move)
@@ -95,7 +95,7 @@ def _greedy(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     return moves
 
 
-def _explain(simulation: sim.Simulation) -> None:
+def _explain_obstacles(simulation: sim.Simulation) -> None:
     """Note why a policy stays above its threshold although the budget is not used up."""
     simulation.notes.append('no legal move lowers the imbalance')
     copying = int(simulation.copying.sum())
@@ -109,14 +109,14 @@ def _explain(simulation: sim.Simulation) -> None:
                                 'have no usage in some policy and stay')
 
 
-def _over(simulation: sim.Simulation) -> bool:
+def _is_over_threshold(simulation: sim.Simulation) -> bool:
     """Return whether a policy is above its threshold; seed 000 allows no rounding margin."""
     if simulation.options.objective == 'kronos':
         return bool((simulation.imbalances() > simulation.thresholds).any())
     return simulation.over_threshold()
 
 
-def _choose(simulation: sim.Simulation) -> model.Move | None:
+def _choose_move(simulation: sim.Simulation) -> model.Move | None:
     """Choose a move: progress first, then a move that dissolves a tie, then the small steps."""
     if simulation.options.objective == 'kronos':
         return greedy.best_move(simulation)
@@ -124,24 +124,24 @@ def _choose(simulation: sim.Simulation) -> model.Move | None:
     if len(simulation.uuids) > portfolio.LARGE:
         move = greedy.best_move(simulation)
         if move is None:
-            return _levelling(simulation)
-        if _earns(simulation, move):
-            return move if move.improvement > progress else _levelling(simulation) or move
-    return (_improving(simulation, progress) or _levelling(simulation)
-            or _improving(simulation, base.EPSILON))
+            return _find_levelling_move(simulation)
+        if _earns_its_price(simulation, move):
+            return move if move.improvement > progress else _find_levelling_move(simulation) or move
+    return (_find_improving_move(simulation, progress) or _find_levelling_move(simulation)
+            or _find_improving_move(simulation, base.EPSILON))
 
 
-def _earns(simulation: sim.Simulation, move: model.Move) -> bool:
+def _earns_its_price(simulation: sim.Simulation, move: model.Move) -> bool:
     """Return whether :func:`_best` could choose this move of the exact greedy."""
     n, h = simulation.index[move.instance_uuid], simulation.host_index[move.to_host]
     effect = simulation.effects(np.array([n]), np.array([h]))
     falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON
              or -effect.convex[0, 0] > CONVEX_GAIN)
-    price = float(measure.price(simulation.options, simulation.cost[n]))
+    price = float(measure.compute_price(simulation.options, simulation.cost[n]))
     return bool(falls) and move.improvement > price and not simulation.soft_cost(move)
 
 
-def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
+def _split_candidates(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             ends: bool) -> list[tuple[sim.Ints, sim.Ints]]:
     """Return the candidates as (instances, hosts) blocks that do not overlap.
 
@@ -157,7 +157,7 @@ def _blocks(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Int
             (np.flatnonzero(may_move & ~hot), np.intersect1d(hosts, destinations))]
 
 
-def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
+def _find_best_move(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
           least: float | None) -> model.Move | None:
     """Return the legal candidate with the largest gain, above ``least`` and its price.
 
@@ -175,13 +175,13 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     before, excess = simulation.combined(), simulation.excess()
     ends = least is None and len(simulation.uuids) > portfolio.LARGE
     found: list[sim.Floats] = []
-    for rows, columns in _blocks(simulation, sources, destinations, ends):
+    for rows, columns in _split_candidates(simulation, sources, destinations, ends):
         if not rows.size or not columns.size:
             continue
         simulation.steps += rows.size * columns.size // 64
         effect = simulation.effects(rows, columns)
         gain = before - effect.combined
-        price = measure.price(simulation.options, simulation.cost[rows])[:, None]
+        price = measure.compute_price(simulation.options, simulation.cost[rows])[:, None]
         if least is None:
             value = down = -effect.convex - price * simulation.thresholds.min() / 2
             good = effect.excess <= excess + base.EPSILON
@@ -189,7 +189,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
             value, good = gain, gain - price > least
             down = np.where(effect.excess < excess - base.EPSILON, np.inf, -effect.convex)
         good &= down > CONVEX_GAIN
-        candidates = masks.permitted(simulation, rows, columns)
+        candidates = masks.mark_permitted(simulation, rows, columns)
         simulation.rejections['would-worsen'] += int((candidates & effect.refused).sum())
         good &= ~effect.refused
         masked = np.argwhere(good & ~candidates)[:REPORTED]
@@ -204,7 +204,7 @@ def _best(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
     keep = value > base.EPSILON
     value, gain, n, h = value[keep], gain[keep], n[keep].astype(int), h[keep].astype(int)
     keys = -np.round(value, 12), simulation.cost[n], n, h
-    for i in itertools.islice(base.ranked(keys), TRIED):
+    for i in itertools.islice(base.sort_positions(keys), TRIED):
         if simulation.stop():
             return None
         move = simulation.move(int(n[i]), int(h[i]), model.Phase.SPREAD, float(gain[i]))
@@ -228,13 +228,13 @@ def _group_costs(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) 
     return costs
 
 
-def _improving(simulation: sim.Simulation, least: float) -> model.Move | None:
+def _find_improving_move(simulation: sim.Simulation, least: float) -> model.Move | None:
     high = np.where(simulation.givers, simulation.score, -np.inf).argmax(axis=1)
     low = np.where(simulation.takers, simulation.score, np.inf).argmin(axis=1)
-    return _best(simulation, np.unique(high), np.unique(low), least)
+    return _find_best_move(simulation, np.unique(high), np.unique(low), least)
 
 
-def _levelling(simulation: sim.Simulation) -> model.Move | None:
+def _find_levelling_move(simulation: sim.Simulation) -> model.Move | None:
     """Return the move that most lowers a strictly convex measure near the extremes.
 
     This is for states in which no move lowers max - min: extremes are tied, or a hot host
@@ -249,5 +249,5 @@ def _levelling(simulation: sim.Simulation) -> model.Move | None:
         score = simulation.score[p]
         hot.update(int(h) for h in givers[np.argsort(-score[givers], kind='stable')][:BAND])
         cold.update(int(h) for h in takers[np.argsort(score[takers], kind='stable')][:BAND])
-    return _best(simulation, np.array(sorted(hot), dtype=np.intp),
+    return _find_best_move(simulation, np.array(sorted(hot), dtype=np.intp),
                  np.array(sorted(cold), dtype=np.intp), None)

@@ -84,11 +84,11 @@ _BUS = 'kronos_nova.rebalancer.messaging.transport'
 ENGINE = {
     'before-lease': Point(f'{_STORE}.acquire_lease', BEFORE, nth=3),
     'after-lease': Point(f'{_STORE}.acquire_lease', AFTER, _found, nth=3),
-    'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew', AFTER, in_transaction=True),
+    'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew_lease', AFTER, in_transaction=True),
     'after-collect': Point('kronos_nova.rebalancer.clients.collector:Collector.collect', AFTER,
                            nth=2),
     'before-plan': Point(f'{_STORE}.save_plan', BEFORE, _has_tasks),
-    'in-plan': Point('kronos_nova.rebalancer.store.plans:save', AFTER, _has_tasks,
+    'in-plan': Point('kronos_nova.rebalancer.store.plans:save_plan', AFTER, _has_tasks,
                      in_transaction=True),
     'after-plan': Point(f'{_STORE}.save_plan', AFTER, _has_tasks),
     'after-first-cast': Point(f'{_BUS}:Caster.__call__', AFTER),
@@ -196,7 +196,7 @@ def load() -> None:
     """Import what daemons need, without starting a thread."""
     from kronos_nova.wiring import signals
 
-    signals.block()  # before NumPy is imported, as the daemons do
+    signals.block_signals()  # before NumPy is imported, as the daemons do
     from kronos_nova.wiring import tools
 
     tools.native_threads()

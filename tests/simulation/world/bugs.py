@@ -95,7 +95,7 @@ def bug(*only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], Non
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
         def apply_anew(patch: Patch) -> None:
             # No statement of before is kept, and none with the bug afterwards.
-            patch.setattr(statements, '_built', functools.cache(statements._built.__wrapped__))
+            patch.setattr(statements, '_build_statement', functools.cache(statements._build_statement.__wrapped__))
             apply(patch)
 
         name = (apply.__doc__ or '').rstrip('.')
@@ -115,7 +115,7 @@ def claims_side_by_side(patch: Patch) -> None:
     """Two executors claim at the same moment."""
     real = api.Store._run
     patch.setattr(api.Store, '_run', lambda self, step, *, begin='': real(self, step, begin=''))
-    patch.setattr(tasks, '_pass', lambda: (sa.select(sa.literal(1)),))
+    patch.setattr(tasks, '_build_gate_update', lambda: (sa.select(sa.literal(1)),))
     patch.setitem(faults.FAULTS, 'transactions overlap', 0.5)
 
 
@@ -140,52 +140,52 @@ def budget_of_the_past(patch: Patch) -> None:
 @bug('engine freezes beyond its lease')
 def no_fence(patch: Patch) -> None:
     """The fence is dropped."""
-    patch.setattr(leases, 'fence', lambda *args: None)
+    patch.setattr(leases, 'fence_lease', lambda *args: None)
 
 
 @bug('engine freezes beyond its lease')
 def expired_lease(patch: Patch) -> None:
     """A lease that is over is as good as a live one."""
     lease = tables.lease
-    patch.setattr(leases, '_held', lambda scope, *_rest: (
+    patch.setattr(leases, '_match_held_lease', lambda scope, *_rest: (
         lease.c.scope == scope, lease.c.epoch >= 0))
 
 
 @bug()
 def no_lease(patch: Patch) -> None:
     """Planning without a lease."""
-    patch.setattr(engine.Engine, '_lease',
+    patch.setattr(engine.Engine, '_acquire_lease',
                   lambda self, scope, policy_set: rows.Lease(scope, self._owner, 1))
-    patch.setattr(leases, 'fence', lambda *args: None)
+    patch.setattr(leases, 'fence_lease', lambda *args: None)
 
 
 @bug('engine crashes after a commit')
 def no_cooldown(patch: Patch) -> None:
     """Nothing is cooled."""
-    patch.setattr(plans, 'cool', lambda *args: None)
+    patch.setattr(plans, 'extend_cooldown', lambda *args: None)
 
 
 @bug()
 def forgetful(patch: Patch) -> None:
     """Cooldowns are not read back."""
-    real = plans.history
-    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
+    real = plans.read_history
+    patch.setattr(plans, 'read_history', lambda *args: dataclasses.replace(
         real(*args), cooling={}))
 
 
 @bug()
 def no_scope_cooldown(patch: Patch) -> None:
     """A scope neither cools nor waits for scores that show its last move."""
-    real = plans.history
-    patch.setattr(plans, 'history', lambda *args: dataclasses.replace(
+    real = plans.read_history
+    patch.setattr(plans, 'read_history', lambda *args: dataclasses.replace(
         real(*args), scope_cooling=0.0, completed=()))
 
 
 @bug()
 def cooled_at_planning_only(patch: Patch) -> None:
     """Completion leaves no cooldown."""
-    real = tasks.finish
-    patch.setattr(tasks, 'finish', _altered(real, instance_cooldown=0.0))
+    real = tasks.finish_task
+    patch.setattr(tasks, 'finish_task', _altered(real, instance_cooldown=0.0))
 
 
 @bug()
@@ -195,7 +195,7 @@ def two_tasks(patch: Patch) -> None:
     patch.setattr(rows, 'task_columns', lambda task, now: {
         **real(task, now), 'active_instance': task.task_id})
     patch.setattr(plans, '_refuse_busy', lambda *args: None)
-    patch.setattr(plans, 'cool', lambda *args: None)
+    patch.setattr(plans, 'extend_cooldown', lambda *args: None)
     patch.setattr(api.Store, 'flights', lambda self: ())
 
 
@@ -257,14 +257,14 @@ def unknown_is_free(patch: Patch) -> None:
 def out_of_order(patch: Patch) -> None:
     """A task does not wait for what it requires."""
     patch.setattr(tasks, 'json', types.SimpleNamespace(loads=lambda text: []))
-    patch.setattr(tasks, 'requeue', lambda *args, **kw: False)
+    patch.setattr(tasks, 'requeue_task', lambda *args, **kw: False)
 
 
 @bug()
 def no_stagger(patch: Patch) -> None:
     """not_before is not waited for."""
-    real, due, read = tasks._next, tasks.has_claimable, worker_todo.read
-    patch.setattr(tasks, '_next', lambda c, allowed, now, *rest: real(
+    real, due, read = tasks._choose_queued_task, tasks.has_claimable, worker_todo.read
+    patch.setattr(tasks, '_choose_queued_task', lambda c, allowed, now, *rest: real(
         c, allowed, now + 600, *rest))
     patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
         c, scopes, now + 600, seconds))
@@ -274,22 +274,22 @@ def no_stagger(patch: Patch) -> None:
 @bug('operator pauses a scope')
 def no_pause(patch: Patch) -> None:
     """A pause is not heeded."""
-    patch.setattr(pauses, 'lasting', lambda *args: [])
+    patch.setattr(pauses, 'list_pauses', lambda *args: [])
 
 
 @bug(approval.NAME)
 def unapproved(patch: Patch) -> None:
     """What waits for approval is begun as well."""
-    real = tasks._in
-    patch.setattr(tasks, '_in', lambda states: real(
+    real = tasks._match_states
+    patch.setattr(tasks, '_match_states', lambda states: real(
         [*states, TaskState.PENDING] if list(states) == [TaskState.QUEUED] else states))
 
 
 @bug(approval.NAME)
 def never_lapses(patch: Patch) -> None:
     """What nobody approves waits for ever."""
-    patch.setattr(plan_approvals, 'lapse', lambda *args: [])
-    patch.setattr(tasks, 'expire', lambda *args: [])
+    patch.setattr(plan_approvals, 'cancel_lapsed_tasks', lambda *args: [])
+    patch.setattr(tasks, 'expire_tasks', lambda *args: [])
 
 
 @bug('executor freezes beyond its claim')
@@ -302,19 +302,19 @@ def anybodys(patch: Patch) -> None:
         connection.execute(task.update().where(task.c.task_id == task_id).values(
             state=to_state.value, heartbeat_at=now, updated_at=now, **fields))
         return True
-    patch.setattr(tasks, 'mark', mark)
+    patch.setattr(tasks, 'update_state', mark)
 
 
 @bug('executor crashes after a POST')
 def orphans(patch: Patch) -> None:
     """Nobody takes over from a crashed executor."""
-    patch.setattr(tasks, 'adopt', lambda *args: [])
+    patch.setattr(tasks, 'adopt_tasks', lambda *args: [])
 
 
 @bug('executor crashes after a POST')
 def begun_again(patch: Patch) -> None:
     """Whoever takes over begins anew without a look."""
-    real = tasks.adopt
+    real = tasks.adopt_tasks
 
     def adopt(connection: Any, *args: Any) -> Any:
         found = real(connection, *args)
@@ -322,7 +322,7 @@ def begun_again(patch: Patch) -> None:
             connection.execute(tables.task.update().where(
                 tables.task.c.task_id == row.task.task_id).values(state='claimed'))
         return found
-    patch.setattr(tasks, 'adopt', adopt)
+    patch.setattr(tasks, 'adopt_tasks', adopt)
 
 
 @bug('migration fails')
@@ -342,7 +342,7 @@ def post_first(patch: Patch) -> None:
         now = self._clock()
         self._store.mark(row.task.task_id, self.name, [TaskState.CLAIMED],
                          TaskState.SUBMITTING, now, marker=marker, submitted_at=now,
-                         deadline=retry.deadline(row.task, now, self._settings))
+                         deadline=retry.compute_deadline(row.task, now, self._settings))
     patch.setattr(worker.Worker, '_start', start)
 
 
@@ -376,7 +376,7 @@ def impatient(patch: Patch) -> None:
 @bug(*sorted(f for f in EVERYTHING - faults.ALONE if f.startswith(('operator', 'user'))))
 def no_pre_flight(patch: Patch) -> None:
     """The rules are not judged again on fresh data."""
-    patch.setattr(nova_executor.NovaExecutor, '_judge', lambda *args: None)
+    patch.setattr(nova_executor.NovaExecutor, '_check_rules', lambda *args: None)
 
 
 @bug('migration is slow')
@@ -412,7 +412,7 @@ def error_is_nothing(patch: Patch) -> None:
 @bug('migration ends in error after the instance had moved')
 def error_is_failure(patch: Patch) -> None:
     """An end in error is not compared with where the instance is."""
-    patch.setattr(nova_executor.NovaExecutor, '_failed',
+    patch.setattr(nova_executor.NovaExecutor, '_judge_failure',
                   lambda self, task, migration, server: base.Progress(
                       base.Stage.FAILED, 'error'))
 
@@ -435,7 +435,7 @@ def _without(patch: Patch, *dropped: Any) -> None:
                          (checker, '_RULES'), (move_dependencies, '_RULES'), (masks, 'QUICK'),
                          (masks, 'MASKS'), (masks, 'FILLING')):
         patch.setattr(module, name, kept(getattr(module, name)))
-    for function in (constraints.check, constraints.check_all, masks.permitted):
+    for function in (constraints.check, constraints.check_all, masks.mark_permitted):
         patch.setattr(function, '__defaults__', tuple(
             kept(d) for d in function.__defaults__ or ()))
 
@@ -469,7 +469,7 @@ def stale(patch: Patch) -> None:
 @bug('Prometheus gives a degraded answer')
 def degraded(patch: Patch) -> None:
     """A degraded answer is trusted."""
-    patch.setattr(answer, '_degraded', lambda document: '')
+    patch.setattr(answer, '_find_degradation', lambda document: '')
 
 
 @bug('Nova cannot read server groups')
@@ -488,7 +488,7 @@ def no_groups(patch: Patch) -> None:
 @bug()
 def first_page(patch: Patch) -> None:
     """Only the first page is read."""
-    patch.setattr(clients_api, '_next', lambda links: None)
+    patch.setattr(clients_api, '_parse_next_link', lambda links: None)
 
 
 @bug()
@@ -504,7 +504,7 @@ def unchecked(patch: Patch) -> None:
 @bug('migration fails', 'migration leaves its allocations for a while')
 def unsettled(patch: Patch) -> None:
     """Nobody looks what a failed migration still holds."""
-    patch.setattr(allocation_cleanup, 'left', lambda *args: None)
+    patch.setattr(allocation_cleanup, 'find_held_allocation', lambda *args: None)
     # Pre-flight would notice that the instance's allocations are elsewhere.
     patch.setattr(preflight_reader.FreshReader, '_with_claims', lambda self, reads, instance,
                   host: instance)
@@ -513,7 +513,7 @@ def unsettled(patch: Patch) -> None:
 @bug('migration is refused for what the instance is')
 def nobodys_fault(patch: Patch) -> None:
     """Whatever Nova refuses is the fault of the destination."""
-    patch.setattr(faults_of, 'judge', lambda details, host: (
+    patch.setattr(faults_of, 'judge_fault', lambda details, host: (
         faults_of.Fault.DESTINATION, ''.join(details)))
 
 
@@ -527,8 +527,8 @@ def forgotten_attempts(patch: Patch) -> None:
 @bug('migration fails', 'executor crashes after a commit')
 def unnamed_attempts(patch: Patch) -> None:
     """Attempts do not name their migrations."""
-    real = outcomes._attempt
-    patch.setattr(outcomes, '_attempt', lambda row, *args: dataclasses.replace(
+    real = outcomes._build_attempt
+    patch.setattr(outcomes, '_build_attempt', lambda row, *args: dataclasses.replace(
         real(row, *args), migration_uuid=None))
 
 
@@ -549,7 +549,7 @@ def not_owed(patch: Patch) -> None:
 @bug(hooks.NAME)
 def ended_early(patch: Patch) -> None:
     """Hooks are ended while their attempt is under way."""
-    patch.setattr(pending_hooks, '_due', sa.true)
+    patch.setattr(pending_hooks, '_match_due_hooks', sa.true)
 
 
 @bug(hooks.NAME, 'executor crashes after a commit')
@@ -561,27 +561,27 @@ def forgotten_hooks(patch: Patch) -> None:
 @bug(hooks.NAME, 'migration fails')
 def begun_beside(patch: Patch) -> None:
     """An attempt begins while a hook of the one before is owed."""
-    patch.setattr(pending_hooks, 'free', sa.true)
+    patch.setattr(pending_hooks, 'match_tasks_without_hook', sa.true)
 
 
 @bug('migration fails', 'user locks an instance', 'migration is cancelled')
 def half_of_a_pair_stays(patch: Patch) -> None:
     """Half of a pair stays where it is when the other half fails."""
-    patch.setattr(swaps, '_undo', lambda connection, swap, *args: swaps._set(
+    patch.setattr(swaps, '_undo', lambda connection, swap, *args: swaps._update_state(
         connection, swap, swaps.CALLED_OFF))
 
 
 @bug(hooks.NAME, 'executor crashes after a commit')
 def died_with_them(patch: Patch) -> None:
     """Hooks of an executor that has died are nobody's."""
-    patch.setattr(pending_hooks, 'takable', lambda worker, *args: sa.and_(
-        pending_hooks._due(), tables.owed_hook.c.worker == worker))
+    patch.setattr(pending_hooks, 'match_takable_hooks', lambda worker, *args: sa.and_(
+        pending_hooks._match_due_hooks(), tables.owed_hook.c.worker == worker))
 
 
 @bug('Nova answers 503 for an hour')
 def outage_is_failure(patch: Patch) -> None:
     """An outage uses up retries."""
-    patch.setattr(retry, 'waits', lambda error: error.kwargs.get('rule') in retry.WAITING)
+    patch.setattr(retry, 'is_waiting_error', lambda error: error.kwargs.get('rule') in retry.WAITING)
 
 
 @bug('Nova answers 503 for an hour')
@@ -614,8 +614,8 @@ def slot_for_ever(patch: Patch) -> None:
 @bug(faults.DRAIN, faults.STOPPED, standstills.LOST)
 def cold_for_ever(patch: Patch) -> None:
     """A cold migration that Nova never recorded holds its slot for ever."""
-    real = cold.ColdMigration._absent
-    patch.setattr(cold.ColdMigration, '_absent', staticmethod(
+    real = cold.ColdMigration._judge_absence
+    patch.setattr(cold.ColdMigration, '_judge_absence', staticmethod(
         lambda *args: dataclasses.replace(real(*args), version=None)))
 
 

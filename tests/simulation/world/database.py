@@ -219,7 +219,7 @@ class Store(api.Store):
         if hit(f'{kind} crashes after a commit'):
             process.crash()
         if hit('database fails over after the commit'):
-            with database.explained(self.engine):
+            with database.explain_errors(self.engine):
                 raise _lost()
         process.may_freeze()
         return found

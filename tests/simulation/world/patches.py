@@ -49,7 +49,7 @@ class Reading(parallel_reads.Reading):
         """There is no pool."""
 
     def start(self, read: Callable[[], Any]) -> 'futures.Future[Any]':
-        return _done(lambda: parallel_reads.again(read))
+        return _done(lambda: parallel_reads.read_with_retry(read))
 
     def result(self, future: 'futures.Future[Any]', service: str, what: str) -> Any:
         return future.result(0)
@@ -68,7 +68,7 @@ def _done(read: Callable[[], Any]) -> 'futures.Future[Any]':
 
 
 _load = functools.cache(plugins.load)
-_names = functools.cache(plugins.names)
+_names = functools.cache(plugins.list_names)
 
 
 def _cached_policies(real: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -239,7 +239,7 @@ class ExecutorProcess(Process):
         conf = self.run.confs[0]
         self.worker = worker.Worker(
             database.Store(self.run, self),
-            Driver(conf, nova.Connection(self.run, self), self.run), retry.settings(conf),
+            Driver(conf, nova.Connection(self.run, self), self.run), retry.build_settings(conf),
             self.run.broker.notify, name=self.name, monotonic=lambda: self.run.now,
             clock=database_clock.DatabaseClock(
                 lambda: self.run.now, self.time, lambda: self.run.now),

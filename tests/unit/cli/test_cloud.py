@@ -71,8 +71,8 @@ def asked(conf, monkeypatch):
     store.close()
     reads = []
     monkeypatch.setattr(api.Store, 'now', lambda self: NOW)
-    monkeypatch.setattr(daemons, 'collector', lambda conf: None)
-    monkeypatch.setattr(daemons, 'source', lambda conf: types.SimpleNamespace(close=bool))
+    monkeypatch.setattr(daemons, 'make_collector', lambda conf: None)
+    monkeypatch.setattr(daemons, 'load_source', lambda conf: types.SimpleNamespace(close=bool))
 
     def record(collector, source, store, policy_set, scopes, clock):
         reads.append('Nova')
@@ -80,8 +80,8 @@ def asked(conf, monkeypatch):
             cluster=model.Cluster({}, {}, {}), samples={}, now=NOW,
             histories={scope: store.history(scope, NOW, 0.0) for scope in scopes})
 
-    monkeypatch.setattr(recorder, 'record', record)
-    return reads, lambda **options: _cloud.live(
+    monkeypatch.setattr(recorder, 'read_recording', record)
+    return reads, lambda **options: _cloud.read_live_cloud(
         conf, clouds.request(clouds.Knobs(1)).policies, **options)
 
 
@@ -153,11 +153,11 @@ def test_what_failed_is_tried_first_where_it_has_not_been():
 
 @pytest.mark.parametrize('state', list(TaskState))
 def test_only_what_has_moved_is_reverted_and_what_ended_otherwise_retried(state):
-    assert (_again.back(row(state)) is not None) == (state is TaskState.COMPLETED)
+    assert (_again.build_revert_move(row(state)) is not None) == (state is TaskState.COMPLETED)
     assert (_again.once_more(row(state)) is not None) == (
         state in (TaskState.FAILED, TaskState.CANCELLED))
     if state is TaskState.COMPLETED:
-        found = _again.back(row(state, to_host='h9'))
+        found = _again.build_revert_move(row(state, to_host='h9'))
         assert (found.from_host, found.hosts) == ('h9', ('h1',))
 
 
@@ -165,11 +165,11 @@ def test_an_instance_named_twice_does_not_change_places():
     uuid = clouds.uuid_of('1')
     asked = _swap.Asked((uuid, uuid), None, plan_approvals.Said('root', 'a reason', None), True)
     with pytest.raises(exception.ConfigError, match=f'{uuid} is named twice'):
-        _swap.ask('kronos swap', [], asked)
+        _swap.request_swap('kronos swap', [], asked)
 
 
 @pytest.mark.parametrize(('given', 'remedy'), [
     ('web-1', 'openstack server show NAME -c id prints it'),
     (clouds.uuid_of('7'), 'Give the UUID of an instance.')])
 def test_a_name_in_place_of_a_uuid_has_a_remedy_of_its_own(given, remedy):
-    assert remedy in str(_cloud.absent('INSTANCE', given, [clouds.uuid_of('1')], 'there is none'))
+    assert remedy in str(_cloud.make_not_found_error('INSTANCE', given, [clouds.uuid_of('1')], 'there is none'))

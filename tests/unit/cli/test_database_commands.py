@@ -233,7 +233,7 @@ def test_what_is_doubted_of_a_task_is_shown_with_since_when(run, store, kept, sa
     assert store.mark(task.task_id, 'w', [model.TaskState.SUBMITTED], model.TaskState.SUBMITTED,
                       now, doubt_since=now - 90, doubt=doubt)
     errors, whole = shown()
-    said = f'{said}, since {times.shown(now - 90)}'
+    said = f'{said}, since {times.format_time(now - 90)}'
     assert whole['Doubt'] == said and whole['Error'] == (error or '')
     assert errors == (said if error is None else f'{error}; {said}')
 
@@ -269,7 +269,7 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     assert attempt['to_host'] == 'h2' and attempt['error'] == 'no?[31m CPU'
     assert attempt['migration_uuid'] == refused.migration_uuid
     assert attempt['phases'] == {'queue': 2.0, 'running': 11.25}
-    values = task_commands._shown(store.task(task.task_id), nested=False)[1]
+    values = task_commands._render_task(store.task(task.task_id), nested=False)[1]
     assert 'h4 (0.1000)\nh5 (-0.0500)' in values
     assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU\n' in values[-1]
     assert values[-1].endswith('\n  queue 2 s, running 11 s')
@@ -285,10 +285,10 @@ def test_a_task_shows_the_hooks_that_are_owed(run, store):
     assert store.owe(what, 'w', now, ())
     task_id = row.task.task_id
     shown = json.loads(run('task', 'show', task_id, '-f', 'json')[1])
-    assert shown['Owed hooks'] == [f'pscom?[31m for h2, since {times.shown(now)}']
+    assert shown['Owed hooks'] == [f'pscom?[31m for h2, since {times.format_time(now)}']
     store.put_off_owed(dataclasses.replace(what, tries=2, error='is away'), 'w')
     out = run('task', 'show', task_id, '-f', 'value', '-c', 'Owed hooks')[1]
-    assert out == f'pscom?[31m for h2, since {times.shown(now)}, tried 2 times: is away\n'
+    assert out == f'pscom?[31m for h2, since {times.format_time(now)}, tried 2 times: is away\n'
 
 
 def listed(run, *args):
@@ -306,7 +306,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
                     instance_cooldown=0)
     (blue,) = listed(run, 'status')
     assert (blue['Engine'], blue['Dry run'], blue['Reason']) == ('', True, 'a first look')
-    assert blue['Planned at'] == times.shown(now - 3600)
+    assert blue['Planned at'] == times.format_time(now - 3600)
     _, (first, _second), _ = cases.save(store, 2, now=now - 60, draining=['h1'])
     claimed = cases.claim(store, 'ctl1:executor', now=now)
     cases.save(store, 0, 'red\x1b[31m', now=now, reason='nothing to gain')
@@ -347,12 +347,12 @@ def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, s
     cycle(now - 60, 0.1)
     (blue,) = listed(run, 'status')
     assert blue['Policies'][0]['imbalance_before'] == 0.1, 'that of now, not of the first such'
-    assert (blue['Planned at'], blue['Failing']) == (times.shown(now - 60), '')
+    assert (blue['Planned at'], blue['Failing']) == (times.format_time(now - 60), '')
     store.fail(lease, 'Nova is away\x1b[31m', now)
     (blue,) = listed(run, 'status')
-    assert blue['Failing'] == f'{times.shown(now)}: Nova is away?[31m'
+    assert blue['Failing'] == f'{times.format_time(now)}: Nova is away?[31m'
     assert (blue['Planned at'], blue['Reason'], blue['Moves']) == (
-        times.shown(now - 60), 'enough', 0)
+        times.format_time(now - 60), 'enough', 0)
     store.save_plan(None, model.Plan('blue', reason='a dry run'), [], plan_id='dry', now=now + 1,
                     dry_run=True, cooldown=0, instance_cooldown=0)
     (blue,) = listed(run, 'status')
@@ -383,7 +383,7 @@ def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, sto
     engines, _, _ = cases.save(store, 1, now=now - 60)
     store.cancel_plan(engines, now, plan_approvals.Said('me@here'), 900.0)
     asked, _, _ = cases.save(store, 1, now=now)
-    store.transaction(lambda c: plan_approvals.note(
+    store.transaction(lambda c: plan_approvals.record_decision(
         c, asked, now, 'asked', plan_approvals.Said('migfra\x1b[31m', 'migrate vm'), 1))
     store.cancel_plan(asked, now, plan_approvals.Said('me@here'), 900.0)
     assert {row['Plan']: row['Asked by'] for row in listed(run, 'plan', 'list')} == {
@@ -448,10 +448,10 @@ def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_
 def test_how_old_samples_were_is_told_where_it_is_known():
     reports = [model.PolicyReport('cpu', 0.4, 0.1, 0.15, age=42.4),
                model.PolicyReport('mem', None, None, 0.15, True, 'too old', age=900.0)]
-    assert _plans.policies(reports, nested=False) == (
+    assert _plans.format_policies(reports, nested=False) == (
         'cpu: 0.4000 to 0.1000 (threshold 0.1500), samples 42 s old\n'
         'mem: too old, samples 900 s old')
-    assert [p['age_seconds'] for p in _plans.policies(reports, nested=True)] == [42.4, 900.0]
+    assert [p['age_seconds'] for p in _plans.format_policies(reports, nested=True)] == [42.4, 900.0]
 
 
 def test_every_phase_can_be_explained():
@@ -555,11 +555,11 @@ def test_why_nothing_leads_with_causes_and_promises_no_move():
     plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),))
     side = _what_if.Side(None, plan)
     causes = 'dry run: it is set', 'no live executor: none was seen'
-    first, second, *_, last = what_if._reasons(_what_if.Scope('blue', side, causes=causes))
+    first, second, *_, last = what_if._render_reason_rows(_what_if.Scope('blue', side, causes=causes))
     assert (first, second) == (('cause', causes[0]), ('cause', causes[1]))
     assert last == ('conclusion',
                     'nothing: dry run, no live executor; a cycle would plan 1 move')
-    assert list(what_if._reasons(_what_if.Scope('blue', side)))[-1] == (
+    assert list(what_if._render_reason_rows(_what_if.Scope('blue', side)))[-1] == (
         'conclusion', 'the next cycle would make 1 move')
 
 

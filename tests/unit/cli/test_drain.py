@@ -61,7 +61,7 @@ def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
             request.cluster.instances[uuid], **change)
     request = dataclasses.replace(request, history=measured(migrated))
     check = drains.Check(plan_of(*moves), (), {})
-    return _drain._estimated(conf, _drain.Answer(check, len(sizes)), request)
+    return _drain._add_estimate(conf, _drain.Answer(check, len(sizes)), request)
 
 
 def measured(migrated):
@@ -95,7 +95,7 @@ def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
         cluster=dataclasses.replace(own.cluster, instances={'i0': dataclasses.replace(
                 own.cluster.instances['i0'], **disks['i0'])}))
     check = drains.Check(plan_of(('i0', 'b')), (), {})
-    found = _drain._estimated(conf, _drain.Answer(check, 1), request)
+    found = _drain._add_estimate(conf, _drain.Answer(check, 1), request)
     assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
 
 
@@ -125,12 +125,12 @@ def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
         request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
     request = dataclasses.replace(request, scores=model.Scores(scores),
                                   history=measured([(1000, 0, 10.0)] * 8))
-    found = [_drain._estimated(conf, _drain.Answer(
+    found = [_drain._add_estimate(conf, _drain.Answer(
         drains.Check(plan_of(move), (), {}), 2), request) for move in
         (('i0', 'b'), ('i1', 'b'))]
     assert [one.seconds for one in found] == pytest.approx([20.0, 100.0])
     assert [dict(one.risky) for one in found] == [{}, {'i1': 0.8}]
-    rows = list(drain._rows(found[1], 'a'))
+    rows = list(drain._render_rows(found[1], 'a'))
     assert ('instance i1', 'may not converge') in [row[:2] for row in rows]
     assert '80%' in next(row[2] for row in rows if row[1] == 'may not converge')
 
@@ -153,7 +153,7 @@ STAYS = drains.Blocked('i1', 'it is locked')
     (answer(here=0, moves=(), coming=1), 'waits'), (answer(coming=1), 'possible'),
     (answer(here=0, moves=(), obstacles=['an outage']), 'waits')])
 def test_what_is_concluded(found, verdict):
-    rows = list(drain._rows(found, 'a'))
+    rows = list(drain._render_rows(found, 'a'))
     assert rows[-1][:2] == ('conclusion', verdict)
     assert [row[1] for row in rows if row[0] == 'instance i0' and 'migrating' in row[2]] == (
         ['later'] if LATER in found.check.blocked else [])
@@ -170,7 +170,7 @@ def test_what_is_concluded(found, verdict):
     (answer(blocked=[STAYS], coming=1), '0 of 1 instances can leave host a, 1 stay; 1 is on its '
                                         'way to it')])
 def test_those_that_are_on_their_way_are_counted(found, said):
-    assert list(drain._rows(found, 'a'))[-1][2] == said
+    assert list(drain._render_rows(found, 'a'))[-1][2] == said
 
 
 @pytest.mark.parametrize('found', [
@@ -178,11 +178,11 @@ def test_those_that_are_on_their_way_are_counted(found, said):
     answer(blocked=[LATER]), answer(blocked=[STAYS]), answer(obstacles=['it is paused']),
     answer(here=0, moves=(), obstacles=['an outage']), answer(moves=(), reason='an outage')])
 def test_start_refuses_what_check_ends_with_1_for_and_nothing_else(found):
-    verdict = list(drain._rows(found, 'a'))[-1][1]
+    verdict = list(drain._render_rows(found, 'a'))[-1][1]
     if verdict in ('blocked', 'waits'):
         refused(found, model.Service('h1'))
     else:
-        _draining._refuse(asked(), found, model.Service('h1'), model.Options())
+        _draining._refuse_without_force(asked(), found, model.Service('h1'), model.Options())
 
 
 def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
@@ -190,7 +190,7 @@ def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
     coming = dataclasses.replace(cluster, flights=(model.Flight('i0', 'a', 'b'),))
     for host, cloud, held in (('a', cluster, True), ('b', cluster, False), ('b', coming, True)):
         for plan in ('a plan waits', None):
-            assert _drain._waiting(found, cloud, host, plan).obstacles == (
+            assert _drain._add_waiting_plan(found, cloud, host, plan).obstacles == (
                 ('a plan waits',) if held and plan else ())
 
 
@@ -229,7 +229,7 @@ def asked(**fields):
 
 def refused(found, service, **options):
     with pytest.raises(exception.ConfigError) as caught:
-        _draining._refuse(asked(), found, service, model.Options(
+        _draining._refuse_without_force(asked(), found, service, model.Options(
             evacuate_disabled_hosts=True, **options))
     return str(caught.value)
 
@@ -257,7 +257,7 @@ def test_what_check_finds_in_the_way_is_refused(found, said):
 
 
 def test_what_only_leaves_later_is_not_refused():
-    _draining._refuse(asked(), answer(blocked=[LATER]), model.Service('h1'), model.Options())
+    _draining._refuse_without_force(asked(), answer(blocked=[LATER]), model.Service('h1'), model.Options())
 
 
 def disabled_by(service, **fields):
@@ -265,7 +265,7 @@ def disabled_by(service, **fields):
     rows = []
     with served.serving({'GET /os-services': [{'services': [service]}],
                          f'PUT /os-services/{UUID}': [{'service': service}]}) as nova:
-        changed = _draining._disable(asked(**fields), answer(), model.Options(
+        changed = _draining._disable_host(asked(**fields), answer(), model.Options(
             evacuate_disabled_hosts=True), nova.connection, lambda *row: rows.append(row))
         return changed, nova.number('PUT'), rows
 
@@ -273,7 +273,7 @@ def disabled_by(service, **fields):
 def test_a_host_that_is_disabled_already_for_the_reason_is_told_of_and_nothing_is_written():
     service = {**served.service('h1', 'disabled', 'change 7'), 'id': UUID}
     assert disabled_by(service) == disabled_by(service, force=True) == (False, 0, [])
-    text = drain._started('h1', answer(here=3), False)
+    text = drain._format_start_message('h1', answer(here=3), False)
     assert text.startswith('Host h1 was disabled already for this reason, and nothing was '
                            'written; 3 instances are to leave it. kronos drain watch')
 
@@ -281,7 +281,7 @@ def test_a_host_that_is_disabled_already_for_the_reason_is_told_of_and_nothing_i
 def test_a_host_that_is_disabled_now_is_told_of():
     assert disabled_by({**served.service('h1'), 'id': UUID}) == (
         True, 1, [('drain started', 'change 7')])
-    assert drain._started('h1', answer(here=3), True).startswith(
+    assert drain._format_start_message('h1', answer(here=3), True).startswith(
         'Host h1 is disabled; 3 instances are to leave it.')
 
 
@@ -300,7 +300,7 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
     with served.serving({'GET /os-services': [{'services': [host]}],
                          f'PUT /os-services/{UUID}': [forbidden]}) as nova, \
             pytest.raises(exception.KronosException):
-        _draining._disable(asked(), answer(), model.Options(
+        _draining._disable_host(asked(), answer(), model.Options(
             evacuate_disabled_hosts=True), nova.connection, record)
     assert written == expected and nova.number('PUT') == len(expected) - 1
 

@@ -182,7 +182,7 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
             'GET /os-hypervisors/detail': [{'hypervisors': [
                 hypervisor(one['host'], ironic) for one in services[-1]]}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
-        return _watching.look(conf, list(scopes), store, nova.connection, host, 0.0,
+        return _watching.look_at_host(conf, list(scopes), store, nova.connection, host, 0.0,
                               hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
 
 
@@ -208,7 +208,7 @@ def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
             'GET /os-aggregates': aggregates(blue=['h1'])}) as nova:
         monkeypatch.setattr(_watching.connections, 'connect', lambda conf: nova.connection)
         looks = []
-        why, rows = _watching.watch(argparse.Namespace(
+        why, rows = _watching.watch_host(argparse.Namespace(
             config_file=None, host='h1', since=3600.0, timeout=60.0, interval=0.01),
             looks.append, lambda text: None)
         paths = [path for _method, path, *_rest in nova.asked]

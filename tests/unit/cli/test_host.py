@@ -57,7 +57,7 @@ def test_each_host_has_its_scope_state_and_load():
 
 
 def list_no_hosts(monkeypatch, *untrusted):
-    monkeypatch.setattr(_look, 'hosts', lambda args: [_look.ScopeHosts('blue', (), untrusted)])
+    monkeypatch.setattr(_look, 'read_hosts', lambda args: [_look.ScopeHosts('blue', (), untrusted)])
     command = host.ListHosts(None, None)
     args = command.get_parser('kronos host list').parse_args([])
     assert list(command.rows(args)) == []
@@ -92,10 +92,10 @@ def test_command_that_reads_for_long_says_so(monkeypatch, slow):
     monkeypatch.setattr(_cloud, 'NOTICE_AFTER', 0.01 if slow else 3600.0)
     monkeypatch.setattr(_cloud.planning_settings, 'scopes', lambda *args: [])
     monkeypatch.setattr(_cloud._stores, 'open_store', lambda *args, **kw: closes)
-    monkeypatch.setattr(daemons, 'collector', lambda conf: None)
-    monkeypatch.setattr(daemons, 'source', lambda conf: closes)
+    monkeypatch.setattr(daemons, 'make_collector', lambda conf: None)
+    monkeypatch.setattr(daemons, 'load_source', lambda conf: closes)
     monkeypatch.setattr(_cloud.cloud_state, 'look', read)
-    assert _cloud.live(None, None) == 'seen'
+    assert _cloud.read_live_cloud(None, None) == 'seen'
     assert [text.startswith('Still reading') for text in written] == [True] * slow
 
 
@@ -129,7 +129,7 @@ def test_what_is_not_there_is_one_clear_line(arguments, said):
 def test_when_an_instance_may_move_next_is_said_in_words(held, wait, holds, said):
     portrait = views.InstancePortrait(
         None, (), tuple(model.Rejection(rule, '') for rule in held), holds, wait, {})
-    assert host._next(portrait, 1000.0) == said
+    assert host._format_next_move(portrait, 1000.0) == said
 
 
 @pytest.mark.parametrize(('usage', 'shown'), [

@@ -23,11 +23,11 @@ from kronos_nova.cli import _html_file
 from kronos_nova.rebalancer.report import page
 from tests.unit.rebalancer.report import made
 
-TEXT = page.render(made.report())
+TEXT = page.render_page(made.report())
 
 
 def written(path, force=False):
-    _html_file.refuse(str(path), force)
+    _html_file.refuse_foreign_file(str(path), force)
     _html_file.write(str(path), TEXT)
 
 

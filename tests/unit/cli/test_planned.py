@@ -197,9 +197,9 @@ def test_a_plan_that_the_checker_refuses_is_not_shown(monkeypatch):
     monkeypatch.setattr(checker, 'check', lambda *args: (
         model.Rejection('claims', 'host h1 is full'),))
     with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
-        _what_if._side(conf, request.policies, request)
+        _what_if._plan_side(conf, request.policies, request)
     with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
-        drains.empty(request, 'h1')
+        drains.plan_drain(request, 'h1')
 
 
 def test_a_policy_file_that_is_for_other_scopes_says_so(tmp_path):

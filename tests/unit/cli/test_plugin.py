@@ -45,4 +45,4 @@ def test_what_plug_ins_load_does_not_tell_of_itself_on_standard_error():
 ])
 def test_a_plugin_that_cannot_be_loaded_is_shown_with_its_reason(value, expected):
     entry = metadata.EntryPoint('x', value, 'kronos_nova.filters')
-    assert plugin._loads(entry) == expected
+    assert plugin._try_plugin_load(entry) == expected

@@ -39,26 +39,26 @@ QUERIES_FAULTY = [
 
 @pytest.mark.parametrize(('query', 'rest'), QUERIES_FAULTY)
 def test_the_place_of_an_error_is_found(query, rest):
-    fault = _promql.fault(query)
+    fault = _promql.find_fault(query)
     assert fault is not None and fault.offset is not None
     assert query[fault.offset:].startswith(rest) and (rest or fault.offset == len(query))
 
 
 @pytest.mark.parametrize('query', ['', 'avg(x) + "a"', 'x{a=~"("}', '{}'])
 def test_an_error_without_a_place_is_an_error(query):
-    assert _promql.fault(query) is not None
+    assert _promql.find_fault(query) is not None
 
 
 def test_a_place_is_shown_by_line_and_column():
-    assert _promql.shown('ab\ncd ef', 6) == 'line 2, column 4 of the query, at ef'
-    assert _promql.shown('ab', 2) == 'line 1, column 3 of the query, at its end'
-    assert _promql.shown('x' * 50, 0).endswith('at ' + 'x' * 30 + '...')
+    assert _promql.format_place('ab\ncd ef', 6) == 'line 2, column 4 of the query, at ef'
+    assert _promql.format_place('ab', 2) == 'line 1, column 3 of the query, at its end'
+    assert _promql.format_place('x' * 50, 0).endswith('at ' + 'x' * 30 + '...')
 
 
 @pytest.mark.parametrize('query', [
     'x+' * 8000 + 'x', '-' * 16000 + 'x', '(x + ' * 3000 + 'x' + ')' * 3000])
 def test_a_query_that_would_end_the_parser_is_not_given_to_it(query):
-    fault = _promql.fault(query)
+    fault = _promql.find_fault(query)
     assert fault is not None and not fault.certain and 'operators' in fault.problem
 
 
@@ -68,19 +68,19 @@ def test_whatever_is_written_the_place_is_in_it():
              'offset', 'on', 'group_left', '1', '5m', '#', '\n', 'é', '$', '@', 'and', '\x00']
     for _ in range(5000):
         query = ' '.join(rng.choices(words, k=rng.randint(1, 14)))
-        fault = _promql.fault(query)
+        fault = _promql.find_fault(query)
         if fault is not None and fault.offset is not None:
             assert 0 <= fault.offset <= len(query)
-            assert '\n' not in _promql.shown(query, fault.offset)
+            assert '\n' not in _promql.format_place(query, fault.offset)
 
 
 def test_a_function_that_the_parser_does_not_know_may_be_one():
-    assert not _promql.fault('frob(x)').certain
-    assert _promql.fault('rate(x').certain
+    assert not _promql.find_fault('frob(x)').certain
+    assert _promql.find_fault('rate(x').certain
 
 
 def _findings(query, label='host', unlabelled=False, interval=60):
-    return list(_promql_tree.findings(
+    return list(_promql_tree.list_findings(
         _promql.parse(query), label, unlabelled=unlabelled, interval=interval))
 
 
@@ -93,7 +93,7 @@ def test_as_many_operators_as_are_parsed_are_read_in_well_below_a_second(query):
     assert not _promql.too_large(query)
     tree = _promql.parse(query)
     started = time.process_time()
-    found = list(_promql_tree.findings(tree, 'host', unlabelled=True, interval=60))
+    found = list(_promql_tree.list_findings(tree, 'host', unlabelled=True, interval=60))
     assert time.process_time() - started < 1.0
     assert found == []
 
@@ -103,7 +103,7 @@ def test_many_joins_on_many_labels_are_read_in_well_below_a_second():
                     for n in range(250))
     tree = _promql.parse('x' + joins)
     started = time.process_time()
-    found = list(_promql_tree.findings(tree, 'host', unlabelled=False, interval=60))
+    found = list(_promql_tree.list_findings(tree, 'host', unlabelled=False, interval=60))
     assert time.process_time() - started < 1.0
     assert len(found) == 250 and 'it takes m7 from the right side' in ' '.join(
         f.problem for f in found)
@@ -118,7 +118,7 @@ def test_a_label_that_is_aggregated_away_is_wrong(query):
 
 
 def test_advice_quotes_a_label_that_is_no_plain_name():
-    (found,) = _promql_tree.findings(
+    (found,) = _promql_tree.list_findings(
         _promql.parse('max by (node) (up)'), 'k8s."node', unlabelled=False, interval=60)
     assert r'by ("k8s.\"node")' in found.remedy and r'group_left ("k8s.\"node")' in found.remedy
 
@@ -249,7 +249,7 @@ def test_what_a_real_prometheus_accepts_is_not_called_wrong_and_places_agree(ask
             continue
         broken = query[:position] + rng.choice(['', ')', '(', ' + ', ' by ', '}', ' x ']) + \
             query[position + rng.randint(0, 1):]
-        answer, fault = ask(broken), _promql.fault(broken)
+        answer, fault = ask(broken), _promql.find_fault(broken)
         if answer.status_code in (200, 422):
             assert fault is None, broken
             continue

@@ -258,5 +258,5 @@ def test_plan_that_waits_is_read_with_its_moves(store):
     waiting, sections = _report._read_waiting(conf, store, 'blue')
     assert waiting == {t.instance_uuid: plan_id for t in tasks}
     assert [s.plan_id for s in sections] == [plan_id] and len(sections[0].moves) == 2
-    assert 'plan that waits for approval' in parsed.parse(page.render(values.Report(
+    assert 'plan that waits for approval' in parsed.parse(page.render_page(values.Report(
         'x', now, now, '1', tuple(sections)))).text

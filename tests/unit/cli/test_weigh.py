@@ -85,4 +85,4 @@ def test_a_hint_needs_a_key(text):
     from kronos_nova.cli import _weighing
 
     with pytest.raises(exception.ConfigError, match='--hint'):
-        _weighing._hint(text)
+        _weighing._parse_hint(text)

@@ -229,7 +229,7 @@ def test_what_prometheus_does_wrong_never_shows_our_login(login, caplog, tmp_pat
         recorded = ''.join(p.read_text() for p in tmp_path.rglob('*.json'))
         seen = f'{samples}{health}{ranged}{recorded}{caplog.text}{path}'
         encoded = base64.b64encode(f'u:{CANARY}'.encode()).decode()[:9]
-        shown = [s for s in (CANARY, encoded, *masking.secrets(conf)) if s in seen]
+        shown = [s for s in (CANARY, encoded, *masking.find_secrets(conf)) if s in seen]
         assert not shown, name
 
 
@@ -287,19 +287,19 @@ def test_what_requests_says_of_a_header_that_cannot_be_sent_is_hidden():
     with pytest.raises(requests.exceptions.InvalidHeader) as error:
         requests.Request('GET', 'http://h/', {
             'Authorization': f'Bearer {CANARY}-token\n'}).prepare()
-    assert CANARY in str(error.value) and CANARY not in masking.masked(str(error.value))
+    assert CANARY in str(error.value) and CANARY not in masking.mask_text(str(error.value))
 
 
 @pytest.mark.parametrize('text', [
     'Basic authentication failed', 'bearer token expected', 'neither bearer nor basic',
     'the Bearer authentication/login is missing', 'Basic: 2024'])
 def test_what_only_speaks_of_credentials_is_left_as_it_is(text):
-    assert masking.masked(text) == text
+    assert masking.mask_text(text) == text
 
 
 def test_a_database_is_shown_without_password_and_parameters():
     url = f'postgresql://kronos:{CANARY}@db:5432/kronos?sslpassword={CANARY}'
-    assert database.shown(database.sa.engine.make_url(url)) == (
+    assert database.redact_url(database.sa.engine.make_url(url)) == (
         'postgresql://kronos:***@db:5432/kronos')
 
 
@@ -309,7 +309,7 @@ def test_a_database_is_shown_without_password_and_parameters():
     ('http://u:a/b@h', {'a/b'}), ('http://h/@x', set()), ('http://h', set()),
     ('url:redis://:pw@h/0', {'pw'}), ('just text', set())])
 def test_the_passwords_of_urls_are_found(text, words):
-    assert set(masking.logins(text)) == words
+    assert set(masking.find_passwords(text)) == words
 
 
 @contextlib.contextmanager
@@ -322,7 +322,7 @@ def logged(conf, path):
     conf.set_override('log_file', str(path))
     conf.set_override('debug', True)
     logging.setup(conf, 'kronos')
-    masking.guard(conf)
+    masking.install_mask(conf)
     try:
         yield logging.getLogger('test')
     finally:
@@ -330,7 +330,7 @@ def logged(conf, path):
             handler.close()
         root.handlers[:], level = before
         root.setLevel(level)
-        masking.guard(cfg.ConfigOpts())
+        masking.install_mask(cfg.ConfigOpts())
 
 
 def test_the_log_hides_what_libraries_say_also_in_tracebacks(tmp_path):
@@ -359,13 +359,13 @@ def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
         def collect(self, now):
             raise exception.CollectError(
                 what='servers', service='Nova',
-                problem=api.printable(f'see http://u:{CANARY}@h'))
+                problem=api.format_printable(f'see http://u:{CANARY}@h'))
 
     class Store:
         def history(self, scope, now, remembered):
             engine = database.from_url(
                 f'mysql+pymysql://k:{CANARY}@127.0.0.1:{closed_port}/kronos')
-            with database.explained(engine), engine.connect():
+            with database.explain_errors(engine), engine.connect():
                 raise AssertionError('nobody listens')
 
         def flights(self):
@@ -378,10 +378,10 @@ def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
 
     given = policy.parse({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'q', 'vm_profile_query': 'q'}]})
-    recording = recorder.record(Collector(), Source(), Store(), given, ('_unassigned_',),
+    recording = recorder.read_recording(Collector(), Source(), Store(), given, ('_unassigned_',),
                                 lambda: 1.0)
     path = writer.write(str(tmp_path), recording)
-    texts = json.dumps(recorder.unknowns(recording)) + ''.join(
+    texts = json.dumps(recorder.list_unknown_parts(recording)) + ''.join(
         p.read_text() for p in tmp_path.rglob('*.json'))
     assert '127.0.0.1' in texts and path in str(tmp_path / path)
     assert CANARY not in texts

@@ -124,7 +124,7 @@ def test_hooks_that_requests_have_asked_for_and_that_are_not_allowed_are_told(tm
                                         '{"vm-name": "b", "pscom-hook-procs": 1}}']):
         document = ('{"id": "x", "task": "migrate vm", "vm-name": "a", "destination": "h2", '
                     f'"parameter": {parameter}}}')
-        store.transaction(lambda c, n=number, text=document: requests.receive(
+        store.transaction(lambda c, n=number, text=document: requests.record_request(
             c, requests.Request(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
     store.close()
     assert hooks_missing('pause', 'pscom') == {}
@@ -336,7 +336,7 @@ def test_an_address_without_a_place_for_the_host_is_told():
 
 
 def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
-    vcpu_pinning._loaded.cache_clear()
+    vcpu_pinning._load_libvirt.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, 'libvirt', None)
         item = found(repin.check, repin__uri='qemu+tls://{host}/system')['repin']
@@ -347,7 +347,7 @@ def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
 @pytest.fixture
 def library(monkeypatch):
     """Of libvirt what makes no connection: nothing is to be asked here."""
-    monkeypatch.setattr(vcpu_pinning, 'library', lambda: None)
+    monkeypatch.setattr(vcpu_pinning, 'require_libvirt', lambda: None)
 
 
 @pytest.mark.parametrize(('uri', 'names'), [
@@ -381,14 +381,14 @@ def test_a_users_own_files_come_before_those_of_the_system(library, tmp_path, mo
     own = tmp_path / '.pki/libvirt'
     own.mkdir(parents=True)
     address = 'qemu+tls://h1/system'
-    assert repin._files(address) == list(repin._SYSTEM)
+    assert repin._list_tls_files(address) == list(repin._SYSTEM)
     for name in ('cacert.pem', 'clientcert.pem'):
         (own / name).touch()
-    assert repin._files(address) == [str(own / 'cacert.pem'), *repin._SYSTEM[1:]], 'pairs'
+    assert repin._list_tls_files(address) == [str(own / 'cacert.pem'), *repin._SYSTEM[1:]], 'pairs'
     (own / 'clientkey.pem').touch()
-    assert repin._files(address) == [str(own / name) for name in repin._NAMES]
+    assert repin._list_tls_files(address) == [str(own / name) for name in repin._NAMES]
     monkeypatch.setattr(os, 'geteuid', lambda: 0)
-    assert repin._files(address) == list(repin._SYSTEM)
+    assert repin._list_tls_files(address) == list(repin._SYSTEM)
 
 
 def test_an_ssh_probe_without_networks_fails_the_check():

@@ -85,7 +85,7 @@ def look(source, cluster=None, chosen=None, every=False):
     chosen = chosen or policy()
     cluster = cluster if cluster is not None else cloud()
     return {(row.field, row.item.name): row.item
-            for row in details.look(context(source, cluster, chosen), [chosen], every)}
+            for row in details.examine_queries(context(source, cluster, chosen), [chosen], every)}
 
 
 def states(found):
@@ -145,10 +145,10 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
     source = Source({h: v for h, v in UNEVEN.items() if h != missing})
     chosen = policy()
     there = context(source, cluster, chosen)
-    (scope,) = queries.scores(there, chosen, source.samples)
+    (scope,) = queries.check_scores(there, chosen, source.samples)
     outcome = planning_pipeline.run(
         cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.History(),
-        planning_settings.settings(there.conf, there.policy_set), now=time.time(),
+        planning_settings.build_settings(there.conf, there.policy_set), now=time.time(),
         clock=time.monotonic)
     (report,) = outcome.plan.policies
     assert scope.text.startswith(f'imbalance {report.imbalance_before:.3f}')
@@ -157,7 +157,7 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
 def test_a_policy_that_is_disabled_is_judged_as_if_it_were_enabled():
     chosen = policy(enabled=True).model_copy(update={'enabled': False, 'weight': 0.25})
     there = context(Source(LOAD), cloud(), policy())
-    found = [d.item.text for d in details.look(there, [chosen], False) if d.field == '']
+    found = [d.item.text for d in details.examine_queries(there, [chosen], False) if d.field == '']
     assert found == ['imbalance 0.4000, threshold 0.1500']
 
 
@@ -186,7 +186,7 @@ def test_only_hosts_that_the_file_is_for_are_missed():
     chosen = policy(**ABSOLUTE)
     there = context(Source({'h1': 0.5}, {f'h1-{n}': 3.0 for n in range(4)}), cluster, chosen)
     there.policy_set = policies.PolicySet(policies=(chosen,), aggregates=('fast', 'gone'))
-    found = {(d.field, d.item.name): d.item for d in details.look(there, [chosen], False)}
+    found = {(d.field, d.item.name): d.item for d in details.examine_queries(there, [chosen], False)}
     assert found['imbalance_query', 'missing'].text == 'none of 1 hosts'
     assert found['vm_profile_query', 'missing'].text == 'none of 4 instances'
     (item, *_) = queries.check(there)
@@ -377,7 +377,7 @@ def test_without_instances_no_series_is_right():
 
 def test_without_nova_series_are_told_and_nothing_is_compared():
     chosen = policy()
-    found = {(d.field, d.item.name): d.item for d in details.look(
+    found = {(d.field, d.item.name): d.item for d in details.examine_queries(
         context(Source(LOAD, USED), None, chosen), [chosen], False)}
     assert found['imbalance_query', 'series'].text == '2 by host'
     assert found['imbalance_query', 'labels'].status == 'skipped'
@@ -413,7 +413,7 @@ def test_a_source_that_answers_no_more_is_not_asked_for_the_other_policies(healt
     chosen = [policy().model_copy(update={'name': name, 'weight': 1 / 3}) for name in 'abc']
     source = Hanging(health)
     there = context(source, cloud(), policy())
-    found = list(details.look(there, chosen, False))
+    found = list(details.examine_queries(there, chosen, False))
     assert source.fetched == asked
     told = [d.policy for d in found if d.item.text == 'not asked: it does not answer']
     assert told == ['b', 'c'][:3 - asked] and {d.policy for d in found} == {*'abc'}

@@ -95,7 +95,7 @@ def test_the_order_of_hosts_is_kept_in_each_group():
     ('spread', 1.0, None), ('spread', -1.0, 'packed'), ('spread', 0.0, None),
     ('pack', -1.0, None), ('pack', 0.5, 'spread'), ('pack', 0.0, None)])
 def test_a_sign_against_the_mode(mode, multiplier, done):
-    assert bindings.disagreement(policies(mode=mode), multiplier) == done
+    assert bindings.find_contradiction(policies(mode=mode), multiplier) == done
 
 
 def test_before_a_cloud_is_known_only_the_default_file_is_held_against_the_option():

@@ -90,10 +90,10 @@ def test_a_beginning_that_the_clocks_show_twice_holds_twice(text, expected):
 def test_of_several_open_windows_the_last_to_end_is_told():
     windows = [freeze.WindowType()(text) for text in (
         '0 8 * * * 2h', '0 7 * * * 4h', '0 20 * * * 1h')]
-    assert freeze.holding(windows, datetime.UTC, at('2026-11-20T09:00:00')) == (
+    assert freeze.find_open_window(windows, datetime.UTC, at('2026-11-20T09:00:00')) == (
         'freeze window "0 7 * * * 4h" lasts until 2026-11-20T11:00+00:00')
-    assert freeze.holding(windows, datetime.UTC, at('2026-11-20T12:00:00')) is None
-    assert freeze.holding((), datetime.UTC, 0.0) is None
+    assert freeze.find_open_window(windows, datetime.UTC, at('2026-11-20T12:00:00')) is None
+    assert freeze.find_open_window((), datetime.UTC, 0.0) is None
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_windows_of_the_file_hold_by_the_clocks_of_its_zone(read):
     conf = read('freeze_windows = 0 8 * * * 1h\nfreeze_windows = 0  12 * * *  30m\n'
                 'freeze_timezone = Europe/Berlin')
     assert not opts.wrong_values(conf)
-    assert engine.frozen(conf, at('2026-07-01T06:30:00')) == (
+    assert engine.find_freeze_reason(conf, at('2026-07-01T06:30:00')) == (
         'freeze window "0 8 * * * 1h" lasts until 2026-07-01T09:00+02:00')
-    assert '0 12 * * * 30m' in engine.frozen(conf, at('2026-07-01T10:29:59'))
-    assert engine.frozen(conf, at('2026-07-01T10:30:00')) is None
-    assert engine.frozen(read(''), 0.0) is None
+    assert '0 12 * * * 30m' in engine.find_freeze_reason(conf, at('2026-07-01T10:29:59'))
+    assert engine.find_freeze_reason(conf, at('2026-07-01T10:30:00')) is None
+    assert engine.find_freeze_reason(read(''), 0.0) is None

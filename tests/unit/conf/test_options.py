@@ -49,14 +49,14 @@ def conf():
 @pytest.mark.parametrize('name', sorted(
     {f.name for f in dataclasses.fields(model.Options)} - engine.NOT_SET))
 def test_what_an_operator_sets_is_what_the_planner_reads(name, conf):
-    before = getattr(engine.options(conf), name)
+    before = getattr(engine.build_options(conf), name)
     value = OTHERS.get(name, changed(conf.engine[name]))
     conf.set_override(name, value, 'engine')
-    after = getattr(engine.options(conf), name)
+    after = getattr(engine.build_options(conf), name)
     assert after != before
     assert after == (frozenset(value) if isinstance(value, list) else value)
 
 
 def test_what_no_operator_sets_is_no_option(conf):
     assert [name for name in engine.NOT_SET if name in conf.engine] == []
-    assert engine.options(conf).overbooking is model.Options().overbooking
+    assert engine.build_options(conf).overbooking is model.Options().overbooking

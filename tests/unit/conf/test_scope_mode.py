@@ -53,5 +53,5 @@ def test_a_scope_that_is_misspelt_is_not_carried_out_unasked(tmp_path):
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]})
     conf = configuration(tmp_path, 'aggregates = rack-1\nscope_mode = rakc-1:approve\n')
     with pytest.raises(exception.ConfigError, match='scope_mode.*no aggregate rakc-1') as e:
-        planning_settings.scopes(conf, policies)
+        planning_settings.list_planned_scopes(conf, policies)
     assert '_unassigned_' in str(e.value)

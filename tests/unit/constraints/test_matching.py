@@ -68,21 +68,21 @@ def test_an_assignment_is_found_if_and_only_if_there_is_one(providers, pieces, f
                for d in range(len(pieces))]
     demands = [matching.Demand(matching.Piece(tuple(sorted(p.items()))), tuple(a))
                for p, a in zip(pieces, allowed, strict=True)]
-    found = matching.search(demands, used, free)
+    found = matching.find_spaces(demands, used, free)
     exists = any(good(pieces, chosen, free) for chosen in itertools.product(*allowed))
     assert (found is not None) == exists
     if found is not None:
         assert good(pieces, found, free)
         assert all(s in a for s, a in zip(found, allowed, strict=True))
-        assert found == matching.search(demands, used, free)
+        assert found == matching.find_spaces(demands, used, free)
 
 
 def test_a_search_gives_up_when_it_has_looked_long_enough():
     """Nine pieces of 2 in nine providers of 3 and one too many: the sum fits."""
     spaces = spaces_of([({'A': model.Inventory(3)}, 0)] * 9)
     demands = [matching.Demand(matching.Piece((('A', 2),)), spaces)] * 10
-    assert matching.search(demands, used, bound=100) is None
-    assert matching.search(demands[:9], used, bound=0) == spaces
+    assert matching.find_spaces(demands, used, bound=100) is None
+    assert matching.find_spaces(demands[:9], used, bound=0) == spaces
 
 
 ROOT, CHILD, POOL = 'root', 'child', 'pool'
@@ -101,7 +101,7 @@ def test_pieces(allocations, expected):
     asks nothing of its own classes."""
     instance = model.Instance('i', 'h', claims={'VCPU': 2, 'DISK_GB': 5, 'PCPU': 0},
                               allocations=allocations)
-    found = matching.pieces(instance, lambda p: p == ROOT, {POOL})
+    found = matching.split_allocation(instance, lambda p: p == ROOT, {POOL})
     flat = [(*itertools.chain.from_iterable(p.resources), *([True] if p.shared else []))
             for p in found]
     assert flat == expected

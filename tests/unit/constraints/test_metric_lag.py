@@ -26,7 +26,7 @@ RATE = lookback.Look(ramp=300.0)
 
 
 def unseen(known, look, ago, settle=300.0, arriving=True):
-    return metric_lag.unseen(known, look, 1000.0, 1000.0 - ago, settle, arriving=arriving)
+    return metric_lag.compute_unseen_part(known, look, 1000.0, 1000.0 - ago, settle, arriving=arriving)
 
 
 @pytest.mark.parametrize('ago, expected', [
@@ -51,16 +51,16 @@ def test_an_age_that_is_not_measured_leaves_bounds():
 
 
 def test_what_is_uncertain_is_taken_towards_the_middle():
-    assert metric_lag.towards(0.5, 0.6, 0.8) == 0.6
-    assert metric_lag.towards(0.5, 0.1, 0.2) == 0.2
-    assert metric_lag.towards(0.5, 0.4, 0.7) == 0.5
-    assert metric_lag.towards(0.5, 0.3, 0.3) == 0.3
+    assert metric_lag.clamp_to_bounds(0.5, 0.6, 0.8) == 0.6
+    assert metric_lag.clamp_to_bounds(0.5, 0.1, 0.2) == 0.2
+    assert metric_lag.clamp_to_bounds(0.5, 0.4, 0.7) == 0.5
+    assert metric_lag.clamp_to_bounds(0.5, 0.3, 0.3) == 0.3
 
 
 def test_an_age_that_is_not_measured_may_be_anything_that_would_be_used():
-    assert metric_lag.age(policy(age=None, staleness=300.0)) == 300.0
-    assert metric_lag.age(policy(age=20.0, staleness=300.0)) == 20.0
-    assert metric_lag.age(policy(age=-1.0)) == 0.0
+    assert metric_lag.compute_sample_age(policy(age=None, staleness=300.0)) == 300.0
+    assert metric_lag.compute_sample_age(policy(age=20.0, staleness=300.0)) == 20.0
+    assert metric_lag.compute_sample_age(policy(age=-1.0)) == 0.0
 
 
 def test_the_slowest_policy_decides_how_long_to_wait():
@@ -77,7 +77,7 @@ def test_the_peak_of_a_week_is_laid_over_but_not_waited_for():
     assert metric_lag.seconds_left(scores, 6400.0, 300.0) == 0.0
     assert unseen(week, peak, 500_000.0, arriving=False) == (1.0, 1.0)
     assert unseen(week, peak, 604801.0, arriving=False) == pytest.approx((0.0, 0.997), abs=1e-3)
-    assert metric_lag.remembered(604800.0) > 604800.0 + 300.0
+    assert metric_lag.compute_retention(604800.0) > 604800.0 + 300.0
 
 
 def test_zero_switches_waiting_off():
@@ -92,5 +92,5 @@ def test_zero_switches_waiting_off():
 def test_imbalance_moves_wait_for_imbalance_moves_only(phase, waits):
     done = (model.Move('i', 'a', 'b', phase), 100.0)
     history = model.History(completed=(done,))
-    assert metric_lag.awaited(history, frozenset('bc')) == (done if waits else None)
-    assert metric_lag.awaited(history, frozenset('c')) is None
+    assert metric_lag.find_awaited_move(history, frozenset('bc')) == (done if waits else None)
+    assert metric_lag.find_awaited_move(history, frozenset('c')) is None

@@ -243,16 +243,16 @@ def test_a_drain_takes_what_nova_can_move_and_nothing_else():
     allowed = model.Options(cold_migrate_stopped=True)
     for status in {name for by_task in common._STATE_MAP.values() for name in by_task.values()}:
         instance = model.Instance('i', 'h', status=status)
-        may = statuses.movable(instance, model.Phase.EVACUATE, allowed)
+        may = statuses.is_movable(instance, model.Phase.EVACUATE, allowed)
         assert may == (status in statuses_that_nova_lets('live_migrate')
                        | statuses_that_nova_lets('resize')), status
         if may:
-            action = {'live': 'live_migrate', 'cold': 'resize'}[statuses.method(status)]
+            action = {'live': 'live_migrate', 'cold': 'resize'}[statuses.choose_method(status)]
             assert status in statuses_that_nova_lets(action)
         if status == 'SHUTOFF':
-            assert not statuses.movable(instance, model.Phase.EVACUATE, model.Options())
+            assert not statuses.is_movable(instance, model.Phase.EVACUATE, model.Options())
         for phase in (model.Phase.AFFINITY, model.Phase.SPREAD, model.Phase.PACK):
-            assert statuses.movable(instance, phase, allowed) == (status == 'ACTIVE')
+            assert statuses.is_movable(instance, phase, allowed) == (status == 'ACTIVE')
 
 
 def test_statuses_with_a_remedy_are_novas():

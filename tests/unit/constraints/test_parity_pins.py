@@ -98,7 +98,7 @@ def test_operators_say_what_novas_say():
         value = ' '.join(rng.choices(WORDS, k=rng.randint(0, 2)))
         required = some_requirement(rng)
         theirs = or_no(lambda v=value, r=required: their_ops.match(v, r))
-        assert extra_specs_ops.matches(value, required) == theirs, (value, required)
+        assert extra_specs_ops.matches_extra_spec(value, required) == theirs, (value, required)
         verdicts.append(theirs)
     assert 0.1 < sum(verdicts) / len(verdicts) < 0.9
 
@@ -328,7 +328,7 @@ def test_a_flavor_asks_for_what_nova_makes_of_it():
     for _ in range(CASES):
         extra_specs = some_extra_specs(rng)
         theirs = scheduler_utils.ResourceRequest.from_request_spec(request_spec(extra_specs))
-        ours = requests.groups(extra_specs)
+        ours = requests.parse_groups(extra_specs)
         for suffix in {*ours, *(k or '' for k in theirs._rg_by_id)}:
             group = theirs.get_request_group(suffix or None)
             mine = ours.get(suffix, requests.Group())
@@ -336,7 +336,7 @@ def test_a_flavor_asks_for_what_nova_makes_of_it():
                 group.required_traits, group.forbidden_traits), extra_specs
             base = set() if suffix else {'VCPU', 'MEMORY_MB', 'DISK_GB'}
             assert mine.resources == set(group.resources) - base, (extra_specs, suffix)
-        assert requests.required(extra_specs) == theirs.all_required_traits
+        assert requests.list_required_traits(extra_specs) == theirs.all_required_traits
 
 
 def device_host(name, tags):

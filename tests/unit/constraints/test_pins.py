@@ -248,7 +248,7 @@ def test_metadata_of_aggregates_is_split_as_nova_splits_it():
 def test_who_is_hinted_at_is_involved():
     instances = {u: model.Instance(u, 'a') for u in (OTHER, 'x')} | {
         rules.UUID: model.Instance(rules.UUID, 'a', scheduler_hints={'same_host': (OTHER,)})}
-    part = relevant_cluster.involved(model.Cluster({}, instances, {}), [rules.MOVE],
+    part = relevant_cluster.reduce_cluster(model.Cluster({}, instances, {}), [rules.MOVE],
                                      model.History())
     assert set(part.instances) == {rules.UUID, OTHER}
 
@@ -288,7 +288,7 @@ def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
     view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
                                     model.Options(**case['options']))
     away = model.Move(OTHER, 'c', 'b', model.Phase.SPREAD)
-    with cluster_view.laid(view, [], [away]):
+    with cluster_view.apply_moves(view, [], [away]):
         assert hints.hints(view, rules.MOVE) is not None
     assert hints.hints(view, rules.MOVE) is None and set(view.places(OTHER)) == {'c'}
 
@@ -306,7 +306,7 @@ def test_vgpu_is_not_moved_live_while_post_copy_is_permitted(instance):
     assert judge(instance=instance, options=options) == 'post-copy'
     assert judge(instance=instance) != 'post-copy'
     shown = model.Instance(rules.UUID, 'a', **instance)
-    assert live.marked(shown), 'the simulation shows it to the rule'
+    assert live.needs_device_check(shown), 'the simulation shows it to the rule'
 
 
 @pytest.mark.parametrize(('status', 'used', 'traits', 'rule'), [
@@ -323,4 +323,4 @@ def test_device_for_one_use_pins_its_instance_however_it_would_move(status, used
                       scope_hosts=frozenset(hosts)), model.Options(cold_migrate_stopped=True))
     found = live.devices(view, phase('evacuate'))
     assert (found.rule if found else None) == rule
-    assert live.marked(instance), 'the simulation shows it to the rule'
+    assert live.needs_device_check(instance), 'the simulation shows it to the rule'

@@ -29,7 +29,7 @@ def test_every_rule_says_the_same_of_the_part_as_of_the_whole(knobs):
     uuids = [*sorted(request.cluster.instances)[:3], *(m.instance_uuid for m in plan.moves)]
     moves = [model.Move(u, request.cluster.instances[u].host, h, phase)
              for u in uuids for h in sorted(request.cluster.hosts) for phase in model.Phase]
-    part = relevant_cluster.involved(request.cluster, moves, request.history)
+    part = relevant_cluster.reduce_cluster(request.cluster, moves, request.history)
     assert len(part.instances) <= len(request.cluster.instances)
 
     def said(cluster):
@@ -51,7 +51,7 @@ def test_instances_that_have_nothing_to_do_with_it_are_left_out():
     def move(uuid):
         return model.Move(uuid, 'a', 'b', model.Phase.SPREAD)
 
-    part = relevant_cluster.involved(cluster, [move('mover')],
+    part = relevant_cluster.reduce_cluster(cluster, [move('mover')],
                                      model.History(completed=((move('done'), 1.0),)))
     assert set(part.instances) == {'mover', 'mate', 'flying', 'done'}
     assert [g.uuid for g in part.groups] == ['g']

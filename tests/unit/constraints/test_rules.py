@@ -196,8 +196,8 @@ def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
     (None, 0.0), (1000.0, 900.0), (900.0, 800.0), (100.0, 0.0), (100.5, 0.5), (0.0, 0.0),
     (1060.0, 900.0), (1061.0, 0.0)])
 def test_an_instance_is_fresh_for_a_cooldown_whatever_its_compute_s_clock_says(launched_at, left):
-    assert recently_booted.left(launched_at, 1000.0, 900.0) == left
-    assert recently_booted.left(launched_at, 1000.0, 0.0) == 0.0
+    assert recently_booted.compute_fresh_seconds(launched_at, 1000.0, 900.0) == left
+    assert recently_booted.compute_fresh_seconds(launched_at, 1000.0, 0.0) == 0.0
 
 
 def test_of_several_members_under_way_the_same_is_always_named():

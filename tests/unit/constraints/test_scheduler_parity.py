@@ -191,7 +191,7 @@ def test_soft_costs_differ_between_destinations_as_the_weighers_weights_do(polic
         source = cluster.instances[uuid].host
         spec = spec_of(cluster, theirs, uuid)
         index = {h: n for n, h in enumerate(sorted(cluster.hosts))}
-        hard, soft = grouping.changes(view, index, uuid, source)
+        hard, soft = grouping.sum_added_violations(view, index, uuid, source)
         others = [h for h in cluster.hosts if h != source]
         weights = {h: weigher._weigh_object(state_of(cluster, h), spec) for h in others}
         for a in others:
@@ -217,7 +217,7 @@ def test_a_soft_cost_against_the_source_is_what_its_weight_would_be_without_the_
             here = state_of(cluster, source)
             del here.instances[uuid]
             index = {h: n for n, h in enumerate(sorted(cluster.hosts))}
-            _hard, soft = grouping.changes(view, index, uuid, source)
+            _hard, soft = grouping.sum_added_violations(view, index, uuid, source)
             for host in cluster.hosts:
                 if host != source:
                     there = weigher()._weigh_object(state_of(cluster, host), spec)
@@ -246,7 +246,7 @@ def test_verdicts_on_services_are_the_compute_filters():
             controller, service, ('forced_down',), REQUEST)
         cluster = model.Cluster(
             {h: model.Host(h) for h in 'ab'}, {'i': model.Instance('i', 'a')},
-            {'a': model.Service('a'), 'b': nova_api.service(record)})
+            {'a': model.Service('a'), 'b': nova_api.parse_service(record)})
         ours = service_state.service_state(
             cluster_view.ClusterView(cluster, model.Options()),
             model.Move('i', 'a', 'b', rng.choice(list(model.Phase)))) is None

@@ -30,19 +30,19 @@ SHAPES = (SMALL, LARGE)
     ((2, 512), None), ((1, 8192), None), ((0, 512), None), ((0, -512), None), ((0, 0), None),
     ((3, -512), None), ((1.5, 768), None)])
 def test_a_change_is_one_flavor_s_or_two_s_or_nobody_s(change, expected):
-    assert flavor_usages.came(*change, SHAPES) == expected
+    assert flavor_usages.explain_change(*change, SHAPES) == expected
 
 
 def test_the_fewest_instances_that_explain_it():
     twice = flavor_usages.Shape(2, 1024)
-    assert flavor_usages.came(2, 1024, (SMALL, twice)) == ((twice, 1),)
-    assert flavor_usages.came(3, 1536, (SMALL, twice)) == ((SMALL, 3),)
+    assert flavor_usages.explain_change(2, 1024, (SMALL, twice)) == ((twice, 1),)
+    assert flavor_usages.explain_change(3, 1536, (SMALL, twice)) == ((SMALL, 3),)
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.sampled_from([1, -1]))
 def test_whatever_is_told_adds_up(small, large, sign):
     change = (sign * (small + 4 * large), sign * (512 * small + 8192 * large))
-    found = flavor_usages.came(*change, SHAPES)
+    found = flavor_usages.explain_change(*change, SHAPES)
     if small or large:
         assert sum(shape.vcpus * n for shape, n in found) == change[0]
         assert sum(shape.memory_mb * n for shape, n in found) == change[1]
@@ -50,7 +50,7 @@ def test_whatever_is_told_adds_up(small, large, sign):
 
 def test_extras_are_what_a_flavor_uses_beyond_the_mean():
     # A vCPU uses 0.5 in the mean, a small one's 0.1, a large one's 0.75.
-    found = flavor_usages.extras([(1.0, 0.5, False, {SMALL: 0.1, LARGE: 3.0})])
+    found = flavor_usages.build_extras([(1.0, 0.5, False, {SMALL: 0.1, LARGE: 3.0})])
     assert found.of(1, 512) == pytest.approx(((0.1 - 0.5) / 0.5, 0.0))
     assert found.of(4, 8192) == pytest.approx(((3.0 - 2.0) / 0.5, 0.0))
     assert found.of(5, 8704) == pytest.approx((2.0 - 0.8, 0.0))
@@ -60,21 +60,21 @@ def test_extras_are_what_a_flavor_uses_beyond_the_mean():
 def test_extras_of_several_policies_go_by_their_weights_and_units():
     parts = [(0.75, 0.5, False, {SMALL: 1.0}), (0.25, 0.25, False, {}),
              (0.5, 0.5, True, {SMALL: 512.0})]
-    vcpus, ram_mb = flavor_usages.extras(parts).of(1, 512)
+    vcpus, ram_mb = flavor_usages.build_extras(parts).of(1, 512)
     # The load of one more is 0.75 x 1.0 + 0.25 x 0.25, over what a vCPU weighs.
     assert (1 + vcpus) * (0.75 * 0.5 + 0.25 * 0.25) == pytest.approx(0.75 + 0.25 * 0.25)
     assert 512 + ram_mb == pytest.approx(1024)
 
 
 def test_nothing_known_is_nothing_extra():
-    assert not flavor_usages.extras([(1.0, 0.5, False, {})])
-    assert not flavor_usages.extras([(1.0, 0.0, False, {SMALL: 1.0})])
-    assert flavor_usages.typical({}, False) == 0.0
-    assert flavor_usages.typical({SMALL: 1.0, LARGE: 1.5}, False) == pytest.approx(0.5)
+    assert not flavor_usages.build_extras([(1.0, 0.5, False, {})])
+    assert not flavor_usages.build_extras([(1.0, 0.0, False, {SMALL: 1.0})])
+    assert flavor_usages.compute_typical_use({}, False) == 0.0
+    assert flavor_usages.compute_typical_use({SMALL: 1.0, LARGE: 1.5}, False) == pytest.approx(0.5)
 
 
 def test_what_is_remembered_is_bounded():
-    found = flavor_usages.extras([(1.0, 0.5, False, {SMALL: 1.0})])
+    found = flavor_usages.build_extras([(1.0, 0.5, False, {SMALL: 1.0})])
     for count in range(flavor_usages.MAX_KNOWN + 10):
         found.of(count, 0)
     assert 0 < len(found._known) <= flavor_usages.MAX_KNOWN

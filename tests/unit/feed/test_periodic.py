@@ -117,7 +117,7 @@ def test_a_forked_child_starts_its_own_thread():
 
 def test_processes_that_start_together_do_not_work_together():
     """Their intervals are within a tenth, and differ after a fork too."""
-    found = [periodic.jittered(30.0) for _ in range(200)]
+    found = [periodic.jitter_interval(30.0) for _ in range(200)]
     assert all(27.0 <= interval <= 33.0 for interval in found)
     assert min(found) < 28.5 and max(found) > 31.5
     of_children = set()
@@ -125,7 +125,7 @@ def test_processes_that_start_together_do_not_work_together():
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            os.write(writing, repr(periodic.jittered(30.0)).encode())
+            os.write(writing, repr(periodic.jitter_interval(30.0)).encode())
             os._exit(0)
         os.close(writing)
         of_children.add(os.read(reading, 100))

@@ -177,9 +177,9 @@ def prepare(kind):
     if kind == 'broken':
         with mock.patch.object(runtime, 'Door', autospec=True, side_effect=OSError), \
                 contextlib.suppress(runtime.RuntimeUnavailable):
-            runtime.door()
+            runtime.get_runtime()
         return
-    door = runtime.door()
+    door = runtime.get_runtime()
     door.look(make_hosts())
     door.scores._answered = kind == 'lost scores'
     now = time.time()
@@ -192,14 +192,14 @@ def prepare(kind):
             frozenset({'b'}), frozenset({'unknown'}),
             (model.Flight('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
         board = door.keep(scarce_traits.Board)
-        board._newest = scarce_traits.tally({'CUSTOM_X': {'b'}}, {'a', 'b', 'c'}, {})
+        board._newest = scarce_traits.build_specials({'CUSTOM_X': {'b'}}, {'a', 'b', 'c'}, {})
         board._until = math.inf
 
 
 def refresh(door):
     """Run each background thread's work once, on this one, as the threads would."""
     for refresher in (door.scores._refresher, door.notices._refresher):
-        refresher._guarded(refresher._work)
+        refresher._call_safely(refresher._work)
         refresher._find_pause()
 
 
@@ -349,7 +349,7 @@ BACKGROUND = {str(HOME / 'scheduler' / name) for name in ('runtime.py', 'score_c
 def find_background_lines(tmp_path, name):
     runtime.close()
     with mock.patch.object(runtime, 'CONF', configure_background(tmp_path, name)):
-        door = runtime.door()
+        door = runtime.get_runtime()
         door.look(make_hosts())
         lines = find_lines(lambda: [refresh(door) for _ in range(2)], LOOP)
         assert guard.FAULTS.counts == {}, 'the work itself must be healthy'
@@ -377,7 +377,7 @@ def test_an_error_of_a_thread_reaches_no_request_and_is_over_at_its_next_work(qu
             plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
             for place in places:
                 runtime.close()
-                door = runtime.door()
+                door = runtime.get_runtime()
                 door.look(make_hosts())
                 with striking(place, LOOP):
                     refresh(door)
@@ -503,7 +503,7 @@ def test_a_runtime_that_cannot_be_built_is_not_tried_in_each_request(quiet, tmp_
         assert guard.FAULTS.counts['KronosWeigher: RuntimeUnavailable'] >= 3
         with mock.patch.object(runtime.time, 'monotonic', autospec=True,
                                return_value=time.monotonic() + runtime.RETRY_SECONDS + 1):
-            assert runtime.door() is runtime.door()
+            assert runtime.get_runtime() is runtime.get_runtime()
 
 
 @pytest.mark.parametrize('error', [KeyboardInterrupt, SystemExit])
@@ -511,7 +511,7 @@ def test_the_end_of_the_process_is_not_swallowed(quiet, tmp_path, error):
     conf = read_options(tmp_path)
     with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        with mock.patch.object(runtime, 'door', autospec=True, side_effect=error), \
+        with mock.patch.object(runtime, 'get_runtime', autospec=True, side_effect=error), \
                 pytest.raises(error):
             ask(plugins)
 
@@ -520,7 +520,7 @@ def test_a_log_that_fails_hides_no_error(quiet, tmp_path):
     conf = read_options(tmp_path)
     with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        with mock.patch.object(runtime, 'door', autospec=True, side_effect=Injected), \
+        with mock.patch.object(runtime, 'get_runtime', autospec=True, side_effect=Injected), \
                 mock.patch.object(periodic.LOG, 'error', autospec=True,
                                   side_effect=OSError('disk full')):
             check(ask(plugins))

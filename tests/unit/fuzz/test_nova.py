@@ -189,7 +189,7 @@ def test_an_allocation_of_what_is_no_uuid_is_refused_in_a_short_line(key):
 @pytest.mark.parametrize('uuid', ['../../x', 'a/b', 'a?b=c', '', 'a' * 256, 'ä', 'a\nb', '.'])
 def test_a_server_that_leaves_its_place_in_a_path_is_refused(uuid):
     with pytest.raises(api.ApiError, match="'id'"):
-        nova_api.instance({**SERVER, 'id': uuid})
+        nova_api.parse_instance({**SERVER, 'id': uuid})
 
 
 def test_a_page_of_records_without_identity_is_refused():

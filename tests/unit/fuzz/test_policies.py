@@ -124,7 +124,7 @@ def with_one_value_replaced(draw):
 def linted(directory, document):
     path = directory / 'p.yaml'
     path.write_text(yaml.safe_dump(document), encoding='utf-8')
-    rows = _lint.lint(argparse.Namespace(config_file=[], files=[str(path)], scrape_interval=60.0))
+    rows = _lint.lint_files(argparse.Namespace(config_file=[], files=[str(path)], scrape_interval=60.0))
     assert rows
     for row in rows:
         assert row.item.text and (row.item.remedy or row.item.status is base.Status.OK)
@@ -196,7 +196,7 @@ PROMQL = st.lists(st.sampled_from([
 @junk.examples(300)
 @hypothesis.given(query=PROMQL)
 def test_what_no_query_can_mean_is_looked_back_on_for_some_time(query):
-    look = lookback.look(query)
-    for seconds in (look.ramp, look.slack, look.span, look.quantile, lookback.longest(query)):
+    look = lookback.parse_query(query)
+    for seconds in (look.ramp, look.slack, look.span, look.quantile, lookback.compute_reach(query)):
         assert 0 <= seconds < math.inf
     assert math.isfinite(look.delay)

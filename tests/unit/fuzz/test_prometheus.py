@@ -49,7 +49,7 @@ def finite(values):
 def read(body):
     """The body as either kind of answer."""
     try:
-        found = answer.vector('q', 'host', body, 50)
+        found = answer.parse_vector('q', 'host', body, 50)
         assert finite(found.series.values()) and all(found.series)
         assert all(isinstance(name, str) for name in (*found.series, *found.duplicates))
         assert sum(map(len, found.warnings)) < 4000
@@ -57,12 +57,12 @@ def read(body):
         assert len(str(e)) < 1000
     collected = ranges.Collected('q', 'host', 'x', WINDOW, 50)
     try:
-        collected.add(answer.matrix(body, 50))
+        collected.add(answer.parse_matrix(body, 50))
     except (answer.Malformed, ranges.TooManySeries):
         return
     for values in collected.result().values:
         assert len(values) == WINDOW.count and not any(map(math.isinf, values))
-    answer.problem(body)
+    answer.find_error_text(body)
 
 
 @junk.examples(150)

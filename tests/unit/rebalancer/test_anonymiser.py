@@ -136,12 +136,12 @@ def original(tmp_path):
 
 def copied(tmp_path, found, name='copy'):
     text = None if found.policies is None else yaml.safe_dump(dict(found.policies))
-    return Path(writer.publish(str(tmp_path / name), found.documents, 'snapshot', text))
+    return Path(writer.publish_directory(str(tmp_path / name), found.documents, 'snapshot', text))
 
 
 @pytest.mark.parametrize('keep_order', [False, True])
 def test_no_name_of_any_kind_is_left_in_any_file(tmp_path, original, keep_order):
-    found = anonymiser.anonymise(original, SALT, keep_order=keep_order,
+    found = anonymiser.anonymise_snapshot(original, SALT, keep_order=keep_order,
                                  policy_set=recording().policies)
     copy = copied(tmp_path, found)
     before = b''.join(p.read_bytes() for p in Path(original).rglob('*.json'))
@@ -159,7 +159,7 @@ def test_no_name_of_any_kind_is_left_in_any_file(tmp_path, original, keep_order)
 
 
 def test_numbers_and_structure_stay(tmp_path, original):
-    copy = copied(tmp_path, anonymiser.anonymise(original, SALT))
+    copy = copied(tmp_path, anonymiser.anonymise_snapshot(original, SALT))
 
     def skeleton(value):
         """Without texts; keys that are names are counted, not compared."""
@@ -214,7 +214,7 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
         aggregate_metadata={f'agg{n}': found for n, found in enumerate(metadata)})
     path = writer.write(str(tmp_path / 'original'), dataclasses.replace(
         recording(), cluster=was))
-    there = reader.read(str(copied(tmp_path, anonymiser.anonymise(path, SALT)))).cluster
+    there = reader.read(str(copied(tmp_path, anonymiser.anonymise_snapshot(path, SALT)))).cluster
     names = naming.Names(SALT)
     options = model.Options(
         nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS,
@@ -322,7 +322,7 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
         recording(), cluster=request.cluster, histories={}))
     was = reader.read(path).cluster
     again = copied(tmp_path_factory.mktemp('copy'),
-                   anonymiser.anonymise(path, SALT, keep_order=True))
+                   anonymiser.anonymise_snapshot(path, SALT, keep_order=True))
     there = reader.read(str(again)).cluster
     renaming = Renaming(was)
     scope = next(name for name in there.aggregates
@@ -348,16 +348,16 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
 
 
 def test_one_salt_gives_one_name_and_another_another(original):
-    first, again = (anonymiser.anonymise(original, SALT).documents for _ in range(2))
+    first, again = (anonymiser.anonymise_snapshot(original, SALT).documents for _ in range(2))
     assert first == again
-    other = anonymiser.anonymise(original, SALT[::-1]).documents
+    other = anonymiser.anonymise_snapshot(original, SALT[::-1]).documents
     a, b = (json.dumps(d['nova/instances.json']) for d in (first, other))
     assert not set(re.findall(r'[0-9a-f]{12}', a)) & set(re.findall(r'[0-9a-f]{12}', b))
 
 
 def test_labels_lead_to_the_same_hosts_without_the_regular_expression(tmp_path, original):
     given = recording().policies
-    found = anonymiser.anonymise(original, SALT, policy_set=given)
+    found = anonymiser.anonymise_snapshot(original, SALT, policy_set=given)
     assert 'host_regex' not in found.policies['policies'][0]
     policy.parse(json.loads(json.dumps(found.policies)))
     names = naming.Names(SALT)
@@ -375,7 +375,7 @@ def replayed(policies, directory):
                         ('enforce_hard_affinity', True), ('aggregates', []),
                         ('include_unassigned_hosts', True)):
         conf.set_override(name, value, 'engine')
-    return replay.replay(conf, str(directory), lambda: 0.0)
+    return replay.replay_snapshot(conf, str(directory), lambda: 0.0)
 
 
 def plans(rows):
@@ -395,7 +395,7 @@ def renamed(plan, names):
 def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
     source = EXAMPLE / 'snapshot'
     given = policy_files.load(str(EXAMPLE / 'policies.yaml'))
-    found = anonymiser.anonymise(str(source), SALT, policy_set=given, keep_order=True)
+    found = anonymiser.anonymise_snapshot(str(source), SALT, policy_set=given, keep_order=True)
     assert found.ordered
     copy = copied(tmp_path, found)
     was = plans(replayed(EXAMPLE / 'policies.yaml', source))
@@ -411,7 +411,7 @@ def test_a_replay_without_the_order_gives_as_good_a_plan(tmp_path):
     """Ties are decided by names, so that the moves may be others."""
     source = EXAMPLE / 'snapshot'
     given = policy_files.load(str(EXAMPLE / 'policies.yaml'))
-    copy = copied(tmp_path, anonymiser.anonymise(str(source), SALT, policy_set=given))
+    copy = copied(tmp_path, anonymiser.anonymise_snapshot(str(source), SALT, policy_set=given))
     before = replayed(EXAMPLE / 'policies.yaml', source)
     after = replayed(copy / 'policies.yaml', copy)
     for was, row in zip(before, after, strict=True):
@@ -423,7 +423,7 @@ def test_a_replay_without_the_order_gives_as_good_a_plan(tmp_path):
 def test_a_part_that_was_not_read_stays_unread(tmp_path):
     path = writer.write(str(tmp_path), dataclasses.replace(
         recording(), histories=f'no route to {NAMES["error"]}'))
-    found = anonymiser.anonymise(path, SALT)
+    found = anonymiser.anonymise_snapshot(path, SALT)
     assert found.documents['cooldowns.json'] == {'unknown': True, 'error': anonymiser.REMOVED}
 
 
@@ -437,7 +437,7 @@ def test_what_is_no_snapshot_or_no_salt_is_refused(tmp_path, original):
     shutil.copytree(original, broken)
     os.remove(broken / 'nova/instances.json')
     with pytest.raises(exception.SnapshotError, match='instances'):
-        anonymiser.anonymise(str(broken), SALT)
+        anonymiser.anonymise_snapshot(str(broken), SALT)
 
 
 @pytest.mark.parametrize(('one', 'other', 'fits'), [

@@ -83,7 +83,7 @@ def test_ranking_is_sorting(rows):
     keys = [np.array([row[k] for row in rows]) for k in range(3)]
     keys.append(np.arange(len(rows)))
     order = sorted(range(len(rows)), key=lambda i: (*rows[i], i))
-    assert list(base.ranked(keys)) == order
+    assert list(base.sort_positions(keys)) == order
 
 
 @clouds.examples(60)
@@ -97,7 +97,7 @@ def test_the_representatives_show_every_rule_that_refuses(knobs):
             moves = [state.move(n, int(h), model.Phase.EVACUATE) for h in pairs]
             return {no.rule for m in moves if (no := constraints.check(state.view, m))}
 
-        _, chosen = base.representatives(state, np.array([n]), hosts)
+        _, chosen = base.choose_representatives(state, np.array([n]), hosts)
         assert rules(chosen) == rules(h for h in hosts if h != state.place[n])
 
 

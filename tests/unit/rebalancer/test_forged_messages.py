@@ -52,7 +52,7 @@ STATES = (TaskState.QUEUED, TaskState.CLAIMED, TaskState.SUBMITTING, TaskState.S
 def bus():
     opts.register(cfg.CONF)
     cfg.CONF([], default_config_files=[])
-    transport.url(cfg.CONF)
+    transport.find_broker_url(cfg.CONF)
     cfg.CONF.set_override('transport_url', 'fake://')
     bus = transport.get(cfg.CONF)
     yield bus

@@ -270,7 +270,7 @@ def test_each_bound_holds_and_is_reached():
         rows = search._on(search._hot)
         others = np.setdiff1d(np.flatnonzero(state.takers), search._cold)
         if rows.size and others.size:
-            gains = search._gains(rows, others)
+            gains = search._compute_gains(rows, others)
             gains[state.place[rows][:, None] == others[None, :]] = -np.inf
             bound = search._bounds_without(rows)
             assert (gains <= bound[:, None]).all(), seed
@@ -288,7 +288,7 @@ def test_each_bound_holds_and_is_reached():
                 assert bound <= search._limit_towards(d), seed
                 rows = search._on([int(s)])
                 if rows.size:
-                    assert (search._gains(rows, np.array([d])) <= bound).all(), seed
+                    assert (search._compute_gains(rows, np.array([d])) <= bound).all(), seed
     assert reached > clouds.many(100)
 
 
@@ -380,8 +380,8 @@ def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by
         if not rows.size or not columns.size:
             continue
         state.steps = 100
-        permitted = masks.permitted(state, rows, columns, masks.QUICK)
-        count = int((permitted & (search._gains(rows, columns) == -np.inf)).sum())
+        permitted = masks.mark_permitted(state, rows, columns, masks.QUICK)
+        count = int((permitted & (search._compute_gains(rows, columns) == -np.inf)).sum())
         for times in (1, 2):
             search._look(rows, columns)
             assert state.steps == 100 + times * (1 + rows.size * columns.size // base.PER_STEP)

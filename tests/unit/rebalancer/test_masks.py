@@ -172,7 +172,7 @@ def test_the_masks_together_are_their_conjunction(knobs):
     expected = np.ones((len(rows), len(columns)), dtype=bool)
     for mask in masks.MASKS:
         expected &= mask(simulation, rows, columns)
-    assert (masks.permitted(simulation, rows, columns) == expected).all()
+    assert (masks.mark_permitted(simulation, rows, columns) == expected).all()
 
 
 @clouds.examples(60)
@@ -192,7 +192,7 @@ def test_masks_still_permit_what_is_legal_after_moves_were_made_and_taken_back(k
         simulation.apply(made[-1])
         if rng.random() < 0.4:
             simulation.undo(made.pop())
-        allowed = masks.permitted(simulation, rows, columns)
+        allowed = masks.mark_permitted(simulation, rows, columns)
         for n in rows:
             for h in columns:
                 move = simulation.move(int(n), int(h), model.Phase.AFFINITY)

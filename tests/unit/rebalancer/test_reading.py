@@ -66,7 +66,7 @@ def undeclared(rule, view, move):
     """What the rule reads beyond its declaration."""
     seen = set()
     rule(Recorded('view', view, seen), move)
-    declaration = reading.declared(rule)
+    declaration = reading.find_declaration(rule)
     facts = declaration.facts if declaration.enabled(view.options) else frozenset()
     return {read for read in seen - FREE if facts.isdisjoint(FACTS.get(read, ()))}
 
@@ -78,7 +78,7 @@ def every_move(simulation):
 
 
 def test_every_rule_about_pairs_declares_what_it_reads():
-    assert [rule.__name__ for rule in constraints.PAIRS if reading.declared(rule) is None] == []
+    assert [rule.__name__ for rule in constraints.PAIRS if reading.find_declaration(rule) is None] == []
 
 
 @pytest.mark.parametrize('rule', constraints.PAIRS, ids=lambda rule: rule.__name__)
@@ -99,12 +99,12 @@ def same_rack(view, move):
     return model.Rejection('same-rack', f'{move.to_host} has none')
 
 
-@reading.reads(Fact.EXTRA_SPECS, Fact.AGGREGATES)
+@reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES)
 def declared_rack(view, move):
     return same_rack(view, move)
 
 
-@reading.reads(Fact.EXTRA_SPECS)
+@reading.declare_facts(Fact.EXTRA_SPECS)
 def half_declared_rack(view, move):
     return same_rack(view, move)
 
@@ -140,4 +140,4 @@ def test_a_mask_allows_for_a_new_rule_that_no_filter_asks_for(rule, monkeypatch)
                 assert allowed[n, h], move
             refused += bool(rule(simulation.view, move) and not allowed[n, h])
     assert legal > 100
-    assert refused > 100 or reading.declared(rule) is None
+    assert refused > 100 or reading.find_declaration(rule) is None

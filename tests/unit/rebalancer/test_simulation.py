@@ -132,7 +132,7 @@ def test_the_best_improving_move_lies_at_an_extreme_host(knobs):
     """Looking only at moves from a maximum or to a minimum misses nothing."""
     simulation = simulate(knobs)
     expected = list(improving_moves(simulation))
-    found = spread._improving(simulation, spread.NOISE)
+    found = spread._find_improving_move(simulation, spread.NOISE)
     assert bool(expected) == (found is not None)
     if found is not None:
         values = {(m.instance_uuid, m.to_host): value for value, m in expected}
@@ -197,7 +197,7 @@ def test_recall_restores_the_view(knobs):
     view = simulation.view
     before = picture(view, simulation.cluster)
     moves = list(some_moves(random.Random(knobs.seed), simulation, 6))
-    with cluster_view.laid(view, moves[:3], moves[3:]):
+    with cluster_view.apply_moves(view, moves[:3], moves[3:]):
         for move in moves[:3]:
             assert view.host_of(move.instance_uuid) == move.to_host
             assert not view.in_flight(move.instance_uuid)

@@ -279,8 +279,8 @@ class Mute:
 
 
 def test_what_cannot_be_read_is_recorded_as_unknown(tmp_path):
-    seen = recorder.record(Blind(), Mute(), Blind(), policies(), ('ssd',), lambda: NOW)
-    assert len(recorder.unknowns(seen)) == 5
+    seen = recorder.read_recording(Blind(), Mute(), Blind(), policies(), ('ssd',), lambda: NOW)
+    assert len(recorder.list_unknown_parts(seen)) == 5
     written = writer.write(str(tmp_path), seen)
     for path in (schema.INSTANCES, schema.GROUPS, schema.SERVICES, schema.PROVIDERS,
                  schema.MIGRATIONS, schema.COOLDOWNS, 'prometheus/imbalance_cpu.json'):
@@ -322,7 +322,7 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
         def flights(self):
             return (model.Flight('u1', 'a', 'b', 'task'),)
 
-    seen = recorder.record(Cloud(), Mute(), Cloud(), policies(), ('ssd',), lambda: NOW)
+    seen = recorder.read_recording(Cloud(), Mute(), Cloud(), policies(), ('ssd',), lambda: NOW)
     found = reader.read(writer.write(str(tmp_path), seen))
     assert found.cluster.flights == (model.Flight('u1', 'a', 'b', 'task'),)
 
@@ -345,7 +345,7 @@ def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
             return self.live.pop(0)
 
     cloud = Cloud()
-    seen = recorder.record(cloud, Mute(), cloud, policies(), ('ssd',), lambda: NOW)
+    seen = recorder.read_recording(cloud, Mute(), cloud, policies(), ('ssd',), lambda: NOW)
     assert seen.cluster.flights == (ending,)
 
 

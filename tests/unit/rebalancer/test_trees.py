@@ -152,7 +152,7 @@ def test_all_masks_together_permit_every_legal_move_of_a_cloud_with_trees(knobs)
     simulation = simulate(knobs)
     rows = np.arange(len(simulation.uuids), dtype=np.intp)
     columns = np.arange(len(simulation.hosts), dtype=np.intp)
-    allowed = masks.permitted(simulation, rows, columns)
+    allowed = masks.mark_permitted(simulation, rows, columns)
     for n in rows:
         for h in columns:
             move = simulation.move(int(n), int(h), model.Phase.AFFINITY)
@@ -197,8 +197,8 @@ def test_a_cloud_with_trees_replays_from_its_snapshot_and_its_anonymous_copy(tmp
         assert contents(first) == contents(again)
         assert planner.plan(dataclasses.replace(r, cluster=read.scoped('scope'))) == plan
 
-        found = anonymiser.anonymise(first, b'x' * 32, keep_order=True)
-        copy = reader.read(writer.publish(str(tmp_path / f'{seed} copy'), found.documents,
+        found = anonymiser.anonymise_snapshot(first, b'x' * 32, keep_order=True)
+        copy = reader.read(writer.publish_directory(str(tmp_path / f'{seed} copy'), found.documents,
                                           'copy')).cluster
         hosts = dict(zip(sorted(r.cluster.hosts), sorted(copy.hosts), strict=True))
         uuids = dict(zip(sorted(r.cluster.instances), sorted(copy.instances), strict=True))

@@ -46,9 +46,9 @@ def noted(*seen):
 def load_now(ledger, now, *, score=0.5, sampled_at=0.0, window=100.0, memory=False,
              unmeasured=1.0):
     """The load of host a as a request sees it with this HostState."""
-    loads = depletion.loads({'a': score}, ledger.tracks(), sampled_at=sampled_at, window=window,
+    loads = depletion.compute_loads({'a': score}, ledger.tracks(), sampled_at=sampled_at, window=window,
                             memory=memory, unmeasured=unmeasured)
-    return depletion.projected([now], loads)[0]
+    return depletion.project_loads([now], loads)[0]
 
 
 def test_the_first_host_state_seen_is_the_baseline():
@@ -77,14 +77,14 @@ def test_it_fades_as_the_window_takes_it_in():
     now = state(vcpus=7)
     for sampled_at, unshown in ((900.0, 2.0), (1000.0, 2.0), (1025.0, 1.5), (1050.0, 1.0),
                                 (1100.0, 0.0), (5000.0, 0.0)):
-        shown, _ = depletion.shown(ledger.tracks()['a'].steps, sampled_at, 100.0)
+        shown, _ = depletion.compute_shown_mean(ledger.tracks()['a'].steps, sampled_at, 100.0)
         assert now.vcpus_used - shown == pytest.approx(unshown), sampled_at
 
 
 def test_without_a_window_a_sample_shows_all_that_was_there():
     ledger = noted((0.0, state(vcpus=5)), (1000.0, state(vcpus=7)), (1010.0, state(vcpus=8)))
     steps = ledger.tracks()['a'].steps
-    assert [depletion.shown(steps, at, 0.0)[0] for at in (-5.0, 999.0, 1000.0, 1010.0)] == [
+    assert [depletion.compute_shown_mean(steps, at, 0.0)[0] for at in (-5.0, 999.0, 1000.0, 1010.0)] == [
         5.0, 5.0, 7.0, 8.0]
 
 
@@ -132,9 +132,9 @@ def test_a_host_that_lacks_attributes_has_its_score_and_the_others_do_not_suffer
     ledger.note([state(vcpus=5), Bare()], now=0.0, wall=0.0)
     assert load_now(ledger, state(vcpus=7)) == pytest.approx(0.7)
     told = noted((0.0, state('b', vcpus=5)))
-    loads = depletion.loads({'b': 0.5}, told.tracks(), sampled_at=0.0, window=0.0,
+    loads = depletion.compute_loads({'b': 0.5}, told.tracks(), sampled_at=0.0, window=0.0,
                             memory=False, unmeasured=1.0)
-    assert depletion.projected([Bare()], loads) == [0.5]
+    assert depletion.project_loads([Bare()], loads) == [0.5]
 
 
 def test_a_host_that_begins_to_tell_is_compared_with_that():
@@ -170,7 +170,7 @@ def test_what_is_shown_lies_between_the_least_and_the_most_and_memory_is_bounded
     assert len(steps) <= depletion.MAX_STEPS
     assert list(steps) == sorted(steps, key=lambda s: s.since)
     assert (steps[-1].vcpus, steps[0].vcpus) == (seen[-1][1], seen[0][1]) or len(steps) < 2
-    vcpus, ram_mb = depletion.shown(steps, sampled_at, window)
+    vcpus, ram_mb = depletion.compute_shown_mean(steps, sampled_at, window)
     assert vcpus == pytest.approx(ram_mb, abs=1e-6)
     assert min(v for _, v in seen) - 1e-9 <= vcpus <= max(v for _, v in seen) + 1e-9
 
@@ -190,7 +190,7 @@ def test_what_is_shown_is_the_mean_of_what_was_there(seen, window):
 
     count = 4000
     mean = sum(at(now - window * (i + 0.5) / count) for i in range(count)) / count
-    shown, _ = depletion.shown(ledger.tracks()['a'].steps, now, window)
+    shown, _ = depletion.compute_shown_mean(ledger.tracks()['a'].steps, now, window)
     assert shown == pytest.approx(mean, abs=64 * 2 * len(seen) / count)
 
 
@@ -204,14 +204,14 @@ def test_a_burst_ends_as_level_as_with_perfect_metrics(count, hosts, use, data):
               for name, score in scores.items()}
     ledger = depletion.Ledger()
     ledger.note(list(states.values()), 0.0, 0.0)
-    loads = depletion.loads(scores, ledger.tracks(), sampled_at=10.0, window=300.0,
+    loads = depletion.compute_loads(scores, ledger.tracks(), sampled_at=10.0, window=300.0,
                             memory=False, unmeasured=1.0)
     unit = next(iter(loads.values())).per_vcpu
     for _ in range(count):
-        found = depletion.projected(states.values(), loads)
+        found = depletion.project_loads(states.values(), loads)
         least = min(zip(found, names, strict=True))[1]
         states[least].vcpus_used += 1
-    final = depletion.projected(states.values(), loads)
+    final = depletion.project_loads(states.values(), loads)
     taken = [load for load, name in zip(final, names, strict=True) if load > scores[name] + 1e-9]
     assert max(taken) - min(final) <= unit + 1e-9
 
@@ -285,5 +285,5 @@ def test_what_a_policy_s_load_goes_by(fields, memory):
 
 def test_policies_are_weighed_together():
     cpu, memory = depletion.Load(0.4, 0.4, 0.1, 0.0), depletion.Load(0.2, 0.8, 0.0, 0.001)
-    assert depletion.combined([(0.75, cpu), (0.25, memory)]) == pytest.approx(
+    assert depletion.combine_loads([(0.75, cpu), (0.25, memory)]) == pytest.approx(
         (0.35, 0.5, 0.075, 0.00025))

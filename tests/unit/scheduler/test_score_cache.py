@@ -242,12 +242,12 @@ def test_an_answer_of_another_worker_ages_and_is_replaced_in_time(board, source,
     with mock.patch.object(source, 'fetch', autospec=True, side_effect=lambda *a, **k: (
             dataclasses.replace(fetch(*a, **k), asked_ago=ago))):
         assert seen(board).expires_at == 1000.0 - ago + 300
-        assert board._pause() == 10.0
+        assert board._compute_pause() == 10.0
         ago = 29.9
         seen(board)
-        assert board._pause() == 1.0
+        assert board._compute_pause() == 1.0
     seen(board)
-    assert board._pause() == 30.0
+    assert board._compute_pause() == 30.0
 
 
 @pytest.mark.parametrize('shares', [True, False])
@@ -415,7 +415,7 @@ def flavored(board, source, *moves, **fields):
 
 def loads_of(board, **used):
     states = hosts_of(**used)
-    return depletion.projected(states, look(board, states).loads)
+    return depletion.project_loads(states, look(board, states).loads)
 
 
 def test_growth_and_shrinkage_count_as_the_flavor_is_measured(board, source):
@@ -443,7 +443,7 @@ def test_a_ceiling_counts_flavors_and_the_request_s_own(board, source):
     states = hosts_of(cn1=(6, 600), cn2=(7, 550))
     [ceiling] = look(board, states).ceilings
     for shape, more in ((SMALL, 0.01), (LARGE, 0.4), ((3, 10), 0.3)):
-        assert depletion.projected(states, ceiling.loads, *ceiling.expected(*shape)) \
+        assert depletion.project_loads(states, ceiling.loads, *ceiling.expected(*shape)) \
             == pytest.approx([0.51 + more, 0.9 + more])
 
 
@@ -481,8 +481,8 @@ def test_rankings_are_made_where_boots_may_be_unseen(board, source, concurrent, 
     assert len(snapshot.rankings) == count
     # What has come to a host counts in each of them.
     for loads, _ in snapshot.rankings:
-        found = depletion.projected(hosts_of(cn1=(6, 600)), loads)[0]
-        before = depletion.projected(hosts_of(cn1=(5, 500)), snapshot.loads)[0]
+        found = depletion.project_loads(hosts_of(cn1=(6, 600)), loads)[0]
+        before = depletion.project_loads(hosts_of(cn1=(5, 500)), snapshot.loads)[0]
         assert abs(found - before) <= 0.1 * 4.1 + 0.09
 
 

@@ -255,7 +255,7 @@ def test_profiles_are_not_shared(tmp_path):
 
 def good(asked_at=1000.0, **change):
     samples = Source().fetch(policy_of())
-    return {**json.loads(shared_source.dump(samples, asked_at)), **change}
+    return {**json.loads(shared_source.dump_samples(samples, asked_at)), **change}
 
 
 def imbalance_of(**change):
@@ -291,14 +291,14 @@ def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, va
     'x', 'x y', 'x nan', 'x inf', 'x 999', 'x 99999', 'x -inf', ''])
 def test_a_lease_that_is_none_or_over_holds_nobody_up(tmp_path, clock, lease):
     source, own = source_of(tmp_path)
-    source._cache.set(shared_source._lease(source._key(policy_of())), lease)
+    source._cache.set(shared_source._build_lease_key(source._key(policy_of())), lease)
     source.fetch(policy_of(), profile=False)
     assert own.asked == 1 and clock.return_value == 1000.0 + shared_source.SETTLE
 
 
 def test_a_lease_of_another_is_waited_for_until_it_ends(tmp_path, clock):
     source, own = source_of(tmp_path)
-    source._cache.set(shared_source._lease(source._key(policy_of())), 'x 1010')
+    source._cache.set(shared_source._build_lease_key(source._key(policy_of())), 'x 1010')
     source.fetch(policy_of(), profile=False)
     assert own.asked == 1 and clock.return_value == pytest.approx(1010, abs=1)
 
@@ -336,10 +336,10 @@ def test_an_error_of_the_source_ends_the_lease(tmp_path, clock):
     with mock.patch.object(own, 'fetch', autospec=True, side_effect=RuntimeError('boom')), \
             pytest.raises(RuntimeError):
         source.fetch(policy_of(), profile=False)
-    assert source._holder(source._key(policy_of())) is None
+    assert source._find_lease_holder(source._key(policy_of())) is None
 
 
-text = st.text('abc \u00e4', min_size=1, max_size=5).map(lambda t: answer.clean(t))
+text = st.text('abc \u00e4', min_size=1, max_size=5).map(lambda t: answer.clean_text(t))
 texts = st.lists(text, max_size=2).map(tuple)
 results = st.builds(
     model.QueryResult, query=st.just('cpu'), health=st.sampled_from(model.Health),
@@ -352,7 +352,7 @@ results = st.builds(
 def test_what_is_read_is_what_was_written(imbalance, capacity, age, passed):
     samples = model.PolicySamples('cpu', imbalance, capacity=capacity, age=age, taken_at=5.0)
     since = 1000.0 + passed
-    found = shared_source.load(shared_source.dump(samples, 1000.0), policy_of(), since, since,
+    found = shared_source.load(shared_source.dump_samples(samples, 1000.0), policy_of(), since, since,
                                INTERVAL,
                                MAX_SERIES)
     assert found == model.PolicySamples('cpu', imbalance, capacity=capacity, age=age,

@@ -25,15 +25,15 @@ from kronos_nova.scheduler import tie_breaking
 @pytest.mark.parametrize(('boot', 'concurrent', 'expected'), [
     (0.1, 1, 0.0), (0.0, 4, 0.0), (-0.1, 4, 0.0), (0.1, 4, 0.2), (0.1, 9, 0.3)])
 def test_the_width_grows_with_what_is_unseen(boot, concurrent, expected):
-    assert tie_breaking.width(boot, concurrent) == pytest.approx(expected)
+    assert tie_breaking.compute_width(boot, concurrent) == pytest.approx(expected)
 
 
 def test_rankings_differ_and_are_the_same_in_every_process():
     loads = {f'h{i}': depletion.Load(0.5, 0.4, 0.01, 0.0) for i in range(20)}
-    found = [tie_breaking.ranked(loads, 0.1, n) for n in range(tie_breaking.RANKINGS)]
+    found = [tie_breaking.shift_loads(loads, 0.1, n) for n in range(tie_breaking.RANKINGS)]
     best = {min(r, key=lambda host, r=r: r[host].base) for r in found}
     assert len(best) > tie_breaking.RANKINGS // 2
-    assert found[3] == tie_breaking.ranked(loads, 0.1, 3)
+    assert found[3] == tie_breaking.shift_loads(loads, 0.1, 3)
     for ranked in found:
         assert all(abs(ranked[h].base - 0.4) <= 0.05 and ranked[h].score == 0.5 for h in loads)
 
@@ -49,12 +49,12 @@ def herd(rng, concurrent, hosts, boots, boot, blind_rounds):
     names = [f'h{i}' for i in range(hosts)]
     loads = {name: rng.uniform(0.1, 0.5) for name in names}
     for _ in range(boots // blind_rounds):
-        width = tie_breaking.width(boot, concurrent)
+        width = tie_breaking.compute_width(boot, concurrent)
         now = {n: depletion.Load(v, v) for n, v in loads.items()}
         chosen = []
         for _ in range(blind_rounds):
             ranking = tie_breaking.ranking_of(str(uuid.UUID(int=rng.getrandbits(128))))
-            ranked = tie_breaking.ranked(now, width, ranking) if width else now
+            ranked = tie_breaking.shift_loads(now, width, ranking) if width else now
             chosen.append(min(names, key=lambda n, r=ranked: r[n].base))
         for name in chosen:
             loads[name] += boot

@@ -43,7 +43,7 @@ def state_of(name, vcpus_used, free_ram_mb):
 def computed(hosts, found):
     """Each weight from its definition: 0.5 - load within [0, 1], to five places."""
     return [None if load is None else round(0.5 - min(1.0, max(0.0, load)), 5)
-            for load in depletion.projected(hosts, found)]
+            for load in depletion.project_loads(hosts, found)]
 
 
 @given(loads, requests)
@@ -56,7 +56,7 @@ def test_whatever_was_asked_before_weights_are_those_computed_anew(found, asked)
         assert [w is None for w in weights] == [w is None for w in expected]
         for weight, other in zip(weights, expected, strict=True):
             assert weight is None or abs(weight - other) <= 1.0001e-5
-        assert weights == weight_cache.raw(depletion.projected(hosts, found))
+        assert weights == weight_cache.compute_raw_weights(depletion.project_loads(hosts, found))
 
 
 def test_many_threads_each_get_the_weights_of_what_they_see():
@@ -67,7 +67,7 @@ def test_many_threads_each_get_the_weights_of_what_they_see():
         rng = random.Random(seed)
         for _ in range(300):
             hosts = [state_of(name, rng.randrange(8), 0) for name in HOSTS]
-            if kept.of(hosts, found) != weight_cache.raw(depletion.projected(hosts, found)):
+            if kept.of(hosts, found) != weight_cache.compute_raw_weights(depletion.project_loads(hosts, found)):
                 wrong.append(seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]

@@ -34,7 +34,7 @@ def series_of(*rows):
 
 
 def vector(body, label='host', max_series=10, **kwargs):
-    return answer.vector('q', label, body, max_series, **kwargs)
+    return answer.parse_vector('q', label, body, max_series, **kwargs)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=4), st.floats(), max_size=9))
@@ -120,6 +120,6 @@ def test_no_document_does_anything_but_be_taken_or_refused(document):
 
 
 def test_foreign_text_is_one_short_printable_line():
-    assert answer.clean('a\n\tb\x00\x1b' + 'c' * 500, 20) == 'a b??' + 'c' * 12 + '...'
-    assert answer.problem(json.dumps({'error': 'x' * 999}).encode()).endswith('...)')
-    assert answer.problem(b'nothing') == ''
+    assert answer.clean_text('a\n\tb\x00\x1b' + 'c' * 500, 20) == 'a b??' + 'c' * 12 + '...'
+    assert answer.find_error_text(json.dumps({'error': 'x' * 999}).encode()).endswith('...)')
+    assert answer.find_error_text(b'nothing') == ''

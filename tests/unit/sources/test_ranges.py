@@ -67,7 +67,7 @@ def source_of(api, **options):
     return prometheus.PrometheusSource(conf)
 
 
-def ask(api, window=WINDOW, label='host', mark='host', progress=ranges.silent, **options):
+def ask(api, window=WINDOW, label='host', mark='host', progress=ranges.ignore_progress, **options):
     return source_of(api, **options).query_range('load', label, mark, window, progress)
 
 

@@ -59,7 +59,7 @@ def final(values, multipliers=None, default=1.0, hosts=HOSTS):
 
 
 def relative(values, hosts=HOSTS):
-    return headroom.relative(score_cache.Group(
+    return headroom.compute_raw_weights(score_cache.Group(
         nova_fakes.hosts(*hosts), None if values is None else snapshot_of(values)))
 
 
@@ -121,7 +121,7 @@ def test_what_has_been_allocated_counts():
         'b': depletion.Load(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
     states = [nova_fakes.HostState('a', vcpus_used=used) for used in (4, 6, 2, 400)]
     states += [nova_fakes.HostState('b', free_ram_mb=free) for free in (500, 300, None)]
-    assert headroom.relative(score_cache.Group(states, snapshot)) == pytest.approx(
+    assert headroom.compute_raw_weights(score_cache.Group(states, snapshot)) == pytest.approx(
         [0.2, 0.1, 0.3, -0.5, 0.1, -0.1, 0.1], abs=1e-5)
 
 
@@ -130,7 +130,7 @@ def test_what_has_been_allocated_counts():
 def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
     snapshot = policy_scores.Snapshot({'a': 0.5},
                                       {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
-    [weight] = headroom.relative(score_cache.Group(
+    [weight] = headroom.compute_raw_weights(score_cache.Group(
         [nova_fakes.HostState('a', vcpus_used=vcpus, free_ram_mb=free)], snapshot))
     load = base + per_vcpu * vcpus - per_mib * free
     assert weight == pytest.approx(0.5 - min(1.0, max(0.0, load)), abs=1e-5)
@@ -233,9 +233,9 @@ def test_one_host_and_one_instance_is_a_request_like_others():
 
 def test_no_hosts_and_no_request_are_nothing_to_tell():
     with mock.patch.object(headroom.LOG, 'debug', autospec=True) as said:
-        headroom.tell([], [], nova_fakes.spec())
+        headroom.log_raw_weights([], [], nova_fakes.spec())
         assert not said.called
-        headroom.tell(nova_fakes.hosts('a'), [0.0], None)
+        headroom.log_raw_weights(nova_fakes.hosts('a'), [0.0], None)
     assert said.call_args.args[1] is None
 
 

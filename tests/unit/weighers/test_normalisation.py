@@ -35,7 +35,7 @@ scales = st.floats(0.001, 10)
 
 @given(weights, kinds, scales)
 def test_values_are_finite_and_bounded_and_keep_the_order(values, kind, scale):
-    found = normalisation.normalised(values, kind, scale)
+    found = normalisation.normalise_weights(values, kind, scale)
     assert len(found) == len(values)
     assert all(math.isfinite(f) and -0.5 <= f <= 0.5 for f in found)
     for (a, x), (b, y) in zip(zip(values, found, strict=True),
@@ -46,26 +46,26 @@ def test_values_are_finite_and_bounded_and_keep_the_order(values, kind, scale):
 @given(st.floats(-0.5, 0.5), st.integers(1, 5), scales,
        st.sampled_from(['min-max', 'tanh']))
 def test_equal_hosts_and_a_single_one_weigh_exactly_0(value, count, scale, kind):
-    assert normalisation.normalised([value] * count, kind, scale) == [0.0] * count
+    assert normalisation.normalise_weights([value] * count, kind, scale) == [0.0] * count
 
 
 @given(weights, scales)
 def test_fixed_changes_nothing(values, scale):
-    assert normalisation.normalised(values, 'fixed', scale) == values
+    assert normalisation.normalise_weights(values, 'fixed', scale) == values
 
 
 def test_min_max_stretches_to_the_ends():
-    assert normalisation.normalised([0.10, 0.11, 0.12], 'min-max', 1.0) == [-0.5, 0.0, 0.5]
+    assert normalisation.normalise_weights([0.10, 0.11, 0.12], 'min-max', 1.0) == [-0.5, 0.0, 0.5]
 
 
 def test_tanh_counts_in_units_of_its_scale_from_the_mean():
-    assert normalisation.normalised([0.0, 0.2], 'tanh', 0.1) == pytest.approx(
+    assert normalisation.normalise_weights([0.0, 0.2], 'tanh', 0.1) == pytest.approx(
         [-math.tanh(1) / 2, math.tanh(1) / 2], abs=1e-5)
 
 
 def test_an_unknown_kind_is_an_error():
     with pytest.raises(ValueError, match='rank is no normalisation'):
-        normalisation.normalised([0.1], 'rank', 1.0)
+        normalisation.normalise_weights([0.1], 'rank', 1.0)
 
 
 def test_the_options_choices_are_the_kinds():
@@ -182,8 +182,8 @@ def test_with_the_request_counted_hosts_of_one_size_keep_their_order(loads, vcpu
     snapshot = policy_scores.Snapshot(dict.fromkeys(names, 0.5), {
         n: depletion.Load(v, v, 0.01) for n, v in zip(names, loads, strict=True)})
     group = score_cache.Group(nova_fakes.hosts(*names), snapshot)
-    plain = headroom.relative(group)
-    found = headroom.expected(group, nova_fakes.spec(vcpus=vcpus))
+    plain = headroom.compute_raw_weights(group)
+    found = headroom.compute_request_weights(group, nova_fakes.spec(vcpus=vcpus))
     assert all(-0.5 <= f <= 0.5 for f in found)
     for i, x in enumerate(plain):
         for j, y in enumerate(plain):

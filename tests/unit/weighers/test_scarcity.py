@@ -34,19 +34,19 @@ objects.register_all()
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_scarcity_is_0_for_all_1_for_a_single_one_and_falls_between(having, nodes):
-    found = scarce_traits.scarcity(having, nodes)
+    found = scarce_traits.compute_scarcity(having, nodes)
     assert 0.0 <= found <= 1.0
     if having == nodes or nodes <= 1 or having == 0:
         assert found == 0.0
     elif having == 1:
         assert found == 1.0
     if 1 <= having < nodes:
-        assert found > scarce_traits.scarcity(having + 1, nodes)
+        assert found > scarce_traits.compute_scarcity(having + 1, nodes)
 
 
 def test_scarcity_is_the_information_in_having_it():
-    assert scarce_traits.scarcity(10, 100) == pytest.approx(0.5)
-    assert scarce_traits.scarcity(8, 64) == pytest.approx(math.log(8) / math.log(64))
+    assert scarce_traits.compute_scarcity(10, 100) == pytest.approx(0.5)
+    assert scarce_traits.compute_scarcity(8, 64) == pytest.approx(math.log(8) / math.log(64))
 
 
 def nodes(count=8):
@@ -54,24 +54,24 @@ def nodes(count=8):
 
 
 def test_costs_combine_and_stay_below_1():
-    found = scarce_traits.tally({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(), {})
-    each = scarce_traits.scarcity(2, 8)
+    found = scarce_traits.build_specials({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(), {})
+    each = scarce_traits.compute_scarcity(2, 8)
     assert found.cost({'CUSTOM_A'}) == pytest.approx(each)
     assert found.cost({'CUSTOM_A', 'VGPU'}) == pytest.approx(1 - (1 - each) ** 2)
     assert found.cost(set()) == 0.0
 
 
 def test_what_all_nodes_have_and_what_is_on_no_node_is_not_special():
-    found = scarce_traits.tally({'HW_CPU_X86_AVX2': nodes(),
+    found = scarce_traits.build_specials({'HW_CPU_X86_AVX2': nodes(),
                                  'CUSTOM_STORAGE': {'a-sharing-provider'}},
                                 nodes(), {})
     assert found.by_provider == {}
 
 
 def test_weights_make_a_name_count_more_less_or_not_at_all():
-    found = scarce_traits.tally({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}}, nodes(),
+    found = scarce_traits.build_specials({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}}, nodes(),
                                 {'A': 0.0, 'B': 2.0})
-    each = scarce_traits.scarcity(2, 8)
+    each = scarce_traits.compute_scarcity(2, 8)
     assert found.by_provider['n0'] == {'B', 'C'}
     assert found.cost({'B'}) == pytest.approx(1 - (1 - each) ** 2)
     assert found.cost({'C'}) == pytest.approx(each)
@@ -81,7 +81,7 @@ def test_weights_make_a_name_count_more_less_or_not_at_all():
     (['CUSTOM_*'], True), (['HW_*'], False), ([], False), (['*', '!CUSTOM_RACK_*'], False),
     (['!CUSTOM_RACK_*', '*'], True), (['CUSTOM_RACK_?'], True)])
 def test_the_last_pattern_that_fits_decides(patterns, expected):
-    assert scarce_traits.matches('CUSTOM_RACK_7', patterns) is expected
+    assert scarce_traits.matches_patterns('CUSTOM_RACK_7', patterns) is expected
 
 
 def request(extra_specs=None, image=None):
@@ -127,12 +127,12 @@ def weights(found, spec, multiplier=1.0, uuids=('n0', 'n1', 'n7')):
 
 
 def test_a_plain_instance_costs_much_on_a_special_host_and_nothing_on_a_plain_one():
-    found = scarce_traits.tally({'VGPU': {'n0'}, 'CUSTOM_A': {'n0', 'n1'}}, nodes(), {})
-    assert weights(found, request()) == [-1.0, -round(scarce_traits.scarcity(2, 8), 5), 0.0]
+    found = scarce_traits.build_specials({'VGPU': {'n0'}, 'CUSTOM_A': {'n0', 'n1'}}, nodes(), {})
+    assert weights(found, request()) == [-1.0, -round(scarce_traits.compute_scarcity(2, 8), 5), 0.0]
 
 
 def test_what_is_asked_for_costs_nothing_and_the_rest_still_does():
-    found = scarce_traits.tally({'VGPU': {'n0', 'n1'}, 'CUSTOM_A': {'n0'}}, nodes(), {})
+    found = scarce_traits.build_specials({'VGPU': {'n0', 'n1'}, 'CUSTOM_A': {'n0'}}, nodes(), {})
     vgpu = request({'resources:VGPU': '1'})
     assert weights(found, vgpu) == [-1.0, 0.0, 0.0]
     both = request({'resources:VGPU': '1', 'trait:CUSTOM_A': 'required'})

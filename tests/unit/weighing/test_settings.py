@@ -56,7 +56,7 @@ def test_values_and_what_they_were():
     assert CONF.filter_scheduler.ram_weight_multiplier == 2.5
     assert CONF.kronos.hard_ceiling is True
     assert CONF.kronos.policies_file == ['/a', '/b']
-    settings.restore(CONF, taken)
+    settings.restore_options(CONF, taken)
     assert before == (CONF.filter_scheduler.ram_weight_multiplier, CONF.kronos.hard_ceiling,
                       CONF.kronos.policies_file)
 
@@ -66,7 +66,7 @@ def test_a_list_is_written_as_in_nova_conf():
         'scarcity_traits=CUSTOM_A,!CUSTOM_B', 'scarcity_weights=VGPU:2']))
     assert CONF.kronos.scarcity_traits == ['CUSTOM_A', '!CUSTOM_B']
     assert CONF.kronos.scarcity_weights == {'VGPU': 2.0}
-    settings.restore(CONF, taken)
+    settings.restore_options(CONF, taken)
     assert CONF.kronos.scarcity_traits == ['CUSTOM_*'] and CONF.kronos.scarcity_weights == {}
 
 

@@ -59,7 +59,7 @@ def past(used=None, places=None, change=None, scopes=made.SCOPES, **cloud):
                                      for u, values in used.items()}, base=0.0)
     cluster = made.cluster(places, taken_at=made.START + made.STEP * (TIMES - 1), **cloud)
     trace = made.trace(change(cluster) if change else cluster, scores, used)
-    return pasts.build(trace, [made.policy_set()], scopes)
+    return pasts.build_past(trace, [made.policy_set()], scopes)
 
 
 def tuner(found, *, moves=False, policies=None, others=(), of_aggregates=None):
@@ -137,10 +137,10 @@ def test_multiplier_0_is_nova_without_us():
     boots = replaying.Boots(found, {'unused': made.policy_set()},
                             [kind() for kind in nova_weights.all_weighers()],
                             Deaf(CONF, {}))
-    nova = backtest_run.unmoved(found, lambda k: None, boots)
-    assert review.minutes(review.overloaded(nova.score, 0.8).any(axis=0), made.STEP) == \
+    nova = backtest_run.run_without_moves(found, lambda k: None, boots)
+    assert review.count_host_minutes(review.mark_overloaded(nova.score, 0.8).any(axis=0), made.STEP) == \
         ours.overload
-    assert review.statistics(review.imbalances(found, nova.score, model.UNASSIGNED)[0])[
+    assert review.compute_statistics(review.compute_imbalances(found, nova.score, model.UNASSIGNED)[0])[
         'mean'] == ours.spread['cpu']
     assert boots.count == ours.count
 
@@ -217,7 +217,7 @@ def test_each_policy_file_scores_the_hosts_of_its_aggregates():
     found = past(change=change, scopes=('left', 'right'))
     door = replaying.ReplayDoor(CONF, {'one': bound('left'), 'two': bound('right')})
     boots = replaying.Boots(found, {'one': bound('left'), 'two': bound('right')}, [], door)
-    states = [boots._state(worlds.World(found, 0.0), h) for h in range(3)]
+    states = [boots._build_host_state(worlds.World(found, 0.0), h) for h in range(3)]
     groups = door.look(states)
     assert [[s.host for s in group.hosts] for group in groups] == [['h1'], ['h2', 'h3']]
     lonely = replaying.ReplayDoor(CONF, {'one': bound('left')})
@@ -234,7 +234,7 @@ def test_engines_of_several_files_move_side_by_side():
     two = backtest_run.Candidate('two', made.settings(bound('right')), ('right',))
 
     def cycles(candidate):
-        return backtest_run.travel(found, candidate, backtest_run.Assumptions(interval=made.STEP),
+        return backtest_run.run_candidate(found, candidate, backtest_run.Assumptions(interval=made.STEP),
                                    lambda k: None)
     alone, both = cycles(one), cycles(dataclasses.replace(one, others=(two,)))
     assert alone.moved and both.moved == alone.moved and both.cycles == 2 * alone.cycles
@@ -306,6 +306,6 @@ def trial(multiplier, overload, moves=0, spread=0.5, empty=0.0, booted=100):
      '2.00 empty hosts instead of 1.00'),
 ])
 def test_advice(trials, mode, expected, words):
-    found = tuning.advise(trials, mode)
+    found = tuning.choose_multiplier(trials, mode)
     assert found.multiplier == expected
     assert words in found.why

@@ -23,13 +23,13 @@ NOW = 1_793_577_600.0
     ('300', 300.0), ('5m', 300.0), ('1h30m', 5400.0), ('2d', 172800.0), ('1w', 604800.0),
     ('1.5h', 5400.0), ('0s', 0.0)])
 def test_durations(text, expected):
-    assert times.seconds(text) == expected
+    assert times.parse_duration(text) == expected
 
 
 @pytest.mark.parametrize('text', ['', '5x', 'm', '-5m', '5m 3', '1e3', 'nan', 'm5'])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match='write 300, 5m, 1h30m or 2d'):
-        times.seconds(text)
+        times.parse_duration(text)
 
 
 @pytest.mark.parametrize(('text', 'expected'), [
@@ -37,15 +37,15 @@ def test_what_is_no_duration_is_refused(text):
     ('1793577600.5', NOW + 0.5), ('2026-11-02T00:00:00Z', NOW),
     ('2026-11-02T01:00:00+01:00', NOW), ('2026-11-02T00:00:00', NOW), ('2026-11-02', NOW)])
 def test_moments(text, expected):
-    assert times.moment(text, NOW) == expected
+    assert times.parse_time(text, NOW) == expected
 
 
 @pytest.mark.parametrize('text', ['', 'yesterday', '-', '-x', '2026-13-01', '1e400', '9' * 30,
                                   '1900-01-01', 'NaN', '-99999w'])
 def test_what_is_no_moment_is_refused(text):
     with pytest.raises(ValueError, match='is no time; write'):
-        times.moment(text, NOW)
+        times.parse_time(text, NOW)
 
 
 def test_a_moment_is_shown_in_utc():
-    assert times.shown(NOW) == '2026-11-02T00:00:00+00:00'
+    assert times.format_time(NOW) == '2026-11-02T00:00:00+00:00'

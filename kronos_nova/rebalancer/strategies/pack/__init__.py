@@ -37,7 +37,7 @@ class Pack(base.Strategy):
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
         outlook = outlooks.Outlook(simulation)
         cooling = simulation.history.scope_cooling > 0
-        moves = [] if cooling else relief.relieve(outlook, budget)
+        moves = [] if cooling else relief.relieve_hosts(outlook, budget)
         moves += emptying.empty_hosts(outlook, budget - len(moves))
         if not moves:
             simulation.notes.append('no host is over its ceiling and none can be emptied')

@@ -39,7 +39,7 @@ SHARED = 0.1
 
 def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     """Apply the moves of drains that go on and of new ones."""
-    moves = _continue(outlook, budget)
+    moves = _continue_drains(outlook, budget)
     simulation = outlook.simulation
     if simulation.history.scope_cooling > 0 or simulation.stop():
         return moves
@@ -58,7 +58,7 @@ def _in_use(outlook: outlooks.Outlook) -> sim.Bools:
     return np.asarray(simulation.givers & (outlook.counts > 0) & ~closed)
 
 
-def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+def _continue_drains(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     """Apply the rest of drains that began in an earlier cycle.
 
     A drain does not wait for instances that are leaving, and instances that cool down do
@@ -74,10 +74,10 @@ def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
             break
         if not simulation.givers[h] or not outlook.counts[h]:
             continue
-        numbers = [n for n in _residents(outlook, h) if not _follows(outlook, n)]
-        taken, stuck = _drain(outlook, {h: numbers}, levelled=True)
+        numbers = [n for n in _list_instances(outlook, h) if not _can_follow_later(outlook, n)]
+        taken, stuck = _drain_hosts(outlook, {h: numbers}, levelled=True)
         if stuck and not outlook.foresees:
-            taken, stuck = _drain(outlook, {h: numbers}, levelled=False)
+            taken, stuck = _drain_hosts(outlook, {h: numbers}, levelled=False)
         if stuck and simulation.truncated:  # the search was cut short: keep the drain
             simulation.drain(simulation.hosts[h])
             break
@@ -90,14 +90,14 @@ def _continue(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     return moves
 
 
-def _order(outlook: outlooks.Outlook) -> list[int]:
+def _sort_closable_hosts(outlook: outlooks.Outlook) -> list[int]:
     """Return the hosts that could be emptied: the smallest, then the fewest instances."""
     simulation = outlook.simulation
     receiving = {f.to_host for f in simulation.cluster.flights}
     hosts = [int(h) for h in np.flatnonzero(_in_use(outlook))
              if simulation.hosts[h] not in receiving
              and all(simulation.movable[n] and simulation.profiled[n]
-                     for n in _residents(outlook, int(h)))]
+                     for n in _list_instances(outlook, int(h)))]
     largest = simulation.capacity.max(axis=1, keepdims=True)
     size = (simulation.capacity / largest).sum(axis=0).round(9)
     fill = np.nan_to_num(simulation.fill).sum(axis=0)
@@ -114,7 +114,7 @@ def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Mo
         cannot finish.
     """
     draining = set(outlook.simulation.view.draining)
-    moves, stuck = _attempt(outlook, budget, begun, cheap=True)
+    moves, stuck = _drain_in_rounds(outlook, budget, begun, cheap=True)
     if not stuck or outlook.foresees or outlook.simulation.stop():
         return moves
     closed = sorted(outlook.simulation.view.draining - draining)
@@ -122,7 +122,7 @@ def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Mo
         outlook.undo(move)
     for host in closed:
         outlook.simulation.reopen(host)
-    others, _stuck = _attempt(outlook, budget, begun, cheap=False)
+    others, _stuck = _drain_in_rounds(outlook, budget, begun, cheap=False)
     opened = sorted(outlook.simulation.view.draining - draining)
     if (len(opened), -len(others)) >= (len(closed), -len(moves)):
         return others
@@ -135,7 +135,7 @@ def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Mo
     return [outlook.apply(move) for move in moves]
 
 
-def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
+def _drain_in_rounds(outlook: outlooks.Outlook, budget: int, begun: bool,
              cheap: bool) -> tuple[list[model.Move], bool]:
     """Drain hosts round by round.
 
@@ -146,18 +146,18 @@ def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
     """
     simulation = outlook.simulation
     moves: list[model.Move] = []
-    order = _order(outlook)
+    order = _sort_closable_hosts(outlook)
     per_host = outlook.instances_per_host(_in_use(outlook))
     failed: set[int] = set()
     for levelled in (True,) if outlook.foresees else (True, False):
         tried: set[int] = set()
         while not simulation.stop():
-            chosen = _choose(outlook, [h for h in order if h not in tried and outlook.counts[h]],
+            chosen = _choose_hosts(outlook, [h for h in order if h not in tried and outlook.counts[h]],
                              budget - len(moves), per_host, begun or bool(moves), cheap)
             if not chosen:
                 break
             left = budget - len(moves)
-            taken, stuck = _drain(outlook, {h: _residents(outlook, h) for h in chosen}, levelled)
+            taken, stuck = _drain_hosts(outlook, {h: _list_instances(outlook, h) for h in chosen}, levelled)
             tried |= stuck
             for extra in reversed(taken[left:]):
                 outlook.undo(extra)
@@ -168,7 +168,7 @@ def _attempt(outlook: outlooks.Outlook, budget: int, begun: bool,
     return moves, bool(failed)
 
 
-def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
+def _choose_hosts(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
             begun: bool, cheap: bool) -> list[int]:
     """Choose the first hosts of the order that the targets let go together, within the budget.
 
@@ -194,10 +194,10 @@ def _choose(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: 
         return chosen
     gone[:] = False
     gone[chosen] = True
-    return _cheaper(outlook, chosen, [h for h in order if h not in chosen], among, gone)
+    return _choose_cheaper_hosts(outlook, chosen, [h for h in order if h not in chosen], among, gone)
 
 
-def _cheaper(outlook: outlooks.Outlook, chosen: list[int], others: list[int], among: sim.Bools,
+def _choose_cheaper_hosts(outlook: outlooks.Outlook, chosen: list[int], others: list[int], among: sim.Bools,
              gone: sim.Bools) -> list[int]:
     """Replace hosts by others with fewer instances, while the remaining room allows it.
 
@@ -217,11 +217,11 @@ def _cheaper(outlook: outlooks.Outlook, chosen: list[int], others: list[int], am
     return chosen
 
 
-def _residents(outlook: outlooks.Outlook, h: int) -> list[int]:
+def _list_instances(outlook: outlooks.Outlook, h: int) -> list[int]:
     return [int(n) for n in outlook.simulation.on_host(outlook.simulation.hosts[h])]
 
 
-def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
+def _drain_hosts(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
            levelled: bool) -> tuple[list[model.Move], set[int]]:
     """Empty the hosts; return the applied moves, and the hosts that cannot be emptied.
 
@@ -244,7 +244,7 @@ def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
         h = source[n]
         if h in stuck:
             continue
-        move = _place(outlook, n, np.flatnonzero(outlook.in_use()), levelled, receiving)
+        move = _find_destination_move(outlook, n, np.flatnonzero(outlook.in_use()), levelled, receiving)
         if move is not None:
             receiving[simulation.host_index[move.to_host]] = shares
             taken.append((h, outlook.apply(move)))
@@ -259,7 +259,7 @@ def _drain(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
     return [move for _, move in taken], stuck
 
 
-def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
+def _find_destination_move(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
            receiving: sim.Bools) -> model.Move | None:
     """Return a move to the lowest or the highest legal destination below its ceiling.
 
@@ -288,7 +288,7 @@ def _place(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
     return None
 
 
-def _follows(outlook: outlooks.Outlook, n: int) -> bool:
+def _can_follow_later(outlook: outlooks.Outlook, n: int) -> bool:
     """Return whether the instance is under way, or may be moved in a later cycle."""
     simulation, history = outlook.simulation, outlook.simulation.history
     uuid = simulation.uuids[n]

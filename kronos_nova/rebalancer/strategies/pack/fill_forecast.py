@@ -73,16 +73,16 @@ class Outlook:
         #: The part of ``expected`` that comes only if the destination refuses it.
         self._possible: sim.Floats = np.zeros_like(self.expected)
         self._coming: dict[int, list[int]] = collections.defaultdict(list)
-        for n, h, surely in self._arriving():
+        for n, h, surely in self._list_arrivals():
             self._coming[h].append(n)
             if not surely:
                 self._possible[:, h] += self.mean[:, n]
         for h in self._coming:
-            self._sum(h)
+            self._sum_host_loads(h)
         self.base: sim.Floats = np.maximum(fill * simulation.capacity - self._asked, 0.0)
         self.expected += self.base
 
-    def _sum(self, h: int) -> None:
+    def _sum_host_loads(self, h: int) -> None:
         """Sum up the instances on the host and on their way to it.
 
         The order is always the same: a move that is taken back leaves no rounding behind.
@@ -98,7 +98,7 @@ class Outlook:
         return np.array([np.bincount(self.simulation.place, row, hosts) for row in values],
                         dtype=np.float64)
 
-    def _arriving(self) -> list[tuple[int, int, bool]]:
+    def _list_arrivals(self) -> list[tuple[int, int, bool]]:
         """Return the moves in flight into the scope: (instance, host, surely).
 
         ``surely``: the host is the destination and not an alternate.
@@ -121,25 +121,25 @@ class Outlook:
 
     def loaded(self, n: int, hosts: sim.Ints) -> sim.Floats:
         """Return the level of each host with instance n added; not for the instance's own host."""
-        return self._levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
+        return self._compute_levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
                             self._variance[:, n:n + 1])
 
     def unloaded(self, n: int) -> float:
         """Return the level of the instance's host without the instance."""
         host = self.simulation.place[n:n + 1]
-        return float(self._levels(host, -self.simulation.usage[:, n:n + 1],
+        return float(self._compute_levels(host, -self.simulation.usage[:, n:n + 1],
                                   -self.mean[:, n:n + 1], -self._variance[:, n:n + 1])[0])
 
-    def _levels(self, hosts: sim.Ints, usage: sim.Floats, mean: sim.Floats,
+    def _compute_levels(self, hosts: sim.Ints, usage: sim.Floats, mean: sim.Floats,
                 variance: sim.Floats) -> sim.Floats:
         capacity = self.simulation.capacity[:, hosts]
         spread = np.sqrt(np.maximum(self._variances[:, hosts] + variance, 0.0))
         peak = (self.expected[:, hosts] + mean + self._deviations * spread) / capacity
-        now = self._now(hosts) + usage / capacity
+        now = self._compute_current_fill(hosts) + usage / capacity
         level: sim.Floats = (np.maximum(peak, now) / self._ceilings).max(axis=0)
         return level
 
-    def _now(self, hosts: sim.Ints) -> sim.Floats:
+    def _compute_current_fill(self, hosts: sim.Ints) -> sim.Floats:
         return np.maximum(np.nan_to_num(self.simulation.fill[:, hosts]),
                           self._asked[:, hosts] / self.simulation.capacity[:, hosts])
 
@@ -158,7 +158,7 @@ class Outlook:
         view, host = self.simulation.view, self.simulation.hosts[h]
         less = [view.leaving(p.name, host) + view.doubt(p.name, host)
                 for p in self.simulation.policies]
-        now = self._now(np.array([h], dtype=np.intp))[:, 0]
+        now = self._compute_current_fill(np.array([h], dtype=np.intp))[:, 0]
         return np.asarray(now - less - self._limits)
 
     def share(self, n: int) -> sim.Floats:
@@ -199,24 +199,24 @@ class Outlook:
     def permitted(self, n: int, hosts: sim.Ints) -> sim.Ints:
         """Return the hosts that no mask forbids to the instance."""
         rows = np.array([n], dtype=np.intp)
-        found: sim.Ints = hosts[masks.permitted(self.simulation, rows, hosts)[0]]
+        found: sim.Ints = hosts[masks.mark_permitted(self.simulation, rows, hosts)[0]]
         return found
 
     def apply(self, move: model.Move) -> model.Move:
         """Apply the move; return it with the fall in combined imbalance."""
         before = self.simulation.combined()
         self.simulation.apply(move)
-        self._shift(move.from_host, move.to_host)
+        self._update_hosts(move.from_host, move.to_host)
         return dataclasses.replace(move, improvement=before - self.simulation.combined())
 
     def undo(self, move: model.Move) -> None:
         """Take back the last :meth:`apply` of this move."""
         self.simulation.undo(move)
-        self._shift(move.to_host, move.from_host)
+        self._update_hosts(move.to_host, move.from_host)
 
-    def _shift(self, source: str, destination: str) -> None:
+    def _update_hosts(self, source: str, destination: str) -> None:
         for host, sign in ((source, -1), (destination, 1)):
             h = self.simulation.host_index[host]
             self.counts[h] += sign
-            self._sum(h)
+            self._sum_host_loads(h)
             self.expected[:, h] += self.base[:, h]

@@ -34,19 +34,19 @@ MEMORY = 0.5
 PEAK = 1.12
 
 
-def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+def relieve_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     """Apply moves off hosts above their limit; warn of each host that cannot be relieved."""
     simulation = outlook.simulation
     moves: list[model.Move] = []
     stuck: set[int] = set()
-    over = {h: _most(outlook, h) for h in np.flatnonzero(simulation.givers).tolist()}
+    over = {h: _compute_max_excess(outlook, h) for h in np.flatnonzero(simulation.givers).tolist()}
     while len(moves) < budget and not simulation.stop():
         excess, h = max(((e, -h) for h, e in over.items() if h not in stuck),
                         default=(0.0, 0))
         h = -h
         if excess <= metrics.ROUNDING:
             break
-        move = _relief(outlook, h)
+        move = _find_relief_move(outlook, h)
         if move is None and simulation.truncated:
             break  # the search was cut short, so a legal move may exist
         if move is None:
@@ -58,15 +58,15 @@ def relieve(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
         moves.append(outlook.apply(move))
         for end in (h, simulation.host_index[move.to_host]):
             if end in over:
-                over[end] = _most(outlook, end)
+                over[end] = _compute_max_excess(outlook, end)
     return moves
 
 
-def _most(outlook: outlooks.Outlook, h: int) -> float:
+def _compute_max_excess(outlook: outlooks.Outlook, h: int) -> float:
     return float(outlook.excess(h).max())
 
 
-def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
+def _find_relief_move(outlook: outlooks.Outlook, h: int) -> model.Move | None:
     simulation = outlook.simulation
     excess = outlook.excess(h)
     hot = excess > metrics.ROUNDING
@@ -80,7 +80,7 @@ def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
     best: tuple[tuple[float, float, int], model.Move] | None = None
     for n in numbers[:RANKED]:
         rest = max(0.0, float((excess - outlook.share(n)).max()))
-        found = _place(outlook, n)
+        found = _find_destination_move(outlook, n)
         if found is None:
             continue
         level, move = found
@@ -91,7 +91,7 @@ def _relief(outlook: outlooks.Outlook, h: int) -> model.Move | None:
     return best[1] if best is not None else None
 
 
-def _place(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
+def _find_destination_move(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
     """Return the level of the lowest host in use, and the move of the instance.
 
     The destination is that host, if its foreseen peak is not far above its ceiling; else

@@ -73,7 +73,7 @@ def trace(cloud, hosts, used, *, policies=None, step=STEP, **more):
     :param more: further answers by field.
     """
     chosen = (policies or policy_set()).policies[0]
-    questions = recorded.questions(chosen)
+    questions = recorded.list_questions(chosen)
     answers = {questions['imbalance_query']: answer(hosts)}
     if used is not None:
         answers[questions['vm_profile_query']] = answer(used)
@@ -85,7 +85,7 @@ def trace(cloud, hosts, used, *, policies=None, step=STEP, **more):
 
 def built(cloud, hosts, used, *, policies=None, **more):
     chosen = policies or policy_set()
-    return history.build(trace(cloud, hosts, used, policies=chosen, **more), [chosen], SCOPES)
+    return history.build_past(trace(cloud, hosts, used, policies=chosen, **more), [chosen], SCOPES)
 
 
 def scores_of(places, usages, base=0.1):

@@ -39,7 +39,7 @@ def travelled(found, policies=None, options=None, **assumptions):
                    'limits': simulated_executor.Limits(bandwidth=10.0), **assumptions}
     candidate = backtest_run.Candidate(
         'x', made.settings(policies, **(options or {})), made.SCOPES)
-    return backtest_run.travel(found, candidate, backtest_run.Assumptions(**assumptions),
+    return backtest_run.run_candidate(found, candidate, backtest_run.Assumptions(**assumptions),
                                lambda k: None)
 
 
@@ -206,7 +206,7 @@ def test_a_plan_that_the_checker_refuses_is_not_carried_out(monkeypatch):
 def test_the_same_journey_twice_is_the_same():
     def document():
         found = past()
-        return json.dumps(review.review(found, travelled(found), review.Question(made.SCOPES)))
+        return json.dumps(review.review_journey(found, travelled(found), review.Question(made.SCOPES)))
 
     assert document() == document()
 

@@ -53,7 +53,7 @@ def test_a_query_that_was_not_recorded_is_an_error_that_names_it():
     recorded = made.trace(made.cluster({'a': 'h1'}), EVEN, {'a': [1] * 4})
     other = made.policy_set(vm_profile_query='other')
     with pytest.raises(exception.HistoryError, match='vm_profile_query of policy cpu'):
-        history.build(recorded, [other], made.SCOPES)
+        history.build_past(recorded, [other], made.SCOPES)
 
 
 def test_a_ratio_becomes_absolute_by_the_host_it_was_measured_on():
@@ -187,7 +187,7 @@ def test_a_mean_that_was_not_recorded_is_an_error_that_names_it():
     recorded = made.trace(made.cluster({'a': 'h1'}), EVEN, {'a': [1] * 4})
     chosen = made.policy_set(vm_mean_query='mean')
     with pytest.raises(exception.HistoryError, match='vm_mean_query of policy cpu'):
-        history.build(recorded, [chosen], made.SCOPES)
+        history.build_past(recorded, [chosen], made.SCOPES)
 
 
 def test_strangers_of_a_mean_are_not_told_again():

@@ -36,7 +36,7 @@ def past(hosts, services=()):
 
 def reviewed(found, moved=(), **asked):
     was = backtest_run.as_it_was(found, lambda k: None)
-    return review.review(found, backtest_run.Journey('x', was.score, was.counts, tuple(moved)),
+    return review.review_journey(found, backtest_run.Journey('x', was.score, was.counts, tuple(moved)),
                          review.Question(made.SCOPES, **asked))
 
 
@@ -52,9 +52,9 @@ def test_overload_is_counted_in_host_minutes_above_the_ceiling():
 
 def test_a_host_over_two_ceilings_is_one_overloaded_host():
     score = np.array([[[0.9, 0.1]], [[0.9, 0.9]]])
-    over = review.overloaded(score, 0.8)
-    assert review.minutes(over.any(axis=0), 60.0) == 2.0
-    assert [review.minutes(over[m], 60.0) for m in (0, 1)] == [1.0, 2.0]
+    over = review.mark_overloaded(score, 0.8)
+    assert review.count_host_minutes(over.any(axis=0), 60.0) == 2.0
+    assert [review.count_host_minutes(over[m], 60.0) for m in (0, 1)] == [1.0, 2.0]
 
 
 def test_what_is_not_known_is_not_overloaded_and_is_told():
@@ -153,5 +153,5 @@ def test_a_review_is_plain_json():
 
 
 def test_nothing_known_has_no_statistics():
-    assert review.statistics(np.array([np.nan])) == {'mean': None, 'p95': None, 'max': None}
+    assert review.compute_statistics(np.array([np.nan])) == {'mean': None, 'p95': None, 'max': None}
     assert pasts.ABSENT < 0

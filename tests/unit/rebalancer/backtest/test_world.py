@@ -56,7 +56,7 @@ def test_a_move_under_way_counts_at_both_ends():
 def test_metrics_show_a_move_little_by_little():
     found = entered(pair(), lag=400.0)
     found.arrive('a', 'h2', made.START)
-    policies = world.runnable(made.policy_set())
+    policies = world.make_runnable_policies(made.policy_set())
 
     def shown(now):
         samples = found.samples(policies, {'cpu': 0}, 0, now)['cpu']
@@ -73,14 +73,14 @@ def test_what_metrics_show_ends_at_a_full_host_and_the_truth_does_not():
     found = entered(past, lag=0.0)
     found.arrive('b', 'h1', made.START)
     assert found.scores(0)[0, 0] == pytest.approx(1.7)
-    samples = found.samples(world.runnable(made.policy_set()), {'cpu': 0}, 0, made.START)
+    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)
     assert samples['cpu'].imbalance.series['h1'] == 1.0
 
 
 def test_a_score_above_one_in_history_is_left_for_the_engine_to_refuse():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [1.5] * 2, 'h2': [0.1] * 2},
                       {'a': [1] * 2})
-    samples = entered(past).samples(world.runnable(made.policy_set()), {'cpu': 0}, 0, made.START)
+    samples = entered(past).samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)
     assert samples['cpu'].imbalance.series == {'h1': 1.5, 'h2': pytest.approx(0.1)}
 
 
@@ -98,7 +98,7 @@ def test_a_negative_score_or_usage_is_no_measurement():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [-0.5] * 2, 'h2': [0.1] * 2},
                       {'a': [-1.0] * 2})
     found = entered(past)
-    samples = found.samples(world.runnable(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
+    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
     assert samples.imbalance.series['h1'] == -0.5 and samples.profile.series == {}
 
 
@@ -115,7 +115,7 @@ def test_fill_moves_with_the_score_from_its_own_history():
                       capacity_query={'h1': [0.8] * 2, 'h2': [0.2] * 2, 'h3': [0.1] * 2})
     found = entered(past, lag=0.0)
     found.arrive('a', 'h2', made.START)
-    samples = found.samples(world.runnable(chosen), {'cpu': 0}, 0, made.START)
+    samples = found.samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0, made.START)
     assert samples['cpu'].capacity.series == pytest.approx({'h1': 0.5, 'h2': 0.5, 'h3': 0.1})
 
 
@@ -139,7 +139,7 @@ def test_means_and_deviations_follow_the_instance():
                       vm_deviation_query={'a': [0.5, 0.25], 'b': [0.125, None]})
     found = entered(past, lag=600.0)
     found.arrive('a', 'h3', made.START)
-    first, second = (found.samples(world.runnable(chosen), {'cpu': 0}, k, made.START + 1)['cpu']
+    first, second = (found.samples(world.make_runnable_policies(chosen), {'cpu': 0}, k, made.START + 1)['cpu']
                      for k in range(2))
     assert first.mean.series == {'a': 2.0, 'b': 1.0}
     assert first.deviation.series == {'a': 0.5, 'b': 0.125}
@@ -153,13 +153,13 @@ def test_no_mean_of_an_instance_that_is_not_there():
                       {h: [0.5] * 2 for h in HOSTS}, {'a': [None, 1.0]}, policies=chosen,
                       capacity_query={h: [0.5] * 2 for h in HOSTS},
                       vm_mean_query={'a': [1.0, 1.0]}, vm_deviation_query={'a': [1.0, 1.0]})
-    samples = entered(past).samples(world.runnable(chosen), {'cpu': 0}, 0, made.START)['cpu']
+    samples = entered(past).samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0, made.START)['cpu']
     assert samples.mean.series == samples.deviation.series == {}
 
 
 def test_policies_that_do_not_ask_about_hours_get_no_answer():
     samples = entered(pair()).samples(
-        world.runnable(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
+        world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
     assert samples.mean is None and samples.deviation is None
 
 
@@ -212,7 +212,7 @@ def test_history_follows_its_own_moves():
     was = backtest_run.as_it_was(past, lambda k: None)
     assert was.moved == (world.Moved(0, 0, 1, made.START + made.STEP),)
     assert np.array_equal(was.score, past.score)
-    assert backtest_run.unmoved(past, lambda k: None).counts[-1].tolist() == [1, 0, 0]
+    assert backtest_run.run_without_moves(past, lambda k: None).counts[-1].tolist() == [1, 0, 0]
 
 
 HISTORY = st.integers(0, 2**20)
@@ -248,9 +248,9 @@ def test_a_candidate_that_moves_nothing_leaves_history_as_it_would_be_unmoved(se
     past = random_past(seed)
     candidate = backtest_run.Candidate('x', made.settings(made.policy_set(threshold=1.0)),
                                        made.SCOPES)
-    went = backtest_run.travel(past, candidate, backtest_run.Assumptions(), lambda k: None)
+    went = backtest_run.run_candidate(past, candidate, backtest_run.Assumptions(), lambda k: None)
     assert went.moved == ()
-    still = backtest_run.unmoved(past, lambda k: None)
+    still = backtest_run.run_without_moves(past, lambda k: None)
     assert np.array_equal(went.score, still.score, equal_nan=True)
     if (past.home == past.home[0]).all():
         assert np.array_equal(went.score, past.score, equal_nan=True)

@@ -112,7 +112,7 @@ def test_it_is_what_nova_would_ask() -> None:
         except (nova_exception.NovaException, ValueError):
             refused += 1
             continue
-        ours = allocation_request.query(instance, ROOT)
+        ours = allocation_request.build_candidates_query(instance, ROOT)
         assert ours is not None
         known = [(name, value) for name, value in ours if name != 'limit']
         assert known == [(n, v) for n, v in asked if n != 'limit'], (specs, image, disk, bfv)
@@ -133,14 +133,14 @@ def test_nova_has_no_other_filter_of_requests() -> None:
 
 
 def query(**values: Any) -> dict[str, str]:
-    found = allocation_request.query(model.Instance('vm', 'h', vcpus=4, memory_mb=512, **values),
+    found = allocation_request.build_candidates_query(model.Instance('vm', 'h', vcpus=4, memory_mb=512, **values),
                                      ROOT)
     assert found is not None
     return dict(found)
 
 
 def test_a_flavor_that_nova_does_not_show_is_not_asked_for() -> None:
-    assert allocation_request.query(model.Instance('vm', 'h', extra_specs=None), ROOT) is None
+    assert allocation_request.build_candidates_query(model.Instance('vm', 'h', extra_specs=None), ROOT) is None
 
 
 @pytest.mark.parametrize(('specs', 'image', 'trait'), [
@@ -156,7 +156,7 @@ def test_a_trait_that_no_host_has_is_asked_for_only_if_the_flavor_names_it(
         specs: dict[str, str], image: dict[str, str], trait: str) -> None:
     """An older Nova derives none that it does not report."""
     def asked(specs: dict[str, str], *reported: str) -> bool:
-        found = allocation_request.query(model.Instance(
+        found = allocation_request.build_candidates_query(model.Instance(
             'vm', 'h', vcpus=4, memory_mb=512, extra_specs=specs, image_properties=image), ROOT,
             frozenset(reported))
         assert found is not None

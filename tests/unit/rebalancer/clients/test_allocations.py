@@ -28,7 +28,7 @@ VM = model.Instance('vm', 'host1')
 
 def test_claims_are_sums_over_the_tree_and_what_is_shared_with_it() -> None:
     own = {'root': {'VCPU': 2}, 'gpu1': {'VGPU': 1}, 'gpu0': {'VGPU': 1}, 'nfs': {'DISK_GB': 9}}
-    found = allocations.claimed(VM, own, HOST)
+    found = allocations.attach_claims(VM, own, HOST)
     assert found.allocations == own
     assert found.claims == {'VCPU': 2, 'VGPU': 2, 'DISK_GB': 9}
     assert found.pinned is None
@@ -42,7 +42,7 @@ def test_claims_are_sums_over_the_tree_and_what_is_shared_with_it() -> None:
     ({}, BARE, 'no-provider'), ({'root': {'VCPU': 1}}, BARE, 'no-provider')])
 def test_what_cannot_be_judged_pins_the_instance(
         own: dict[str, dict[str, int]], host: model.Host, reason: str) -> None:
-    found = allocations.claimed(VM, own, host)
+    found = allocations.attach_claims(VM, own, host)
     assert str(found.pinned).startswith(f'{reason}: ')
     assert found.allocations.keys() <= {'root', 'gpu0', 'nfs'}, 'what is elsewhere is no claim here'
 

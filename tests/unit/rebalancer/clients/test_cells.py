@@ -57,10 +57,10 @@ def test_aggregates_of_two_cells_are_an_error_that_names_host_aggregates_and_rem
 
 def test_hosts_without_a_cell_are_named_where_others_have_one() -> None:
     named, missing = model.Host('a', cell='cell1'), [model.Host(h) for h in 'bcdefg']
-    assert cells.unnamed([named], KEY) == cells.unnamed(missing, KEY) == []
-    note, = cells.unnamed([*reversed(missing), named], KEY)
+    assert cells.list_cell_warnings([named], KEY) == cells.list_cell_warnings(missing, KEY) == []
+    note, = cells.list_cell_warnings([*reversed(missing), named], KEY)
     assert 'not of 6 (b, c, d, e, f, ...)' in note and KEY in note
-    assert '(b):' in cells.unnamed([missing[0], named], KEY)[0]
+    assert '(b):' in cells.list_cell_warnings([missing[0], named], KEY)[0]
 
 
 def services(silent: str) -> dict[str, model.Service]:
@@ -75,11 +75,11 @@ def services(silent: str) -> dict[str, model.Service]:
 def test_a_cell_is_away_with_all_its_hosts_and_those_of_no_named_cell(
         first: str, last: str, expected: dict[str, str]) -> None:
     """Whether it was away before servers were read or after."""
-    assert cells.unreadable((services(first), services(last)), AGGREGATES, KEY) == expected
+    assert cells.find_unreadable_hosts((services(first), services(last)), AGGREGATES, KEY) == expected
 
 
 def test_a_silent_host_whose_cell_is_not_named_is_an_error_with_a_remedy() -> None:
     for aggregates, silent, name in ((AGGREGATES, 'd', 'd'), ({}, 'ca', 'a')):
         with pytest.raises(api.ApiError, match=f'service on {name}: its cell does not answer.*'
                                                'cell_metadata_key'):
-            cells.unreadable((services(silent),), aggregates, KEY)
+            cells.find_unreadable_hosts((services(silent),), aggregates, KEY)

@@ -27,7 +27,7 @@ NOW = 1_000_000.0
 
 
 def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
-    old = nova_api.migration(answers.migration(6, status='queued'))
+    old = nova_api.parse_migration(answers.migration(6, status='queued'))
     assert flight_of([old], NOW) == []
     assert flight_of([old], NOW, **{'OS-EXT-STS:task_state': 'migrating'})
     assert flight_of([dataclasses.replace(old, updated_at=NOW - 60)], NOW)
@@ -36,12 +36,12 @@ def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
 
 def flight_of(migrations: list[nova_api.Migration], now: float = 0.0,
               **fields: Any) -> list[model.Flight]:
-    instance = nova_api.instance(answers.server('vm', **fields))
+    instance = nova_api.parse_instance(answers.server('vm', **fields))
     return list(collector.flights_of(migrations, {'vm': instance}, now))
 
 
 def migration(number: int = 1, **fields: Any) -> nova_api.Migration:
-    return nova_api.migration(answers.migration(number, **fields))
+    return nova_api.parse_migration(answers.migration(number, **fields))
 
 
 def test_every_kind_of_migration_is_a_flight() -> None:
@@ -76,7 +76,7 @@ def hypervisor(host: str, kind: str = 'QEMU', uuid: str = 'u') -> nova_api.Hyper
 
 def test_hosts_that_cannot_be_planned_are_left_out_with_a_reason() -> None:
     services = {h: model.Service(h) for h in ('good', 'many', 'bare', 'new')}
-    nodes, notes = collector.planned(
+    nodes, notes = collector.choose_hypervisors(
         [hypervisor('good'), hypervisor('many', uuid='a'), hypervisor('many', uuid='b'),
          hypervisor('bare', 'ironic'), hypervisor('left')], ['QEMU', 'KVM'], services)
     assert list(nodes) == ['good']
@@ -129,5 +129,5 @@ def test_hosts_of_a_silent_cell_belong_to_their_scopes_and_are_not_planned() -> 
     assert unreadable(model.UNASSIGNED) == {'e'}
     cluster = dataclasses.replace(cluster, planned_zone='az1')
     assert unreadable('far') == set() and unreadable(model.UNASSIGNED) == {'e'}
-    nodes, notes = collector.planned([hypervisor(h) for h in 'abc'], ['QEMU'], services)
+    nodes, notes = collector.choose_hypervisors([hypervisor(h) for h in 'abc'], ['QEMU'], services)
     assert list(nodes) == ['a', 'b'] and notes == []

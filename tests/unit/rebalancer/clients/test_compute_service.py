@@ -32,7 +32,7 @@ def disable(*answers: Any, then: Any = None) -> tuple[api.ApiError | None, serve
     """What a PUT that is answered so comes to, when the service is listed like that after it."""
     with served.serving({PUT: list(answers), LIST: [then]}) as nova:
         try:
-            compute_service.disable(nova.connection, 'id-h1', 'h1', 'change 7')
+            compute_service.disable_service(nova.connection, 'id-h1', 'h1', 'change 7')
         except api.ApiError as e:
             return e, nova
         return None, nova
@@ -89,13 +89,13 @@ def test_a_request_that_never_left_is_not_looked_up() -> None:
     with served.serving({}) as nova:
         pass
     with pytest.raises(api.ApiError) as caught:
-        compute_service.disable(nova.connection, 'id-h1', 'h1', 'change 7')
+        compute_service.disable_service(nova.connection, 'id-h1', 'h1', 'change 7')
     assert not caught.value.sent and 'looked up' not in caught.value.problem
 
 
 def test_a_look_is_at_the_one_host() -> None:
     with served.serving({LIST: [listed(service('h10'), service('h1', 'disabled', 'x'))]}) as nova:
-        uuid, found = compute_service.look(nova.connection, 'h1')
+        uuid, found = compute_service.read_service(nova.connection, 'h1')
     assert (uuid, found.enabled, found.disabled_reason) == ('id-h1', False, 'x')
     assert nova.asked[0][2] == {'binary': 'nova-compute', 'host': 'h1'}
 
@@ -110,7 +110,7 @@ def test_a_look_is_at_the_one_host() -> None:
     ((403, {}), f'policy {compute_service.LISTED} allows')])
 def test_a_look_that_shows_no_such_service_says_so(answer: Any, said: str) -> None:
     with served.serving({LIST: [answer]}) as nova, pytest.raises(api.ApiError) as caught:
-        compute_service.look(nova.connection, 'h1')
+        compute_service.read_service(nova.connection, 'h1')
     assert said in str(caught.value)
 
 

@@ -33,7 +33,7 @@ def conf(tmp_path: object, text: str) -> cfg.ConfigOpts:
 
 
 def test_a_password_login_is_made_of_the_options(tmp_path: object) -> None:
-    found = connection.connect(conf(tmp_path, '''
+    found = connection.make_connection(conf(tmp_path, '''
 [nova]
 auth_type = password
 auth_url = http://127.0.0.1:5/v3
@@ -53,7 +53,7 @@ endpoint_override = http://127.0.0.1:6/v2.1
 
 
 def test_interfaces_are_given_as_to_keystoneauth_too(tmp_path: object) -> None:
-    found = connection.connect(conf(tmp_path, '''
+    found = connection.make_connection(conf(tmp_path, '''
 [nova]
 auth_type = none
 endpoint_override = http://127.0.0.1:6/v2.1
@@ -66,16 +66,16 @@ valid_interfaces = internal, public
 def test_interfaces_may_have_the_older_names(tmp_path: object) -> None:
     """``internalURL``, as files of Kronos 0.2.0 and keystoneauth's examples have it."""
     login = '[nova]\nauth_type = none\nendpoint_override = http://127.0.0.1:6/v2.1\n'
-    found = connection.connect(conf(tmp_path, f'{login}interface = publicURL\n'))
+    found = connection.make_connection(conf(tmp_path, f'{login}interface = publicURL\n'))
     assert found.config.get_interface('compute') == 'public'
-    found = connection.connect(conf(tmp_path, f'{login}valid_interfaces = internalURL, adminURL\n'))
+    found = connection.make_connection(conf(tmp_path, f'{login}valid_interfaces = internalURL, adminURL\n'))
     assert found.config.get_interface('compute') == ['internal', 'admin']
 
 
 @pytest.mark.parametrize('text', ['', '[nova]\nauth_type = nonsense\n'])
 def test_no_way_to_log_in_is_one_clear_error(tmp_path: object, text: str) -> None:
     with pytest.raises(exception.ConfigError, match=r'\[nova\]: auth_type: ') as caught:
-        connection.connect(conf(tmp_path, text))
+        connection.make_connection(conf(tmp_path, text))
     assert '\n' not in str(caught.value)
 
 
@@ -87,7 +87,7 @@ SERVICES = '/os-services'
 
 def served_by(tmp_path: object, nova: served.Served, more: str) -> api.Api:
     url = nova.connection.compute.endpoint_override
-    return api.Api(connection.connect(conf(
+    return api.Api(connection.make_connection(conf(
         tmp_path, f'[nova]\nauth_type = none\nendpoint_override = {url}\n'
                   f'min_version = 2.1\n{more}')), 'Nova', 'compute')
 
@@ -123,7 +123,7 @@ def test_connections_are_tried_as_often_as_asked_for(
 
 
 def test_the_service_is_found_by_its_type_and_name(tmp_path: object) -> None:
-    found = connection.connect(conf(tmp_path, '''
+    found = connection.make_connection(conf(tmp_path, '''
 [nova]
 auth_type = none
 endpoint_override = http://127.0.0.1:6/v2.1

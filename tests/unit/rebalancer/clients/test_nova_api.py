@@ -31,7 +31,7 @@ def group(uuid: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_server_becomes_an_instance() -> None:
-    found = nova_api.instance(answers.server('vm') | {
+    found = nova_api.parse_instance(answers.server('vm') | {
         'OS-EXT-STS:task_state': 'rebooting', 'pinned_availability_zone': 'az1', 'locked': True})
     assert found == model.Instance(
         uuid='vm', host='host1', name='a', internal_name='instance-1', vcpus=2, memory_mb=1024,
@@ -45,12 +45,12 @@ def test_a_server_becomes_an_instance() -> None:
 def test_disks_are_local_unless_they_are_volumes(
         change: dict[str, Any], disk: int, gb: int) -> None:
     flavor = answers.server('vm')['flavor'] | {'disk': disk}
-    assert nova_api.instance(
+    assert nova_api.parse_instance(
         answers.server('vm') | change | {'flavor': flavor}).local_disk_gb == gb
 
 
 def test_a_server_on_no_host_has_an_empty_one() -> None:
-    assert nova_api.instance(answers.server('vm', host=None)).host == ''
+    assert nova_api.parse_instance(answers.server('vm', host=None)).host == ''
 
 
 @pytest.mark.parametrize(('change', 'problem'), [
@@ -64,18 +64,18 @@ def test_a_server_on_no_host_has_an_empty_one() -> None:
 def test_an_odd_server_is_named(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(api.ApiError, match=f'Nova: server vm.*: {problem}'.replace(
             'flavor.*', '')):
-        nova_api.instance(answers.server('vm', **change))
+        nova_api.parse_instance(answers.server('vm', **change))
 
 
 def test_a_server_without_its_host_names_the_policy() -> None:
     data = answers.server('vm')
     del data['OS-EXT-SRV-ATTR:host']
     with pytest.raises(api.ApiError, match='os-extended-server-attributes'):
-        nova_api.instance(data)
+        nova_api.parse_instance(data)
 
 
 def test_a_hypervisor_keeps_service_host_and_hostname_apart() -> None:
-    assert nova_api.hypervisor({
+    assert nova_api.parse_hypervisor({
         'id': 'u', 'hypervisor_hostname': 'host1.example.org', 'hypervisor_type': 'QEMU',
         'service': {'host': 'host1', 'id': 's'},
     }) == nova_api.Hypervisor('u', 'host1.example.org', 'host1', 'QEMU')
@@ -110,14 +110,14 @@ def test_a_group_keeps_its_rule() -> None:
     ('accepted', False), ('running (post-copy)', False), ('finished', False),
     ('a status of tomorrow', False)])
 def test_an_unknown_migration_status_is_not_the_end(status: str, ended: bool) -> None:
-    assert nova_api.migration(answers.migration(1, status=status)).ended is ended
+    assert nova_api.parse_migration(answers.migration(1, status=status)).ended is ended
 
 
 def test_migration_hosts_hidden_by_policy_are_an_error_while_it_matters() -> None:
     hidden = answers.migration(1, source_compute=None, dest_compute=None)
     with pytest.raises(api.ApiError, match='os-migrations:index:host'):
-        nova_api.migration(hidden)
-    assert nova_api.migration(hidden | {'status': 'error'}).from_host is None
+        nova_api.parse_migration(hidden)
+    assert nova_api.parse_migration(hidden | {'status': 'error'}).from_host is None
 
 
 def test_every_status_under_way_and_what_changed_lately_is_asked_for(
@@ -144,7 +144,7 @@ def test_migrations_of_a_host_tell_when_nova_last_wrote_of_them(nova: answers.An
 @pytest.mark.parametrize('text', ['yesterday', '0000-00-00T00:00:00', '9999-12-31T23:59:59+99:00'])
 def test_a_time_that_is_none_is_an_error(text: str) -> None:
     with pytest.raises(api.ApiError, match='updated_at'):
-        nova_api.migration(answers.migration(1, updated_at=text))
+        nova_api.parse_migration(answers.migration(1, updated_at=text))
 
 
 def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:

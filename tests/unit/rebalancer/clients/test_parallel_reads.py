@@ -58,7 +58,7 @@ def test_only_what_can_pass_is_read_again_and_once(status: int | None, reads: in
         raise api.ApiError('Nova', 'x', 'y', status)
 
     with pytest.raises(api.ApiError):
-        parallel_reads.again(read)
+        parallel_reads.read_with_retry(read)
     assert count == reads
 
 

@@ -131,7 +131,7 @@ def test_nobody_shares_and_that_is_one_request() -> None:
     placement = Placement()
     placement.answers['/resource_providers'] = [{'resource_providers': []}]
     with parallel_reads.Reading(30) as reads:
-        assert provider_trees.sharing(reads, placement.api) == provider_trees.Sharing({}, {})
+        assert provider_trees.read_sharing(reads, placement.api) == provider_trees.Sharing({}, {})
     assert placement.asked == [('/resource_providers', {'required': placement_api.SHARES},
                                 placement_api.VERSION)]
 

@@ -156,7 +156,7 @@ def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> N
     cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
     forest = cloud.read()
     found = hosts(forest, 'a0', 'b0')
-    frozen = collector.changing(nodes('a0', 'b0'), forest)
+    frozen = collector.list_changing_hosts(nodes('a0', 'b0'), forest)
     assert frozen == ['host-a0']
     note, = collector.without_provider(found, frozen)
     assert 'host-a0 (a0) change faster than they can be read' in note
@@ -164,7 +164,7 @@ def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> N
     note, = collector.without_provider(found, frozen, enforced=False)
     assert 'no instance leaves it. ' in note
     assert 'is planned all the same' in collector.without_provider(found, (), enforced=False)[0]
-    instances = {u: nova_api.instance(answers.server(u, 'host-a0')) for u in ('v', 'away')}
+    instances = {u: nova_api.parse_instance(answers.server(u, 'host-a0')) for u in ('v', 'away')}
     pinned = collector.with_claims(
         instances, found, forest.allocations(), {'away'}, [], frozen)
     assert str(pinned['v'].pinned).startswith('providers-changing: ')
@@ -211,7 +211,7 @@ def test_a_provider_that_is_deleted_meanwhile_is_gone_and_nothing_else(
     assert name not in cloud.parents
     assert forest.contents.keys() == forest.listed.keys() == cloud.parents.keys()
     assert forest.unsettled == frozenset()
-    assert not collector.changing(nodes('a0', 'b0'), forest)
+    assert not collector.list_changing_hosts(nodes('a0', 'b0'), forest)
 
 
 def test_a_child_that_is_deleted_while_its_tree_is_read_again_is_gone() -> None:
@@ -243,7 +243,7 @@ def test_a_lone_host_that_is_never_of_one_generation_is_the_only_one_not_known()
     cloud.busy('h', lambda path: path.startswith(f'{LIST}/h/'))
     forest = cloud.read()
     assert forest.unsettled == {'h'} and len(forest.contents) == 5
-    assert collector.changing(nodes('a0', 'b0', 'h'), forest) == ['host-h']
+    assert collector.list_changing_hosts(nodes('a0', 'b0', 'h'), forest) == ['host-h']
 
 
 def test_a_sharing_provider_that_never_rests_is_taken_as_it_is_and_not_remembered() -> None:
@@ -262,7 +262,7 @@ def test_whoever_shares_with_it_and_cannot_be_read_leaves_no_host_half_known() -
     forest = cloud.read()
     forest = provider_trees.Forest(
         forest.listed, {u: c for u, c in forest.contents.items() if u != 's'}, cloud.sharing)
-    assert collector.changing(nodes('a0', 'b0', 'h'), forest) == ['host-a0', 'host-b0']
+    assert collector.list_changing_hosts(nodes('a0', 'b0', 'h'), forest) == ['host-a0', 'host-b0']
 
 
 # A reading that breaks off.
@@ -315,7 +315,7 @@ def test_before_a_move_a_tree_that_never_rests_is_an_error() -> None:
     reader = fresh_reader(cloud)
     cloud.busy('a1', lambda path: path.startswith(f'{LIST}?'))
     with parallel_reads.Reading(60) as reads:
-        assert reader._forest(reads, ['b0', 'h']).unsettled == frozenset()
+        assert reader._read_forest(reads, ['b0', 'h']).unsettled == frozenset()
         with pytest.raises(api.ApiError, match='resource provider a0: its tree changes') as error:
-            reader._forest(reads, ['a0', 'h'])
+            reader._read_forest(reads, ['a0', 'h'])
     assert error.value.status == 409

@@ -168,16 +168,16 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.0)
     assert metrics['kronos_planned_combined_imbalance'] == pytest.approx(0.0)
     assert report.measured == pytest.approx(0.8)
-    assert _plans.measured([report], nested=False) == (
+    assert _plans.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
     world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
-    assert _plans.measured([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.1500)'
+    assert _plans.format_measured_policies([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.1500)'
     plans = world.store.plans(9, model.UNASSIGNED)
-    gone = stored_section.dropped(world.store.tasks_of([row.plan_id for row in plans]))
+    gone = stored_section.list_dropped_plans(world.store.tasks_of([row.plan_id for row in plans]))
     assert gone == {waiting.plan_id}
-    points = stored_section.points(plans, {}, dropped=gone)
+    points = stored_section.build_points(plans, {}, dropped=gone)
     assert len(points) > 1 and all(p.before == pytest.approx(0.8) for p in points)
     assert all(p.after is None for p, row in zip(points, plans, strict=True)
                if row.plan_id == waiting.plan_id)
@@ -1242,7 +1242,7 @@ def test_an_instance_that_placement_refuses_everywhere_is_named_and_in_the_snaps
     path = engine.write_snapshot()
     history = reader.read(path).history(model.UNASSIGNED, cooldown=600, instance_cooldown=900)
     assert history.refused_everywhere == {A0}
-    replayed, = replay.replay(world.conf, path, lambda: 0.0)
+    replayed, = replay.replay_snapshot(world.conf, path, lambda: 0.0)
     assert (replayed['moves'], replayed['held']) == ([], row['held'])
 
 
@@ -1250,7 +1250,7 @@ def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(worl
     world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
     engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
     live, = engine.run_cycle()
-    replayed, = replay.replay(world.conf, engine.write_snapshot(), lambda: 0.0)
+    replayed, = replay.replay_snapshot(world.conf, engine.write_snapshot(), lambda: 0.0)
     assert (replayed['moves'], replayed['rejections']) == (live['moves'], live['rejections'])
 
 
@@ -1294,7 +1294,7 @@ def test_a_host_belongs_to_no_scope_that_nobody_plans(world, tmp_path, caplog):
     assert (row['name'], row['hosts']) == ('blue', 2)
     assert [m['to_host'] for m in row['moves']] == ['b']
     assert not any('several aggregates' in m for m in caplog.messages)
-    replayed, = replay.replay(world.conf, path, lambda: 0.0)
+    replayed, = replay.replay_snapshot(world.conf, path, lambda: 0.0)
     assert (replayed['hosts'], replayed['moves']) == (row['hosts'], row['moves'])
 
 

@@ -60,7 +60,7 @@ def task(uuid='u0', to_host='b', state=model.TaskState.QUEUED, **fields):
 
 def told(*instances, values=None, tasks=(), rule=POLICY, **fields):
     values = dict.fromkeys((i.uuid for i in instances), 0.5) if values is None else values
-    return flavor_usage.usage(rule, samples(values), cluster(*instances, **fields), tasks, NOW)
+    return flavor_usage.compute_usage(rule, samples(values), cluster(*instances, **fields), tasks, NOW)
 
 
 def many(count, shape=SMALL, where='a', **fields):
@@ -104,9 +104,9 @@ def test_memory_is_in_mib():
 def test_a_profile_that_failed_or_is_not_asked_says_nothing():
     here = cluster(*many(5))
     failed = samples({}, error='it is down')
-    assert flavor_usage.usage(POLICY, failed, here, (), NOW) == flavor_usages.Usage()
+    assert flavor_usage.compute_usage(POLICY, failed, here, (), NOW) == flavor_usages.Usage()
     unasked = dataclasses.replace(failed, profile=None)
-    assert flavor_usage.usage(POLICY, unasked, here, (), NOW) == flavor_usages.Usage()
+    assert flavor_usage.compute_usage(POLICY, unasked, here, (), NOW) == flavor_usages.Usage()
 
 
 @pytest.mark.parametrize(('state', 'counts'), [

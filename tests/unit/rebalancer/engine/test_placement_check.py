@@ -208,7 +208,7 @@ def test_without_leaves_out_what_hangs_on_it_and_says_what_is_left() -> None:
                                             plan=plan,
                                             timings={}, request=request)
         for move in plan.moves:
-            less = planning_pipeline.without(outcome, [move.instance_uuid], 'why').plan
+            less = planning_pipeline.drop_moves(outcome, [move.instance_uuid], 'why').plan
             kept = {m.instance_uuid for m in less.moves}
             assert move.instance_uuid not in kept
             assert all(kept.issuperset(m.requires) for m in less.moves)

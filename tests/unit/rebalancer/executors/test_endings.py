@@ -58,8 +58,8 @@ def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type
     bench.passes(2)
     begun = bench.now
     bench.passes(1)
-    assert bench.row().doubt == migration_uncertainty.kept(base.Stage.LEFT, begun)
-    assert 'its record says otherwise' in migration_uncertainty.said(bench.row())
+    assert bench.row().doubt == migration_uncertainty.encode_doubt(base.Stage.LEFT, begun)
+    assert 'its record says otherwise' in migration_uncertainty.describe_doubt(bench.row())
     while bench.row().task.state not in (TaskState.COMPLETED, TaskState.FAILED,
                                          TaskState.CANCELLED):
         bench.passes(1)
@@ -103,7 +103,7 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
         assert bench.now - begun < 3600.0, 'its slot is not free within an hour'
     assert bench.now - begun > rows.SLOT_SECONDS
     row = bench.row()
-    assert migration_uncertainty.said(row) == migration_uncertainty.UNCHANGED
+    assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
     assert not row.task.state.terminal
     assert bench.driver.known.slotless == {row.task.instance_uuid}
     assert {f.instance_uuid: f.slotless for f in bench.store.flights()} == {
@@ -161,7 +161,7 @@ def test_row_says_since_when_nova_has_changed_nothing(bench):
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.passes(2)
     row = dataclasses.replace(bench.row(), doubt=rows.note_unchanged(1000.4), doubt_since=1000.4)
-    assert migration_uncertainty.said(row) == migration_uncertainty.UNCHANGED
+    assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
     assert not rows.has_lost_slots(row.doubt, row.doubt_since, 1000.0 + rows.SLOT_SECONDS)
     assert rows.has_lost_slots(row.doubt, row.doubt_since, 1001.0 + rows.SLOT_SECONDS)
     assert not rows.has_lost_slots('unchanged@7', 1000.4, 1e9), 'an older executor wrote the time'

@@ -92,7 +92,7 @@ class Bench(benches.Bench):
         return worker.Worker(
             self.store, self.driver, settings,
             lambda event, result: self.told.append((event, result)), clock=lambda: self.now,
-            name=name, tally=self.tally, hooks=(hook_runner.known(self.hooks), self.settings))
+            name=name, tally=self.tally, hooks=(hook_runner.build_catalogue(self.hooks), self.settings))
 
     def use(self, *found, **kw):
         """Hooks, all enabled; and options."""
@@ -160,7 +160,7 @@ def test_what_takes_its_time_is_polled_while_the_loop_goes_on_and_checked_again(
     bench.plan()
     bench.passes(1)
     assert bench.steps('submit') == [] and bench.state is TaskState.CLAIMED
-    assert bench.worker._pause() <= hook_runner.POLL
+    assert bench.worker._compute_pause() <= hook_runner.POLL
     bench.passes(1, seconds=5)
     assert len(bench.steps('pre_flight')) == 1
     bench.passes(1)

@@ -208,7 +208,7 @@ def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, mon
             bench.worker.stop()
         return True
     monkeypatch.setattr(bench.worker, 'run_once', run_once)
-    monkeypatch.setattr(bench.worker, '_pause', lambda: 0.01)
+    monkeypatch.setattr(bench.worker, '_compute_pause', lambda: 0.01)
     bench.worker.run()
     assert 'the database is away' in seen[1][0]
     assert seen[2] == ['pass: RuntimeError, a defect of ours; see the log']

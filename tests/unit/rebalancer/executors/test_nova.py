@@ -475,7 +475,7 @@ def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: st
     conf = cfg.ConfigOpts()
     opts.register(conf)
     refused = answers.Response({'badRequest': {'message': said, 'code': status}}, status)
-    found = nova.NovaExecutor(conf, cloud)._refused(novas.TASK, refused)
+    found = nova.NovaExecutor(conf, cloud)._judge_refusal(novas.TASK, refused)
     assert type(found) is kind and said in str(found)
     assert found.kwargs['instance_uuid'] == 'vm'
 

@@ -124,7 +124,7 @@ def test_every_refusal_of_nova_is_somebodys_fault(error: Any,
                f'{type(error).__name__} {error}')
     for details in ([str(error)], [vague, str(error)], [str(error), vague], [wrapped, vague],
                     [f'nova.exception.{type(error).__name__}: {error}']):
-        found, text = nova_error_classes.judge(details, 'host1')
+        found, text = nova_error_classes.judge_fault(details, 'host1')
         assert found is fault
         if not isinstance(error, nova.NoValidHost):
             assert str(error) in text, 'what is told says more than that no host was valid'
@@ -144,15 +144,15 @@ def test_a_claim_that_was_not_replaced_is_told_as_nova_tells_it() -> None:
         raised.read_text())
     texts = [str(nova.NoValidHost(reason='There are not enough hosts available.')),
              str(nova.NoValidHost(reason=REPLACED))]
-    assert nova_error_classes.judge(texts, 'host1') == (API, texts[1])
+    assert nova_error_classes.judge_fault(texts, 'host1') == (API, texts[1])
 
 
 @pytest.mark.parametrize('details', [[], [''], ['No such text'], ['x' * 10**5]])
 def test_the_unknown_is_the_destinations(details: list[str]) -> None:
-    assert nova_error_classes.judge(details, 'host1')[0] is DESTINATION
+    assert nova_error_classes.judge_fault(details, 'host1')[0] is DESTINATION
 
 
 def test_no_text_of_the_api_names_the_instance_when_a_service_failed_too() -> None:
     """What no other destination can help is not tried again on one."""
-    assert nova_error_classes.judge(['Unable to communicate with the Placement API.',
+    assert nova_error_classes.judge_fault(['Unable to communicate with the Placement API.',
                                      'Instance vm is locked'], 'host1')[0] is INSTANCE

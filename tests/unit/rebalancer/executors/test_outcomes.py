@@ -92,7 +92,7 @@ def test_an_end_is_said_with_why_and_whether_the_instance_is_quarantined(
     task, = bench.tasks
     assert logged() == [
         ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: '
-                    f'{exception.sentence(refusing(kind)(task))}{more}')]
+                    f'{exception.format_sentence(refusing(kind)(task))}{more}')]
 
 
 def test_an_instance_in_error_is_said_before_its_end(bench, logged):
@@ -388,13 +388,13 @@ def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged
 @pytest.mark.parametrize('stage', migration_uncertainty.SAID)
 def test_a_doubt_is_said_until_the_task_is_over(stage):
     row = rows.TaskRow(cases.make_task('p', state=TaskState.SUBMITTED), doubt_since=1234.5,
-                       doubt=migration_uncertainty.kept(stage, 1234.5))
-    assert migration_uncertainty.since(row, stage) == 1234.5
-    assert migration_uncertainty.said(row) == migration_uncertainty.SAID[stage]
-    assert {migration_uncertainty.since(row, other)
+                       doubt=migration_uncertainty.encode_doubt(stage, 1234.5))
+    assert migration_uncertainty.find_doubt_since(row, stage) == 1234.5
+    assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.SAID[stage]
+    assert {migration_uncertainty.find_doubt_since(row, other)
             for other in set(migration_uncertainty.SAID) - {stage}} == {None}
     for over in (dataclasses.replace(row, doubt_since=None),
                  dataclasses.replace(row, task=cases.make_task('p', state=TaskState.FAILED))):
-        assert migration_uncertainty.said(over) is None
-    assert migration_uncertainty.said(dataclasses.replace(row, doubt=None)) == (
+        assert migration_uncertainty.describe_doubt(over) is None
+    assert migration_uncertainty.describe_doubt(dataclasses.replace(row, doubt=None)) == (
         migration_uncertainty.UNNAMED), 'an older executor'

@@ -110,7 +110,7 @@ def test_an_api_error_stays_with_its_destination():
 def test_the_deadline_grows_with_memory_and_copied_disk():
     task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.SPREAD, memory_mb=2048,
                       disk_gb=10)
-    assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12
+    assert retry.compute_deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12
 
 
 @pytest.mark.parametrize(('method', 'memory_mb', 'disk_gb', 'gib'), [
@@ -119,7 +119,7 @@ def test_the_deadline_grows_with_memory_and_copied_disk():
 def test_the_deadline_counts_what_is_copied_as_nova_does(method, memory_mb, disk_gb, gib):
     task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.EVACUATE, memory_mb=memory_mb,
                       disk_gb=disk_gb, method=model.Method(method))
-    assert retry.deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * gib
+    assert retry.compute_deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * gib
 
 
 def changed(rule, of):
@@ -204,7 +204,7 @@ def test_every_setting_is_read_from_its_option():
     for name, value in (('max_alternates', 7), ('instance_cooldown', 201),
                         ('instance_quarantine_seconds', 202), ('dry_run', True)):
         conf.set_override(name, value, 'engine')
-    found = retry.settings(conf)
+    found = retry.build_settings(conf)
     assert found == retry.Settings(
         scopes=frozenset({'blue', 'green'}), per_scope=5, total=9, per_source=6,
         per_destination=7, migration_timeout=105, seconds_per_gib=106, look_interval=11,
@@ -213,13 +213,13 @@ def test_every_setting_is_read_from_its_option():
         abort_at_deadline=True, frozen=found.frozen)
     conf.set_override('dry_run', False, 'engine')
     conf.set_override('aggregates', [], 'executor')
-    assert retry.settings(conf).begin and retry.settings(conf).scopes is None
+    assert retry.build_settings(conf).begin and retry.build_settings(conf).scopes is None
 
 
 def test_what_may_not_begin_is_asked_of_the_freeze_windows_at_that_time():
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    chosen = retry.settings(conf)
+    chosen = retry.build_settings(conf)
     assert chosen.frozen(NOW) is None
     conf([], default_config_files=[], default_config_dirs=[])
     conf.set_override('freeze_windows', ['0 2 * * * 1h'], 'engine')

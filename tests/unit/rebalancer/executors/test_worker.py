@@ -1033,10 +1033,10 @@ def test_settings_come_from_the_configuration():
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])
-    assert retry.settings(conf) == retry.Settings(begin=False)
+    assert retry.build_settings(conf) == retry.Settings(begin=False)
     conf.set_override('aggregates', ['blue', model.UNASSIGNED], 'executor')
     conf.set_override('abort_at_deadline', True, 'executor')
-    found = retry.settings(conf)
+    found = retry.build_settings(conf)
     assert found.scopes == {'blue', model.UNASSIGNED} and found.abort_at_deadline
 
 
@@ -1056,6 +1056,6 @@ def test_dry_run_begins_nothing():
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([])
-    assert conf.engine.dry_run and not retry.settings(conf).begin
+    assert conf.engine.dry_run and not retry.build_settings(conf).begin
     conf.set_override('dry_run', False, 'engine')
-    assert retry.settings(conf).begin
+    assert retry.build_settings(conf).begin

@@ -97,7 +97,7 @@ def test_the_secret_is_read_each_time_and_never_told(hook, server, tmp_path, cap
     (tmp_path / 'secret').write_bytes(b'another secret of its length')
     servers.ended(hook.before(servers.call()))
     _m, _p, headers, body = server.requests[0]
-    assert headers['Kronos-Signature'] == webhook.sign(
+    assert headers['Kronos-Signature'] == webhook.sign_body(
         b'another secret of its length', headers['Kronos-Timestamp'], body)
     (tmp_path / 'secret').write_bytes(b'short')
     with pytest.raises(base.Failed) as caught:

@@ -188,11 +188,11 @@ def test_topics_fit_amqp_and_never_collide(first, second):
         topic = messages.migrations_topic(name)
         assert len(topic.encode('ascii')) <= 200
         assert not set(topic) & set('#* \n')
-    assert (messages.slug(first) == messages.slug(second)) == (first == second)
+    assert (messages.format_slug(first) == messages.format_slug(second)) == (first == second)
 
 
 def test_a_plain_name_cannot_pose_as_a_hashed_one():
-    assert messages.slug(messages.slug('a b')) != messages.slug('a b')
+    assert messages.format_slug(messages.format_slug('a b')) != messages.format_slug('a b')
 
 
 def test_success_has_empty_strings_for_errors_as_the_ancestor_has_them():

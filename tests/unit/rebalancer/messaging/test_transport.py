@@ -38,14 +38,14 @@ def conf():
 
 
 def test_without_configuration_there_is_no_broker(conf):
-    assert transport.url(conf) is None and transport.get(conf) is None
+    assert transport.find_broker_url(conf) is None and transport.get(conf) is None
 
 
 def test_kronos_messaging_group_is_mapped_and_transport_url_wins(conf):
     conf.set_override('host', 'broker', 'messaging')
-    assert transport.url(conf) == 'rabbit://broker:5672/'
+    assert transport.find_broker_url(conf) == 'rabbit://broker:5672/'
     conf.set_override('transport_url', 'rabbit://a:b@c:1/,d:e@f:2/')
-    assert transport.url(conf) == 'rabbit://a:b@c:1/,d:e@f:2/'
+    assert transport.find_broker_url(conf) == 'rabbit://a:b@c:1/,d:e@f:2/'
 
 
 @pytest.mark.parametrize(('lines', 'url'), [
@@ -60,7 +60,7 @@ def test_old_broker_options_mean_what_the_ancestor_meant(tmp_path, lines, url):
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[str(tmp_path / 'kronos.conf')])
-    assert transport.url(conf) == url
+    assert transport.find_broker_url(conf) == url
 
 
 def test_a_private_configuration_is_refused(conf):
@@ -81,7 +81,7 @@ def process_conf():
 
 @pytest.mark.parametrize('url', ['nosuchdriver://u:s3cret@h/', 'rabbit://u:s3cret@h:port/'])
 def test_an_unusable_url_is_explained_without_its_password(process_conf, url):
-    transport.url(process_conf)
+    transport.find_broker_url(process_conf)
     process_conf.set_override('transport_url', url)
     with pytest.raises(exception.ConfigError, match='transport_url') as error:
         transport.get(process_conf)
@@ -113,7 +113,7 @@ def test_queues_outlive_the_broker_unless_the_configuration_says_otherwise(
         f'{name} = {str(value).lower()}\n' for name, value in options.items()))
     conf = cfg.ConfigOpts()
     conf([], default_config_files=[str(path)])
-    assert transport.queues(conf) == kind
+    assert transport.choose_queue_type(conf) == kind
     assert conf.oslo_messaging_rabbit.rabbit_quorum_queue == (kind == 'quorum')
 
 
@@ -125,9 +125,9 @@ def test_queues_that_a_restart_of_the_broker_empties_are_warned_of(tmp_path, lin
     path.write_text(f'[oslo_messaging_rabbit]\n{line}\n')
     conf = cfg.ConfigOpts()
     conf([], default_config_files=[str(path)])
-    item = broker._queues(conf, 'at here', 'rabbit')
+    item = broker._check_queues(conf, 'at here', 'rabbit')
     assert item.status == status and words in item.text
-    assert broker._queues(conf, 'at here', 'kafka').text == 'at here'
+    assert broker._check_queues(conf, 'at here', 'kafka').text == 'at here'
 
 
 def test_names_of_queues_fit_amqp_whatever_the_aggregate_and_the_host_are_called(monkeypatch):

@@ -178,19 +178,19 @@ MOVE = protocol.MigrateVm.model_construct()
     (wanted_of(), False), (wanted_of('u1'), True), (request_handler.Refusal('no'), True),
     (exception.PlanRefused(scope='blue', problem='x'), True)])
 def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
-    found = Handler(old, None)._glanced(None, MOVE, None, None)
+    found = Handler(old, None)._judge_by_shared_look(None, MOVE, None, None)
     assert (found is None) == again
 
 
 def test_what_no_look_changes_is_refused_at_once():
     with pytest.raises(request_handler.Refusal):
-        Handler(moves._Certain('no such server'), None)._glanced(None, MOVE, None, None)
+        Handler(moves._Certain('no such server'), None)._judge_by_shared_look(None, MOVE, None, None)
 
 
 def test_whole_hosts_are_looked_at_anew():
     handler = Handler(wanted_of(), wanted_of())
     task = protocol.EvacuateNode.model_construct()
-    assert handler._glanced(None, task, None, None) is None and handler.asked == []
+    assert handler._judge_by_shared_look(None, task, None, None) is None and handler.asked == []
 
 
 def test_a_look_that_failed_is_shared_by_nobody(bench):

@@ -100,7 +100,7 @@ def test_what_fast_lib_writes_is_read(text, fields):
         for part in path.split('.'):
             value = value[int(part)] if part.isdecimal() else getattr(value, part)
         assert value == expected and type(value) is not bool or value is expected, path
-    assert protocol.kept(request_handler.document(found)) == found
+    assert protocol.parse_stored_task(request_handler.format_document(found)) == found
 
 
 @pytest.mark.parametrize('text, field, reason', REFUSED)

@@ -85,5 +85,5 @@ def test_a_result_is_rendered_without_asking_anything():
     handler = made(None, None)
     task = moves.request_handler.task(REQUEST)
     tasks = {row.task.instance_uuid: row for row in handler._store.tasks('p')}
-    ended = handler._render(REQUEST, task, tasks, REQUEST.progress, {'u': 'no such cpu'})
+    ended = handler._render_result(REQUEST, task, tasks, REQUEST.progress, {'u': 'no such cpu'})
     assert yaml.safe_load(ended.reply)['details'] == 'it was migrated; vcpu-map: no such cpu'

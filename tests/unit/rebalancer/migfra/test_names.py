@@ -47,7 +47,7 @@ class Nova:
 
 
 def meant(nova, name, projects=None, host='h1'):
-    return names.server(nova, name, projects, host).instance.uuid
+    return names.resolve_server(nova, name, projects, host).instance.uuid
 
 
 def test_a_uuid_comes_before_a_name_that_looks_like_one():
@@ -93,11 +93,11 @@ def test_a_server_that_cannot_be_read_is_not_taken_for_absent():
 
 
 def test_devices_are_those_that_the_aliases_of_the_flavor_stand_for():
-    known = names.aliases(['ib=15b3/1004', 'gpu = 0x10de/0x20b0'])
+    known = names.parse_pci_aliases(['ib=15b3/1004', 'gpu = 0x10de/0x20b0'])
     assert known == {'ib': (0x15b3, 0x1004), 'gpu': (0x10de, 0x20b0)}
 
     def of(value):
-        return names.devices(model.Instance(A, 'h1', extra_specs=value), known)
+        return names.list_pci_devices(model.Instance(A, 'h1', extra_specs=value), known)
 
     assert of(None) == of({}) == set()
     assert of({'pci_passthrough:alias': 'ib:2, gpu:1'}) == set(known.values())
@@ -107,7 +107,7 @@ def test_devices_are_those_that_the_aliases_of_the_flavor_stand_for():
 @pytest.mark.parametrize('option', ['ib', 'ib=', 'ib=15b3', 'ib=15b3/', 'ib=x/y'])
 def test_an_alias_that_names_no_device_is_refused(option):
     with pytest.raises(exception.ConfigError, match=r'\[migfra\] pci_aliases.*NAME=VENDOR/DEVICE'):
-        names.aliases([option])
+        names.parse_pci_aliases([option])
 
 
 @pytest.mark.parametrize('specs, spec, expected', [

@@ -131,8 +131,8 @@ def test_each_task_is_read_with_every_field_of_its(kind):
 @pytest.mark.parametrize('kind', Kind)
 def test_a_task_that_is_kept_is_read_as_it_came(kind):
     found = parse(TASKS[kind])
-    kept = requests.Request(ID, 'node1', kind, request_handler.document(found), '', 0.0)
-    assert request_handler.task(kept) == found
+    kept = requests.Request(ID, 'node1', kind, request_handler.format_document(found), '', 0.0)
+    assert request_handler.parse_task(kept) == found
 
 
 def test_what_a_stop_says_once_holds_for_all_of_its_list():
@@ -208,7 +208,7 @@ def test_a_refusal_repeats_an_id_that_is_a_number_or_printable(written, said):
 
 
 def refusal(error):
-    return replies.refused(error.kind, error.request_id, 'global', str(error), error.named)
+    return replies.format_refusal(error.kind, error.request_id, 'global', str(error), error.named)
 
 
 @pytest.mark.parametrize('kind', Kind)
@@ -247,8 +247,8 @@ def test_a_number_of_thousands_of_digits_is_refused(number, field):
 def test_what_is_kept_may_be_longer_than_what_came():
     text = TASKS[Kind.START].replace('<domain/>', 'ä' * 100_000)
     found = parse(text)
-    kept = requests.Request(ID, 'node1', Kind.START, request_handler.document(found), '', 0.0)
-    assert request_handler.task(kept) == found
+    kept = requests.Request(ID, 'node1', Kind.START, request_handler.format_document(found), '', 0.0)
+    assert request_handler.parse_task(kept) == found
 
 
 @pytest.mark.parametrize('payload, problem', [
@@ -319,7 +319,7 @@ def test_anything_is_a_task_or_refused(data):
         reply = yaml.safe_load(refusal(e))
         assert reply['status'] == 'error' and reply.get('list') != []
     else:
-        assert protocol.kept(request_handler.document(found)) == found
+        assert protocol.parse_stored_task(request_handler.format_document(found)) == found
 
 
 @junk.examples(200)
@@ -389,7 +389,7 @@ def test_a_permit_that_means_nothing_is_refused(text, problem):
 def test_permits_are_operations_by_projects_by_scopes():
     found = [permits.PermitType()(text) for text in (
         'migrate-vm,stop-vm:p1,p2:rack-1', 'stop-vm:p3:rack-1', '*:*:lab:a', 'start-vm:p1:*')]
-    asked = permits.projects
+    asked = permits.list_permitted_projects
     assert asked(found, 'migrate-vm', 'rack-1') == {'p1', 'p2'}
     assert asked(found, 'stop-vm', 'rack-1') == {'p1', 'p2', 'p3'}
     assert asked(found, 'migrate-vm', 'rack-2') == frozenset()

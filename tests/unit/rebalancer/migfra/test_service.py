@@ -173,7 +173,7 @@ def test_a_message_is_acknowledged_when_it_is_kept(store):
     world = World(store, None)
     world.broker.deliver(TASKS[Kind.STOP])
     assert world.broker.acknowledged == []
-    with fixtures.MonkeyPatch('kronos_nova.rebalancer.store.requests.receive', _broken):
+    with fixtures.MonkeyPatch('kronos_nova.rebalancer.store.requests.record_request', _broken):
         with pytest.raises(exception.StoreError):
             world.run()
         assert world.broker.acknowledged == []
@@ -210,7 +210,7 @@ def test_hosts_are_served_under_their_aliases(store):
     world.broker.deliver(TASKS[Kind.STOP].replace('node', 'n'), 'n2')
     world.run()
     request, = world.kept.claim(world.lane.worker, frozenset(Kind))
-    task = request_handler.task(request)
+    task = request_handler.parse_task(request)
     assert (request.host, task.host, task.destination) == ('node1', 'node1', 'node2')
     world.lane.run_once()
     world.run()
@@ -532,7 +532,7 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
         world.run()
         world.now += 1
     if value == 'RESUME':
-        value = request_handler.document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
+        value = request_handler.format_document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
     store.transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
@@ -730,10 +730,10 @@ def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
     world.broker.deliver(TASKS[Kind.STOP])
     world.run()
     request, = world.kept.claim('w', frozenset(Kind))
-    task = request_handler.task(request)
+    task = request_handler.parse_task(request)
 
     def permitted(*allow):
-        return request_handler.permitted([permits.PermitType()(text) for text in allow], hosts,
+        return request_handler.list_permitted_projects([permits.PermitType()(text) for text in allow], hosts,
                                          request, task)
 
     for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):

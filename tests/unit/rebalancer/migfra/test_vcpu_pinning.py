@@ -28,9 +28,9 @@ URI = 'qemu+tls://{host}/system'
 def no_libvirt(monkeypatch):
     """None is installed here, whatever this environment has."""
     monkeypatch.setitem(sys.modules, 'libvirt', None)
-    vcpu_pinning._loaded.cache_clear()
+    vcpu_pinning._load_libvirt.cache_clear()
     yield
-    vcpu_pinning._loaded.cache_clear()
+    vcpu_pinning._load_libvirt.cache_clear()
 
 
 def repin(host='host1', instance=INSTANCE, vcpu_map=((0,),), uri=URI, policy=None):

@@ -127,14 +127,14 @@ def conf():
 
 
 def test_it_listens_only_when_a_port_is_configured(conf, health):
-    assert http_server.serve(conf, health, 'engine_port') is None
+    assert http_server.start_monitor(conf, health, 'engine_port') is None
 
 
 def test_a_port_that_is_taken_is_said_with_its_option(conf, health):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         conf.set_override('executor_port', taken.getsockname()[1], 'monitoring')
         with pytest.raises(exception.ConfigError, match=r'\[monitoring\] executor_port'):
-            http_server.serve(conf, health, 'executor_port')
-    monitor = http_server.serve(conf, health, 'executor_port')
+            http_server.start_monitor(conf, health, 'executor_port')
+    monitor = http_server.start_monitor(conf, health, 'executor_port')
     assert monitor.port == conf.monitoring.executor_port
     monitor.stop()

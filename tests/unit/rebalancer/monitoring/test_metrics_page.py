@@ -121,7 +121,7 @@ def full_page(store, **options):
             plan_id=plan_id, scope='blue', planned_at=1.0, combined_before=0.5,
             combined_foreseen=0.2, combined_realised=0.6, realised_at=2.0))
     store.trip(cases.lease_of(store), cases.NOW, seconds=None, paused_by=breakers.NAME, reason='x')
-    store.transaction(lambda c: requests.receive(c, requests.Request(
+    store.transaction(lambda c: requests.record_request(c, requests.Request(
         'r1', 'a', 'stop vm', '{}', '', store.now() - 60)))
     tally = tallies.Tally()
     everything(tally)
@@ -364,7 +364,7 @@ def test_a_database_that_accepts_and_says_nothing_is_given_up(url, monkeypatch):
     conf([], default_config_files=[])
     with socket.create_server(('127.0.0.1', 0)) as silent:
         conf.set_override('connection', url.format(silent.getsockname()[1]), 'database')
-        impatient = api.Store(engine=database.connect(conf, patient=False))
+        impatient = api.Store(engine=database.create_engine(conf, patient=False))
         with pytest.raises(exception.StoreError, match='(?i)timed out|timeout'):
             impatient.census()
 
@@ -375,17 +375,17 @@ def test_a_daemon_asks_through_a_connection_of_its_own_that_can_be_given_up(
     opts.register(conf)
     conf([], default_config_files=[])
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
-    patience, connect = [], database.connect
+    patience, connect = [], database.create_engine
 
     def connected(conf, patient=True):
         patience.append(patient)
         return connect(conf, patient)
 
-    monkeypatch.setattr(database, 'connect', connected)
+    monkeypatch.setattr(database, 'create_engine', connected)
     monkeypatch.setattr(pages, 'Page', lambda health, tally, census, **kw: (census, kw))
-    assert daemons.metrics(conf, None, None, 'engine_port') is None and not patience
+    assert daemons.make_metrics_page(conf, None, None, 'engine_port') is None and not patience
     conf.set_override('engine_port', 9585, 'monitoring')
-    census, given = daemons.metrics(conf, None, None, 'engine_port')
+    census, given = daemons.make_metrics_page(conf, None, None, 'engine_port')
     assert patience == [False]
     pool = census.__self__.engine.pool
     given['renew']()
@@ -403,7 +403,7 @@ def test_limits_that_an_operator_gives_the_connection_stay(url, limits):
     conf([], default_config_files=[])
     conf.set_override('connection', url, 'database')
     conf.set_override('connection_parameters', 'connect_timeout=60', 'database')
-    built = database.connect(conf, patient=False)
+    built = database.create_engine(conf, patient=False)
     _, found = built.dialect.create_connect_args(built.url)
     assert int(found['connect_timeout']) == 60
     assert {name: found[name] for name in limits} == limits

@@ -19,7 +19,7 @@ from kronos_nova.rebalancer.store import attempt_phases
 
 
 def row(name='blue', **fields):
-    return {**cycle_report.failed(name, ''), 'timings': {'plan': 0.2}, **fields}
+    return {**cycle_report.render_failed_scope(name, ''), 'timings': {'plan': 0.2}, **fields}
 
 
 def move(phase='spread', method='live'):

@@ -48,13 +48,13 @@ def test_everybody_on_the_host_leaves_or_has_a_reason_that_is_true(knobs, mode, 
     hosts = occupied(request)
     hypothesis.assume(hosts)
     host = rng.choice(hosts)
-    check = drains.empty(request, host, mode, overbooking=overbooking)
+    check = drains.plan_drain(request, host, mode, overbooking=overbooking)
     hypothesis.assume(check.plan.reason is None or check.plan.moves or check.blocked)
     here = {i.uuid for i in request.cluster.instances.values() if i.host == host}
     leaving = {m.instance_uuid for m in check.plan.moves if m.from_host == host}
     staying = {b.instance_uuid: b for b in check.blocked}
     assert leaving.isdisjoint(staying) and leaving | staying.keys() == here
-    ordered = drains._ordered(request, host, mode, overbooking)
+    ordered = drains._build_drain_request(request, host, mode, overbooking)
     simulation = sim.Simulation(ordered.cluster, ordered.scores, ordered.policies,
                                 ordered.history, ordered.options)
     for move in sorted(check.plan.moves, key=lambda m: m.wave):
@@ -103,15 +103,15 @@ def places(check):
 
 def test_compact_fills_one_host_after_the_other_and_scatter_both():
     request = cloud(2048, 2048)
-    assert places(drains.empty(request, 'a', model.DrainMode.COMPACT)) == [
+    assert places(drains.plan_drain(request, 'a', model.DrainMode.COMPACT)) == [
         ('i0', 'b'), ('i1', 'b')]
-    assert places(drains.empty(request, 'a', model.DrainMode.SCATTER)) == [
+    assert places(drains.plan_drain(request, 'a', model.DrainMode.SCATTER)) == [
         ('i0', 'b'), ('i1', 'c')]
 
 
 @pytest.mark.parametrize('mode', model.DrainMode)
 def test_for_whom_there_is_no_room_it_is_told_how_much_would_be_needed(mode):
-    check = drains.empty(cloud(8192, 8192, 3000, 1000), 'a', mode)
+    check = drains.plan_drain(cloud(8192, 8192, 3000, 1000), 'a', mode)
     assert len(check.plan.moves) == 2
     assert check.missing == {'MEMORY_MB': 4000}, 'neither host has any left'
     assert all('no-room (2 hosts)' in b.reason for b in check.blocked)
@@ -119,7 +119,7 @@ def test_for_whom_there_is_no_room_it_is_told_how_much_would_be_needed(mode):
 
 def test_of_what_there_is_enough_nothing_is_missing():
     request = cloud(8000, 8000, 3000)
-    check = drains.empty(request, 'a')
+    check = drains.plan_drain(request, 'a')
     assert check.missing == {'MEMORY_MB': 3000 - 192}
 
 
@@ -127,7 +127,7 @@ def test_who_cools_down_is_told_whether_there_is_room_for_it():
     request = cloud(8192, 8192, 3000)
     request = dataclasses.replace(request, history=model.History(
         cooling=dict.fromkeys(request.cluster.instances, 600.0), scope_cooling=300.0))
-    check = drains.empty(request, 'a')
+    check = drains.plan_drain(request, 'a')
     assert len(check.plan.moves) == 2 and not check.blocked[0].later
 
 
@@ -137,11 +137,11 @@ def test_a_flight_of_its_group_hides_no_lack_of_room():
     cluster = dataclasses.replace(
         request.cluster, groups=(group,), flights=(model.Flight('x', 'b', 'c'),),
         instances={**request.cluster.instances, 'x': model.Instance('x', 'b')})
-    check = drains.empty(dataclasses.replace(request, cluster=cluster), 'a')
+    check = drains.plan_drain(dataclasses.replace(request, cluster=cluster), 'a')
     blocked = {b.instance_uuid: b for b in check.blocked}
     assert not blocked['i0'].later and check.missing == {'MEMORY_MB': 9000 - 8192}
     small = cloud(900, 100)
-    check = drains.empty(dataclasses.replace(small, cluster=dataclasses.replace(
+    check = drains.plan_drain(dataclasses.replace(small, cluster=dataclasses.replace(
         small.cluster, groups=(group,), flights=(model.Flight('x', 'b', 'c'),),
         instances={**small.cluster.instances, 'x': model.Instance('x', 'b')})), 'a')
     assert [b.later for b in check.blocked] == [True]
@@ -158,7 +158,7 @@ def test_what_engines_would_not_do_as_they_are_configured_is_said(options, disab
             request.cluster, services={
                 name: dataclasses.replace(found, status='disabled') if name in disabled else found
                 for name, found in request.cluster.services.items()}))
-    check = drains.empty(request, 'a')
+    check = drains.plan_drain(request, 'a')
     assert check.plan.moves, 'it could be emptied'
     assert (said is None and not check.obstacles) or said in check.obstacles[0]
 
@@ -176,10 +176,10 @@ def test_hosts_that_are_drained_already_need_their_room_too():
             request.cluster, hosts=hosts, instances=instances, services={
                 **request.cluster.services, 'b': model.Service(
                     'b', status='disabled', disabled_reason='a change')}))
-    check = drains.empty(request, 'a')
+    check = drains.plan_drain(request, 'a')
     assert ('o', 'c') in places(check) and len(check.blocked) == 2, 'it took the room'
     alone = dataclasses.replace(request, options=model.Options())
-    assert len(drains.empty(alone, 'a').blocked) == 0, 'nobody else is drained then'
+    assert len(drains.plan_drain(alone, 'a').blocked) == 0, 'nobody else is drained then'
 
 
 def test_ceilings_hold_unless_overbooking_is_asked_for():
@@ -188,9 +188,9 @@ def test_ceilings_hold_unless_overbooking_is_asked_for():
     request = dataclasses.replace(request, scores=model.Scores({
         name: dataclasses.replace(found, hosts=full, fill=full)
         for name, found in request.scores.policies.items()}))
-    (blocked,) = drains.empty(request, 'a').blocked
+    (blocked,) = drains.plan_drain(request, 'a').blocked
     assert 'ceiling (2 hosts)' in blocked.reason
-    assert drains.empty(request, 'a', overbooking=True).blocked == ()
+    assert drains.plan_drain(request, 'a', overbooking=True).blocked == ()
 
 
 def test_an_instance_that_may_not_move_says_so_itself():
@@ -198,14 +198,14 @@ def test_an_instance_that_may_not_move_says_so_itself():
     locked = {'i0': dataclasses.replace(request.cluster.instances['i0'], locked=True)}
     request = dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances=locked))
-    (blocked,) = drains.empty(request, 'a').blocked
+    (blocked,) = drains.plan_drain(request, 'a').blocked
     assert blocked.reason == 'locked: instance i0 is locked by its owner' and not blocked.later
 
 
 def test_a_scope_that_is_paused_says_so_and_the_plan_is_there_all_the_same():
     request = dataclasses.replace(cloud(1024), history=model.History(paused='a change'),
                                   options=model.Options(evacuate_disabled_hosts=True))
-    check = drains.empty(request, 'a')
+    check = drains.plan_drain(request, 'a')
     assert check.obstacles == ('a change',) and check.plan.moves
 
 
@@ -225,7 +225,7 @@ def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
         cluster=dataclasses.replace(request.cluster, services={
             **request.cluster.services, 'a': model.Service(
                 'a', status=status, disabled_reason=reason, state=state)}))
-    check = drains.empty(request, 'a')
+    check = drains.plan_drain(request, 'a')
     told = [text for text in check.obstacles if 'is disabled already and not drained' in text]
     assert len(told) == (said is not None)
     assert said is None or said in told[0]
@@ -235,8 +235,8 @@ def test_a_host_that_is_empty_and_stays_so_is_not_held_by_a_pause():
     """Engines have nothing to do there."""
     request = dataclasses.replace(cloud(1024), history=model.History(paused='a storm'),
                                   options=model.Options(evacuate_disabled_hosts=True))
-    assert drains.empty(request, 'b').obstacles == ()
-    assert drains.empty(request, 'a').obstacles == ('a storm',)
+    assert drains.plan_drain(request, 'b').obstacles == ()
+    assert drains.plan_drain(request, 'a').obstacles == ('a storm',)
 
 
 @pytest.mark.parametrize(('flight', 'coming'), [
@@ -251,10 +251,10 @@ def test_a_host_that_something_is_on_its_way_to_is_held_by_a_pause(flight, comin
         request, history=model.History(paused='a storm'),
         options=model.Options(evacuate_disabled_hosts=True),
         cluster=dataclasses.replace(request.cluster, flights=(flight,)))
-    assert drains.coming(request.cluster, 'b') == coming
-    assert drains.empty(request, 'b').obstacles == (('a storm',) if coming else ())
+    assert drains.list_incoming_instances(request.cluster, 'b') == coming
+    assert drains.plan_drain(request, 'b').obstacles == (('a storm',) if coming else ())
 
 
 def test_what_has_landed_is_no_longer_on_its_way():
     cluster = dataclasses.replace(cloud(1024).cluster, flights=(model.Flight('i0', 'c', 'a'),))
-    assert drains.coming(cluster, 'a') == set() and not drains.idle(cluster, 'a')
+    assert drains.list_incoming_instances(cluster, 'a') == set() and not drains.is_fully_drained(cluster, 'a')

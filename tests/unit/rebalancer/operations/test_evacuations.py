@@ -52,7 +52,7 @@ def test_all_of_the_host_leave_for_the_named_hosts_or_have_a_reason(
         assert {move.to_host, *move.alternates} <= set(hosts if named is None else named) - {host}
         assert len(move.alternates) <= request.options.max_alternates
     hypothesis.assume(answer.plan.reason is None)
-    asked = requested_moves.undelayed(dataclasses.replace(request, options=dataclasses.replace(
+    asked = requested_moves.remove_delays(dataclasses.replace(request, options=dataclasses.replace(
         request.options, overbooking=overbooking)), 1)
     simulation = sim.Simulation(asked.cluster, asked.scores, asked.policies, asked.history,
                                 asked.options)

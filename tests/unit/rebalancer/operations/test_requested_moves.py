@@ -33,7 +33,7 @@ A0 = loader.uuid_of('a0')
 
 
 def undelayed(request):
-    begun = planner.begun(request)
+    begun = planner.prepare_request(request)
     return dataclasses.replace(begun, history=dataclasses.replace(
         begun.history, cooling={}, scope_cooling=0.0, waiting=None))
 

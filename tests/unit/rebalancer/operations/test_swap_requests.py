@@ -94,7 +94,7 @@ def test_none_is_refused_that_some_order_or_parking_host_allows(knobs, rng):
     uuids = pair(request, rng)
     answer = swap_requests.plan(request, uuids)
     hypothesis.assume(answer.refused and answer.plan.reason is None)
-    asked = requested_moves.undelayed(request, 2)
+    asked = requested_moves.remove_delays(request, 2)
     view = sim.Simulation(asked.cluster, asked.scores, asked.policies, asked.history,
                           asked.options).view
     home = {uuid: request.cluster.instances[uuid].host for uuid in uuids}

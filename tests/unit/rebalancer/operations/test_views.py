@@ -30,7 +30,7 @@ from tests.unit import clouds
 @hypothesis.given(clouds.knobs())
 def test_what_instances_use_and_the_base_make_the_score(knobs):
     request = clouds.request(knobs)
-    found = views.hosts(request)
+    found = views.list_host_portraits(request)
     assert [h.name for h in found] == sorted(request.cluster.scope_hosts)
     for host in found:
         here = [i for i in request.cluster.instances.values() if i.host == host.name]
@@ -66,7 +66,7 @@ def aged(request, seconds):
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
 def test_an_instance_is_held_by_what_every_host_refuses_it_for_until_the_last_is_over(knobs, rng):
-    request = planner.begun(clouds.request(knobs))
+    request = planner.prepare_request(clouds.request(knobs))
     uuids = sorted(i.uuid for i in request.cluster.instances.values()
                    if i.host in request.cluster.scope_hosts)
     hypothesis.assume(uuids)
@@ -77,7 +77,7 @@ def test_an_instance_is_held_by_what_every_host_refuses_it_for_until_the_last_is
         quarantined={u: s for u, s in some.items() if rng.random() < 0.5},
         cooling={u: abs(s) for u, s in some.items() if rng.random() < 0.8},
         fresh={u: rng.choice((10.0, 600.0)) for u in uuids if rng.random() < 0.3}))
-    found = views.instance(request, uuid)
+    found = views.build_instance_portrait(request, uuid)
     rules = {no.rule for no in found.held}
     simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                 request.history, request.options)
@@ -91,12 +91,12 @@ def test_an_instance_is_held_by_what_every_host_refuses_it_for_until_the_last_is
     assert rules - {'cooling', 'placement-refuses-everywhere', 'no-profile'} <= told | (
         set() if request.cluster.scope_hosts - {of.host} else rules)
     if found.wait is None:
-        later = views.instance(aged(request, 1e6), uuid)
+        later = views.build_instance_portrait(aged(request, 1e6), uuid)
         assert later.held, 'something does not end'
     else:
-        assert not views.instance(aged(request, found.wait), uuid).held
+        assert not views.build_instance_portrait(aged(request, found.wait), uuid).held
         if found.wait:
-            assert views.instance(aged(request, found.wait - 1), uuid).held
+            assert views.build_instance_portrait(aged(request, found.wait - 1), uuid).held
     for group, (policy, places) in found.groups.items():
         of = next(g for g in request.cluster.groups if g.uuid == group)
         assert policy == of.policy and sum(places.values()) == len(
@@ -117,7 +117,7 @@ def free():
     ({'paused': 'paused', 'waiting': 'it has to last'}, ('paused', 'it has to last'))])
 def test_what_holds_the_scope_of_an_instance_is_told_beside_its_own(change, told):
     request, uuid = free()
-    found = views.instance(dataclasses.replace(
+    found = views.build_instance_portrait(dataclasses.replace(
         request, history=model.History(**change)), uuid)
     assert found.holds == told
     assert (found.held, found.wait) == ((), 0.0)
@@ -125,7 +125,7 @@ def test_what_holds_the_scope_of_an_instance_is_told_beside_its_own(change, told
 
 def test_who_is_quarantined_and_cools_down_is_told_both():
     request, uuid = free()
-    found = views.instance(dataclasses.replace(request, history=model.History(
+    found = views.build_instance_portrait(dataclasses.replace(request, history=model.History(
         quarantined={uuid: 30.0}, cooling={uuid: 70.0})), uuid)
     assert [no.rule for no in found.held] == ['quarantined', 'cooling']
     assert found.wait == 70.0
@@ -142,13 +142,13 @@ def test_a_host_s_state_is_told_in_words(service, state):
     history = model.History(draining=frozenset('a'), quarantined_hosts=frozenset('a')) if (
         'draining' in state) else model.History()
     cluster = model.Cluster({'a': model.Host('a')}, {}, {} if service is None else {'a': service})
-    assert views._state(cluster, history, 'a') == state
+    assert views._describe_host_state(cluster, history, 'a') == state
 
 
 def test_a_share_that_is_not_known_is_not_made_up():
     scores = model.PolicyScores('cpu', {'a': 0.5}, {'a': 0.5}, {'a': 8.0}, {'i': 2.0})
-    assert views._share(scores, 'i', 'a') == views.Share('cpu', 2.0, 0.25)
-    assert views._share(scores, 'i', 'b') == views.Share('cpu', 2.0, None)
-    assert views._share(scores, 'j', 'a') == views.Share('cpu', None, None)
+    assert views._compute_share(scores, 'i', 'a') == views.Share('cpu', 2.0, 0.25)
+    assert views._compute_share(scores, 'i', 'b') == views.Share('cpu', 2.0, None)
+    assert views._compute_share(scores, 'j', 'a') == views.Share('cpu', None, None)
     lost = dataclasses.replace(scores, capacity={})
     assert views._load(lost, 'a', ['i']).base is None

@@ -34,7 +34,7 @@ PHASES = tuple(model.Phase)
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
 def test_each_rule_that_refuses_is_told_and_no_other(knobs, rng):
-    request = planner.begun(clouds.request(knobs))
+    request = planner.prepare_request(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
     uuid, host, phase = rng.choice(uuids), rng.choice(hosts), rng.choice(PHASES)
@@ -74,7 +74,7 @@ def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
 def test_what_is_told_to_be_short_is_just_enough(knobs, rng):
     """With so much more room, or room below the ceiling, that rule refuses no more; with one
     less it does."""
-    request = planner.begun(clouds.request(knobs))
+    request = planner.prepare_request(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)
@@ -107,7 +107,7 @@ def test_what_is_told_to_be_short_is_just_enough(knobs, rng):
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(trees=False), st.randoms(use_true_random=False))
 def test_a_rule_that_counts_tells_what_there_would_be_of_what_there_may_be(knobs, rng):
-    request = planner.begun(clouds.request(knobs))
+    request = planner.prepare_request(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)

@@ -28,7 +28,7 @@ def outcome(realised, before=0.5):
     ((0.6, 0.3, 0.6), False), ((0.3, 0.6, 0.6, 0.6), False),
     ((0.505, 0.6, 0.6), False), ((0.511, 0.6, 0.6), True)])
 def test_so_many_worse_plans_in_a_row_open_it_and_noise_does_not(realised, opens):
-    why = breakers.tripped([outcome(r) for r in realised], 0, 0, worse_plans=3,
+    why = breakers.find_trip_reason([outcome(r) for r in realised], 0, 0, worse_plans=3,
                            failure_rate=0.5)
     assert (why is not None) == opens
     assert not opens or '0.500 -> 0.600 (foreseen 0.200)' in why
@@ -51,7 +51,7 @@ def packed(hosts=4, overload=0.0, before=(5, 0.0), foreseen=(4, 0.0), growth=1.0
 def test_a_pack_plan_is_judged_by_hosts_in_use_and_overload(outcome, worse):
     """Never by the imbalance, which packing raises."""
     assert outcome.worse == worse
-    why = breakers.tripped([outcome] * 3, 0, 0, worse_plans=3, failure_rate=0.5)
+    why = breakers.find_trip_reason([outcome] * 3, 0, 0, worse_plans=3, failure_rate=0.5)
     assert (why is not None) == worse
     if worse:
         assert 'left more hosts in use or more overload than they found and foresaw: p ' in why
@@ -59,7 +59,7 @@ def test_a_pack_plan_is_judged_by_hosts_in_use_and_overload(outcome, worse):
 
 
 def test_a_row_of_bad_plans_may_be_of_both_modes():
-    why = breakers.tripped([packed(hosts=9), outcome(0.9), packed(hosts=9)], 0, 0, worse_plans=3,
+    why = breakers.find_trip_reason([packed(hosts=9), outcome(0.9), packed(hosts=9)], 0, 0, worse_plans=3,
                            failure_rate=0.5)
     assert 'left the scope in a worse state' in why and '0.500 -> 0.900' in why
 
@@ -68,10 +68,10 @@ def test_a_row_of_bad_plans_may_be_of_both_modes():
     (3, 5, 0.5, True), (3, 6, 0.5, False), (2, 2, 0.5, False), (4, 4, 1.0, False),
     (3, 100, 0.0, True), (0, 0, 0.0, False)])
 def test_a_rate_of_failures_above_the_limit_opens_it(failed, ended, rate, opens):
-    why = breakers.tripped([], failed, ended, worse_plans=3, failure_rate=rate)
+    why = breakers.find_trip_reason([], failed, ended, worse_plans=3, failure_rate=rate)
     assert (why is not None) == opens
 
 
 def test_it_can_be_switched_off():
     worse = [outcome(0.9)] * 9
-    assert breakers.tripped(worse, 9, 9, worse_plans=0, failure_rate=1.0) is None
+    assert breakers.find_trip_reason(worse, 9, 9, worse_plans=0, failure_rate=1.0) is None

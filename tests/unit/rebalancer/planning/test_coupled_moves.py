@@ -78,10 +78,10 @@ def paired(request, *moves, change=lambda move: move):
         simulation.apply(one)
     view = cluster_view.ClusterView(request.cluster, request.options, request.history,
                                     request.scores, simulation.ceilings)
-    ordered = waves.order(view, moves, max_alternates=1)
+    ordered = waves.order_moves(view, moves, max_alternates=1)
     assert not ordered.dropped
     before = simulation.score.copy()
-    found, swaps = coupled_moves.paired(simulation, view, tuple(map(change, ordered.moves)))
+    found, swaps = coupled_moves.pair_harmful_moves(simulation, view, tuple(map(change, ordered.moves)))
     assert (simulation.score == before).all()
     plan = model.Plan(request.cluster.scope, found, swaps=swaps)
     assert checker.check(plan, request.cluster, request.options, request.history, request.scores,
@@ -182,7 +182,7 @@ def test_a_swap_where_no_single_move_helps_is_both_or_none():
     assert one.alternates == other.alternates == ()
     assert 0 < harm(request, [], [one]) <= harm(request, [], [other])
     for dropped in (swap.first, swap.second):
-        left = planner.without(request, plan, [dropped], 'why not')
+        left = planner.drop_moves(request, plan, [dropped], 'why not')
         assert left.moves == () and left.swaps == ()
 
 
@@ -204,7 +204,7 @@ def test_what_is_paired_is_legal_and_the_rest_is_as_it_was_planned(knobs):
         made += [moves[u] for u in other.requires if moves[u] not in [*made, one]]
         assert harm(request, made, [one, other]) <= coupled_moves.LEAST
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled_moves, 'paired', lambda simulation, view, moves: (moves, ()))
+        patch.setattr(coupled_moves, 'pair_harmful_moves', lambda simulation, view, moves: (moves, ()))
         alone = planner.plan(request)
     assert {(m.instance_uuid, m.to_host, m.phase) for m in alone.moves} == {
         (m.instance_uuid, m.to_host, m.phase) for m in plan.moves}
@@ -320,6 +320,6 @@ def test_a_chain_of_waits_ends_somewhere():
     found = coupled_moves._Pairing(harm, made(**dict.fromkeys(names, '')))
     while found.bind():
         pass
-    depths = found._depths(found.needs)
+    depths = found._count_chain_depths(found.needs)
     assert max(depths.values()) == coupled_moves.DEEPEST
     assert [u for u in names if found.needs[u]] == list('bcd'), 'the rest is as it was planned'

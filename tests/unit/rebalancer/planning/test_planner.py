@@ -116,7 +116,7 @@ def imbalances_after(r, moves):
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_spread_may_choose_each_alternate_and_its_improvement_is_the_gain_over_staying(knobs):
     # As planning begins: of the hosts that were being emptied, those that still are.
-    r = planner.begun(clouds.request(knobs))
+    r = planner.prepare_request(clouds.request(knobs))
     plan = planner.plan(r)
     for move in plan.moves:
         if not move.alternate_improvements:
@@ -136,7 +136,7 @@ def test_spread_may_choose_each_alternate_and_its_improvement_is_the_gain_over_s
 @hypothesis.settings(max_examples=100, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
 def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
-    r = planner.begun(clouds.request(knobs))
+    r = planner.prepare_request(clouds.request(knobs))
     plan = planner.plan(r)
     whole, _, simulation = imbalances_after(r, plan.moves)
     if not simulation.trusted:

@@ -35,39 +35,39 @@ OFF = [model.Service(n, status='disabled') for n in ('o1', 'o2', 'o3')]
 
 
 def test_a_healthy_scope_is_no_outage():
-    assert planning_holds.outage(cluster(*up('a', 'b')), model.Options()) is None
+    assert planning_holds.find_outage_reason(cluster(*up('a', 'b')), model.Options()) is None
 
 
 def test_too_many_hosts_down_are_an_outage():
-    assert planning_holds.outage(cluster(DOWN, *up('a', 'b', 'c')), model.Options()) is None
-    assert planning_holds.outage(cluster(DOWN, *up('a', 'b')), model.Options()) == (
+    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b', 'c')), model.Options()) is None
+    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b')), model.Options()) == (
         '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
         'outage')
-    assert planning_holds.outage(cluster(DOWN, *up('a')),
+    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a')),
                                  model.Options(max_down_fraction=0.5)) is None
 
 
 @pytest.mark.parametrize('service', [
     model.Service('x', forced_down=True), model.Service('x', state='down', status='disabled')])
 def test_forced_down_and_disabled_hosts_that_are_down_count_as_down(service):
-    assert 'down (x)' in planning_holds.outage(cluster(service, *up('a')), model.Options())
+    assert 'down (x)' in planning_holds.find_outage_reason(cluster(service, *up('a')), model.Options())
 
 
 def test_a_host_without_a_service_counts_as_down():
     bare = cluster(*up('a', 'b'))
     bare = dataclasses.replace(bare, services={'a': bare.services['a']})
-    assert 'down (b)' in planning_holds.outage(bare, model.Options())
+    assert 'down (b)' in planning_holds.find_outage_reason(bare, model.Options())
 
 
 def test_one_disabled_host_is_always_allowed():
-    assert planning_holds.outage(cluster(OFF[0], *up('a')),
+    assert planning_holds.find_outage_reason(cluster(OFF[0], *up('a')),
                                  model.Options(max_drain_fraction=0.0)) is None
 
 
 def test_too_many_disabled_hosts_stop_everything():
     options = model.Options(max_drain_fraction=0.3)
-    assert planning_holds.outage(cluster(*OFF, *up(*'abcdefg')), options) is None
-    reason = planning_holds.outage(cluster(*OFF, *up(*'abcdef')), options)
+    assert planning_holds.find_outage_reason(cluster(*OFF, *up(*'abcdefg')), options) is None
+    reason = planning_holds.find_outage_reason(cluster(*OFF, *up(*'abcdef')), options)
     assert reason == (
         '3 of 9 hosts are disabled (o1, o2, o3), more than max_drain_fraction (0.3): enable some '
         'of them or raise the option')
@@ -75,8 +75,8 @@ def test_too_many_disabled_hosts_stop_everything():
 
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]
-    assert '(d0, d1, d2, ...)' in planning_holds.outage(cluster(*services), model.Options())
-    assert '(d0, d1, d2)' in planning_holds.outage(cluster(*services[:3]), model.Options())
+    assert '(d0, d1, d2, ...)' in planning_holds.find_outage_reason(cluster(*services), model.Options())
+    assert '(d0, d1, d2)' in planning_holds.find_outage_reason(cluster(*services[:3]), model.Options())
 
 
 def scores(untrusted=None, taken_at=1000.0):

@@ -58,9 +58,9 @@ def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
     hosts['c'] = model.Host('c')
     cluster = model.Cluster(hosts, {}, {})
     move = model.Move('x', 'a', 'b', model.Phase.SPREAD, alternates=('c', 'd'))
-    assert [(t.host, t.generation) for t in tasks.trees(move, cluster, model.Options())] == [
+    assert [(t.host, t.generation) for t in tasks.list_tree_marks(move, cluster, model.Options())] == [
         ('a', 3), ('b', 3), ('d', 3)]
-    assert tasks.trees(move, cluster, model.Options(enforce_placement_claims=False)) == ()
+    assert tasks.list_tree_marks(move, cluster, model.Options(enforce_placement_claims=False)) == ()
 
 
 def test_the_second_half_of_a_swap_may_begin_later_than_scores_last():

@@ -38,7 +38,7 @@ def cloud(places, size=8, groups=()):
 
 def order(cluster, *moves, **options):
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
-    return waves.order(view, [model.Move(u, a, b, model.Phase.EVACUATE)
+    return waves.order_moves(view, [model.Move(u, a, b, model.Phase.EVACUATE)
                               for u, a, b in moves], **options)
 
 
@@ -86,15 +86,15 @@ def test_a_move_that_no_order_makes_legal_is_dropped_and_counted():
 def test_the_view_is_left_as_it_was():
     cluster = cloud({'i': ('a', 6), 'j': ('b', 6)})
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
-    waves.order(view, [model.Move('i', 'a', 'z', model.Phase.SPREAD)], max_alternates=2)
+    waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.SPREAD)], max_alternates=2)
     assert view.host_of('i') == 'a' and not view.in_flight('i')
     assert view.used('z', 'VCPU') == 0 and view.used('a', 'VCPU') == 6
-    moved = waves.order(view, [model.Move('j', 'b', 'a', model.Phase.EVACUATE),
+    moved = waves.order_moves(view, [model.Move('j', 'b', 'a', model.Phase.EVACUATE),
                                model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
     assert len(moved.moves) == 2
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
-    ordered = waves.order(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
+    ordered = waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
                           max_alternates=2)
     assert ordered.moves[0].alternates == ('b', 'c')
     assert {h: view.used(h, 'VCPU') for h in 'abcz'} == {'a': 1, 'b': 1, 'c': 1, 'z': 0}
@@ -243,7 +243,7 @@ def test_a_repair_of_soft_groups_has_no_alternates():
                     groups=[group('soft-anti-affinity', 'i', 'j')])
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     for phase, count in ((model.Phase.AFFINITY, 0), (model.Phase.SPREAD, 1)):
-        moves = waves.order(view, [model.Move('i', 'a', 'z', phase)], max_alternates=3).moves
+        moves = waves.order_moves(view, [model.Move('i', 'a', 'z', phase)], max_alternates=3).moves
         assert len(moves[0].alternates) == count
 
 
@@ -251,7 +251,7 @@ def test_a_pack_falls_back_to_no_empty_host():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('z', 'c'))):
-        moves = waves.order(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
+        moves = waves.order_moves(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
                             in_use=lambda host: host in 'abc').moves
         assert moves[0].alternates == alternates
 
@@ -275,7 +275,7 @@ def test_a_spread_does_not_overload_a_host_on_the_way():
     view = loaded({'a': 0.9, 'b': 0.8, 'c': 0.1})
     moves = [model.Move('ib', 'b', 'c', model.Phase.SPREAD),
              model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
-    ordered = waves.order(view, moves)
+    ordered = waves.order_moves(view, moves)
     assert by_uuid(ordered)['ia'].requires == ('ib',)
 
 
@@ -283,7 +283,7 @@ def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
     view = loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
     moves = [model.Move('ic', 'c', 'a', model.Phase.SPREAD),
              model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
-    ordered = waves.order(view, moves)
+    ordered = waves.order_moves(view, moves)
     assert [m.instance_uuid for m in ordered.moves] == ['ic']
     assert ordered.dropped == {'ceiling': 1}
 
@@ -291,7 +291,7 @@ def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
 def test_no_alternate_is_above_its_ceiling_however_bad_the_source():
     view = loaded({'a': 1.5, 'b': 0.8, 'c': 0.1, 'd': 0.4})
     moves = [model.Move('ia', 'a', 'c', model.Phase.SPREAD)]
-    assert waves.order(view, moves, max_alternates=5).moves[0].alternates == ('d',)
+    assert waves.order_moves(view, moves, max_alternates=5).moves[0].alternates == ('d',)
 
 
 def spreads(*moves):
@@ -300,15 +300,15 @@ def spreads(*moves):
 
 def test_a_host_may_be_filled_to_its_ceiling_and_fallen_back_to():
     view = loaded({'a': 0.9, 'b': 0.5, 'c': 0.5, 'd': 0.6})
-    moves = waves.order(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
+    moves = waves.order_moves(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
     assert [m.alternates for m in moves] == [('c',)]
 
 
 def test_the_emptiest_host_is_fallen_back_to_first_and_fills():
     view = loaded({'a': 0.9, 'b': 0.4, 'c': 0.4, 'd': 0.2, 'e': 0.0})
-    moves = waves.order(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
+    moves = waves.order_moves(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
     assert [m.alternates for m in moves] == [('e', 'd', 'c')]
-    moves = waves.order(view, spreads(('ia', 'a', 'b'), ('ib', 'b', 'c')),
+    moves = waves.order_moves(view, spreads(('ia', 'a', 'b'), ('ib', 'b', 'c')),
                         max_alternates=1).moves
     assert [m.alternates for m in moves] == [('e',), ('d',)]
 
@@ -320,7 +320,7 @@ def test_a_host_of_unknown_fill_is_no_alternate():
         'cpu', hosts=fill, fill=fill, capacity=dict.fromkeys('abcdz', 1.0), usages={})})
     view = cluster_view.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 9.0})
     moves = [model.Move('i', 'a', 'z', model.Phase.EVACUATE)]
-    assert waves.order(view, moves, max_alternates=5).moves[0].alternates == ('c', 'd')
+    assert waves.order_moves(view, moves, max_alternates=5).moves[0].alternates == ('c', 'd')
 
 
 def test_few_hosts_are_tried_for_an_alternate_and_not_again_in_vain(monkeypatch):
@@ -335,16 +335,16 @@ def test_few_hosts_are_tried_for_an_alternate_and_not_again_in_vain(monkeypatch)
 def test_what_overloads_a_host_names_it_and_an_unknown_source_excuses_nothing():
     view = loaded({'a': 1.5, 'b': 0.8})
     move = spreads(('ia', 'a', 'b'))[0]
-    assert boards.crowded(view, move, {'cpu': 1.5}) is None
+    assert boards.refuse_overfilling(view, move, {'cpu': 1.5}) is None
     for before in ({'cpu': 0.9}, {}):
-        no = boards.crowded(view, move, before)
+        no = boards.refuse_overfilling(view, move, before)
         assert no.rule == 'ceiling' and 'host b would reach 1.30 of cpu' in no.detail
 
 
 def test_a_spread_that_would_have_to_wait_until_its_source_is_better_off_is_dropped():
     """e must land first, or i takes its room; then a is no worse than h becomes."""
     view = loaded({'a': 1.5, 'h': 0.4}, {'e': 'a'})
-    ordered = waves.order(view, [model.Move('e', 'a', 'h', model.Phase.EVACUATE),
+    ordered = waves.order_moves(view, [model.Move('e', 'a', 'h', model.Phase.EVACUATE),
                                  *spreads(('ia', 'a', 'h'))])
     assert [m.instance_uuid for m in ordered.moves] == ['e']
     assert ordered.dropped == {'ceiling': 1}
@@ -354,14 +354,14 @@ def test_a_spread_that_overloads_a_host_waits_for_a_drain_that_may_not():
     view = loaded({'a': 1.5, 'h': 0.4, 'd': 0.3})
     moves = [model.Move('id', 'd', 'h', model.Phase.EVACUATE),
              model.Move('ia', 'a', 'h', model.Phase.SPREAD)]
-    assert by_uuid(waves.order(view, moves))['ia'].requires == ('id',)
+    assert by_uuid(waves.order_moves(view, moves))['ia'].requires == ('id',)
 
 
 def test_a_spread_may_overload_a_host_whose_source_was_worse():
     view = loaded({'a': 1.4, 'b': 0.8, 'c': 0.1})
     moves = [model.Move('ib', 'b', 'c', model.Phase.SPREAD),
              model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
-    assert by_uuid(waves.order(view, moves))['ia'].requires == ()
+    assert by_uuid(waves.order_moves(view, moves))['ia'].requires == ()
 
 
 @pytest.mark.parametrize('count', [50, 100])

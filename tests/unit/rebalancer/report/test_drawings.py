@@ -33,18 +33,18 @@ from tests.unit.rebalancer.report import made
 @pytest.mark.parametrize(('score', 'band'), [
     (0.0, 0), (0.0999, 0), (0.1, 1), (0.3, 3), (0.7, 7), (0.95, 9), (1.0, 9), (1.7, 9), (-0.2, 0)])
 def test_a_score_has_the_band_that_its_first_decimal_says(score, band):
-    assert heat.band(score) == band
+    assert heat.compute_band(score) == band
 
 
 @clouds.examples(50)
 @hypothesis.given(st.integers(0, 900))
 def test_each_host_is_in_the_map_once_the_hottest_first_and_moving_ones_in_sight(count):
     lines = [made.line(f'h{n:03}', n, max(1, count), made.plain) for n in range(count)]
-    ranking = heat.ranked(lines[::-1])
+    ranking = heat.sort_by_load(lines[::-1])
     loads = [line.load.before for line in ranking]
     known = [load for load in loads if load is not None]
     assert loads == [*sorted(known, reverse=True), *[None] * (len(loads) - len(known))]
-    found = heat.arranged(ranking)
+    found = heat.arrange_hosts(ranking)
     assert [*found.hottest, *(line for part in found.parts for line in part.lines)] == list(ranking)
     in_sight = {line.name for line in (*found.hottest, *found.moving)}
     assert {line.name for line in lines if line.gives or line.takes} <= in_sight
@@ -57,13 +57,13 @@ def test_each_host_is_in_the_map_once_the_hottest_first_and_moving_ones_in_sight
 @clouds.examples(50)
 @hypothesis.given(st.lists(st.none() | st.floats(0, 1), max_size=300))
 def test_each_known_score_is_one_square_of_its_band_inside_the_drawing(scores):
-    found = heat.squares(scores)
+    found = heat.draw_squares(scores)
     assert found.unknown == scores.count(None)
     assert sum(found.counts) == len(scores) - found.unknown
-    width, height = heat.size(len(scores))
+    width, height = heat.compute_squares_size(len(scores))
     for band, path in found.paths:
         assert path.count('M') == found.counts[band] == sum(
-            1 for score in scores if score is not None and heat.band(score) == band)
+            1 for score in scores if score is not None and heat.compute_band(score) == band)
         for square in path.split('M')[1:]:
             x, y = map(int, square.partition('h')[0].split())
             assert 0 <= x <= width - heat.SIDE and 0 <= y <= height - heat.SIDE
@@ -71,7 +71,7 @@ def test_each_known_score_is_one_square_of_its_band_inside_the_drawing(scores):
 
 def test_every_move_is_in_one_arrow_between_its_hosts():
     moves = made.moves(made.plain)
-    found = arrows.draw(moves)
+    found = arrows.draw_arrows(moves)
     assert sorted(n for arrow in found.arrows for n in arrow.numbers) == [m.number for m in moves]
     left, right = ({end.name: end for end in side} for side in (found.left, found.right))
     for arrow in found.arrows:
@@ -84,16 +84,16 @@ def test_every_move_is_in_one_arrow_between_its_hosts():
 
 def test_moves_between_the_same_hosts_are_one_wider_arrow():
     move = made.moves(made.plain)[0]
-    found = arrows.draw([dataclasses.replace(move, number=n) for n in (1, 2, 3)])
+    found = arrows.draw_arrows([dataclasses.replace(move, number=n) for n in (1, 2, 3)])
     (arrow,) = found.arrows
-    assert arrow.numbers == (1, 2, 3) and arrow.width > arrows.draw([move]).arrows[0].width
+    assert arrow.numbers == (1, 2, 3) and arrow.width > arrows.draw_arrows([move]).arrows[0].width
 
 
 def test_arrows_have_the_hosts_that_take_part_alone_the_hottest_on_top():
     section = made.of_cloud(hosts=50)
     moves = [dataclasses.replace(m, from_host=f'host {40 - m.number}', to_host='host 49')
              for m in section.moves]
-    found = arrows.draw(moves, section.lines)
+    found = arrows.draw_arrows(moves, section.lines)
     assert [end.name for end in found.left] == [f'host {n}' for n in range(34, 40)]
     assert [end.name for end in found.right] == ['host 49']
 
@@ -102,7 +102,7 @@ def test_of_very_many_arrows_the_widest_are_drawn_and_the_rest_counted():
     move = made.moves(made.plain)[0]
     moves = [dataclasses.replace(move, number=n, to_host=f'to {n}') for n in range(500)]
     moves += [dataclasses.replace(move, number=n, to_host='often') for n in (500, 501)]
-    found = arrows.draw(moves)
+    found = arrows.draw_arrows(moves)
     assert len(found.arrows) == arrows.MOST and found.left_out == 101
     assert any(arrow.to_host == 'often' for arrow in found.arrows)
 
@@ -110,7 +110,7 @@ def test_of_very_many_arrows_the_widest_are_drawn_and_the_rest_counted():
 @pytest.mark.parametrize('section', [made.of_cloud(), made.of_plan()],
                          ids=['planned', 'as it went'])
 def test_every_move_has_its_row_in_its_wave_inside_the_drawing(section):
-    found = timeline.draw(section)
+    found = timeline.draw_timeline(section)
     assert [row.number for wave in found.waves for row in wave.rows] == [1, 2, 3, 4, 5, 6]
     assert [wave.number for wave in found.waves] == [0, 1]
     for wave in found.waves:
@@ -122,7 +122,7 @@ def test_every_move_has_its_row_in_its_wave_inside_the_drawing(section):
 
 
 def test_a_wave_that_is_only_planned_begins_beside_the_one_before():
-    first, second = timeline.draw(made.of_cloud()).waves
+    first, second = timeline.draw_timeline(made.of_cloud()).waves
     assert second.x >= first.x + first.width
     assert [tick.text for tick in first.ticks][0] == '+0 s'
     places = [row.x for row in first.rows]
@@ -130,7 +130,7 @@ def test_a_wave_that_is_only_planned_begins_beside_the_one_before():
 
 
 def test_a_bar_is_as_long_as_its_try_and_says_how_it_ended():
-    rows = {row.number: row for wave in timeline.draw(made.of_plan()).waves for row in wave.rows}
+    rows = {row.number: row for wave in timeline.draw_timeline(made.of_plan()).waves for row in wave.rows}
     done, (failed, again) = rows[1].bars[0], rows[2].bars
     assert (done.kind, failed.kind, again.kind) == ('done', 'failed', 'done')
     assert again.width / done.width == pytest.approx(130 / 85, rel=0.01)
@@ -139,14 +139,14 @@ def test_a_bar_is_as_long_as_its_try_and_says_how_it_ended():
 
 
 def test_a_curve_is_broken_where_the_imbalance_is_not_known():
-    combined, first, second = curve.draw(made.of_cloud())
+    combined, first, second = curve.draw_curves(made.of_cloud())
     assert len(combined.lines) == 2 and len(first.lines) == 2 and len(second.lines) == 1
     assert (combined.threshold, combined.title) == (None, 'Combined')
     assert first.threshold is not None and first.title == 'policy 1'
 
 
 def test_what_a_plan_foresaw_and_what_came_of_it_stand_beside_each_other():
-    dots = curve.draw(made.of_cloud())[0].dots
+    dots = curve.draw_curves(made.of_cloud())[0].dots
     kinds = [dot.kind for dot in dots]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         'foreseen': 6, 'realised': 2, 'shown': 1}
@@ -156,14 +156,14 @@ def test_what_a_plan_foresaw_and_what_came_of_it_stand_beside_each_other():
 
 def test_one_plan_alone_is_no_curve():
     section = made.of_cloud()
-    assert curve.draw(dataclasses.replace(section, points=section.points[:1])) == ()
+    assert curve.draw_curves(dataclasses.replace(section, points=section.points[:1])) == ()
 
 
 @clouds.examples(100)
 @hypothesis.given(st.floats(1e-6, 1e6), st.floats(0, 1e9), st.integers(1, 9))
 def test_an_axis_has_few_marks_all_on_it(span, low, most):
     axis = scale.Scale(low, low + span, 10.0, 500.0)
-    for marks in (scale.times(axis, most), scale.numbers(axis, most)):
+    for marks in (scale.list_time_marks(axis, most), scale.list_number_marks(axis, most)):
         assert len(marks) <= most + 2
         assert all(10.0 <= mark.place <= 500.0 for mark in marks)
 
@@ -171,11 +171,11 @@ def test_an_axis_has_few_marks_all_on_it(span, low, most):
 @pytest.mark.parametrize(('value', 'top'), [
     (0, 0.1), (0.15, 0.2), (0.2, 0.2), (0.55, 0.6), (0.84, 1.0), (1.0, 1.0), (1.3, 2.0)])
 def test_the_top_of_an_axis_is_the_next_round_number(value, top):
-    assert scale.ceiling(value) == pytest.approx(top)
+    assert scale.round_axis_top(value) == pytest.approx(top)
 
 
 def test_a_summary_says_what_moves_what_it_brings_and_what_stays_above():
-    said = summary.sentences(made.of_plan())
+    said = summary.list_sentences(made.of_plan())
     assert said[0] == '6 instances of 3 hosts move to 6 hosts, in 2 waves.'
     assert 'from 0.5000 to 0.2000' in said[1] and 'showed 0.2500' in said[2]
     assert 'Above its threshold then: policy 1.' in said
@@ -184,7 +184,7 @@ def test_a_summary_says_what_moves_what_it_brings_and_what_stays_above():
 
 
 def test_a_summary_of_nothing_says_why_and_claims_nothing():
-    said = summary.sentences(values.Section('s', 0.0, reason='all is well', dry_run=True))
+    said = summary.list_sentences(values.Section('s', 0.0, reason='all is well', dry_run=True))
     assert said == ('Nothing is moved: all is well.', 'The combined imbalance is not known.',
                     'It is the plan of a dry run: nothing of it is carried out.')
 
@@ -192,8 +192,8 @@ def test_a_summary_of_nothing_says_why_and_claims_nothing():
 @pytest.mark.parametrize(('seconds', 'text'), [
     (0, '+0 s'), (90, '+90 s'), (120, '+2 min'), (150.4, '+2 min 30 s'), (3600, '+60 min')])
 def test_an_offset_is_written_as_people_say_it(seconds, text):
-    assert words.offset(seconds) == text
+    assert words.format_offset(seconds) == text
 
 
 def test_a_time_that_no_calendar_has_is_its_last():
-    assert words.stamp(1e300) == '9999-12-31T00:00:00+00:00'
+    assert words.format_timestamp(1e300) == '9999-12-31T00:00:00+00:00'

@@ -42,12 +42,12 @@ TAGS = {
 
 @pytest.fixture(scope='module')
 def nasty():
-    return parsed.parse(page.render(made.nasty()))
+    return parsed.parse(page.render_page(made.nasty()))
 
 
 @pytest.fixture(scope='module')
 def good():
-    return parsed.parse(page.render(made.report()))
+    return parsed.parse(page.render_page(made.report()))
 
 
 def safe(found):
@@ -83,7 +83,7 @@ def test_controls_and_marks_that_turn_text_are_not_written(nasty):
 
 def test_a_name_of_either_direction_leaves_its_neighbours_alone(good):
     """Each host, instance, scope and policy that a table names stands in a bdi."""
-    isolated = page.render(made.report())
+    isolated = page.render_page(made.report())
     for role in ('host 3', 'instance 2', 'to 4', 'policy 1', 'scope', 'zone', 'warning', 'held'):
         assert f'<bdi>{role}</bdi>' in isolated
 
@@ -132,16 +132,16 @@ def test_what_scrolls_can_be_reached_by_keyboard_and_has_a_name(good):
 
 
 def test_each_score_is_a_number_beside_its_colour(good):
-    cells = re.findall(r'<td class="h h(\d)[^"]*">(.*?)</td>', page.render(made.report()))
+    cells = re.findall(r'<td class="h h(\d)[^"]*">(.*?)</td>', page.render_page(made.report()))
     assert len(cells) > 1000
     for band, text in cells:
         number = float(re.sub('<[^>]*>|[▲▼ ]', '', text))
-        assert heat.band(number) == int(band) or abs(number * 10 - round(number * 10)) < 0.051
+        assert heat.compute_band(number) == int(band) or abs(number * 10 - round(number * 10)) < 0.051
 
 
 def test_a_score_that_is_not_known_is_said_to_be_so():
     assert ('<td class="h b"><span aria-hidden="true">–</span><span class="off">not known</span>'
-            in page.render(made.report()))
+            in page.render_page(made.report()))
 
 
 def test_the_report_has_each_part_for_each_scope_that_has_a_plan(good):
@@ -164,7 +164,7 @@ def test_what_operators_said_of_a_plan_is_told(good):
 
 
 def test_every_phase_has_a_line_of_its_own(good):
-    drawn = page.render(made.report())
+    drawn = page.render_page(made.report())
     for phase in set(model.Phase) - {model.Phase.SPREAD}:
         assert re.search(rf'\.{phase} {{ stroke-dasharray', good.style), phase
         assert f'class="arrow {phase}"' in drawn
@@ -172,7 +172,7 @@ def test_every_phase_has_a_line_of_its_own(good):
 
 
 def test_rules_are_told_in_words_and_those_of_others_too(good):
-    assert f'would-worsen 949 {meanings.of("would-worsen")}' in good.text
+    assert f'would-worsen 949 {meanings.explain_rule("would-worsen")}' in good.text
     assert f'rule 1 {meanings.UNKNOWN}' in good.text
 
 
@@ -189,16 +189,16 @@ def test_real_times_are_shown_where_there_are_tasks_and_planned_ones_elsewhere(g
 
 
 def test_a_report_says_what_it_is():
-    head = page.render(made.report())[:2048]
+    head = page.render_page(made.report())[:2048]
     assert head.startswith('<!DOCTYPE html>') and 'content="kronos report version"' in head
 
 
 def test_the_same_report_gives_the_same_text():
-    assert page.render(made.report()) == page.render(made.report())
+    assert page.render_page(made.report()) == page.render_page(made.report())
 
 
 def test_two_thousand_hosts_are_one_megabyte_and_most_are_folded_away():
-    text = page.render(values.Report('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),)))
+    text = page.render_page(values.Report('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),)))
     found = parsed.parse(text)
     assert len(text.encode()) < 2**20
     shown = text.split('<details>')[0]
@@ -215,10 +215,10 @@ def test_whatever_the_names_are_the_page_has_the_same_elements(texts):
     def names(role):
         return taken.setdefault(role, f'{texts[len(taken) % len(texts)]}{len(taken)}')
 
-    drawn = parsed.parse(page.render(made.report(names, large=heat.FEW + 1)))
+    drawn = parsed.parse(page.render_page(made.report(names, large=heat.FEW + 1)))
     safe(drawn)
     assert _counted(drawn) == _counted(
-        parsed.parse(page.render(made.report(large=heat.FEW + 1))))
+        parsed.parse(page.render_page(made.report(large=heat.FEW + 1))))
 
 
 def _counted(found):
@@ -235,7 +235,7 @@ def many_moves(number):
 
 
 def only(section):
-    return parsed.parse(page.render(values.Report('x', made.NOW, made.NOW, '1', (section,))))
+    return parsed.parse(page.render_page(values.Report('x', made.NOW, made.NOW, '1', (section,))))
 
 
 @pytest.mark.parametrize('moves, drawn', [(24, True), (25, False), (100, False)])
@@ -250,7 +250,7 @@ def test_move_shows_scores_of_both_hosts_its_gain_and_its_wave_from_zero():
     found = only(dataclasses.replace(made.of_cloud(), moves=many_moves(1)))
     assert '0.50 \N{RIGHTWARDS ARROW} 0.38' in found.text
     assert '0.10 \N{RIGHTWARDS ARROW} 0.22' in found.text and '0.0125' in found.text
-    text = page.render(values.Report('x', made.NOW, made.NOW, '1', (
+    text = page.render_page(values.Report('x', made.NOW, made.NOW, '1', (
         dataclasses.replace(made.of_cloud(), moves=many_moves(1)),)))
     assert '<td class="n" data-label="Wave">0</td>' in text
     assert '<td class="n" data-label="Wave">1</td>' not in text
@@ -265,7 +265,7 @@ def test_small_heat_map_has_a_legend_of_all_bands():
 
 def test_host_names_do_not_wrap_and_state_comes_early():
     found = only(made.of_plan())
-    style = page._style()
+    style = page._render_style()
     assert '.host, .state { white-space: nowrap; }' in style
     assert found.text.index('State') < found.text.index('Instance From')
     assert not [tag for tag, a in found.elements if (a.get('class') or '') == 'name'
@@ -273,7 +273,7 @@ def test_host_names_do_not_wrap_and_state_comes_early():
 
 
 def test_every_cell_of_a_card_has_a_label():
-    text = page.render(made.report())
+    text = page.render_page(made.report())
     for table in re.findall(r'<table class="cards">.*?</table>', text, re.S):
         body = table.partition('<tbody>')[2]
         assert body and not re.search(r'<td(?![^>]*data-label=)', body)

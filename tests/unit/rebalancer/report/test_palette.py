@@ -24,43 +24,43 @@ from kronos_nova.rebalancer.report import palette
 @pytest.mark.parametrize(('one', 'other', 'ratio'), [
     ('#000000', '#ffffff', 21.0), ('#777777', '#ffffff', 4.48), ('#336699', '#336699', 1.0)])
 def test_contrast_is_that_of_the_guidelines(one, other, ratio):
-    assert palette.contrast(one, other) == pytest.approx(ratio, abs=0.01)
-    assert palette.contrast(other, one) == palette.contrast(one, other)
+    assert palette.compute_contrast(one, other) == pytest.approx(ratio, abs=0.01)
+    assert palette.compute_contrast(other, one) == palette.compute_contrast(one, other)
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 def test_every_text_stands_out_from_every_surface(theme):
     ink = palette.INK[theme]
     for text, surface in itertools.product(palette.TEXTS, palette.SURFACES):
-        assert palette.contrast(ink[text], ink[surface]) >= palette.CONTRAST, (text, surface)
+        assert palette.compute_contrast(ink[text], ink[surface]) >= palette.CONTRAST, (text, surface)
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 def test_every_number_stands_out_from_its_band(theme):
     for band, ink in zip(palette.HEAT[theme], palette.on_heat(theme), strict=True):
-        assert palette.contrast(ink, band) >= palette.CONTRAST, band
+        assert palette.compute_contrast(ink, band) >= palette.CONTRAST, band
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 def test_bands_go_one_way_so_that_colours_are_not_all_there_is(theme):
     """From band to band the page is farther away, also without any hue."""
-    ways = [palette.contrast(band, palette.INK[theme]['page']) for band in palette.HEAT[theme]]
+    ways = [palette.compute_contrast(band, palette.INK[theme]['page']) for band in palette.HEAT[theme]]
     assert ways == sorted(ways) and len(set(ways)) == len(ways)
 
 
 def test_the_style_uses_no_colour_but_these():
-    style = page._style()
+    style = page._render_style()
     own = {colour for theme in ('light', 'dark')
-           for colour in palette.variables(theme).values()}
+           for colour in palette.list_css_variables(theme).values()}
     assert set(re.findall('#[0-9a-f]{6}', style)) == own
     assert not re.search(r':\s*(white|black|red|rgb)', style)
     used = set(re.findall(r'var\(--(\w+)\)', style))
-    assert used <= set(palette.variables('light'))
+    assert used <= set(palette.list_css_variables('light'))
     texts = set(re.findall(r'[ {;]color: ?var\(--([a-z]+)\)', style))
     assert texts <= set(palette.TEXTS), 'what is not measured above is no text'
 
 
 def test_what_is_dark_is_dark_on_a_screen_alone():
-    style = page._style()
+    style = page._render_style()
     assert style.count('prefers-color-scheme') == 1
     assert '@media screen and (prefers-color-scheme:dark)' in style

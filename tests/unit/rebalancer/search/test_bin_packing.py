@@ -69,7 +69,7 @@ def test_compact_uses_no_more_destinations_than_any_way_to_place_them(knobs, rng
     host = rng.choice(sorted(request.cluster.hosts))
     simulation = simulate(request, host)
     numbers = np.array(simulation.on_host(host)[:6])
-    moves = bin_packing.place(simulation, numbers, COMPACT, model.Phase.EVACUATE)
+    moves = bin_packing.place_by_mode(simulation, numbers, COMPACT, model.Phase.EVACUATE)
     hypothesis.assume(moves)
     others = [h for h in simulation.hosts if h != host]
     assert len({m.to_host for m in moves}) == fewest(
@@ -88,7 +88,7 @@ def test_each_move_is_legal_after_those_before_it_and_only_to_hosts_that_are_nam
                        dtype=np.intp)
     some = sorted(rng.sample(range(len(simulation.hosts)), rng.randint(0, len(simulation.hosts))))
     score = simulation.score.copy()
-    moves = bin_packing.place(simulation, numbers, mode, model.Phase.EVACUATE,
+    moves = bin_packing.place_by_mode(simulation, numbers, mode, model.Phase.EVACUATE,
                               np.array(some, dtype=np.intp))
     assert {simulation.host_index[m.to_host] for m in moves} <= set(some)
     other = simulate(request, host)
@@ -108,7 +108,7 @@ def test_scatter_takes_a_host_to_which_the_fewest_have_come_of_those_that_may_ta
     simulation = simulate(request, host)
     numbers = np.array([n for n in simulation.on_host(host) if simulation.drainable[n]],
                        dtype=np.intp)
-    moves = bin_packing.place(simulation, numbers, SCATTER, model.Phase.EVACUATE)
+    moves = bin_packing.place_by_mode(simulation, numbers, SCATTER, model.Phase.EVACUATE)
     other, come = simulate(request, host), Counter()
     for move in moves:
         least = min(come[h] for h in other.hosts if constraints.check(
@@ -142,7 +142,7 @@ def cloud(room, claims, used=None, groups=()):
 
 def placed(request, mode):
     simulation = simulate(request, 'a')
-    moves = bin_packing.place(simulation, np.array(simulation.on_host('a')), mode,
+    moves = bin_packing.place_by_mode(simulation, np.array(simulation.on_host('a')), mode,
                               model.Phase.EVACUATE)
     return {m.instance_uuid: m.to_host for m in moves}
 

@@ -135,7 +135,7 @@ def test_where_claims_are_scarce_a_board_has_room_for_what_ceilings_permit(knobs
                            request.options)
     if not state.trusted or not state.takers.any():
         return
-    rows, columns = choice.candidates(state, 6)
+    rows, columns = choice.choose_candidates(state, 6)
     board = boards.Board(state, rows, columns, 6)
     if not board.scarce:
         return
@@ -166,7 +166,7 @@ def searched(seed=10, additions=600):
     case = clusters.build(clusters.Spec('tight', hosts=8, instances=100, room=1.08), seed)
     state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
                            model.Options(dry_run=False, enforce_placement_disk=False))
-    board = boards.Board(state, *choice.candidates(state, 6), 6)
+    board = boards.Board(state, *choice.choose_candidates(state, 6), 6)
     assert board.scarce
     return ruin_recreate.Search(board, 6, 0, additions, lambda: False)
 
@@ -174,17 +174,17 @@ def searched(seed=10, additions=600):
 def test_no_exchange_makes_a_plan_larger_than_it_may_be(monkeypatch):
     monkeypatch.setattr(ruin_recreate, 'EXCHANGES', 1.0)
     search = searched()
-    assert search._exchange(2, 0.2) and len(search._board.plan) == 2
-    assert not search._exchange(3, 0.2) and len(search._board.plan) == 2
-    assert search._exchange(4, 0.2) and len(search._board.plan) == 4
+    assert search._add_exchange(2, 0.2) and len(search._board.plan) == 2
+    assert not search._add_exchange(3, 0.2) and len(search._board.plan) == 2
+    assert search._add_exchange(4, 0.2) and len(search._board.plan) == 4
 
 
 def test_an_exchange_costs_as_many_additions_as_it_takes_the_time_of(monkeypatch):
     monkeypatch.setattr(ruin_recreate, 'EXCHANGES', 1.0)
     search = searched()
-    assert search._exchange(2, 0.2) and search.spent == ruin_recreate.EXCHANGE
+    assert search._add_exchange(2, 0.2) and search.spent == ruin_recreate.EXCHANGE
     search._exchanges.possible = False
-    assert not search._exchange(6, 0.2) and search.spent == ruin_recreate.EXCHANGE
+    assert not search._add_exchange(6, 0.2) and search.spent == ruin_recreate.EXCHANGE
 
 
 def test_two_of_a_group_do_not_change_places():
@@ -208,18 +208,18 @@ def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypat
     monkeypatch.setattr(ruin_recreate, 'BACK', 3)
     search = searched()
     begun = []
-    real = ruin_recreate.Search._change
+    real = ruin_recreate.Search._change_plan
 
     def change(self, size):
         begun.append(self._board.plan == self.best)
         real(self, size)
 
-    monkeypatch.setattr(ruin_recreate.Search, '_change', change)
+    monkeypatch.setattr(ruin_recreate.Search, '_change_plan', change)
     kept = []
-    monkeypatch.setattr(ruin_recreate.Search, '_keep', lambda self: kept.append(1) and False)
-    search._starts(ruin_recreate.STARTS)
+    monkeypatch.setattr(ruin_recreate.Search, '_keep_if_best', lambda self: kept.append(1) and False)
+    search._build_greedy_starts(ruin_recreate.STARTS)
     search.best = dict(search._board.plan)
-    search._walk()
+    search._search_single_plans()
     assert len(begun) > 9 and all(begun[::3]) and not all(begun)
 
 

@@ -47,7 +47,7 @@ def simulation(knobs, **options):
 
 
 def board(state, budget=5):
-    return boards.Board(state, *choice.candidates(state, budget), budget)
+    return boards.Board(state, *choice.choose_candidates(state, budget), budget)
 
 
 def legal_on(tried):
@@ -73,7 +73,7 @@ def test_a_board_follows_the_simulation(knobs):
             break
         row, column = rng.choice(may)
         tried.put(row, column)
-        moves = replay.replay(state, [(int(tried.rows[row]), int(tried.columns[column]))])
+        moves = replay.apply_in_order(state, [(int(tried.rows[row]), int(tried.columns[column]))])
         assert len(moves) == 1, state.rejections
         assert np.allclose(tried.score, state.score)
         assert np.allclose(tried.measure.imbalances(tried.score), state.imbalances())
@@ -277,7 +277,7 @@ def test_a_search_uses_its_share_of_the_steps_at_most(knobs):
         return
     start = measure.Measure(state) if state.takers.any() else None
     if start is not None:
-        portfolio.better(state, start, [], 8)
+        portfolio.improve_plan(state, start, [], 8)
         assert state.steps <= 2000 and not state.truncated
 
 
@@ -301,7 +301,7 @@ def test_a_large_cluster_is_planned_at_its_ends(monkeypatch):
     request = two_hosts([[0.2] * 4, [0.2] * 4, [0.2] * 4, [0.05], [0.05], [0.05]],
                         [0.85, 0.85, 0.85, 0.05, 0.05, 0.05], threshold=0.1)
     state = state_of(request)
-    rows, columns = choice.candidates(state, 1)
+    rows, columns = choice.choose_candidates(state, 1)
     assert set(columns) == {3, 4} and set(state.place[rows]) <= {0, 1}
     monkeypatch.setattr(choice, 'CELLS', 72)
     plan = planner.plan(dataclasses.replace(request, budget=6))
@@ -311,5 +311,5 @@ def test_a_large_cluster_is_planned_at_its_ends(monkeypatch):
 def test_masks_but_claims_are_in_the_bias_from_the_start():
     state = simulation(clouds.Knobs(seed=4, hosts=5, instances=20, clean=False))
     tried = board(state)
-    allowed = masks.permitted(state, tried.rows, tried.columns)
+    allowed = masks.mark_permitted(state, tried.rows, tried.columns)
     assert np.isfinite(tried.bias).T[allowed].all()

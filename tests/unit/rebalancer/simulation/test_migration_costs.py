@@ -221,5 +221,5 @@ def test_drains_begin_with_the_largest_whatever_they_write(mode):
     request = dataclasses.replace(
         request, scores=scores, options=options, budget=3,
         history=model.History(measured=tuple(measured(*[10] * 9))))
-    found = drains.empty(request, 'a', mode)
+    found = drains.plan_drain(request, 'a', mode)
     assert [m.instance_uuid for m in found.plan.moves] == ['i0', 'i1', 'i2']

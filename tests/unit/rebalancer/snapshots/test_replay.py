@@ -45,7 +45,7 @@ def copy(tmp_path):
 
 
 def rows(conf, directory=EXAMPLE / 'snapshot'):
-    return replay.replay(conf, str(directory), time.perf_counter)
+    return replay.replay_snapshot(conf, str(directory), time.perf_counter)
 
 
 def change(copy, path, **values):

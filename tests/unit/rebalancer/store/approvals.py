@@ -155,7 +155,7 @@ def a_plan_that_nobody_approved_lapses_whoever_looks_first(store):
 def who_has_asked_is_not_who_has_approved_or_cancelled(store):
     plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
     for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
-        store.transaction(lambda c, p=plan_id, v=verb: plan_approvals.note(
+        store.transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
             c, p, NOW, v, plan_approvals.Said(v), 1))
     for plan_id in plan_ids:
         store.cancel_plan(plan_id, NOW, SAID, 900)
@@ -203,7 +203,7 @@ def what_was_said_of_a_plan_is_forgotten_with_it(store):
 
 def drains(store):
     with store.engine.connect() as connection:
-        return plans.draining(connection, 'blue')
+        return plans.list_draining_hosts(connection, 'blue')
 
 
 def a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):

@@ -416,14 +416,14 @@ def fill(store):
 def upgrades_lose_nothing_from_any_earlier_revision(store):
     """A row in every table of each earlier schema, carried to this one's."""
     revisions = [r.revision for r in script.ScriptDirectory.from_config(
-        schema._alembic()).walk_revisions()]
-    assert revisions[0] == schema.head() and len(revisions) > 1
+        schema._make_alembic_config()).walk_revisions()]
+    assert revisions[0] == schema.get_head_revision() and len(revisions) > 1
     for revision in revisions[1:]:
         with store.engine.begin() as connection:
             tables.metadata.drop_all(connection)
             connection.execute(sa.text('DROP TABLE alembic_version'))
         schema.upgrade(store.engine, revision)
-        assert schema.current(store.engine) == revision
+        assert schema.read_current_revision(store.engine) == revision
         with pytest.raises(exception.StoreError, match=f'{revision}.*kronos-manage db sync'):
             store.check()
         fill(store)
@@ -463,12 +463,12 @@ def _used(store, before):
 
 def revisions_are_those_that_alembic_finds(store):
     """It is not asked for them whenever a command starts."""
-    found = script.ScriptDirectory.from_config(schema._alembic())
-    assert schema.revisions() == [r.revision for r in found.walk_revisions()][::-1]
-    assert schema.head() == found.get_current_head()
+    found = script.ScriptDirectory.from_config(schema._make_alembic_config())
+    assert schema.list_revisions() == [r.revision for r in found.walk_revisions()][::-1]
+    assert schema.get_head_revision() == found.get_current_head()
     with store.engine.connect() as connection:
         assert migration.MigrationContext.configure(
-            connection).get_current_revision() == schema.current(store.engine) == schema.head()
+            connection).get_current_revision() == schema.read_current_revision(store.engine) == schema.get_head_revision()
 
 
 

@@ -164,7 +164,7 @@ def the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase(store):
 def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
     now = store.now()
     for n, ago in enumerate((0, 200, 100)):
-        store.transaction(lambda c, n=n, ago=ago: requests.receive(c, requests.Request(
+        store.transaction(lambda c, n=n, ago=ago: requests.record_request(c, requests.Request(
             f'r{n}', 'me', 'stop vm' if n else 'migrate vm', '{}', 'd' * 64, now - ago)))
     found = store.census().requests
     assert {kind: number for kind, (number, _) in found.items()} == {
@@ -176,7 +176,7 @@ def times_to_come_are_no_ages(store):
     """A clock of another machine is ahead of the database's."""
     now = store.now() + 500
     save(store, [lambda p, s: make_task(p, s, created_at=now)])
-    store.transaction(lambda c: requests.receive(c, requests.Request(
+    store.transaction(lambda c: requests.record_request(c, requests.Request(
         'r', 'me', 'stop vm', '{}', 'd' * 64, now)))
     found = store.census()
     assert isinstance(found, store_stats.Census)

@@ -35,7 +35,7 @@ def _request(request_id='r1', kind='stop vm', at=NOW):
 
 
 def _receive(store, *found):
-    return [store.transaction(lambda c, r=r: requests.receive(c, r)) for r in found]
+    return [store.transaction(lambda c, r=r: requests.record_request(c, r)) for r in found]
 
 
 def _claim(store, worker='one', now=NOW, kinds=KINDS, limit=10):
@@ -76,7 +76,7 @@ def requests_are_of_whoever_came_first_until_he_goes_silent(store):
     assert [r.request_id for r in _claim(store, now=NOW + 50, kinds=['stop vm'])] == ['r1']
     assert [r.request_id for r in _claim(store, 'two', NOW + 55)] == ['r2', 'r3']
     assert [r.request_id for r in _claim(store, 'three', NOW + 111)] == ['r1']
-    store.transaction(lambda c: requests.beat(c, 'two', NOW + 111))
+    store.transaction(lambda c: requests.renew_heartbeats(c, 'two', NOW + 111))
     assert [r.request_id for r in _claim(store, 'three', NOW + 120)] == ['r1']
     assert [r.request_id for r in _claim(store, 'three', NOW + 200)] == ['r1', 'r2', 'r3']
 
@@ -84,12 +84,12 @@ def requests_are_of_whoever_came_first_until_he_goes_silent(store):
 def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes(store):
     """Beside those that have ended, of other kinds, of others, and its own of another kind."""
     def stored():
-        return {r.request_id: r for r in store.transaction(lambda c: requests.listed(c, 99))}
+        return {r.request_id: r for r in store.transaction(lambda c: requests.list_newest_requests(c, 99))}
 
     _receive(store, _request('ended', at=NOW - 9), _request('lost', at=NOW - 8),
              _request('theirs', at=NOW - 7))
     _claim(store, now=NOW - 100)
-    store.transaction(lambda c: requests.end(c, 'ended', 'one', NOW - 90, 'reply', False))
+    store.transaction(lambda c: requests.record_reply(c, 'ended', 'one', NOW - 90, 'reply', False))
     _claim(store, 'two', now=NOW - 30)
     _receive(store, _request('a', at=NOW + 3), _request('c', at=NOW + 2), _request('b', at=NOW + 1),
              _request('e', at=NOW + 4), _request('d', at=NOW + 4),
@@ -101,7 +101,7 @@ def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes
     assert {name for name in after if after[name] != before[name]} == {'b', 'c'}
     assert [r.request_id for r in _claim(store, 'three', kinds=['migrate vm'])] == ['other']
     assert [r.request_id for r in _claim(store, 'three', kinds=['stop vm'])] == list('bcade')
-    store.transaction(lambda c: requests.beat(c, 'one', NOW + 9))
+    store.transaction(lambda c: requests.renew_heartbeats(c, 'one', NOW + 9))
     with store.engine.connect() as connection:
         heard = {row.request_id: row.heartbeat_at
                  for row in connection.execute(sa.select(tables.request))}
@@ -111,13 +111,13 @@ def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes
 def who_leaves_is_not_waited_for(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
-    store.transaction(lambda c: requests.end(c, 'r2', 'one', NOW, 'reply', False))
-    store.transaction(lambda c: requests.release(c, 'two'))
+    store.transaction(lambda c: requests.record_reply(c, 'r2', 'one', NOW, 'reply', False))
+    store.transaction(lambda c: requests.release_requests(c, 'two'))
     assert _claim(store, 'two') == []
-    store.transaction(lambda c: requests.release(c, 'one'))
+    store.transaction(lambda c: requests.release_requests(c, 'one'))
     assert [r.request_id for r in _claim(store, 'two')] == ['r1']
     assert [r.request_id for r in store.transaction(
-        lambda c: requests.untold(c, ['one'], NOW, 10))] == ['r2'], 'its own to tell'
+        lambda c: requests.list_undelivered_replies(c, ['one'], NOW, 10))] == ['r2'], 'its own to tell'
 
 
 def who_has_lost_a_request_writes_nothing_of_it(store):
@@ -125,12 +125,12 @@ def who_has_lost_a_request_writes_nothing_of_it(store):
     _claim(store)
     _claim(store, 'two', NOW + 61)
     before = cases.dump(store)
-    for write in (lambda c: requests.note(c, 'r1', 'one', NOW, {'a': 1}),
-                  lambda c: requests.end(c, 'r1', 'one', NOW, 'reply', False)):
+    for write in (lambda c: requests.record_progress(c, 'r1', 'one', NOW, {'a': 1}),
+                  lambda c: requests.record_reply(c, 'r1', 'one', NOW, 'reply', False)):
         with pytest.raises(exception.StoreError, match='another process has taken over'):
             store.transaction(write)
     assert cases.dump(store) == before
-    store.transaction(lambda c: requests.note(c, 'r1', 'two', NOW, {'a': ['ü']}))
+    store.transaction(lambda c: requests.record_progress(c, 'r1', 'two', NOW, {'a': ['ü']}))
     mine, = _claim(store, 'two', NOW + 62)
     assert mine.progress == {'a': ['ü']}
 
@@ -139,33 +139,33 @@ def an_ended_request_is_told_until_it_has_arrived(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
     for request_id in ('r1', 'r2'):
-        store.transaction(lambda c, r=request_id: requests.end(c, r, 'one', NOW, 'reply', True))
+        store.transaction(lambda c, r=request_id: requests.record_reply(c, r, 'one', NOW, 'reply', True))
 
     def untold(*workers, before=NOW):
         return [r.request_id for r in store.transaction(
-            lambda c: requests.untold(c, workers, before, 10))]
+            lambda c: requests.list_undelivered_replies(c, workers, before, 10))]
 
     assert store.census().requests == {}, 'none is open'
     assert untold('one') == ['r1', 'r2'] and untold('two') == []
     assert untold('two', before=NOW + 1) == ['r1', 'r2'], 'nobody else has for a while'
-    store.transaction(lambda c: requests.tell(c, 'r1', NOW))
+    store.transaction(lambda c: requests.record_reply_delivery(c, 'r1', NOW))
     assert untold('one') == ['r2'] and _claim(store) == []
-    store.transaction(lambda c: requests.tell(c, 'r1', None))
+    store.transaction(lambda c: requests.record_reply_delivery(c, 'r1', None))
     assert untold('one') == ['r1', 'r2'], 'it is wanted once more'
     known, = _receive(store, _request('r1'))
     assert (known.reply, known.failed, known.ended_at) == ('reply', True, NOW)
-    assert [r.request_id for r in store.transaction(lambda c: requests.listed(c, 1))] == ['r1']
+    assert [r.request_id for r in store.transaction(lambda c: requests.list_newest_requests(c, 1))] == ['r1']
 
 
 def ended_requests_are_told_the_oldest_first_and_so_many_at_a_time(store):
     _receive(store, *(_request(name) for name in 'abcd'))
     _claim(store)
     for name, at in (('d', NOW), ('b', NOW + 5), ('a', NOW + 5), ('c', NOW + 1)):
-        store.transaction(lambda c, n=name, t=at: requests.end(c, n, 'one', t, 'reply', False))
+        store.transaction(lambda c, n=name, t=at: requests.record_reply(c, n, 'one', t, 'reply', False))
 
     def untold(limit=10, but=()):
         return ''.join(r.request_id for r in store.transaction(
-            lambda c: requests.untold(c, ['one'], NOW, limit, but)))
+            lambda c: requests.list_undelivered_replies(c, ['one'], NOW, limit, but)))
 
     assert untold() == 'dcab' and untold(3) == 'dca' and untold(but=['c', 'a']) == 'db'
     _receive(store, _request('e'))
@@ -176,16 +176,16 @@ def ended_requests_are_told_the_oldest_first_and_so_many_at_a_time(store):
 def requests_are_listed_the_newest_first(store):
     _receive(store, *(_request(name, at=NOW + at) for name, at in (
         ('a', 1), ('d', 5), ('c', 5), ('b', 9))))
-    assert [r.request_id for r in store.transaction(lambda c: requests.listed(c, 9))] == [
+    assert [r.request_id for r in store.transaction(lambda c: requests.list_newest_requests(c, 9))] == [
         'b', 'c', 'd', 'a']
 
 
 def what_has_ended_is_written_no_more(store):
     _receive(store, _request())
     _claim(store)
-    store.transaction(lambda c: requests.end(c, 'r1', 'one', NOW, 'reply', False))
+    store.transaction(lambda c: requests.record_reply(c, 'r1', 'one', NOW, 'reply', False))
     with pytest.raises(exception.StoreError) as error:
-        store.transaction(lambda c: requests.note(c, 'r1', 'one', NOW, {'a': 1}))
+        store.transaction(lambda c: requests.record_progress(c, 'r1', 'one', NOW, {'a': 1}))
     assert error.value.kwargs == {
         'problem': 'says that another process has taken over request r1',
         'remedy': 'This one leaves it alone.'}
@@ -193,7 +193,7 @@ def what_has_ended_is_written_no_more(store):
 
 def an_open_request_cannot_be_told(store):
     _receive(store, _request())
-    store.transaction(lambda c: requests.tell(c, 'r1', NOW))
+    store.transaction(lambda c: requests.record_reply_delivery(c, 'r1', NOW))
     assert store.transaction(lambda c: requests.get(c, 'r1')).told_at is None
 
 
@@ -202,13 +202,13 @@ def purge_forgets_what_was_told_and_nothing_else(store):
     _receive(store, *(_request(f'r{n}', at=now - 9e6) for n in range(3)))
     _claim(store, now=now)
     for request_id in ('r1', 'r2'):
-        store.transaction(lambda c, r=request_id: requests.end(
+        store.transaction(lambda c, r=request_id: requests.record_reply(
             c, r, 'one', now - 8e6, 'reply', False))
-    store.transaction(lambda c: requests.tell(c, 'r2', now - 8e6))
+    store.transaction(lambda c: requests.record_reply_delivery(c, 'r2', now - 8e6))
     store.purge(now - 9e6)
-    assert len(store.transaction(lambda c: requests.listed(c, 9))) == 3
+    assert len(store.transaction(lambda c: requests.list_newest_requests(c, 9))) == 3
     store.purge(now - 7e6)
-    assert {r.request_id for r in store.transaction(lambda c: requests.listed(c, 9))} == {
+    assert {r.request_id for r in store.transaction(lambda c: requests.list_newest_requests(c, 9))} == {
         'r0', 'r1'}
 
 
@@ -224,7 +224,7 @@ def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
         store.save_wanted(
             mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=9,
             said=plan_approvals.Said('migfra', 'r1'), verb='asked',
-            also=lambda c: requests.note(c, 'r1', worker, NOW, {'named': {}}, plan_id))
+            also=lambda c: requests.record_progress(c, 'r1', worker, NOW, {'named': {}}, plan_id))
 
     with pytest.raises(exception.StoreError, match='another process has taken over'):
         save('two')

@@ -21,39 +21,39 @@ MARKS = (('queue', 0.0), ('pre_flight', 10.0), ('hooks', 12.0), ('pre_flight', 2
 
 
 def test_a_phase_that_comes_twice_is_added_up():
-    assert attempt_phases.seconds(MARKS, 60.0) == {
+    assert attempt_phases.compute_phase_seconds(MARKS, 60.0) == {
         'queue': 10, 'pre_flight': 3, 'hooks': 8, 'pre_check': 9, 'running': 30}
 
 
 def test_what_is_measured_replaces_what_was_seen_and_leaves_the_rest_to_post_flight():
-    found = attempt_phases.seconds(MARKS, 60.0,
+    found = attempt_phases.compute_phase_seconds(MARKS, 60.0,
                                    {'pre_check': 2.0, 'preparing': 3.0, 'running': 20.0})
     assert found == {'queue': 10, 'pre_flight': 3, 'hooks': 8, 'pre_check': 2, 'preparing': 3,
                      'running': 20, 'post_flight': 14}
-    assert attempt_phases.seconds(MARKS, 60.0,
+    assert attempt_phases.compute_phase_seconds(MARKS, 60.0,
                                   {'running': 50.0})['post_flight'] == 0, 'never negative'
 
 
 def test_a_clock_that_steps_back_gives_nothing_negative():
-    assert attempt_phases.seconds((('queue', 10.0), ('pre_flight', 5.0)), 4.0) == {
+    assert attempt_phases.compute_phase_seconds((('queue', 10.0), ('pre_flight', 5.0)), 4.0) == {
         'queue': 0, 'pre_flight': 0}
 
 
 def test_marks_survive_their_column_and_an_old_row_has_none():
-    assert attempt_phases.marks(attempt_phases.document(MARKS)) == MARKS
-    assert attempt_phases.marks(None) == () and attempt_phases.seconds((), 5.0) == {}
+    assert attempt_phases.parse_marks(attempt_phases.format_marks(MARKS)) == MARKS
+    assert attempt_phases.parse_marks(None) == () and attempt_phases.compute_phase_seconds((), 5.0) == {}
 
 
 def test_a_phase_that_lasts_does_not_begin_again():
-    assert attempt_phases.begun(MARKS, 'running', 99.0) == MARKS
-    assert attempt_phases.begun(MARKS, 'queue', 99.0)[-1] == ('queue', 99.0)
+    assert attempt_phases.begin_phase(MARKS, 'running', 99.0) == MARKS
+    assert attempt_phases.begin_phase(MARKS, 'queue', 99.0)[-1] == ('queue', 99.0)
 
 
 @pytest.mark.parametrize(('phase', 'expected'), [
     ('post_migrating', True), ('running', False), ('preparing', False), (None, False)])
 def test_only_what_comes_later_is_later(phase, expected):
-    assert attempt_phases.later(MARKS, phase) is expected
-    assert not attempt_phases.later((), phase)
+    assert attempt_phases.is_later_phase(MARKS, phase) is expected
+    assert not attempt_phases.is_later_phase((), phase)
 
 
 @pytest.mark.parametrize(('times', 'expected'), [
@@ -61,4 +61,4 @@ def test_only_what_comes_later_is_later(phase, expected):
     ((('a', 1.0), ('b', None), ('end', 7.0)), {'a': 6}),
     ((('a', 1.0), ('b', 9.0), ('end', 7.0)), {})])
 def test_a_beginning_that_is_not_known_is_in_the_phase_before(times, expected):
-    assert attempt_phases.between(times) == expected
+    assert attempt_phases.compute_intervals(times) == expected

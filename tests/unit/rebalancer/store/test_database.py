@@ -60,7 +60,7 @@ FIXED = {'sqlite_fk': True, 'max_retries': 0, 'thread_checkin': False}
 
 
 def test_all_that_is_configured_reaches_the_engine(conf, made):
-    database.connect(conf)
+    database.create_engine(conf)
     (url, options), = made
     limits = {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}
     assert dict(url.query) == {'ssl_ca': '/ca', 'charset': 'utf8mb4', **limits}
@@ -71,13 +71,13 @@ def test_all_that_is_configured_reaches_the_engine(conf, made):
 @pytest.mark.parametrize('seconds', [database.ANSWER_SECONDS, database.LONG_SECONDS])
 def test_daemons_wait_for_statements_as_long_as_they_are_told_and_ten_to_connect(
         conf, made, seconds):
-    database.connect(conf, seconds=seconds)
+    database.create_engine(conf, seconds=seconds)
     assert made[0][0].query['read_timeout'] == str(seconds)
     assert made[0][0].query['connect_timeout'] == '10'
 
 
 def test_who_would_rather_have_no_answer_than_wait_has_limits_and_one_connection(conf, made):
-    database.connect(conf, patient=False)
+    database.create_engine(conf, patient=False)
     (url, options), = made
     assert dict(url.query) == {'ssl_ca': '/ca', 'charset': 'utf8mb4', **dict.fromkeys(
         ('connect_timeout', 'read_timeout', 'write_timeout'), '5')}
@@ -87,7 +87,7 @@ def test_who_would_rather_have_no_answer_than_wait_has_limits_and_one_connection
 
 def test_limits_that_an_operator_gives_stay(conf, made):
     conf.set_override('connection_parameters', 'read_timeout=60', 'database')
-    database.connect(conf, patient=False)
+    database.create_engine(conf, patient=False)
     assert made[0][0].query['read_timeout'] == '60'
 
 
@@ -130,7 +130,7 @@ class Orig(Exception):
 
 
 def explained(engine, error):
-    with pytest.raises(exception.StoreError) as found, database.explained(engine):
+    with pytest.raises(exception.StoreError) as found, database.explain_errors(engine):
         raise error
     assert found.value.__cause__ is None and found.value.__suppress_context__
     return str(found.value)
@@ -187,14 +187,14 @@ def test_words_of_sqlite_mean_nothing_from_a_server(server):
 def test_each_driver_has_its_own_limits(conf, made, driver, limits):
     conf.set_override('connection', f'{driver}://kronos:s3cret@db/kronos', 'database')
     conf.set_override('connection_parameters', '', 'database')
-    database.connect(conf, patient=False)
+    database.create_engine(conf, patient=False)
     (url, _), = made
     assert (dict(url.query), url.password) == (limits, 's3cret')
 
 
 def test_a_driver_without_limits_is_used_as_it_is(conf, made):
     conf.set_override('connection', 'sqlite:///:memory:', 'database')
-    database.connect(conf, patient=False)
+    database.create_engine(conf, patient=False)
     assert dict(made[0][0].query) == {'ssl_ca': '/ca'}
 
 

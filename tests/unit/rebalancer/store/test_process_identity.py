@@ -33,10 +33,10 @@ BOOT = '11111111-2222-3333-4444-555555555555'
 
 
 def test_a_name_is_new_tells_the_machine_and_fits_its_column():
-    one, two = process_identity.name(), process_identity.name()
+    one, two = process_identity.name_process(), process_identity.name_process()
     assert one != two and len(one) <= 255
     assert one.startswith(f'{socket.gethostname()}:{process_identity.boot_id()}:')
-    assert process_identity.elsewhere([one, two]) == []
+    assert process_identity.list_other_machines([one, two]) == []
 
 
 @pytest.mark.parametrize(('name', 'found'), [
@@ -46,7 +46,7 @@ def test_a_name_is_new_tells_the_machine_and_fits_its_column():
     ('ctl2::7:uuid', []),  # no Linux: nothing is known
     ('an old name', []), ('w1', []), ('', [])])
 def test_another_machine_has_another_name_and_another_kernel(name, found):
-    assert process_identity.elsewhere([name, name]) == found
+    assert process_identity.list_other_machines([name, name]) == found
 
 
 def test_hosts_are_named_in_short_or_in_full():
@@ -63,19 +63,19 @@ def test_names_of_this_machine_are_its_own_with_and_without_a_domain(monkeypatch
         ['ctl1', 'ctl1.cell.example', 'ctl1.example.org', 'localhost', *others]) == sorted(others)
     path = '/var/k.sqlite'
     monkeypatch.setattr(process_identity, 'network_file_system', lambda path: None)
-    assert process_identity.unsound(path, ['b', 'a', 'ctl1']) == (
+    assert process_identity.find_sqlite_problem(path, ['b', 'a', 'ctl1']) == (
         f'file {path} is SQLite, and [executor] hosts names other machines: a, b')
 
 
 def test_a_name_with_colons_is_one_host(monkeypatch):
-    assert process_identity.elsewhere([f'fe80::1:{BOOT}:7:uuid']) == ['fe80::1']
+    assert process_identity.list_other_machines([f'fe80::1:{BOOT}:7:uuid']) == ['fe80::1']
 
 
 def test_where_no_kernel_tells_its_number_nothing_is_known(monkeypatch, tmp_path):
     monkeypatch.setattr(process_identity, 'BOOT_ID', str(tmp_path / 'none'))
     assert process_identity.boot_id() == ''
-    assert process_identity.elsewhere([f'ctl2:{BOOT}:7:uuid']) == []
-    assert process_identity.name().split(':')[1] == ''
+    assert process_identity.list_other_machines([f'ctl2:{BOOT}:7:uuid']) == []
+    assert process_identity.name_process().split(':')[1] == ''
 
 
 @pytest.mark.parametrize(('lines', 'found'), [
@@ -121,30 +121,30 @@ def conf(tmp_path):
 
 
 def test_engines_of_another_machine_are_refused_while_their_lease_lives(conf):
-    store = daemons.store(conf)
+    store = daemons.open_store(conf)
     assert store.unused()
     other = f'ctl2:{BOOT}:7:uuid'
     lease = store.acquire_lease('blue', other, 60, 'hash')
     assert not store.unused()
     with pytest.raises(exception.StoreError, match='in use on another machine: ctl2'):
-        daemons.store(conf)
+        daemons.open_store(conf)
     store.release(lease)
-    daemons.store(conf).close()
-    store.acquire_lease('blue', process_identity.name(), 60, 'hash')
-    daemons.store(conf).close()
+    daemons.open_store(conf).close()
+    store.acquire_lease('blue', process_identity.name_process(), 60, 'hash')
+    daemons.open_store(conf).close()
     store.close()
 
 
 def test_what_the_configuration_says_is_refused_before_tables_are_made(conf):
     conf.set_override('hosts', ['ctl2'], 'executor')
     with pytest.raises(exception.StoreError, match='names other machines: ctl2'):
-        daemons.store(conf)
+        daemons.open_store(conf)
     with pytest.raises(exception.StoreError, match='revision none'):
         api.Store(conf).check()
 
 
 def test_executors_of_another_machine_are_refused_while_they_are_heard_of(conf):
-    store = daemons.store(conf)
+    store = daemons.open_store(conf)
     other = f'ctl3:{BOOT}:8:uuid'
     now = store.now()
     cases.save(store, 2, now=now)

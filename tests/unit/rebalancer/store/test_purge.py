@@ -99,7 +99,7 @@ def in_force(store, judged):
     now = CLOCK.now
     alive = store.in_states(rows.LIVE)
     return {
-        'history': [store.history(s, now, metric_lag.remembered(WINDOW)) for s in SCOPES],
+        'history': [store.history(s, now, metric_lag.compute_retention(WINDOW)) for s in SCOPES],
         'alive': alive, 'their plans': [store.plan(row.task.plan_id) for row in alive],
         'pauses': store.pauses(now), 'quarantines': store.quarantines(now),
         'outcomes': [store.outcomes(s, judged) for s in SCOPES],
@@ -131,11 +131,11 @@ def test_nothing_that_is_still_in_force_is_forgotten(store, history, age, judged
         act(store, what, scope, state, seconds, for_ever)
         CLOCK.now += wait
     before = in_force(store, judged)
-    store.purge(CLOCK.now - age, judged=judged, remembered=metric_lag.remembered(WINDOW))
+    store.purge(CLOCK.now - age, judged=judged, remembered=metric_lag.compute_retention(WINDOW))
     assert in_force(store, judged) == before
     # What is left in the same second next time is what was left this time.
     assert store.purge(CLOCK.now - age, judged=judged,
-                       remembered=metric_lag.remembered(WINDOW)) == 0
+                       remembered=metric_lag.compute_retention(WINDOW)) == 0
 
 
 def test_a_breaker_s_evidence_outlives_a_purge(store):

@@ -25,7 +25,7 @@ from kronos_nova.rebalancer.store import tables
 _task = tables.task
 
 
-@statements.once
+@statements.build_once
 def _of(scope, since, states, worker):
     mine = sa.true() if worker is None else _task.c.worker == worker
     return sa.select(_task.c.task_id).where(
@@ -50,7 +50,7 @@ def test_anything_else_makes_a_statement_of_its_own():
 
 
 def test_a_literal_is_its_value_and_a_clock_of_the_database_is_not():
-    @statements.once
+    @statements.build_once
     def later(clock):
         return sa.select(clock + 5.0)
 
@@ -62,7 +62,7 @@ def test_a_literal_is_its_value_and_a_clock_of_the_database_is_not():
 
 
 def test_a_parameter_of_an_update_is_no_new_value_of_the_column_of_its_name():
-    @statements.once
+    @statements.build_once
     def moved(scope, until):
         return sa.update(tables.lease).where(tables.lease.c.scope == scope).values(until=until)
 
@@ -102,7 +102,7 @@ def test_what_executors_ask_over_and_over_is_built_once(monkeypatch):
 def test_a_number_of_numpy_is_bound_as_any_other():
     built = []
 
-    @statements.once
+    @statements.build_once
     def later(now: float) -> sa.Select:
         built.append(now)
         return sa.select(tables.task).where(tables.task.c.completed_at > now)

@@ -109,7 +109,7 @@ def test_nobody_is_stranded_whom_an_assignment_places(seed):
 
 def test_one_by_one_strands_somebody(monkeypatch):
     """Else these packings would prove nothing."""
-    monkeypatch.setattr(batch, 'place', lambda *args: None)
+    monkeypatch.setattr(batch, 'place_together', lambda *args: None)
     clusters = [packing(seed, slack=0.06) for seed in range(20)]
     assert sum(bool(stranded(c, planner.plan(request(c)))) for c in clusters) > 15
 
@@ -201,7 +201,7 @@ def test_of_the_hosts_that_are_looked_at_everybody_has_its_own(monkeypatch):
     """All fit on any of k0 ... k5; each has a fullest that it alone needs."""
     cluster = packing(3, kept=6, slack=0.5)
     simulation = simulate(cluster)
-    numbers = batch.placeable(simulation, np.flatnonzero(simulation.drainable))
+    numbers = batch.list_placeable_instances(simulation, np.flatnonzero(simulation.drainable))
     monkeypatch.setattr(batch, 'LARGEST', 3 * len(numbers))
     hosts, some = batch._looked_at(simulation, numbers)
     assert (len(hosts), some) == (3, 6) and list(hosts) == sorted(hosts)
@@ -235,7 +235,7 @@ def test_a_host_of_a_thousand_instances_is_one_batch():
     """More than calls may be nested."""
     count = sys.getrecursionlimit() + 10
     simulation = simulate(alike(count, 2))
-    found = batch.place(simulation, np.arange(count))
+    found = batch.place_together(simulation, np.arange(count))
     assert found is not None and len({m.instance_uuid for m in found}) == count
 
 
@@ -244,5 +244,5 @@ def test_a_search_that_ends_without_a_place_leaves_everything_as_it_was(monkeypa
     simulation = simulate(packing(3, slack=0.0))
     before = simulation.place.copy(), simulation.room.used.copy()
     numbers = np.flatnonzero(simulation.drainable)
-    assert len(numbers) > 5 and batch.place(simulation, numbers) is None
+    assert len(numbers) > 5 and batch.place_together(simulation, numbers) is None
     assert (simulation.place == before[0]).all() and (simulation.room.used == before[1]).all()

@@ -163,7 +163,7 @@ def test_a_plan_predicts_hosts_in_use_and_overload_as_they_are_measured_later(kn
         return
     cluster = request.cluster
     touched = {host for m in plan.moves for host in (m.from_host, m.to_host)}
-    measured = pack_prediction.measure(cluster, request.scores, request.policies)
+    measured = pack_prediction.measure_packing(cluster, request.scores, request.policies)
     found = measured.packing(touched, math.inf, 1.0)
     assert found.hosts_in_use == plan.packing_before.hosts_in_use
     assert found.overload == pytest.approx(plan.packing_before.overload)
@@ -180,7 +180,7 @@ def test_a_plan_predicts_hosts_in_use_and_overload_as_they_are_measured_later(kn
     later = dataclasses.replace(cluster, instances={
         uuid: dataclasses.replace(each, host=goals.get(uuid, each.host))
         for uuid, each in cluster.instances.items()})
-    found = pack_prediction.measure(
+    found = pack_prediction.measure_packing(
         later, dataclasses.replace(request.scores, policies=policies), request.policies).packing(
             touched, math.inf, 1.0)
     assert found.hosts_in_use == plan.packing_after.hosts_in_use
