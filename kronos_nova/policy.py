@@ -360,7 +360,7 @@ def _require_mapping(mapping: Any, path: str) -> Mapping[str, Any]:
 
 
 def _list_errors(error: pydantic.ValidationError, mapping: Mapping[str, Any],
-              path: str) -> list[exception.PolicyFileError]:
+                 path: str) -> list[exception.PolicyFileError]:
     errors = error.errors(include_url=False, include_context=False)
     # When all policies are invalid, pydantic also reports an empty list.
     errors = [e for e in errors if not (
@@ -382,7 +382,8 @@ def field_name(loc: tuple[int | str, ...], mapping: Mapping[str, Any]) -> str:
             node = None
         if isinstance(part, int):
             name = node.get('name') if isinstance(node, Mapping) else None
-            out += f'[{part}]' + (f' ({_shorten_text(name)})' if isinstance(name, str) and name else '')
+            out += f'[{part}]' + (f' ({_shorten_text(name)})' if isinstance(name, str) and name
+                                  else '')
         else:
             out += f'.{_shorten_text(part)}' if out else _shorten_text(part)
     return out or 'policies'

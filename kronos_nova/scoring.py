@@ -104,7 +104,7 @@ def host_scores(policy: policies.Policy, result: model.QueryResult,
 
 
 def find_stale_reason(samples: model.PolicySamples, now: float, staleness: float,
-              require_age: bool) -> str | None:
+                      require_age: bool) -> str | None:
     """Return why samples are too old to be used, or None.
 
     :param staleness: seconds; [prometheus] staleness_threshold.
@@ -152,7 +152,8 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
     fill = hosts
     if samples.capacity is not None:
         fill, fill_problem, more = host_scores(policy, samples.capacity, names)
-        problem, warnings = problem or _prefix_problem('capacity_query', fill_problem), warnings + more
+        problem, warnings = problem or _prefix_problem('capacity_query',
+                                                       fill_problem), warnings + more
     capacity, capacity_problem, more = _compute_capacities(policy, samples, cluster, names)
     problem = problem or _prefix_problem('host_capacity_query', capacity_problem)
     warnings += more
@@ -193,7 +194,7 @@ def score(policy: policies.Policy, samples: model.PolicySamples, cluster: model.
 
 
 def compute_measured_usages(policy: policies.Policy, samples: model.PolicySamples,
-             cluster: model.Cluster) -> tuple[dict[str, float], dict[str, float]]:
+                            cluster: model.Cluster) -> tuple[dict[str, float], dict[str, float]]:
     """Return the measured usages of the whole cloud's instances, and the hosts' capacity.
 
     Both are in the unit of the capacity, without fallbacks, and empty when they are not known.
@@ -215,8 +216,9 @@ def _prefix_problem(query: str, problem: str | None) -> str | None:
     return f'{query}: {problem}' if problem else None
 
 
-def _compute_capacities(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
-                names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
+def _compute_capacities(policy: policies.Policy, samples: model.PolicySamples,
+                        cluster: model.Cluster,
+                        names: labels.HostNames) -> tuple[dict[str, float], str | None, list[str]]:
     """Return the capacity by host in the unit of the policy's usages, a problem, and warnings."""
     if policy.host_capacity_query is not None:
         result = samples.host_capacity
@@ -246,9 +248,10 @@ def _compute_capacities(policy: policies.Policy, samples: model.PolicySamples, c
     return totals, None, warnings
 
 
-def _compute_usages(policy: policies.Policy, result: model.QueryResult | None, cluster: model.Cluster,
-            hosts: Mapping[str, float],
-            capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+def _compute_usages(policy: policies.Policy, result: model.QueryResult | None,
+                    cluster: model.Cluster,
+                    hosts: Mapping[str, float],
+                    capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Return the usage by instance UUID, in the unit of ``capacity``, and warnings."""
     usages, warnings = ({}, []) if result is None else _map_instance_values(
         policy, result, cluster, capacity)
@@ -259,7 +262,7 @@ def _compute_usages(policy: policies.Policy, result: model.QueryResult | None, c
 
 
 def _map_instance_values(policy: policies.Policy, result: model.QueryResult, cluster: model.Cluster,
-              capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+                         capacity: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Return the value of a query by instance UUID, in the unit of ``capacity``, and warnings."""
     found: dict[str, float] = {}
     warnings: list[str] = []
@@ -318,8 +321,9 @@ def _fall_back(policy: policies.Policy, here: list[model.Instance], hosts: Mappi
             usages.setdefault(instance.uuid, absolute * share)
 
 
-def _compute_coverage(cluster: model.Cluster, hosts: Mapping[str, float], capacity: Mapping[str, float],
-              usages: Mapping[str, float]) -> dict[str, float]:
+def _compute_coverage(cluster: model.Cluster, hosts: Mapping[str, float],
+                      capacity: Mapping[str, float],
+                      usages: Mapping[str, float]) -> dict[str, float]:
     """Return the share of each host's score that its instances explain."""
     sums: dict[str, float] = defaultdict(float)
     for uuid, usage in usages.items():
@@ -328,7 +332,8 @@ def _compute_coverage(cluster: model.Cluster, hosts: Mapping[str, float], capaci
             if h in sums and h in capacity and hosts.get(h, 0.0) > 0.0}
 
 
-def compute_explained_share(hosts: Mapping[str, float], coverage: Mapping[str, float]) -> float | None:
+def compute_explained_share(hosts: Mapping[str, float],
+                            coverage: Mapping[str, float]) -> float | None:
     """Compute the coverage over all hosts together, weighted by their scores.
 
     Return None when these are next to idle.

@@ -66,9 +66,10 @@ def _run_guarded_check(name: str, check: base.Check, context: base.Context) -> I
         yield base.report_failure(name, str(e), 'See the message.')
     except cfg.ConfigSourceValueError as e:
         LOG.debug('Check %s: %s', name, e)
-        yield base.report_failure(name, 'an option that it needs has a value which the option does not '
+        yield base.report_failure(name,
+                                  'an option that it needs has a value which the option does not '
                                 'admit', 'Correct what stands under options.')
     except Exception as e:  # a library may raise anything
         LOG.debug('Check %s', name, exc_info=True)
         yield base.report_failure(name, f'unexpected error {type(e).__name__}: {e}',
-                          'Run with --debug for its origin, and report it.')
+                                  'Run with --debug for its origin, and report it.')

@@ -36,7 +36,8 @@ def check(context: base.Context, policy: policies.Policy,
         now=time.time(), staleness=context.conf.prometheus.staleness_threshold)
     share = scoring.compute_explained_share(found.hosts, found.coverage) if found.coverage else None
     if share is None:
-        yield base.report_skip(title, 'it is not known what instances explain of their hosts\' load: '
+        yield base.report_skip(title,
+                               'it is not known what instances explain of their hosts\' load: '
                                   'no host has a score and an instance with a usage, or all are '
                                   'next to idle')
         return

@@ -44,7 +44,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
             store.close()
     except exception.StoreError as e:
         yield base.report_failure('database', f'the database {e.kwargs.get("problem", e)}',
-                          e.kwargs.get('remedy', 'See [database] connection.'))
+                                  e.kwargs.get('remedy', 'See [database] connection.'))
         return
     yield base.report_ok('database', where)
 
@@ -60,7 +60,8 @@ def _future_file(path: str, unsound: str | None) -> base.Item:
     if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
         return base.report_ok('database', f'{path} is made by the first daemon that starts')
     return base.report_failure('database', f'{path} cannot be made: no right to write to {folder}',
-                       'Make the directory for the user of the daemons, and run this as them.')
+                               'Make the directory for the user of the daemons, and run this as '
+                               'them.')
 
 
 def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:

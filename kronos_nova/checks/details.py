@@ -44,7 +44,7 @@ class Detail:
 
 
 def examine_queries(context: base.Context, chosen: Iterable[policies.Policy],
-         every: bool) -> Iterator[Detail]:
+                    every: bool) -> Iterator[Detail]:
     """Yield the findings on the queries of the chosen policies.
 
     :param context: with a source; without a cluster nothing is compared with Nova.
@@ -58,12 +58,13 @@ def examine_queries(context: base.Context, chosen: Iterable[policies.Policy],
 
 
 def _examine_policy(context: base.Context, policy: policies.Policy, samples: model.PolicySamples,
-            every: bool) -> Iterator[Detail]:
+                    every: bool) -> Iterator[Detail]:
     for field, result in queries.list_results(samples):
         for item in _examine_query(context, policy, field, result, every):
             yield Detail(policy.name, field, item)
     yield Detail(policy.name, 'age_query',
-                 dataclasses.replace(queries.check_age(context, policy, samples), name='sample age'))
+                 dataclasses.replace(queries.check_age(context, policy, samples),
+                                     name='sample age'))
     for item in coverage.check(context, policy, samples):
         yield Detail(policy.name, 'vm_profile_query', dataclasses.replace(item, name='coverage'))
     for item in queries.check_scores(context, policy, samples):
@@ -72,7 +73,7 @@ def _examine_policy(context: base.Context, policy: policies.Policy, samples: mod
 
 
 def _examine_query(context: base.Context, policy: policies.Policy, field: str,
-           result: model.QueryResult, every: bool) -> Iterator[base.Item]:
+                   result: model.QueryResult, every: bool) -> Iterator[base.Item]:
     by_host = field in survey.HOST_FIELDS
     label = policy.host_label if by_host else policy.vm_profile_label
     none_there = context.cluster is not None and not context.cluster.instances
@@ -86,7 +87,7 @@ def _examine_query(context: base.Context, policy: policies.Policy, field: str,
     text = f'{len(result.series)} by {label}'
     if result.warnings:
         yield base.report_warning('series', '; '.join((text, *result.warnings)),
-                           'See what the query returns in Prometheus.')
+                                  'See what the query returns in Prometheus.')
     else:
         yield base.report_ok('series', text)
     if context.cluster is None:
@@ -98,8 +99,10 @@ def _examine_query(context: base.Context, policy: policies.Policy, field: str,
     what = 'hosts' if by_host else 'instances'
     yield _check_labels(policy, found, what, show, every)
     if found.missing:
-        yield base.report_warning('missing', f'{len(found.missing)} of {found.expected} {what} have no '
-                                      f'value: {show(found.missing)}', _format_remedy(policy, by_host))
+        yield base.report_warning('missing',
+                                  f'{len(found.missing)} of {found.expected} {what} have no '
+                                      f'value: {show(found.missing)}',
+                                  _format_remedy(policy, by_host))
     else:
         yield base.report_ok('missing', f'none of {found.expected} {what}')
     yield _check_duplicates(policy, field, found, by_host, show)
@@ -107,7 +110,7 @@ def _examine_query(context: base.Context, policy: policies.Policy, field: str,
 
 
 def _check_labels(policy: policies.Policy, found: survey.Survey, what: str,
-            show: 'functools.partial[str]', every: bool) -> base.Item:
+                  show: 'functools.partial[str]', every: bool) -> base.Item:
     text = f'{len(found.values)} are {what} of Nova\'s'
     if found.renamed:
         text += f', by another name {len(found.renamed)}'
@@ -118,9 +121,9 @@ def _check_labels(policy: policies.Policy, found: survey.Survey, what: str,
     if found.values or not found.expected:
         return base.report_ok('labels', text)
     return base.report_failure('labels', text, f'Correct host_label ({policy.host_label}), or set '
-                       'host_regex.' if what == 'hosts' else
-                       f'Correct vm_profile_label ({policy.vm_profile_label}) and '
-                       f'vm_profile_label_type ({policy.vm_profile_label_type}).')
+                               'host_regex.' if what == 'hosts' else
+                               f'Correct vm_profile_label ({policy.vm_profile_label}) and '
+                               f'vm_profile_label_type ({policy.vm_profile_label_type}).')
 
 
 def _format_remedy(policy: policies.Policy, by_host: bool) -> str:
@@ -132,14 +135,15 @@ def _format_remedy(policy: policies.Policy, by_host: bool) -> str:
 
 
 def _check_duplicates(policy: policies.Policy, field: str, found: survey.Survey, by_host: bool,
-           show: 'functools.partial[str]') -> base.Item:
+                      show: 'functools.partial[str]') -> base.Item:
     if not found.twice:
         return base.report_ok('duplicates', 'none')
     text = f'{len(found.twice)} have more than one series: {show(found.twice)}'
     if by_host:
-        return base.report_failure('duplicates', text, f'Aggregate {field} by ({policy.host_label}).')
+        return base.report_failure('duplicates', text,
+                                   f'Aggregate {field} by ({policy.host_label}).')
     return base.report_warning('duplicates', text + '; they have no usage then',
-                        f'Aggregate {field} by ({policy.vm_profile_label}).')
+                               f'Aggregate {field} by ({policy.vm_profile_label}).')
 
 
 def _check_range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Item:
@@ -150,18 +154,19 @@ def _check_range(cluster: model.Cluster, field: str, found: survey.Survey) -> ba
     if field in ('imbalance_query', 'capacity_query'):
         if found.lowest < -scoring.ROUNDING:
             return base.report_failure('range', f'{text}: a ratio is not negative',
-                               'Make the query return a ratio from 0 to 1.')
+                                       'Make the query return a ratio from 0 to 1.')
         if found.highest > 1.0 + scoring.ROUNDING:
             mistake = queries.score_unit(cluster, found)
             return base.report_failure('range', f'{text}, outside [0, 1]' + (
                 f': it is probably in {mistake.unit}' if mistake else ''),
                 mistake.remedy if mistake else 'Make the query return a ratio from 0 to 1.')
     elif field == 'host_capacity_query' and found.lowest <= 0:
-        return base.report_warning('range', f'{text}: a host whose capacity is not positive is treated '
+        return base.report_warning('range',
+                                   f'{text}: a host whose capacity is not positive is treated '
                                      'as missing', 'Correct the query in the policy file.')
     elif found.lowest < 0:
         return base.report_warning('range', f'{text}: a negative usage is not used',
-                            'Correct the query in the policy file.')
+                                   'Correct the query in the policy file.')
     return base.report_ok('range', text)
 
 

@@ -46,9 +46,10 @@ def _check_plan_webhook(context: base.Context) -> base.Item:
         problem = plan_webhook.PlanWebhook(context.conf).find_problem()
     except exception.ConfigError as e:
         return base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                           e.kwargs['remedy'])
+                                   e.kwargs['remedy'])
     if problem is not None:
-        return base.report_failure(title, problem, 'See that it runs, and the options in [plan_webhook].')
+        return base.report_failure(title, problem,
+                                   'See that it runs, and the options in [plan_webhook].')
     return base.report_ok(title, 'its program answers to OPTIONS; nothing was posted')
 
 
@@ -58,15 +59,16 @@ def _check_hook(context: base.Context, name: str, option: str) -> base.Item:
         text = plugins.load(plugins.HOOKS, name).examine(
             context.conf, lambda: connection.make_connection(context.conf))
     except exception.PluginNotFound as e:
-        return base.report_failure(title, f'[hooks] {option} names it: {e}', 'Correct the name, install '
+        return base.report_failure(title, f'[hooks] {option} names it: {e}',
+                                   'Correct the name, install '
                                                                    f'its package, {_BESIDE}')
     except exception.ConfigError as e:
         return base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                           e.kwargs['remedy'])
+                                   e.kwargs['remedy'])
     except exception.KronosException as e:
         return base.report_failure(title, f'the hook {e}',
-                           f'See that it runs, and the options in [hook_{name}].')
+                                   f'See that it runs, and the options in [hook_{name}].')
     except Exception as e:  # a hook of a third party may raise anything
         return base.report_failure(title, f'it cannot be loaded or made ({type(e).__name__}: {e})',
-                           f'Ask whoever has written it, {_BESIDE}')
+                                   f'Ask whoever has written it, {_BESIDE}')
     return base.report_ok(title, f'{option}: {text}')

@@ -28,16 +28,17 @@ def check(context: base.Context) -> Iterator[base.Item]:
         found = connection.make_connection(context.conf)
     except exception.ConfigError as e:
         yield base.report_failure('keystone', f'[nova] {e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+                                  e.kwargs['remedy'])
         return
     # Loading the plugin has registered the option.
     where = context.conf.nova.auth_url if 'auth_url' in context.conf.nova else None
     try:
         found.session.get_token()
     except ks_exceptions.ClientException as e:
-        yield base.report_failure('keystone', f'{where or "no auth_url"}: {api.connection_problem(e)}',
-                          'Correct auth_url and the credentials in [nova]; see that Keystone '
-                          'answers.')
+        yield base.report_failure('keystone',
+                                  f'{where or "no auth_url"}: {api.connection_problem(e)}',
+                                  'Correct auth_url and the credentials in [nova]; see that '
+                                  'Keystone answers.')
         return
     context.connection = found
     yield base.report_ok('keystone', f'{where or "no token is needed"}: '

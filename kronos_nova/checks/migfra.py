@@ -51,10 +51,11 @@ def check(context: base.Context) -> Iterator[base.Item]:
     hooked = (*conf.hooks.enabled, *conf.hooks.on_request)
     if not conf.migfra.allow:
         if conf.mqtt.host and 'pscom' not in hooked:
-            yield base.report_warning('migfra', '[migfra] allow names nothing: kronos-migfra refuses '
+            yield base.report_warning('migfra',
+                                      '[migfra] allow names nothing: kronos-migfra refuses '
                                          'every request',
-                               'Write allow = OPERATIONS:PROJECTS:SCOPES, or run no '
-                               'kronos-migfra and leave [mqtt] host empty.')
+                                      'Write allow = OPERATIONS:PROJECTS:SCOPES, or run no '
+                                      'kronos-migfra and leave [mqtt] host empty.')
         return
     asked = frozenset().union(*(permit.operations for permit in conf.migfra.allow))
     yield from _check_operations(conf, asked, hooked)
@@ -63,12 +64,14 @@ def check(context: base.Context) -> Iterator[base.Item]:
     try:
         names.read_host_aliases(conf.migfra.host_aliases)
     except exception.ConfigError as e:
-        yield base.report_failure('migfra: host_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+        yield base.report_failure('migfra: host_aliases',
+                                  f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                                  e.kwargs['remedy'])
     if conf.migfra.ssh_probe and not conf.migfra.ssh_probe_networks:
-        yield base.report_failure('migfra: ssh_probe', 'it is true, and ssh_probe_networks names no '
+        yield base.report_failure('migfra: ssh_probe',
+                                  'it is true, and ssh_probe_networks names no '
                                                'network: kronos-migfra does not start',
-                          'Name the networks of the instances, or set ssh_probe = false.')
+                                  'Name the networks of the instances, or set ssh_probe = false.')
     scopes = _list_served_scopes(context)
     for number, permit in enumerate(conf.migfra.allow, 1):
         yield _check_permit(context, f'migfra: allow {number}', permit, scopes)
@@ -79,20 +82,24 @@ def check(context: base.Context) -> Iterator[base.Item]:
             for operation in permits.OPERATIONS for scope in scopes})
 
 
-def _check_operations(conf: Any, asked: frozenset[str], hooked: Sequence[str]) -> Iterator[base.Item]:
+def _check_operations(conf: Any, asked: frozenset[str],
+                      hooked: Sequence[str]) -> Iterator[base.Item]:
     """Warn of allowed operations that other options prevent."""
     if conf.engine.dry_run or conf.engine.executor == 'dry_run':
         option = 'dry_run = true' if conf.engine.dry_run else 'executor = dry_run'
-        yield base.report_warning('migfra: dry run', f'with [engine] {option} every request is refused',
-                           'Change it when what is asked for is to be carried out.')
+        yield base.report_warning('migfra: dry run',
+                                  f'with [engine] {option} every request is refused',
+                                  'Change it when what is asked for is to be carried out.')
     if 'repin-vm' in asked and not conf.repin.uri:
-        yield base.report_warning('migfra: repin-vm', 'it is allowed, but [repin] uri is empty: the '
+        yield base.report_warning('migfra: repin-vm',
+                                  'it is allowed, but [repin] uri is empty: the '
                                                'answer is always that it is unsupported',
-                           'Set [repin] uri, or take repin-vm out of [migfra] allow.')
+                                  'Set [repin] uri, or take repin-vm out of [migfra] allow.')
     if asked & MOVES and 'pause' not in hooked:
-        yield base.report_warning('migfra: warm', '[hooks] on_request has no pause: migrations with '
+        yield base.report_warning('migfra: warm',
+                                  '[hooks] on_request has no pause: migrations with '
                                            'migration-type warm are not carried out',
-                           'Add pause to [hooks] on_request of kronos-executor.')
+                                  'Add pause to [hooks] on_request of kronos-executor.')
 
 
 def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]:
@@ -121,14 +128,15 @@ def _check_pci_aliases(options: Sequence[str]) -> Iterator[base.Item]:
     try:
         names.parse_pci_aliases(options)
     except exception.ConfigError as e:
-        yield base.report_failure('migfra: pci_aliases', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+        yield base.report_failure('migfra: pci_aliases',
+                                  f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                                  e.kwargs['remedy'])
         return
     count = collections.Counter(option.partition('=')[0].strip() for option in options)
     if twice := sorted(name for name, number in count.items() if number > 1):
         yield base.report_failure('migfra: pci_aliases', 'more than one device is given for '
                                                  f'{_format_names(twice)}, and the last one counts',
-                          'Give each name once in [migfra] pci_aliases.')
+                                  'Give each name once in [migfra] pci_aliases.')
 
 
 def _list_served_scopes(context: base.Context) -> list[str] | None:
@@ -142,23 +150,26 @@ def _list_served_scopes(context: base.Context) -> list[str] | None:
 
 
 def _check_permit(context: base.Context, title: str, permit: permits.Permit,
-            scopes: Sequence[str] | None) -> base.Item:
+                  scopes: Sequence[str] | None) -> base.Item:
     text = f'{permit}: '
     unknown = sorted((permit.scopes or frozenset()).difference(scopes or permit.scopes or ()))
     if unknown:
         return base.report_failure(title, f'{text}no scope {_format_names(unknown)} is served',
-                           'Name scopes of [engine] aggregates that the policy file is for'
-                           + (f', or {model.UNASSIGNED}' if scopes and model.UNASSIGNED in scopes
-                              else '') + '; by their names, as Nova has them.')
+                                   'Name scopes of [engine] aggregates that the policy file is for'
+                                   + (f', or {model.UNASSIGNED}' if scopes
+                                      and model.UNASSIGNED in scopes
+                                      else '') + '; by their names, as Nova has them.')
     found = _Projects(context)
     wrong, remedy, unsure = found.judge(sorted(permit.projects or ()))
     if wrong:
-        return base.report_failure(title, f'{text}Keystone has no project of the ID {_format_names(wrong)}',
-                           remedy)
+        return base.report_failure(title, f'{text}Keystone has no project of the ID '
+                                          f'{_format_names(wrong)}',
+                                   remedy)
     if odd := [project for project in unsure if not uuidutils.is_uuid_like(project)]:
-        return base.report_warning(title, f'{text}{_format_names(odd)} does not look like the ID of a project, '
+        return base.report_warning(title, f'{text}{_format_names(odd)} does not look like the ID '
+                                          'of a project, '
                                    'and Keystone does not tell the user of [nova] whether it is',
-                            'Name projects by ID, not by name: openstack project show NAME.')
+                                   'Name projects by ID, not by name: openstack project show NAME.')
     if scopes is None or context.cluster is None:
         return base.report_ok(title, f'{text}which hosts these are is not known')
     try:
@@ -168,8 +179,9 @@ def _check_permit(context: base.Context, title: str, permit: permits.Permit,
         # The check of Nova reports the aggregate that is missing.
         return base.report_ok(title, f'{text}Nova does not have all of its scopes')
     if not served:
-        return base.report_warning(title, f'{text}no host is in its scopes, so nothing can be asked for',
-                            'Add hosts to them, or name others.')
+        return base.report_warning(title,
+                                   f'{text}no host is in its scopes, so nothing can be asked for',
+                                   'Add hosts to them, or name others.')
     doubt = f'; whether {len(unsure)} of its projects exist Keystone does not tell us'
     return base.report_ok(title, f'{text}{len(served)} hosts' + (doubt if unsure else ''))
 
@@ -225,17 +237,19 @@ def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base
             for host in cluster.hosts_of(scope):
                 found[host].append(scope)
     if foreign := sorted(host for host in found if not _is_topic_name(host)):
-        yield base.report_warning('migfra: hosts', f'{len(foreign)} hosts have names that no topic can '
+        yield base.report_warning('migfra: hosts',
+                                  f'{len(foreign)} hosts have names that no topic can '
                                             f'bear, and are not served: {_format_names(foreign)}',
-                           'Name them otherwise ([DEFAULT] host of their nova-compute), or do '
-                           'without requests for them.')
+                                  'Name them otherwise ([DEFAULT] host of their nova-compute), or '
+                                  'do without requests for them.')
     if shared := sorted(host for host, where in found.items() if len(where) > 1):
         first = found[shared[0]]
         yield base.report_warning(
             'migfra: hosts of several scopes', f'{len(shared)} hosts, such as '
-            f'{_format_names(shared[:1])}, are in {" and ".join(map(api.format_printable, first))}: only what is '
-            f'allowed for the first of [engine] aggregates, {api.format_printable(first[0])}, can be '
-            'asked for there', 'Leave each host in one of the aggregates.')
+            f'{_format_names(shared[:1])}, are in '
+            f'{" and ".join(map(api.format_printable, first))}: only what is '
+            f'allowed for the first of [engine] aggregates, {api.format_printable(first[0])}, can '
+            'be asked for there', 'Leave each host in one of the aggregates.')
 
 
 def _is_topic_name(host: str) -> bool:
@@ -246,7 +260,7 @@ def _is_topic_name(host: str) -> bool:
 
 
 def _check_instance_names(cluster: model.Cluster,
-           meant: Collection[frozenset[str] | None]) -> Iterator[base.Item]:
+                          meant: Collection[frozenset[str] | None]) -> Iterator[base.Item]:
     """Warn of instance names that several instances of the same projects have.
 
     :param meant: the sets of projects in which requests look up a name; None: all projects.
@@ -267,4 +281,5 @@ def _check_instance_names(cluster: model.Cluster,
 
 
 def _format_names(found: Sequence[str]) -> str:
-    return ', '.join(map(api.format_printable, found[:SHOWN])) + (', ...' if len(found) > SHOWN else '')
+    return ', '.join(map(api.format_printable, found[:SHOWN])) + (', ...' if len(found) > SHOWN
+                                                                  else '')

@@ -53,27 +53,29 @@ def check(context: base.Context) -> Iterator[base.Item]:
     conf = context.conf
     if not conf.mqtt.host:
         if conf.migfra.allow:
-            yield base.report_failure('mqtt', '[mqtt] host: no broker is named, and [migfra] allow says '
+            yield base.report_failure('mqtt',
+                                      '[mqtt] host: no broker is named, and [migfra] allow says '
                                       'what may be asked for over it',
-                              'Name the MQTT broker that tasks come from.')
+                                      'Name the MQTT broker that tasks come from.')
         return
     try:
         import paho.mqtt.client  # noqa: F401
     except ImportError:
         yield base.report_failure('mqtt', 'paho-mqtt is not installed',
-                          'Install it: pip install "kronos-nova[rebalancer,mqtt]".')
+                                  'Install it: pip install "kronos-nova[rebalancer,mqtt]".')
         return
     if conf.mqtt.password and not conf.mqtt.tls:
-        yield base.report_warning('mqtt: password', '[mqtt] has a password and tls = false: whoever can '
+        yield base.report_warning('mqtt: password',
+                                  '[mqtt] has a password and tls = false: whoever can '
                                              'read the traffic reads the password',
-                           'Set tls = true and the port where the broker speaks TLS.')
+                                  'Set tls = true and the port where the broker speaks TLS.')
     where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
     visit = Visit(conf.mqtt)
     title = 'mqtt'
     try:
         visit.connect()
         yield base.report_ok('mqtt', where + (', TLS' if conf.mqtt.tls else '')
-                      + (f', as user {conf.mqtt.username}' if conf.mqtt.username else ''))
+                             + (f', as user {conf.mqtt.username}' if conf.mqtt.username else ''))
         title = 'mqtt: rights'
         yield from _check_limits(visit)
         yield from _check_rights(visit, where, conf)
@@ -87,12 +89,13 @@ def check(context: base.Context) -> Iterator[base.Item]:
 def _check_limits(visit: 'Visit') -> Iterator[base.Item]:
     """Check the limits that a broker announces by MQTT 5."""
     if getattr(visit.told, 'MaximumQoS', 1) < 1:
-        yield base.report_failure('mqtt: QoS', 'the broker knows no QoS but 0: tasks and results are lost '
+        yield base.report_failure('mqtt: QoS',
+                                  'the broker knows no QoS but 0: tasks and results are lost '
                                        'with a connection', 'Allow QoS 1 there.')
     if not getattr(visit.told, 'RetainAvailable', 1):
         yield base.report_failure('mqtt: retain', 'the broker retains no messages, and refuses '
                                           'kronos-migfra, whose status is one',
-                          'Allow retained messages there.')
+                                  'Allow retained messages there.')
 
 
 def _check_rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
@@ -109,7 +112,8 @@ def _check_rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
         yield base.report_ok('mqtt: rights', f'may hear {", ".join(heard)}; may publish on '
                                       + ', '.join(said))
     else:
-        yield base.report_ok('mqtt: rights', f'may hear {", ".join(heard)}; MQTT 3.1.1 does not tell '
+        yield base.report_ok('mqtt: rights',
+                             f'may hear {", ".join(heard)}; MQTT 3.1.1 does not tell '
                                       'whether something may be published, with protocol = 5 it '
                                       'is looked at')
 
@@ -224,7 +228,8 @@ class Visit:
 
         try:
             # MQTT 5 starts a clean session and keeps none unless the client asks for it.
-            made: Any = mqtt.make_client(self._conf, self.name, kept=False, reconnect_on_failure=False)
+            made: Any = mqtt.make_client(self._conf, self.name, kept=False,
+                                         reconnect_on_failure=False)
         except exception.ConfigError as e:
             raise Trouble(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
                           e.kwargs['remedy']) from None
@@ -240,7 +245,8 @@ class Visit:
         made.on_connect = record_connection
         made.on_subscribe = lambda client, data, mid, reasons, told: record_answer(
             'subscribe', mid, *reasons)
-        made.on_publish = lambda client, data, mid, reason, told: record_answer('publish', mid, reason)
+        made.on_publish = lambda client, data, mid, reason, told: record_answer('publish', mid,
+                                                                                reason)
         return made
 
     def _send_and_wait(self, kind: str, ask: Callable[[], int]) -> list[Any]:

@@ -49,12 +49,13 @@ def _check_scopes(context: base.Context, cluster: model.Cluster) -> Iterator[bas
     engine = context.conf.engine
     if not engine.aggregates and not engine.include_unassigned_hosts:
         yield base.report_failure('scopes', 'there is nothing to plan',
-                          'Name aggregates in [engine] aggregates or set '
-                          'include_unassigned_hosts = true.')
+                                  'Name aggregates in [engine] aggregates or set '
+                                  'include_unassigned_hosts = true.')
     zone = cluster.planned_zone
     if zone is not None:
         count = sum(map(cluster.has_planned, cluster.hosts))
-        yield (base.report_ok('availability zone', f'{zone}: {count} hosts') if count else base.report_failure(
+        yield (base.report_ok('availability zone', f'{zone}: {count} hosts') if count
+               else base.report_failure(
             'availability zone', f'no host that can be planned is in zone {zone}',
             'Correct [engine] availability_zone: openstack compute service list names the zones.'))
     wanted = [*engine.aggregates]
@@ -63,27 +64,31 @@ def _check_scopes(context: base.Context, cluster: model.Cluster) -> Iterator[bas
     for name in dict.fromkeys(wanted):
         if name not in cluster.aggregates:
             yield base.report_failure(f'aggregate: {name}', 'Nova has no aggregate of this name',
-                              'Correct [engine] aggregates, or aggregates in the policy file.')
+                                      'Correct [engine] aggregates, or aggregates in the policy '
+                                      'file.')
         elif not cluster.hosts_of(name):
             yield base.report_warning(f'aggregate: {name}', 'it has no host that can be planned',
-                               'Add hosts, or see [engine] hypervisor_types and '
-                               'availability_zone.')
+                                      'Add hosts, or see [engine] hypervisor_types and '
+                                      'availability_zone.')
         else:
             yield base.report_ok(f'aggregate: {name}', f'{len(cluster.hosts_of(name))} hosts')
     if engine.include_unassigned_hosts:
-        yield base.report_ok('hosts in no aggregate', f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
+        yield base.report_ok('hosts in no aggregate',
+                             f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
 
 
 def _check_hosts(cluster: model.Cluster) -> Iterator[base.Item]:
     down = sorted(h for h in cluster.hosts if not cluster.services[h].up)
     if down:
-        yield base.report_warning('nova: services', f'{len(down)} hosts are down: {_format_names(down)}',
-                           'Nothing moves to or from them.')
+        yield base.report_warning('nova: services',
+                                  f'{len(down)} hosts are down: {_format_names(down)}',
+                                  'Nothing moves to or from them.')
     alone = sorted(h.name for h in cluster.hosts.values() if h.provider is None)
     if alone:
         yield base.report_warning('nova: providers',
-                           f'{len(alone)} hosts have no resource provider: {_format_names(alone)}',
-                           'See the logs of their nova-compute.')
+                                  f'{len(alone)} hosts have no resource provider: '
+                                  f'{_format_names(alone)}',
+                                  'See the logs of their nova-compute.')
 
 
 def _check_cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
@@ -93,10 +98,12 @@ def _check_cells(context: base.Context, cluster: model.Cluster) -> Iterator[base
     key = context.conf.engine.cell_metadata_key
     if found and missing:
         yield base.report_warning(
-            'nova: cells', f'the cells of {len(missing)} hosts are not named: {_format_names(missing)}',
+            'nova: cells',
+            f'the cells of {len(missing)} hosts are not named: {_format_names(missing)}',
             f'Add them to an aggregate whose metadata {key} names their cell.')
     elif found:
-        yield base.report_ok('nova: cells', f'{len(found)} of them are named, and of every host one')
+        yield base.report_ok('nova: cells',
+                             f'{len(found)} of them are named, and of every host one')
 
 
 def _check_local_disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
@@ -112,10 +119,11 @@ def _check_local_disks(context: base.Context, cluster: model.Cluster) -> Iterato
     if engine.instance_storage == 'local':
         yield base.report_ok('nova: disks', f'{text}: they are not moved by load')
     elif held:
-        yield base.report_warning('nova: disks', f'{text}: where storage is not shared, Nova will refuse '
+        yield base.report_warning('nova: disks',
+                                  f'{text}: where storage is not shared, Nova will refuse '
                                           'to move them by load',
-                           'Set [engine] instance_storage to shared or local, or set '
-                           'allow_disk_copy.')
+                                  'Set [engine] instance_storage to shared or local, or set '
+                                  'allow_disk_copy.')
 
 
 def _format_names(names: list[str]) -> str:

@@ -26,14 +26,15 @@ def check(context: base.Context) -> Iterator[base.Item]:
     wrong = opts.wrong_values(conf)
     for error in wrong:
         yield base.report_failure(f'options: {error.kwargs["field"]}',
-                          f'{error.kwargs["path"]}: {error.kwargs["problem"]}',
-                          error.kwargs['remedy'])
+                                  f'{error.kwargs["path"]}: {error.kwargs["problem"]}',
+                                  error.kwargs['remedy'])
     if not wrong:
         files = ', '.join(conf.config_file or ()) or 'no file, defaults'
         yield base.report_ok('options', f'{files}; dry_run = {str(conf.engine.dry_run).lower()}')
         if messaging.transport_url(conf) is not None:
             yield base.report_warning('options: [messaging]', 'it is deprecated',
-                               'Set transport_url in [DEFAULT]: it takes several hosts and TLS.')
+                                      'Set transport_url in [DEFAULT]: it takes several hosts and '
+                                      'TLS.')
     for path, finding in option_names.judge_files(option_names.read_files(conf)):
         judged = base.report_failure if finding.certain else base.report_warning
         what, _, remedy = finding.text.rstrip('.').rpartition('. ')

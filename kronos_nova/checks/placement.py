@@ -31,7 +31,8 @@ def check(context: base.Context) -> Iterator[base.Item]:
         providers = placement.providers()
     except api.ApiError as e:
         yield base.report_failure('placement', f'{e.what}: {e.problem}',
-                          'See that Placement answers, and the roles of the user of [nova].')
+                                  'See that Placement answers, and the roles of the user of '
+                                  '[nova].')
         return
     yield base.report_ok('placement', f'{len(providers)} resource providers')
     if context.conf.engine.confirm_moves:

@@ -28,7 +28,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         context.policy_set = policy_files.load(path)
     except exception.PolicyFileError as e:
         yield base.report_failure('policies', f'{path}: {e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+                                  e.kwargs['remedy'])
         return
     yield base.report_ok('policies', f'{path}: {format_summary(context.policy_set)}')
     yield from check_risks(context.policy_set)

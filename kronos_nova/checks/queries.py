@@ -62,7 +62,8 @@ def fetch_samples(context: base.Context, chosen: Iterable[policies.Policy]) -> I
             yield policy, base.report_skip('queries', f'not asked: {lost}')
             continue
         samples = context.source.fetch(policy)
-        if any(result.health is model.Health.UNREACHABLE for _field, result in list_results(samples)):
+        if any(result.health is model.Health.UNREACHABLE for _field,
+               result in list_results(samples)):
             # A single slow query does not mean that the source is lost.
             health, text = context.source.health()
             lost = text if health is model.Health.UNREACHABLE else None
@@ -90,7 +91,7 @@ def find_series_fault(title: str, label: str, result: model.QueryResult) -> base
     """Return an item that says why a result has no series; None when it has some."""
     if result.error is not None:
         return base.report_failure(title, result.error,
-                           'Run the query in Prometheus and correct it in the policy file.')
+                                   'Run the query in Prometheus and correct it in the policy file.')
     if not result.series and not result.duplicates:
         return base.report_failure(
             title, 'it returns no series', 'See that its metrics are scraped and that its '
@@ -104,8 +105,9 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
     if (item := find_series_fault(title, policy.host_label, result)) is not None:
         return item
     if context.cluster is None:
-        return base.report_warning(title, f'{len(result.series)} series, not compared with Nova\'s hosts',
-                            'Put Nova right first.')
+        return base.report_warning(title,
+                                   f'{len(result.series)} series, not compared with Nova\'s hosts',
+                                   'Put Nova right first.')
     cluster = survey.restrict_scope(context.cluster, context.policy_set)
     found = survey.of_hosts(policy, result, cluster)
     if field != 'host_capacity_query':
@@ -123,11 +125,11 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
         text += f', {found.lowest:g} to {found.highest:g}'
     if cluster.scope_hosts and not known:
         return base.report_failure(title, 'no series is one of Nova\'s hosts',
-                           f'Correct host_label ({policy.host_label}), or set host_regex.')
+                                   f'Correct host_label ({policy.host_label}), or set host_regex.')
     if missing:
         return base.report_warning(title, f'{text}; missing: {", ".join(missing[:SHOWN])}',
-                            'See that the exporters on these hosts run and are scraped. A host '
-                            'without a value neither gives nor takes.')
+                                   'See that the exporters on these hosts run and are scraped. A '
+                                   'host without a value neither gives nor takes.')
     return base.report_ok(title, text)
 
 
@@ -149,8 +151,8 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
     text = f'{known} of {found.expected} active instances have a value'
     if found.expected and not known:
         return base.report_failure(title, 'no series is one of Nova\'s instances',
-                           f'Correct vm_profile_label ({policy.vm_profile_label}) and '
-                           f'vm_profile_label_type ({policy.vm_profile_label_type}).')
+                                   f'Correct vm_profile_label ({policy.vm_profile_label}) and '
+                                   f'vm_profile_label_type ({policy.vm_profile_label_type}).')
     if found.missing:
         lacking = {'vm_profile_query': 'What has no value follows vm_profile_fallback '
                                        f'({policy.vm_profile_fallback}).',
@@ -169,27 +171,28 @@ def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | 
 
 
 def check_age(context: base.Context, policy: policies.Policy,
-        samples: model.PolicySamples) -> base.Item:
+              samples: model.PolicySamples) -> base.Item:
     title = title_of(policy, 'age_query')
     if policy.age_query is None:
         if context.conf.engine.require_age:
             return base.report_failure(title, 'there is none, and require_age is set',
-                               'Give the policy an age_query, or set require_age = false.')
-        return base.report_warning(title, 'there is none, so stale samples cannot be told from fresh '
+                                       'Give the policy an age_query, or set require_age = false.')
+        return base.report_warning(title,
+                                   'there is none, so stale samples cannot be told from fresh '
                                    'ones', 'Give the policy an age_query; see the presets.')
     if samples.age is None:
         return base.report_failure(title, samples.imbalance.error or 'the age is not known',
-                           'Run the query in Prometheus and correct it in the policy file.')
+                                   'Run the query in Prometheus and correct it in the policy file.')
     staleness = context.conf.prometheus.staleness_threshold
     if samples.age > staleness:
         return base.report_failure(title, f'the samples are {samples.age:.0f} s old, more than '
                                   f'staleness_threshold ({staleness} s)',
-                           'See that Prometheus scrapes the exporters.')
+                                   'See that Prometheus scrapes the exporters.')
     return base.report_ok(title, f'the samples are {samples.age:.0f} s old')
 
 
 def check_scores(context: base.Context, policy: policies.Policy,
-           samples: model.PolicySamples) -> Iterator[base.Item]:
+                 samples: model.PolicySamples) -> Iterator[base.Item]:
     """Yield the engine's judgement of the whole policy, by scope."""
     conf = context.conf
     if context.cluster is None or samples.imbalance.error is not None:
@@ -209,13 +212,14 @@ def check_scores(context: base.Context, policy: policies.Policy,
             max_missing_hosts=conf.engine.max_missing_hosts)
         title = f'policy: {policy.name} in {scope}'
         if found.untrusted:
-            yield base.report_failure(title, found.untrusted, 'Until then no instance moves by load.')
+            yield base.report_failure(title, found.untrusted,
+                                      'Until then no instance moves by load.')
         else:
             yield base.report_ok(title, _format_imbalance(context, policy, cluster, found))
 
 
 def _format_imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
-               found: model.PolicyScores) -> str:
+                      found: model.PolicyScores) -> str:
     """Format the imbalance with which an engine starts to plan, by this policy alone."""
     alone = policies.PolicySet(
         policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))

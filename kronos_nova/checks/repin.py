@@ -41,22 +41,24 @@ def check(context: base.Context) -> Iterator[base.Item]:
         libvirt = vcpu_pinning.require_libvirt()
     except exception.ConfigError as e:
         yield base.report_failure('repin', f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+                                  e.kwargs['remedy'])
         return
     except exception.RepinUnsupported as e:
         yield base.report_failure('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+                                  e.kwargs['remedy'])
         return
     files = _list_tls_files(address)
     # A host may let clients in without asking for a certificate.
     unread = [path for path in files
               if not os.access(path, os.R_OK) and (path == files[0] or os.path.lexists(path))]
     if unread:
-        yield base.report_failure('repin: TLS', 'files that libvirt needs to connect cannot be read: '
+        yield base.report_failure('repin: TLS',
+                                  'files that libvirt needs to connect cannot be read: '
                                         + ', '.join(unread),
-                          'Put the client\'s certificate, its key and the authority\'s there, '
-                          'readable to the user of the daemons, or name another directory with '
-                          '?pkipath= in [repin] uri.')
+                                  'Put the client\'s certificate, its key and the authority\'s '
+                                  'there, '
+                                  'readable to the user of the daemons, or name another directory '
+                                  'with ?pkipath= in [repin] uri.')
         return
     yield _check_one_host(context, pinned, libvirt)
 
@@ -81,7 +83,8 @@ def _list_tls_files(address: str) -> list[str]:
 def _check_one_host(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt: Any) -> base.Item:
     cluster = context.cluster
     hosts = [] if cluster is None else sorted(
-        host for host in survey.restrict_scope(cluster, context.policy_set).scope_hosts or cluster.hosts
+        host for host in survey.restrict_scope(cluster, context.policy_set).scope_hosts
+        or cluster.hosts
         if cluster.services[host].up)
     if not hosts:
         return base.report_skip('repin', 'no host of Nova\'s is known that could be asked')
@@ -89,7 +92,7 @@ def _check_one_host(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt
         uri = pinned.uri_of(hosts[0])
     except exception.RepinRefused as e:
         return base.report_failure('repin', f'{e.kwargs["what"]} {e.kwargs["problem"]}',
-                           e.kwargs['remedy'])
+                                   e.kwargs['remedy'])
     timeout = context.conf.repin.timeout
     outcome: list[tuple[bool, str]] = []
 
@@ -111,5 +114,5 @@ def _check_one_host(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt
     if well:
         return base.report_ok('repin', f'libvirt at {uri}: {text}; other hosts were not asked')
     return base.report_failure('repin', f'libvirt at {uri}: {text}',
-                       'See whether [repin] uri, its TLS certificates and the libvirt daemon of '
-                       'the host are right.')
+                               'See whether [repin] uri, its TLS certificates and the libvirt '
+                               'daemon of the host are right.')

@@ -33,5 +33,5 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield base.report_warning('scheduler', text, remedy)
     if not errors and not doubts:
         yield base.report_ok('scheduler', ', '.join(conf.kronos.policies_file)
-                      + '; kronos_weight_multiplier = '
-                        f'{conf.filter_scheduler.kronos_weight_multiplier:g}')
+                             + '; kronos_weight_multiplier = '
+                               f'{conf.filter_scheduler.kronos_weight_multiplier:g}')

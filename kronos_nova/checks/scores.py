@@ -28,7 +28,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         context.source = plugins.load(plugins.SOURCES, name)(context.conf)
     except exception.ConfigError as e:
         yield base.report_failure(title, f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy'])
+                                  e.kwargs['remedy'])
         return
     except exception.PluginNotFound as e:
         yield base.report_failure(title, str(e), 'Correct [engine] source.')
@@ -40,4 +40,5 @@ def check(context: base.Context) -> Iterator[base.Item]:
         context.source.close()
         context.source = None
         yield base.report_failure(title, f'{health}: {text}',
-                          'Start it, or correct url, ca_cert and the login in [prometheus].')
+                                  'Start it, or correct url, ca_cert and the login in '
+                                  '[prometheus].')

@@ -94,7 +94,7 @@ def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNa
 
 
 def _compare_series(result: model.QueryResult, find: Callable[[Mapping[str, float]], labels.Mapped],
-            expected: set[str]) -> Survey:
+                    expected: set[str]) -> Survey:
     # Map places in this list instead of values: each place leads back to its label.
     listed = sorted(result.series)
     mapped = find({label: float(place) for place, label in enumerate(listed)})

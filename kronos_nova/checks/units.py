@@ -94,7 +94,7 @@ def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
 
 
 def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
-           capacity: list[float]) -> Iterator[Mistake]:
+                         capacity: list[float]) -> Iterator[Mistake]:
     """Yield units that queries were seen in, as factors of the right unit."""
     yield _make_factor_mistake(100.0, 'percent')
     memory = depletion.goes_by_memory(policy)

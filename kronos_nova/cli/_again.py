@@ -82,7 +82,7 @@ def once_more(row: Any) -> requested_moves.Wish | None:
 
 
 def request_moves(prog: str, files: Sequence[str], asked: Asked,
-        wish: Callable[[Any], requested_moves.Wish | None], verb: str) -> Found:
+                  wish: Callable[[Any], requested_moves.Wish | None], verb: str) -> Found:
     """Plan the requested moves and store them, unless this is a dry run or the rules refuse.
 
     :param wish: returns the requested move for a task's row; None where the task has none.
@@ -93,7 +93,7 @@ def request_moves(prog: str, files: Sequence[str], asked: Asked,
         prog, files, 'Moves instances of a plan once more.', live=True)
     if asked.carry_out and conf.engine.dry_run:
         raise _make_config_error(prog, '[engine] dry_run', 'it is set, and then nothing is moved',
-                     'Ask with --dry-run, or unset it.')
+                                 'Ask with --dry-run, or unset it.')
     stored: dict[str, Any] = {}
 
     def read_plan_rows(store: api.Store) -> None:
@@ -101,16 +101,18 @@ def request_moves(prog: str, files: Sequence[str], asked: Asked,
         stored['plan'] = store.plan(asked.plan_id)
         stored['tasks'] = store.tasks(asked.plan_id)
 
-    seen = _cloud.read_live_cloud(conf, policy_set, undecided=False, writes=True, before=read_plan_rows)
+    seen = _cloud.read_live_cloud(conf, policy_set, undecided=False, writes=True,
+                                  before=read_plan_rows)
     if stored['plan'] is None:
         raise _make_config_error(prog, asked.plan_id, 'there is no such plan',
-                     'kronos plan list shows the newest.')
+                                 'kronos plan list shows the newest.')
     scope = stored['plan'].plan.scope
     wishes = _list_requested_moves(prog, asked, stored['tasks'], wish)
     cluster = seen.clusters().get(scope)
     if cluster is None:
         raise _make_config_error(prog, asked.plan_id, f'scope {scope} is not planned any more',
-                     'Only what [engine] aggregates and include_unassigned_hosts name is.')
+                                 'Only what [engine] aggregates and include_unassigned_hosts name '
+                                 'is.')
     request = _cloud.request(conf, policy_set, seen, cluster)
     answer = requested_moves.plan(request, wishes)
     if answer.plan.reason is not None:
@@ -123,22 +125,24 @@ def request_moves(prog: str, files: Sequence[str], asked: Asked,
 
 
 def _list_requested_moves(prog: str, asked: Asked, rows: Sequence[Any],
-            wish: Callable[[Any], requested_moves.Wish | None]) -> list[requested_moves.Wish]:
+                          wish: Callable[[Any], requested_moves.Wish
+                                         | None]) -> list[requested_moves.Wish]:
     known = {row.task.instance_uuid: row for row in rows}
     for uuid in asked.moves:
         if uuid not in known:
-            raise _make_config_error(prog, uuid, f'plan {asked.plan_id} has no move of such an instance',
-                         'kronos plan show lists them.')
+            raise _make_config_error(prog, uuid,
+                                     f'plan {asked.plan_id} has no move of such an instance',
+                                     'kronos plan show lists them.')
         if wish(known[uuid]) is None:
             raise _make_config_error(prog, uuid, f'its task is {known[uuid].task.state}',
-                         'Completed moves are reverted, failed and cancelled ones retried, and '
-                         'what has not begun is cancelled.')
+                                     'Completed moves are reverted, failed and cancelled ones '
+                                     'retried, and what has not begun is cancelled.')
     found = [w for row in rows if (w := wish(row)) is not None
              and (not asked.moves or w.instance_uuid in asked.moves)]
     if not found:
         raise _make_config_error(prog, asked.plan_id, 'it has no move of which that could be asked',
-                     'Completed moves are reverted, failed and cancelled ones retried; kronos '
-                     'plan show has their states.')
+                                 'Completed moves are reverted, failed and cancelled ones retried; '
+                                 'kronos plan show has their states.')
     return found
 
 
@@ -159,8 +163,8 @@ def store_wanted(conf: Any, policy_set: Any, plan: model.Plan, cluster: model.Cl
 
 
 def _build_result(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish],
-           cluster: model.Cluster,
-           tasks_: Sequence[model.Task]) -> Found:
+                  cluster: model.Cluster,
+                  tasks_: Sequence[model.Task]) -> Found:
     moves = {m.instance_uuid: m for m in answer.plan.moves}
     of = {t.instance_uuid: t for t in tasks_}
     rows = []

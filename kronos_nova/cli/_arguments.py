@@ -40,7 +40,7 @@ STEP = '5m'
 
 
 def parse_review_options(args: argparse.Namespace,
-            conf: cfg.ConfigOpts) -> tuple[review.Question, backtest_run.Assumptions]:
+                         conf: cfg.ConfigOpts) -> tuple[review.Question, backtest_run.Assumptions]:
     """Return the question to review, still without scopes, and the assumptions on moves."""
     limits = simulated_executor.Limits(
         per_scope=conf.executor.max_concurrent_migrations,
@@ -48,7 +48,8 @@ def parse_review_options(args: argparse.Namespace,
         per_destination=conf.executor.max_concurrent_per_destination,
         total=conf.executor.max_concurrent_migrations_total,
         bandwidth=parse_number('--bandwidth', args.bandwidth, 1e-3, 1e6),
-        copies_disk=disks.has_local_storage(engine.build_options(conf)), begin_within=store_rows.BEGIN_WITHIN)
+        copies_disk=disks.has_local_storage(engine.build_options(conf)),
+        begin_within=store_rows.BEGIN_WITHIN)
     lag = (float(conf.engine.settle_seconds) if args.lag is None
            else parse_option('--lag', times.parse_duration, args.lag))
     assumptions = backtest_run.Assumptions(
@@ -73,7 +74,7 @@ def parse_window(args: argparse.Namespace) -> ranges.Window:
     step = parse_option('--step', times.parse_duration, args.step or STEP)
     if step < 1 or step != int(step):
         raise make_option_error('--step', f'{step:g} s is no whole number of seconds above 0',
-                    'Write for example 5m')
+                                'Write for example 5m')
     if end > now:
         raise make_option_error('--to', 'it lies in the future', 'Write now, or an earlier time')
     return build_window(start, end, step)
@@ -87,10 +88,10 @@ def build_window(start: float, end: float, step: float) -> ranges.Window:
     count = int((end - start) / step + 1e-6) + 1
     if count < 2:
         raise make_option_error('--step', 'it is longer than the time from --from to --to',
-                    'Give a shorter one')
+                                'Give a shorter one')
     if count > MAX_TIMES:
         raise make_option_error('--step', f'it makes {count} times of it, more than {MAX_TIMES}',
-                    'Give a longer one, or less time')
+                                'Give a longer one, or less time')
     return ranges.Window(start, step, count)
 
 
@@ -115,7 +116,7 @@ def cut_trace(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace
     if last - first < every:
         raise make_option_error('--from', f'the trace has fewer than two times there; it is from '
                               f'{times.format_time(whole.start)} to {times.format_time(whole.end)}',
-                    'Ask for a time within it')
+                                'Ask for a time within it')
     part = slice(first, last + 1, every)
     found = build_window(whole.at(first), whole.at(last), whole.step * every)
     answers = {question: dataclasses.replace(a, values=a.values[part])
@@ -130,7 +131,7 @@ def energy_measure(name: str | None, past: pasts.Past) -> str:
         return 'cpu' if 'cpu' in names else names[0]
     if name not in names:
         raise make_option_error('--power-policy', f'no policy is named {name}',
-                    f'Name one of {", ".join(names)}')
+                                f'Name one of {", ".join(names)}')
     return name
 
 
@@ -149,7 +150,7 @@ def parse_number(option: str, text: str, least: float, most: float) -> float:
         found = math.nan
     if not least <= found <= most:
         raise make_option_error(option, f'{text!r} is no number from {least:g} to {most:g}',
-                    'Give such a number')
+                                'Give such a number')
     return found
 
 

@@ -49,7 +49,7 @@ request = cloud_state.build_request
 
 
 def read_configuration(prog: str, files: Sequence[str], what: str, *,
-                  live: bool) -> tuple[cfg.ConfigOpts, policy.PolicySet]:
+                       live: bool) -> tuple[cfg.ConfigOpts, policy.PolicySet]:
     """Read kronos.conf and the policy file that it names.
 
     :param what: the command's action, in a sentence.
@@ -60,8 +60,9 @@ def read_configuration(prog: str, files: Sequence[str], what: str, *,
         tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    tools.configure_command(conf, prog, [part for path in files for part in ('--config-file', path)], [],
-                    what)
+    tools.configure_command(conf, prog,
+                            [part for path in files for part in ('--config-file', path)], [],
+                            what)
     return conf, policy_files.load(conf.engine.policies_file)
 
 
@@ -108,7 +109,7 @@ def of_instance(seen: Seen, instance: model.Instance) -> model.Cluster:
 
 
 def make_not_found_error(field: str, given: str, known: Collection[str],
-           problem: str) -> exception.ConfigError:
+                         problem: str) -> exception.ConfigError:
     """Return the error for a name that the cloud does not have, with a similar name if any."""
     near = difflib.get_close_matches(given, list(known), 1, 0.8)
     if near:
@@ -149,9 +150,10 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
 
 
 def read_live_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undecided: bool = True,
-         writes: bool = False,
-         before: Callable[[Any], None] = lambda store: None,
-         also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None) -> Seen:
+                    writes: bool = False,
+                    before: Callable[[Any], None] = lambda store: None,
+                    also: Callable[[Any, Sequence[str]], None] = lambda store,
+                    scopes: None) -> Seen:
     """Read the cloud as the next cycle would see it, except Placement's refusals.
 
     Only the engine that asked Placement remembers those.
@@ -173,8 +175,9 @@ def read_live_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undec
     notice.start()
     try:
         before(store)
-        return cloud_state.read_cloud(conf, policy_set, store, collector, source, undecided=undecided,
-                                also=also)
+        return cloud_state.read_cloud(conf, policy_set, store, collector, source,
+                                      undecided=undecided,
+                                      also=also)
     finally:
         notice.cancel()
         source.close()
@@ -182,7 +185,7 @@ def read_live_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undec
 
 
 def read_samples(conf: cfg.ConfigOpts,
-            policy_set: policy.PolicySet) -> dict[str, model.PolicySamples]:
+                 policy_set: policy.PolicySet) -> dict[str, model.PolicySamples]:
     """Return the source's current samples, by policy."""
     from kronos_nova.wiring import daemons
 

@@ -77,7 +77,8 @@ class Columns:
         if self._after is not None:
             found += [f'With --set: {note}' for note in self._after.notes
                       if note not in self._before.notes]
-            found.append(f'Chosen: {_format_first_host(self._before)}; with --set: {_format_first_host(self._after)}.')
+            found.append(f'Chosen: {_format_first_host(self._before)}; with --set: '
+                         f'{_format_first_host(self._after)}.')
         return found
 
     # Nested.

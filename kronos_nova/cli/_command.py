@@ -94,7 +94,8 @@ class Command(command.Command):
 
         for text in _list_argument_texts(given):
             if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
-                tools.exit_with_error(self.prog, f'{action.metavar or action.dest}: {text} is no UTF-8')
+                tools.exit_with_error(self.prog,
+                                      f'{action.metavar or action.dest}: {text} is no UTF-8')
 
     def guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.

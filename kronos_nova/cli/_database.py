@@ -117,7 +117,7 @@ def _open_database(prog: str, files: list[str], reads_only: bool) -> Iterator[tu
     conf = cfg.ConfigOpts()
     opts.register(conf)
     tools.configure_command(conf, prog, [part for f in files for part in ('--config-file', f)], [],
-                    'Stop and go on.', strict=False)
+                            'Stop and go on.', strict=False)
     # Import after the log is set up: its packages log the plug-ins that they load.
     from kronos_nova.cli import _stores
 

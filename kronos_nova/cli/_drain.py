@@ -84,7 +84,8 @@ def check_drain(args: argparse.Namespace) -> Answer:
     seen = (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
             else _cloud.read_live_cloud(conf, policy_set, undecided=False))
     if args.host not in seen.cluster.hosts:
-        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
+        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts,
+                                          'there is no such compute host')
     cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)
     if cluster is None:
         raise exception.ConfigError(
@@ -93,7 +94,7 @@ def check_drain(args: argparse.Namespace) -> Answer:
             remedy='Name an aggregate of it, or set include_unassigned_hosts.')
     request = _cloud.request(conf, policy_set, seen, cluster)
     check = drains.plan_drain(request, args.host, model.DrainMode(args.mode) if args.mode else None,
-                         overbooking=args.overbooking)
+                              overbooking=args.overbooking)
     check = _add_waiting_plan(check, cluster, args.host, seen.waiting.get(cluster.scope))
     here = sum(i.host == args.host for i in cluster.instances.values())
     coming = len(drains.list_incoming_instances(cluster, args.host))
@@ -101,7 +102,7 @@ def check_drain(args: argparse.Namespace) -> Answer:
 
 
 def _add_waiting_plan(check: drains.Check, cluster: model.Cluster, host: str,
-             plan: str | None) -> drains.Check:
+                      plan: str | None) -> drains.Check:
     """Add the plan that waits for approval as an obstacle, unless the host has nothing to drain."""
     if plan is None or drains.is_fully_drained(cluster, host):
         return check
@@ -130,7 +131,7 @@ def _add_estimate(conf: Any, found: Answer, request: planner.Request) -> Answer:
 
 
 def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Request,
-             expected: Mapping[str, float]) -> float:
+                           expected: Mapping[str, float]) -> float:
     """Return the seconds until the last migration ends, as executors carry tasks out.
 
     :param expected: seconds of each migration, by instance.

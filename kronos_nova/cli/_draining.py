@@ -59,7 +59,7 @@ def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
 
 
 def _disable_host(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
-             connection: Any, record: Callable[[str, str], None]) -> bool:
+                  connection: Any, record: Callable[[str, str], None]) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
@@ -91,9 +91,11 @@ def _drained_by_engines(options: model.Options, reason: str) -> None:
     :raises ConfigError: no engine of this configuration would.
     """
     if options.dry_run:
-        raise _make_config_error('[engine] dry_run', 'it is set, and then nothing is moved', 'Unset it.')
+        raise _make_config_error('[engine] dry_run', 'it is set, and then nothing is moved',
+                                 'Unset it.')
     if not options.evacuate_disabled_hosts:
-        raise _make_config_error('[engine] evacuate_disabled_hosts', 'it is not set: engines leave disabled '
+        raise _make_config_error('[engine] evacuate_disabled_hosts',
+                                 'it is not set: engines leave disabled '
                                                          'hosts alone', 'Set it for them, too.')
     service = model.Service('', status='disabled', disabled_reason=reason)
     if (why := drain_requests.find_drain_refusal(service, options)) is not None:
@@ -108,7 +110,7 @@ def _make_config_error(field: str, problem: str, remedy: str) -> exception.Confi
 
 
 def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, service: model.Service,
-            options: model.Options) -> None:
+                          options: model.Options) -> None:
     """Raise unless the host is enabled and would become empty.
 
     :raises ConfigError: it is not; ``--force`` skips this check.

@@ -44,7 +44,7 @@ def refuse_foreign_file(path: str, force: bool) -> None:
             with open(path, 'rb') as f:
                 if _MARK not in f.read(_HEAD):
                     raise _make_config_error(path, 'it is there, and is no report of ours',
-                                 'Name another file, or replace it with --force.')
+                                             'Name another file, or replace it with --force.')
 
 
 def write(path: str, text: str) -> None:
@@ -74,7 +74,7 @@ def _convert_os_errors(path: str) -> Iterator[None]:
         yield
     except OSError as e:
         raise _make_config_error(path, f'it cannot be written ({os.strerror(e.errno or 0)})',
-                     'Name a file in a directory that you may write to.') from None
+                                 'Name a file in a directory that you may write to.') from None
 
 
 def _make_config_error(path: str, problem: str, remedy: str) -> exception.ConfigError:

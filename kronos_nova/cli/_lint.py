@@ -85,8 +85,9 @@ class Server:
 
         conf = cfg.ConfigOpts()
         opts.register(conf)
-        tools.configure_command(conf, PROG, [part for f in self._files for part in ('--config-file', f)],
-                        [], 'Checks policy files.')
+        tools.configure_command(conf, PROG,
+                                [part for f in self._files for part in ('--config-file', f)],
+                                [], 'Checks policy files.')
         # The operator did not choose the default URL: without a file, ask no server.
         return daemons.load_source(conf) if conf.config_file else None
 
@@ -143,14 +144,17 @@ def _lint_file(path: str, server: Server, interval: float) -> Iterator[base.Item
     yield from policies_check.check_risks(policy_set)
     for note in policies.find_ignored(document):
         where = f'line {note.line}: ' if note.line is not None else ''
-        yield base.report_warning(note.field, f'{where}{note.problem}', 'Remove it, or correct its name.')
+        yield base.report_warning(note.field, f'{where}{note.problem}',
+                                  'Remove it, or correct its name.')
     if not unparsed and not any(item.status in (base.Status.FAILED, base.Status.SKIPPED)
                                 for item in found):
-        yield base.report_ok('file', f'{policies_check.format_summary(policy_set)}; {number} queries parsed')
+        yield base.report_ok('file', f'{policies_check.format_summary(policy_set)}; {number} '
+                                     'queries parsed')
 
 
 def _make_failed_item(error: exception.PolicyFileError) -> base.Item:
-    return base.report_failure(error.kwargs['field'], error.kwargs['problem'], error.kwargs['remedy'])
+    return base.report_failure(error.kwargs['field'], error.kwargs['problem'],
+                               error.kwargs['remedy'])
 
 
 def _list_queries(document: Any) -> Iterator[tuple[str, str, Any]]:
@@ -165,7 +169,7 @@ def _list_queries(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _lint_query(field: str, query: str, entry: Any, server: Server,
-           interval: float) -> list[base.Item] | None:
+                interval: float) -> list[base.Item] | None:
     """Return the findings on a query; None if no parser could read it."""
     try:
         from kronos_nova.cli import _promql

@@ -43,7 +43,8 @@ def _list_scope_causes(conf: Any, census: Any, leased: Any, scope: str) -> Itera
 
 def describe_missing_engine(dry_run: bool | None, planned_at: float | None, now: float) -> str:
     """Say that no engine holds a scope's lease, and when the scope was last planned."""
-    last = 'never planned' if planned_at is None else f'last plan {_format_elapsed(now - planned_at)}'
+    last = ('never planned' if planned_at is None
+            else f'last plan {_format_elapsed(now - planned_at)}')
     return f'{"dry run" if dry_run else "none"} ({last})'
 
 

@@ -54,7 +54,8 @@ def read_hosts(args: argparse.Namespace) -> list[ScopeHosts]:
             else _cloud.read_live_cloud(conf, policy_set))
     clusters = _cloud.list_clusters(seen, args.scope)
     requests = [_cloud.request(conf, policy_set, seen, cluster) for cluster in clusters]
-    return [ScopeHosts(asked.cluster.scope, views.list_host_portraits(asked), asked.scores.untrusted)
+    return [ScopeHosts(asked.cluster.scope, views.list_host_portraits(asked),
+                       asked.scores.untrusted)
             for asked in requests]
 
 
@@ -75,7 +76,8 @@ def read_instance(args: argparse.Namespace) -> Seen:
     found = seen.cluster.instances.get(args.instance)
     if found is None:
         raise _cloud.make_not_found_error('UUID', args.instance, seen.cluster.instances,
-                            'no host has such an instance')
+                                          'no host has such an instance')
     cluster = _cloud.of_instance(seen, found)
     request = _cloud.request(conf, policy_set, seen, cluster)
-    return Seen(views.build_instance_portrait(request, args.instance), cluster.scope, seen.now, tasks)
+    return Seen(views.build_instance_portrait(request, args.instance), cluster.scope, seen.now,
+                tasks)

@@ -56,9 +56,11 @@ def build_move_effects(move: model.Move) -> dict[str, Any]:
     """Return what a move does to its hosts, as :mod:`move_effects` reads it."""
     from kronos_nova.wiring import tools
 
-    return {'from_host': tools.format_printable(move.from_host), 'to_host': tools.format_printable(move.to_host),
+    return {'from_host': tools.format_printable(move.from_host),
+            'to_host': tools.format_printable(move.to_host),
             'gain': move.gain,
-            'changes': [{**dataclasses.asdict(change), 'policy': tools.format_printable(change.policy)}
+            'changes': [{**dataclasses.asdict(change),
+                         'policy': tools.format_printable(change.policy)}
                         for change in move.changes]}
 
 

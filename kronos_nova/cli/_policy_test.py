@@ -41,8 +41,9 @@ def run_policy_queries(args: argparse.Namespace) -> list[details.Detail]:
     tools.native_threads()  # before the log is set up, as it logs its choice
     conf = cfg.ConfigOpts()
     opts.register(conf)
-    tools.configure_command(conf, PROG, [part for f in args.config_file for part in ('--config-file', f)],
-                    [], 'Tests policies.')
+    tools.configure_command(conf, PROG,
+                            [part for f in args.config_file for part in ('--config-file', f)],
+                            [], 'Tests policies.')
     tools.silence_libraries(conf)
     path = args.file or conf.engine.policies_file
     policy_set = policy_files.load(path)
@@ -59,19 +60,20 @@ def run_policy_queries(args: argparse.Namespace) -> list[details.Detail]:
 
 
 def _choose_policies(policy_set: policies.PolicySet, names: list[str],
-            path: str) -> list[policies.Policy]:
+                     path: str) -> list[policies.Policy]:
     known = {policy.name: policy for policy in policy_set.policies}
     for name in names:
         if name not in known:
             raise exception.ConfigError(
-                path=path, field='--policy', problem=f'there is no policy {tools.format_printable(name)!r}',
+                path=path, field='--policy',
+                problem=f'there is no policy {tools.format_printable(name)!r}',
                 remedy=f'There are: {", ".join(known)}.')
     # A disabled policy is tested before it is enabled.
     return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)
 
 
 def _list_details(context: base.Context, chosen: list[policies.Policy],
-          every: bool) -> Iterator[details.Detail]:
+                  every: bool) -> Iterator[details.Detail]:
     for item in checks.run_checks(context, NEEDED):
         # kronos-test-config shows the findings on aggregates and scopes.
         if item.status is base.Status.FAILED and not item.name.startswith(('aggregate', 'scope')):

@@ -37,7 +37,7 @@ class Finding:
 
 
 def list_findings(root: Any, label: str | None, *, unlabelled: bool,
-             interval: float) -> Iterator[Finding]:
+                  interval: float) -> Iterator[Finding]:
     """Yield the findings on a query.
 
     :param label: the label that every series of the result must carry; None: not known.

@@ -66,7 +66,8 @@ def render_report(args: argparse.Namespace) -> str:
 def _of_plan(conf: cfg.ConfigOpts,
              args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
     if args.scope:
-        raise _make_config_error('--scope', 'it does not go with --plan', 'A plan is of one scope: leave '
+        raise _make_config_error('--scope', 'it does not go with --plan',
+                                 'A plan is of one scope: leave '
                                                               'it out.')
     database.must_exist(conf.database.connection)
     store = api.Store(conf)
@@ -75,15 +76,16 @@ def _of_plan(conf: cfg.ConfigOpts,
         row = store.plan(args.plan)
         if row is None:
             raise _make_config_error('--plan', f'{args.plan}: there is no such plan',
-                         'kronos plan list shows the newest; [engine] keep_days is how long '
-                         'they are kept.')
+                                     'kronos plan list shows the newest; [engine] keep_days is how '
+                                     'long they are kept.')
         plans = store.plans(PLANS, row.plan.scope)
         if row.plan_id not in {p.plan_id for p in plans}:
             plans = [*plans, row]
         realised = _read_realised_imbalance(store, plans)
         section = stored_section.build_section(
             row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
-            past=stored_section.build_points(plans, realised, row.plan_id, _list_dropped_plans(store, plans)),
+            past=stored_section.build_points(plans, realised, row.plan_id,
+                                             _list_dropped_plans(store, plans)),
             now=time.time(), stagger=conf.executor.stagger_seconds,
             decisions=[_format_decision(decision) for decision in store.decisions(row.plan_id)])
     finally:
@@ -103,7 +105,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
         for scope in scopes:
             plans = store.plans(PLANS, scope)
             past[scope] = stored_section.build_points(plans, _read_realised_imbalance(store, plans),
-                                                dropped=_list_dropped_plans(store, plans))
+                                                      dropped=_list_dropped_plans(store, plans))
             waiting[scope], waiting_sections[scope] = _read_waiting(conf, store, scope)
 
     if args.snapshot:
@@ -118,7 +120,7 @@ def _of_cloud(conf: cfg.ConfigOpts,
                   'carried out.')
     if args.scope and args.scope not in seen.scopes:
         raise _make_config_error('--scope', f'{args.scope} is not planned',
-                     f'Planned are: {", ".join(sorted(seen.scopes))}.')
+                                 f'Planned are: {", ".join(sorted(seen.scopes))}.')
     clusters = seen.clusters()
     planned = {host: scope for scope, cluster in clusters.items() for host in cluster.scope_hosts}
     sections = []
@@ -152,17 +154,19 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
             continue
         found.update({t.task.instance_uuid: waits.plan_id for t in tasks
                       if t.task.state is model.TaskState.PENDING})
-        sections.append(stored_section.build_section(row, tasks, realised=None, past=(), now=time.time(),
-                                               stagger=conf.executor.stagger_seconds))
+        sections.append(stored_section.build_section(row, tasks, realised=None, past=(),
+                                                     now=time.time(),
+                                                     stagger=conf.executor.stagger_seconds))
     return found, sections
 
 
 def _plan_scope(cluster: model.Cluster, seen: _cloud.Seen,
-          settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
+                settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
     def run(history: model.History) -> planning_pipeline.Outcome:
         return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
                                      clock=time.monotonic,
-                                     busy=planning_pipeline.count_busy_moves(cluster.flights, cluster))
+                                     busy=planning_pipeline.count_busy_moves(cluster.flights,
+                                                                             cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)
@@ -186,7 +190,8 @@ def _read_realised_imbalance(store: Any, plans: Sequence[Any]) -> Mapping[str, f
 
 
 def _list_dropped_plans(store: Any, plans: Sequence[Any]) -> frozenset[str]:
-    return stored_section.list_dropped_plans(store.tasks_of([row.plan_id for row in plans if row.plan.moves]))
+    return stored_section.list_dropped_plans(store.tasks_of([row.plan_id for row in plans
+                                                             if row.plan.moves]))
 
 
 def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:

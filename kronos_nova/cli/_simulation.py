@@ -115,7 +115,8 @@ def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
         if name in out or name in ('history', 'nothing', 'Measure'):
             name = path
         if name in out:
-            raise arguments.make_option_error('--policies', f'{path} is given twice', 'Name each file once')
+            raise arguments.make_option_error('--policies', f'{path} is given twice',
+                                              'Name each file once')
         out[name] = loaded
     return out
 
@@ -128,7 +129,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
                 raise arguments.make_option_error(other, 'it does not go with --trace',
-                                      'Leave one of them out')
+                                                  'Leave one of them out')
         return arguments.cut_trace(args, traces.read(args.trace))
     window = arguments.parse_window(args)
     source = daemons.load_source(conf)
@@ -140,7 +141,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
         cluster, scopes, told = _read_cloud(args, conf, sets)
         bar.show('reading the load', 0.0)
         found = record_trace.gather_trace(source, sets, window, cluster, scopes,
-                                    lambda part: bar.show('reading the load', part))
+                                          lambda part: bar.show('reading the load', part))
     finally:
         source.close()
     found = dataclasses.replace(found, warnings=(*told, *found.warnings))
@@ -150,14 +151,15 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
 
 
 def _read_cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
-           ) -> tuple[model.Cluster, tuple[str, ...], tuple[str, ...]]:
+                ) -> tuple[model.Cluster, tuple[str, ...], tuple[str, ...]]:
     """Return the cloud, its planned scopes, and warnings."""
     if args.snapshot is not None:
         found = reader.read(args.snapshot)
         return found.cluster, found.scopes, ()
     cluster = daemons.make_collector(conf).collect(time.time())
     return cluster, tuple(dict.fromkeys(
-        s for policy_set in sets for s in planning_settings.list_planned_scopes(conf, policy_set))), ()
+        s for policy_set in sets
+        for s in planning_settings.list_planned_scopes(conf, policy_set))), ()
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
@@ -192,15 +194,16 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
 # Running and writing.
 
 def _run_journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
-              assumptions: backtest_run.Assumptions,
-              bar: bars.Progress) -> list[backtest_run.Journey]:
+                  assumptions: backtest_run.Assumptions,
+                  bar: bars.Progress) -> list[backtest_run.Journey]:
     def make_step_callback(name: str) -> Callable[[int], None]:
         return lambda k: bar.show(name, (k + 1) / past.window.count)
 
     found = [backtest_run.as_it_was(past, make_step_callback('history'))]
     if found[0].moved:
         found.append(backtest_run.run_without_moves(past, make_step_callback('nothing')))
-    return found + [backtest_run.run_candidate(past, c, assumptions, make_step_callback(c.name)) for c in candidates]
+    return found + [backtest_run.run_candidate(past, c, assumptions, make_step_callback(c.name))
+                    for c in candidates]
 
 
 def _load_plotter(path: str | None) -> Callable[..., None] | None:
@@ -210,8 +213,9 @@ def _load_plotter(path: str | None) -> Callable[..., None] | None:
     with extras.needs_extra('kronos simulate --plot', 'plot'):
         from kronos_nova.rebalancer.backtest import plot
     if path.rpartition('.')[2].lower() not in plot.FORMATS:
-        raise arguments.make_option_error('--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}',
-                              'Name such a file')
+        raise arguments.make_option_error('--plot',
+                                          f'{path} ends in none of .{", .".join(plot.FORMATS)}',
+                                          'Name such a file')
     return plot.write
 
 

@@ -55,7 +55,7 @@ def request_swap(prog: str, files: Sequence[str], asked: Asked) -> _again.Found:
             remedy='Ask with --dry-run, or unset it.')
     marks: list[Any] = []
     seen = _cloud.read_live_cloud(conf, policy_set, undecided=False, writes=True,
-                       before=lambda store: marks.append(store.seen()))
+                                  before=lambda store: marks.append(store.seen()))
     instances = [_require_instance(seen, uuid) for uuid in asked.uuids]
     cluster = _cloud.of_instance(seen, instances[0])
     answer = swap_requests.plan(_cloud.request(conf, policy_set, seen, cluster), asked.uuids,
@@ -80,7 +80,7 @@ def _require_instance(seen: Any, uuid: str) -> model.Instance:
     found: model.Instance | None = seen.cluster.instances.get(uuid)
     if found is None:
         raise _cloud.make_not_found_error('INSTANCE', uuid, seen.cluster.instances,
-                            'there is no such instance')
+                                          'there is no such instance')
     return found
 
 

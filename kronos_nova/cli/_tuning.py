@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, debug: bool,
 
 
 def _build_table(form: str, measures: list[str], trials: list[Any],
-           advice: Any) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+                 advice: Any) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Return the trials as rows; nested where the format allows it."""
     nested = form in ('json', 'yaml')
     names = (

@@ -74,7 +74,7 @@ class Look:
 
 
 def watch_host(args: argparse.Namespace, tell: Callable[[list[Row]], None],
-          say: Callable[[str], None]) -> tuple[str | None, list[Row]]:
+               say: Callable[[str], None]) -> tuple[str | None, list[Row]]:
     """Look until the host is empty or enabled, or ``args.timeout`` seconds are over.
 
     :param tell: receives the rows of each look.
@@ -93,7 +93,8 @@ def watch_host(args: argparse.Namespace, tell: Callable[[list[Row]], None],
         # Read once for all looks: a host keeps its hypervisor.
         hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
         return until_over(args, functools.partial(
-            look_at_host, conf, scopes, store, connection, args.host, hypervisors=hypervisors), tell, say)
+            look_at_host, conf, scopes, store, connection, args.host, hypervisors=hypervisors),
+                          tell, say)
     finally:
         store.close()
 
@@ -120,7 +121,8 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
                 blind = clock()
                 say(f'Cannot look: {str(e).rstrip(".")}. It is tried again for {PATIENCE:.0f} s.')
             elif clock() - blind >= PATIENCE:
-                raise _make_look_error(args.host, f'no look has succeeded for {clock() - blind:.0f} s: '
+                raise _make_look_error(args.host,
+                                       f'no look has succeeded for {clock() - blind:.0f} s: '
                                          f'{e}') from None
         else:
             if blind is not None:
@@ -154,7 +156,7 @@ def _make_look_error(host: str, problem: str) -> exception.ConfigError:
 
 
 def look_at_host(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
-         since: float, *, hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> Look:
+                 since: float, *, hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> Look:
     """Read the host, its tasks, and the reasons why no move begins.
 
     The services are read before and after the servers: Nova leaves out the servers of a cell that
@@ -190,8 +192,9 @@ def _require_service(services: dict[str, model.Service], host: str) -> model.Ser
 
 
 def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
-             services: dict[str, model.Service], host: str,
-             hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> model.Cluster | None:
+                       services: dict[str, model.Service], host: str,
+                       hypervisors: Callable[[],
+                                             list[nova_api.Hypervisor]]) -> model.Cluster | None:
     """Return the host's scope, with services alone; None if no engine plans the host.
 
     Of several aggregates it is the first one that is planned, as for an engine.
@@ -204,14 +207,15 @@ def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nov
     if scope == model.UNASSIGNED and (of or scope not in planned):
         return None
     # Engines plan no host of another hypervisor type, and do not count it as disabled.
-    nodes, _notes = collector.choose_hypervisors(hypervisors(), conf.engine.hypervisor_types, services)
+    nodes, _notes = collector.choose_hypervisors(hypervisors(), conf.engine.hypervisor_types,
+                                                 services)
     return model.Cluster({name: model.Host(name) for name in nodes}, {}, services,
                          aggregates=aggregates,
                          planned_zone=engine_conf.planned_zone(conf)).scoped(scope, named)
 
 
 def _list_holds(conf: Any, store: store_api.Store, host: str,
-           cluster: model.Cluster | None) -> list[str]:
+                cluster: model.Cluster | None) -> list[str]:
     """Return why engines begin no move from the host."""
     if cluster is None:
         return [f'host {host} belongs to no scope that is planned: name an aggregate of it in '
@@ -220,11 +224,13 @@ def _list_holds(conf: Any, store: store_api.Store, host: str,
     now, options = store.now(), engine_conf.build_options(conf)
     refusal = None
     if not service.enabled:
-        refusal = (drain_requests.find_drain_refusal(service, options) if options.evacuate_disabled_hosts
+        refusal = (drain_requests.find_drain_refusal(service, options)
+                   if options.evacuate_disabled_hosts
                    else 'evacuate_disabled_hosts is not set')
     held = [refusal and f'engines do not drain it: {refusal}', store.paused(scope, now),
             engine_conf.find_freeze_reason(conf, now), *store.waiting(now, scope),
-            planning_holds.find_outage_reason(cluster, options), _find_engine_hold(store, scope, options)]
+            planning_holds.find_outage_reason(cluster, options),
+            _find_engine_hold(store, scope, options)]
     return [str(why) for why in held if why is not None]
 
 

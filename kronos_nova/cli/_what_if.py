@@ -89,7 +89,8 @@ def compare_plans(args: argparse.Namespace) -> list[Scope]:
         other = _read_other_samples(args, conf, other_set, seen)
     named = {*args.drain, *args.remove_host, *(like for _, like in args.add_host)}
     for host in sorted(named - seen.cluster.hosts.keys()):
-        raise _cloud.make_not_found_error('HOST', host, seen.cluster.hosts, 'there is no such compute host')
+        raise _cloud.make_not_found_error('HOST', host, seen.cluster.hosts,
+                                          'there is no such compute host')
     found = []
     for cluster in clusters:
         request = _cloud.request(conf, policy_set, seen, cluster)
@@ -117,7 +118,7 @@ def _read(prog: str, args: argparse.Namespace, causes: dict[str, tuple[str, ...]
 
 
 def _read_other_samples(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
-           seen: _cloud.Seen) -> _cloud.Seen:
+                        seen: _cloud.Seen) -> _cloud.Seen:
     """Return the same cloud with the samples of other policies."""
     if args.snapshot:
         return _cloud.read_snapshot(conf, policy_set, args.snapshot)
@@ -125,7 +126,7 @@ def _read_other_samples(args: argparse.Namespace, conf: Any, policy_set: policy.
 
 
 def _plan_scope_today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
-           cluster: model.Cluster) -> Scope:
+                      cluster: model.Cluster) -> Scope:
     """Plan the scope as the next cycle does, with all holds of an engine.
 
     Only the hold after an engine's own start is left out.
@@ -156,7 +157,7 @@ def _at_once(request: planner.Request) -> planner.Request:
 
 
 def _plan_supposed_side(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
-              seen: _cloud.Seen, scope: str) -> Side | None:
+                        seen: _cloud.Seen, scope: str) -> Side | None:
     """Return the hypothetical side; None if the other policies do not plan the scope."""
     cluster = seen.clusters().get(scope)
     if cluster is None:

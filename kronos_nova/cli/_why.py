@@ -33,9 +33,10 @@ def judge_move(args: argparse.Namespace) -> why_not.Answer:
     instance = seen.cluster.instances.get(args.instance)
     if instance is None:
         raise _cloud.make_not_found_error('INSTANCE', args.instance, seen.cluster.instances,
-                            'no host has such an instance')
+                                          'no host has such an instance')
     if args.host not in seen.cluster.hosts:
-        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts, 'there is no such compute host')
+        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts,
+                                          'there is no such compute host')
     request = _cloud.request(conf, policy_set, seen, _cloud.of_instance(seen, instance))
     phase = model.Phase(args.phase or policy_set.mode)
     return why_not.why_not(request, args.instance, args.host, phase)

@@ -50,7 +50,8 @@ class CheckDrain(_command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
         from kronos_nova.cli import _drain
 
-        found = [_command.format_printable_row(row) for row in _render_rows(_drain.check_drain(args), args.host)]
+        found = [_command.format_printable_row(row)
+                 for row in _render_rows(_drain.check_drain(args), args.host)]
         # 1 when the host would not become empty: the table says why.
         self.status = int(found[-1][1] in ('blocked', 'waits'))
         return found
@@ -137,7 +138,8 @@ class StartDrain(_command.Command):
         from kronos_nova.wiring import tools
 
         answer, changed = _draining.start(args)
-        sys.stdout.write(tools.format_printable(_format_start_message(args.host, answer, changed)) + '\n')
+        sys.stdout.write(tools.format_printable(_format_start_message(args.host, answer, changed))
+                         + '\n')
 
 
 def _format_start_message(host: str, answer: Any, changed: bool) -> str:
@@ -176,7 +178,8 @@ class WatchDrain(_command.Table):
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
         parser.add_argument('--interval', type=_parse_seconds, default=10.0, metavar='SECONDS',
                             help='Between two looks; 10 unless told.')
-        parser.add_argument('--timeout', type=_parse_seconds, default=float(86400), metavar='SECONDS',
+        parser.add_argument('--timeout', type=_parse_seconds, default=float(86400),
+                            metavar='SECONDS',
                             help='Stop after so long; a day unless told.')
         parser.add_argument('--since', type=_parse_seconds, default=3600.0, metavar='SECONDS',
                             help='List also tasks of this drain that ended so many seconds '
@@ -202,7 +205,8 @@ class WatchDrain(_command.Table):
         self.status = int(why is not None)
         print_message(f'Host {args.host} ' + (why or 'is empty.'))
         return [(r.instance_uuid, tools.format_printable(r.to_host), r.state,
-                 None if r.seconds is None else round(r.seconds, 1), tools.format_printable(r.error))
+                 None if r.seconds is None else round(r.seconds, 1),
+                 tools.format_printable(r.error))
                 for r in found]
 
 

@@ -43,7 +43,8 @@ class ExplainMove(_command.Table):
         from kronos_nova.cli import _explain
 
         found = _explain.explain_move(args)
-        return map(_command.format_printable_row, (*_render_plan_rows(found), *_render_verdict_rows(found)))
+        return map(_command.format_printable_row,
+                   (*_render_plan_rows(found), *_render_verdict_rows(found)))
 
 
 def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:

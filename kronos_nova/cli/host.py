@@ -78,7 +78,8 @@ class ShowInstance(_command.Command, show.ShowOne):
         def read_fields() -> None:
             from kronos_nova.cli import _look
 
-            shown.extend(_render_fields(_look.read_instance(parsed_args), _command.is_nested_format(parsed_args)))
+            shown.extend(_render_fields(_look.read_instance(parsed_args),
+                                        _command.is_nested_format(parsed_args)))
 
         self.guarded(read_fields)
         return tuple(name for name, _ in shown), _command.format_cells(
@@ -120,7 +121,8 @@ def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
             'not known' if s.usage is None else _format_usage(s.usage)
             + ('' if s.ratio is None else f', {s.ratio:.4f} of the host'))
         for s in portrait.shares)
-    yield 'Held', [{'rule': no.rule, 'detail': tools.format_printable(no.detail)} for no in portrait.held
+    yield 'Held', [{'rule': no.rule, 'detail': tools.format_printable(no.detail)}
+                   for no in portrait.held
                    ] if nested else '\n'.join(
         f'{no.rule}: {tools.format_printable(no.detail)}' for no in portrait.held)
     yield 'Scope held', ([tools.format_printable(text) for text in portrait.holds] if nested else
@@ -134,7 +136,8 @@ def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
                                            for host, n in places.items())
         for uuid, (policy, places) in portrait.groups.items())
     yield 'Tasks', [_render_task(row) for row in found.tasks] if nested else '\n'.join(
-        '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(_render_task(row))
+        '{at} {from_host} to {to_host}: {phase}, {state}, task {task_id}'.format_map(
+            _render_task(row))
         for row in found.tasks)
 
 

@@ -35,7 +35,8 @@ class Lint(_command.Table):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('files', nargs='+', metavar='FILE', help='A policy file; repeatable.')
-        parser.add_argument('--scrape-interval', type=_parse_seconds, default=60.0, metavar='SECONDS',
+        parser.add_argument('--scrape-interval', type=_parse_seconds, default=60.0,
+                            metavar='SECONDS',
                             help='How often exporters are scraped, for ranges that hold too few '
                                  'samples (default: 60).')
         return parser
@@ -45,8 +46,9 @@ class Lint(_command.Table):
 
         found = _lint.lint_files(args)
         self.status = _lint.compute_exit_status(found)
-        return [_command.format_printable_row((row.path, row.item.name, row.item.status, row.item.text,
-                                row.item.remedy)) for row in found]
+        return [_command.format_printable_row((row.path, row.item.name, row.item.status,
+                                               row.item.text,
+                                               row.item.remedy)) for row in found]
 
 
 def _parse_seconds(text: str) -> float:

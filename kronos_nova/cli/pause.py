@@ -53,7 +53,8 @@ class Pause(_database.DatabaseCommand):
                 scope, now, seconds=seconds,
                 paused_by=_database.read_operator_name()[:255],
                 reason=_database.format_single_line(parsed_args.reason))
-            sys.stdout.write(f'{_format_scope(found.scope)} is paused {_format_end(found.until)}.\n')
+            sys.stdout.write(f'{_format_scope(found.scope)} is paused '
+                             f'{_format_end(found.until)}.\n')
 
         self._run(parsed_args, pause_scope)
 
@@ -80,12 +81,14 @@ class Resume(_database.DatabaseCommand):
             if not store.resume(scope, now, _database.read_operator_name()):
                 paused = ', '.join(_format_scope(p.scope) for p in store.pauses(now)) or 'nothing'
                 raise exception.ConfigError(
-                    path='command line', field='--scope', problem=f'{_format_scope(scope)} is not paused',
+                    path='command line', field='--scope',
+                    problem=f'{_format_scope(scope)} is not paused',
                     remedy=f'Paused is: {paused}')
             left = [p for p in store.pauses(now)
                     if p.scope is None or scope is None]
             sys.stdout.write(f'{_format_scope(scope)} goes on.\n' + ''.join(
-                f'{_format_scope(p.scope)} is still paused by {p.paused_by}: {p.reason}\n' for p in left))
+                f'{_format_scope(p.scope)} is still paused by {p.paused_by}: {p.reason}\n'
+                for p in left))
 
         self._run(parsed_args, resume_scope)
 

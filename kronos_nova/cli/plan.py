@@ -51,7 +51,8 @@ class ListPlans(_database.DatabaseTable):
             _database.check_scope(conf, store, args.scope)
         ended = _plans.count_task_states(store.tasks_of([p.plan_id for p in plans]))
         asked = store.asked_by([p.plan_id for p in plans])
-        return [(p.plan_id, tools.format_printable(p.plan.scope), times.format_time(p.created_at), p.dry_run,
+        return [(p.plan_id, tools.format_printable(p.plan.scope), times.format_time(p.created_at),
+                 p.dry_run,
                  len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.measured,
                  p.plan.combined_after, tools.format_printable(p.plan.reason or ''),
                  tools.format_printable(asked.get(p.plan_id, ''))) for p in plans]
@@ -71,7 +72,7 @@ class ShowPlan(_database.ShowStored):
 
 
 def _render_plan(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Sequence[Any],
-           swaps: Sequence[Any], nested: bool) -> _database.Shown:
+                 swaps: Sequence[Any], nested: bool) -> _database.Shown:
     from kronos_nova.cli import _plans
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
@@ -90,7 +91,8 @@ def _render_plan(row: Any, tasks: Sequence[Any], realised: float | None, decisio
         'Plan', 'Scope', 'Created at', 'Dry run', 'Reason', 'Imbalance before',
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
         'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
-        row.plan_id, tools.format_printable(plan.scope), times.format_time(row.created_at), row.dry_run,
+        row.plan_id, tools.format_printable(plan.scope), times.format_time(row.created_at),
+        row.dry_run,
         tools.format_printable(plan.reason or ''), plan.measured, plan.combined_after, realised,
         _plans.format_policies(plan.policies, nested), moves, rejections,
         _plans.format_texts([no.detail for no in plan.held], nested),
@@ -142,7 +144,8 @@ def _render_move(move: Any, task: Any) -> dict[str, Any]:
     from kronos_nova.wiring import tools
 
     return {
-        **_plans.build_move_effects(move), 'instance_uuid': move.instance_uuid, 'phase': str(move.phase),
+        **_plans.build_move_effects(move), 'instance_uuid': move.instance_uuid,
+        'phase': str(move.phase),
         'wave': move.wave, 'improvement': move.improvement, 'requires': list(move.requires),
         'alternates': [tools.format_printable(host) for host in move.alternates],
         'task_id': None if task is None else task.task.task_id,

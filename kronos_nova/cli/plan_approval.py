@@ -43,12 +43,13 @@ class Decide(_database.DatabaseCommand):
 
             plan, moves = parsed_args.plan, parsed_args.move
             said = plan_approvals.Said(
-                _database.read_operator_name(), _database.format_single_line(parsed_args.reason), moves or None)
+                _database.read_operator_name(), _database.format_single_line(parsed_args.reason),
+                moves or None)
             known = {row.task.instance_uuid for row in store.tasks(plan)}
             for uuid in moves:
                 if known and uuid not in known:
                     raise _make_config_error(uuid, f'plan {plan} has no move of such an instance',
-                                 'kronos plan show lists them.')
+                                             'kronos plan show lists them.')
             # Use the clock of the database, as executors and engines do.
             tasks = self.decide(conf, store, plan, store.now(), said)
             if not tasks:
@@ -133,10 +134,10 @@ def _make_no_task_error(store: Any, plan: str, about: str) -> Exception:
         return _make_config_error(plan, 'there is no such plan', remedy)
     if row.dry_run:
         return _make_config_error(plan, 'it was made in a dry run, of which nothing is carried out',
-                      remedy)
+                                  remedy)
     states = _plans.count_task_states(store.tasks(plan)).get(plan)
     return _make_config_error(plan, 'it has no moves' if states is None else
-                  f'it has no move that {about}; its tasks are: {states}', remedy)
+                              f'it has no move that {about}; its tasks are: {states}', remedy)
 
 
 def _make_config_error(field: str, problem: str, remedy: str) -> Exception:

@@ -46,10 +46,12 @@ class Again(_command.Table):
 
         found = _again.request_moves(self.prog, args.config_file, _again.Asked(
             args.plan, args.move,
-            plan_approvals.Said(_database.read_operator_name(), _database.format_single_line(args.reason)),
+            plan_approvals.Said(_database.read_operator_name(),
+                                _database.format_single_line(args.reason)),
             carry_out=not args.dry_run, partly=args.partly), self.wish(_again), self.past)
         self._print_result(found, args.dry_run)
-        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))
+        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict,
+                                               r.task_id))
                 for r in found.rows]
 
     def _print_result(self, found: Any, dry_run: bool) -> None:

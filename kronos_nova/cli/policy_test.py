@@ -50,5 +50,6 @@ class Test(_command.Table):
             item = found.item
             if item.status is base.Status.FAILED:
                 self.status = 1
-            yield _command.format_printable_row((found.policy, found.field, item.name, item.status, item.text,
-                                  item.remedy))
+            yield _command.format_printable_row((found.policy, found.field, item.name, item.status,
+                                                 item.text,
+                                                 item.remedy))

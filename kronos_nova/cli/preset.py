@@ -68,7 +68,8 @@ def _read_preset(name: str) -> str:
         return presets.read(name)
     except KeyError:
         raise exception.ConfigError(
-            path='command line', field='NAME', problem=f'there is no preset {tools.format_printable(name)!r}',
+            path='command line', field='NAME',
+            problem=f'there is no preset {tools.format_printable(name)!r}',
             remedy=f'There are: {", ".join(presets.names())}.') from None
 
 

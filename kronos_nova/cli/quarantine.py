@@ -41,7 +41,8 @@ class ListQuarantines(_database.DatabaseTable):
 
         for q in store.quarantines(store.now()):
             yield _command.format_printable_row((q.kind, q.name, times.format_time(q.since),
-                                  '' if q.until is None else times.format_time(q.until), q.reason))
+                                                 '' if q.until is None
+                                                 else times.format_time(q.until), q.reason))
 
 
 class LiftQuarantine(_database.DatabaseCommand):

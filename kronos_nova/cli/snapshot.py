@@ -59,7 +59,7 @@ class Anonymise(_command.Command):
             salt = anonymiser.salt_of(parsed_args.salt_file)
             chosen = policies.load(parsed_args.policies) if parsed_args.policies else None
             found = anonymiser.anonymise_snapshot(parsed_args.snapshot, salt, policy_set=chosen,
-                                         keep_order=parsed_args.keep_order)
+                                                  keep_order=parsed_args.keep_order)
             text = None if found.policies is None else yaml.safe_dump(
                 dict(found.policies), sort_keys=False, allow_unicode=True)
             stamp = found.documents['meta.json']['recorded_at']

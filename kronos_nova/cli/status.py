@@ -57,7 +57,8 @@ def _render_rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
         tasks.setdefault(scope, Counter())[state] += number
     workers: dict[str, Counter[str]] = {}
     for row in store.in_states(store_rows.IN_FLIGHT):
-        workers.setdefault(row.task.aggregate, Counter())[tools.format_printable(row.worker or '')] += 1
+        workers.setdefault(row.task.aggregate,
+                           Counter())[tools.format_printable(row.worker or '')] += 1
     for scope in {*conf.engine.aggregates, model.UNASSIGNED, *census.scopes}:
         for name, served in census.executors.items():
             if served is None or scope in served:
@@ -73,7 +74,8 @@ def _render_rows(conf: Any, store: Any, nested: bool) -> list[tuple[Any, ...]]:
               else plan.created_at if plan is not None else None)
         last = _choose_last_cycle(seen, plan)
         found.append((
-            tools.format_printable(scope), tools.format_printable(seen.owner) if seen is not None and seen.leased
+            tools.format_printable(scope),
+            tools.format_printable(seen.owner) if seen is not None and seen.leased
             else '' if nested else _liveness.describe_missing_engine(
                 None if plan is None else plan.dry_run, at, store.now()),
             '' if at is None else times.format_time(at), _format_failure(last),

@@ -52,10 +52,12 @@ class Swap(_command.Table):
         one, other = args.instances
         found = _swap.request_swap(self.prog, args.config_file, _swap.Asked(
             (one, other), args.parking,
-            plan_approvals.Said(_database.read_operator_name(), _database.format_single_line(args.reason)),
+            plan_approvals.Said(_database.read_operator_name(),
+                                _database.format_single_line(args.reason)),
             carry_out=not args.dry_run))
         self._print_result(found, args.dry_run)
-        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict, r.task_id))
+        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict,
+                                               r.task_id))
                 for r in found.rows]
 
     def _print_result(self, found: Any, dry_run: bool) -> None:

@@ -79,7 +79,7 @@ def _format_owed_hook(one: Any) -> str:
 
     failed = f', tried {one.tries} times: {one.error}' if one.tries else ''
     return tools.format_printable(f'{one.hook.name} for {one.task.to_host}, since '
-                       f'{times.format_time(one.begun_at)}{failed}')
+                                  f'{times.format_time(one.begun_at)}{failed}')
 
 
 def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
@@ -92,7 +92,8 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.
         {'host': tools.format_printable(host), 'improvement': score}
         for host, score in zip(task.alternates, scores, strict=False)]
     attempts: Any = [
-        {'to_host': tools.format_printable(a.to_host), 'started_at': times.format_time(a.started_at),
+        {'to_host': tools.format_printable(a.to_host),
+         'started_at': times.format_time(a.started_at),
          'ended_at': times.format_time(a.ended_at), 'error_type': a.error_type,
          'error': None if a.error is None else tools.format_printable(a.error),
          'migration_uuid': a.migration_uuid, 'phases': dict(a.phases)} for a in row.attempts]
@@ -113,10 +114,12 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.
         'Method', 'State', 'Doubt', 'Nova migration', 'Next step', 'Owed hooks', 'Retries', 'Error',
         'Attempts'), (
         task.task_id, task.plan_id, tools.format_printable(task.aggregate), task.instance_uuid,
-        tools.format_printable(task.from_host), tools.format_printable(task.to_host), task.improvement, alternates,
+        tools.format_printable(task.from_host), tools.format_printable(task.to_host),
+        task.improvement, alternates,
         str(task.phase), str(task.method), str(task.state), _format_doubt(row),
         _find_migration(row), _find_next_step(row), hooks,
-        f'{task.retry_count} of {task.max_retries}', tools.format_printable(row.error or ''), attempts)
+        f'{task.retry_count} of {task.max_retries}', tools.format_printable(row.error or ''),
+        attempts)
 
 
 def _find_migration(row: Any) -> str:
@@ -228,7 +231,8 @@ class ResolveTask(_database.DatabaseCommand):
 
             cancelled = store.resolve_task(
                 uuid, TaskState(parsed_args.state), store.now(),
-                plan_approvals.Said(_database.read_operator_name(), _database.format_single_line(parsed_args.reason)),
+                plan_approvals.Said(_database.read_operator_name(),
+                                    _database.format_single_line(parsed_args.reason)),
                 conf.engine.instance_cooldown)
             if cancelled is None:
                 row = store.task(uuid)

@@ -54,7 +54,8 @@ def _run(conf: Any) -> int:
     built = engine.Engine(
         conf, collector=daemons.make_collector(conf), source=daemons.load_source(conf),
         confirming=daemons.make_placement_check(conf),
-        store=daemons.open_store(conf), cast=daemons.make_caster(conf), publish=daemons.make_publisher(conf),
+        store=daemons.open_store(conf), cast=daemons.make_caster(conf),
+        publish=daemons.make_publisher(conf),
         publish_usage=daemons.usage_publisher(conf),
         notify=daemons.join_listeners(daemons.plan_notifier(conf), webhook),
         kept_alive=not conf.once, tally=tally)
@@ -86,7 +87,8 @@ def _run_daemon(conf: Any, built: Any, tally: Any) -> int:
     log = logging.getLogger(__name__)
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     monitor = http_server.start_monitor(conf, health, 'engine_port',
-                                daemons.make_metrics_page(conf, health, tally, 'engine_port'))
+                                        daemons.make_metrics_page(conf, health, tally,
+                                                                  'engine_port'))
     heard = daemons.make_results_listener(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()

@@ -61,7 +61,8 @@ def _run(conf: Any) -> int:
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
     monitor = http_server.start_monitor(conf, health, 'executor_port',
-                                daemons.make_metrics_page(conf, health, tally, 'executor_port'))
+                                        daemons.make_metrics_page(conf, health, tally,
+                                                                  'executor_port'))
     thread = threading.Thread(target=worker.run, name='worker')
     thread.start()
     if listeners is not None:

@@ -94,8 +94,10 @@ def _print_version(conf: Any) -> int:
     if found == schema.get_head_revision():
         return 0
     raise exception.StoreError(
-        problem=f'has schema revision {found or "none"}, this release needs {schema.get_head_revision()}',
-        remedy='Run kronos-manage db sync.' if found is None or found < schema.get_head_revision() else
+        problem=f'has schema revision {found or "none"}, this release needs '
+                f'{schema.get_head_revision()}',
+        remedy='Run kronos-manage db sync.' if found is None or found < schema.get_head_revision()
+        else
                'Install the release that wrote it, or restore a backup.')
 
 
@@ -145,7 +147,8 @@ def _print_audit(conf: Any) -> int:
         store.close()
     for entry in entries:
         words = (entry.by, entry.command, entry.target, entry.reason)
-        print(times.format_time(entry.at), *(tools.format_printable(word) for word in words if word))
+        print(times.format_time(entry.at),
+              *(tools.format_printable(word) for word in words if word))
     return 0
 
 

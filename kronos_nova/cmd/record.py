@@ -60,7 +60,8 @@ def _run(conf: Any) -> int:
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     # A snapshot without CPU traits could not be replayed with the rule on.
     conf.set_override('require_cpu_compatibility', True, 'engine')
-    collector, source, store = daemons.make_collector(conf), daemons.load_source(conf), _open_store(conf)
+    collector, source = daemons.make_collector(conf), daemons.load_source(conf)
+    store = _open_store(conf)
     try:
         recording = recorder.read_recording(collector, source, store, policy_set, scopes, time.time)
     finally:

@@ -56,7 +56,7 @@ def _print_report(items: Sequence[Any], form: str) -> int:
             for i in items]}, 'json')
     else:
         print(tools.format_table(('Item', 'Status', 'What', 'What to do'),
-                          [(i.name, i.status, i.text, i.remedy) for i in items]))
+                                 [(i.name, i.status, i.text, i.remedy) for i in items]))
         warned = sum(1 for item in items if item.status is base.Status.WARNING)
         more = f' {warned} {"warning" if warned == 1 else "warnings"}.' if warned else ''
         print((f'{failed} of {len(items)} items failed.' if failed

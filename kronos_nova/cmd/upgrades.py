@@ -59,7 +59,7 @@ def check_options(files: list[str]) -> Verdict:
     :param files: readable configuration files; a nova.conf may be among them.
     """
     return make_verdict([], [f'{path}: {finding.text}'
-                        for path, finding in option_names.judge_files(files)])
+                             for path, finding in option_names.judge_files(files)])
 
 
 def check_nova(arguments: list[str]) -> Verdict:
@@ -84,10 +84,10 @@ def check_nova(arguments: list[str]) -> Verdict:
         warnings.append(f'[filter_scheduler] weight_classes does not name {OUR_WEIGHERS}: the '
                         'load of hosts does not decide where new instances go.')
     return make_verdict([*_cannot_start(available, enabled, ours),
-                    *_not_there('available_filters', available, 'kronos_nova.filters',
-                                OUR_FILTERS),
-                    *_not_there('weight_classes', weighers, 'kronos_nova.weighers',
-                                OUR_WEIGHERS)], warnings)
+                         *_not_there('available_filters', available, 'kronos_nova.filters',
+                                     OUR_FILTERS),
+                         *_not_there('weight_classes', weighers, 'kronos_nova.weighers',
+                                     OUR_WEIGHERS)], warnings)
 
 
 def _sets_ours(conf: Any) -> bool:

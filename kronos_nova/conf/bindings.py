@@ -116,8 +116,9 @@ def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -
     found = [format_overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
     for index, (path, policy_set) in enumerate(loaded):
         if bindings.is_default(index) and (done := find_contradiction(policy_set, multiplier)):
-            found.append(format_mismatch(path, policy_set.mode, 'kronos_weight_multiplier', multiplier,
-                                  done))
+            found.append(format_mismatch(path, policy_set.mode, 'kronos_weight_multiplier',
+                                         multiplier,
+                                         done))
     return found
 
 

@@ -253,7 +253,8 @@ OPTS: list[cfg.Opt] = [
 
 def find_freeze_reason(conf: cfg.ConfigOpts, now: float) -> str | None:
     """Return a sentence on the freeze window that is open now, or None."""
-    return freeze.find_open_window(conf.engine.freeze_windows or (), conf.engine.freeze_timezone, now)
+    return freeze.find_open_window(conf.engine.freeze_windows or (), conf.engine.freeze_timezone,
+                                   now)
 
 
 def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:

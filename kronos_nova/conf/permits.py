@@ -85,7 +85,8 @@ def _parse_names(text: str) -> frozenset[str] | None:
     return None if ANY in names else names
 
 
-def list_permitted_projects(permits: Sequence[Permit], operation: str, scope: str) -> frozenset[str] | None:
+def list_permitted_projects(permits: Sequence[Permit], operation: str,
+                            scope: str) -> frozenset[str] | None:
     """Return the projects whose instances the operation may concern in the scope; None: all."""
     found: frozenset[str] = frozenset()
     for permit in permits:

@@ -31,7 +31,7 @@ SCOPE = 'aggregate_instance_extra_specs'
 
 
 @reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES,
-               enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters)
+                       enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters)
 def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates do not fulfil an extra spec of the flavor.
 
@@ -56,7 +56,7 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 @reading.declare_facts(Fact.PROJECT, Fact.AGGREGATES,
-               enabled=lambda options: TENANTS in options.nova_enabled_filters)
+                       enabled=lambda options: TENANTS in options.nova_enabled_filters)
 def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is reserved for other projects."""
     instance = view.instance(move.instance_uuid)
@@ -70,7 +70,7 @@ def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 @reading.declare_facts(Fact.IMAGE_PROPERTIES, Fact.AGGREGATES,
-               enabled=lambda options: IMAGES in options.nova_enabled_filters)
+                       enabled=lambda options: IMAGES in options.nova_enabled_filters)
 def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates give a property of the image other values."""
     instance = view.instance(move.instance_uuid)

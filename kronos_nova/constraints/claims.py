@@ -73,8 +73,9 @@ def _on_root(view: views.View, instance: model.Instance, host: model.Host,
                 return _no_unit(where, resource_class, part)
         used = view.used(host.name, resource_class)
         if used + amount > inventory.capacity:
-            return model.Rejection('no-room', _format_shortage(where, instance, resource_class, amount,
-                                                     inventory.capacity - used))
+            return model.Rejection('no-room',
+                                   _format_shortage(where, instance, resource_class, amount,
+                                                               inventory.capacity - used))
     return None
 
 
@@ -87,7 +88,7 @@ def _list_part_amounts(instance: model.Instance, resource_class: str, amount: in
 
 
 def _refuse_demand(view: views.View, instance: model.Instance, host: model.Host,
-             demand: matching.Demand) -> model.Rejection | None:
+                   demand: matching.Demand) -> model.Rejection | None:
     """Return why no provider can serve this part of the allocation; None if one can."""
     judged = [(name, amount) for name, amount in demand.piece.resources
               if name not in view.occupancy.free]
@@ -114,8 +115,9 @@ def _refuse_demand(view: views.View, instance: model.Instance, host: model.Host,
         if short is None:
             return None
         name, amount = short
-        text = _format_shortage(f'resource provider {space.provider.uuid} of host {host.name}', instance,
-                      name, amount, left[name])
+        text = _format_shortage(f'resource provider {space.provider.uuid} of host {host.name}',
+                                instance,
+                                name, amount, left[name])
         if best is None or left[name] / amount > best[0]:
             best = left[name] / amount, text
     if best is None:
@@ -130,5 +132,5 @@ def _no_unit(where: str, resource_class: str, amount: int) -> model.Rejection:
 
 
 def _format_shortage(where: str, instance: model.Instance, resource_class: str, amount: int,
-           left: float) -> str:
+                     left: float) -> str:
     return f'{where} has {left:.0f} {resource_class} left, instance {instance.uuid} needs {amount}'

@@ -135,7 +135,8 @@ class ClusterView:
 
     def tied(self, uuid: str) -> Collection[str]:
         if self._tied is None:
-            self._tied = hints.build_hint_ties(self.cluster.instances, self.options.nova_enabled_filters)
+            self._tied = hints.build_hint_ties(self.cluster.instances,
+                                               self.options.nova_enabled_filters)
         return self._tied.get(uuid, ())
 
     def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
@@ -411,13 +412,15 @@ class ClusterView:
         settle = self.options.settle_seconds
         for uuid, moves in chains.items():
             for name, policy in self._scores.items():
-                for share in metric_lag.compute_host_shares(moves, policy, policy.fill_look, sampled_at, settle):
+                for share in metric_lag.compute_host_shares(moves, policy, policy.fill_look,
+                                                            sampled_at, settle):
                     if share.host in policy.fill:
                         usage = self.ratio(name, uuid, share.host)
                         self._fill[name][share.host] += usage * share.most
                         self._doubt[name][share.host] += usage * (share.most - share.least)
-                for share in metric_lag.compute_host_shares(moves, policy, policy.score_look, sampled_at,
-                                               settle):
+                for share in metric_lag.compute_host_shares(moves, policy, policy.score_look,
+                                                            sampled_at,
+                                                            settle):
                     usage = self.ratio(name, uuid, share.host)
                     self._add_unseen(name, share.host, usage * share.least, usage * share.most)
 
@@ -443,7 +446,8 @@ class ClusterView:
             least, most = self.unseen(name, host)
             bounds[host] = score + least, score + most
         middle = sum(low + high for low, high in bounds.values()) / max(1, 2 * len(bounds))
-        return {h: metric_lag.clamp_to_bounds(middle, low, high) for h, (low, high) in bounds.items()}
+        return {h: metric_lag.clamp_to_bounds(middle, low, high) for h,
+                (low, high) in bounds.items()}
 
     def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
         known = self.unseen(policy, host)
@@ -459,7 +463,7 @@ def _lacks_score(host: str, policy: str) -> model.Rejection:
 
 @contextlib.contextmanager
 def apply_moves(view: ClusterView, landed: Sequence[model.Move],
-         flying: Sequence[model.Move]) -> Iterator[ClusterView]:
+                flying: Sequence[model.Move]) -> Iterator[ClusterView]:
     """Yield the view with some moves landed and others in flight; restore it afterwards."""
     for move in landed:
         view.land(move)

@@ -68,7 +68,8 @@ def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None
     return None
 
 
-def must_wait_for(instance: model.Instance, other: model.Instance | None, unscheduled: bool) -> bool:
+def must_wait_for(instance: model.Instance, other: model.Instance | None,
+                  unscheduled: bool) -> bool:
     """Return True when the instance must wait for a tied one in flight.
 
     A hint of another project's instance does not count: Nova does not verify hints.
@@ -84,7 +85,7 @@ def must_wait_for(instance: model.Instance, other: model.Instance | None, unsche
 
 
 def build_hint_ties(instances: Mapping[str, model.Instance],
-         enabled: Collection[str]) -> dict[str, set[str]]:
+                    enabled: Collection[str]) -> dict[str, set[str]]:
     """Return, by instance UUID, the instances that its hints name or whose hints name it.
 
     :param enabled: the enabled filters; only their hints count.

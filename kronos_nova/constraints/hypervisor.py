@@ -58,4 +58,5 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
 def has_vgpu(instance: model.Instance) -> bool:
     """Return True when the instance's allocations, or its flavor, have a mediated device."""
     return bool(instance.claims.get(VGPU)) or any(
-        VGPU in group.resources for group in requests.parse_groups(instance.extra_specs or {}).values())
+        VGPU in group.resources
+        for group in requests.parse_groups(instance.extra_specs or {}).values())

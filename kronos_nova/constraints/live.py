@@ -87,7 +87,8 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('power-state', f'instance {uuid} is not running on its host, '
                                               'whatever Nova\'s status says')
     image = instance.image_properties or {}
-    if parse_boolean(extra_specs.get('hw:mem_encryption')) or parse_boolean(image.get('hw_mem_encryption')):
+    if (parse_boolean(extra_specs.get('hw:mem_encryption'))
+            or parse_boolean(image.get('hw_mem_encryption'))):
         return model.Rejection('memory-encryption', f'the memory of instance {uuid} is encrypted')
     if (('hw:tpm_version' in extra_specs or 'hw_tpm_version' in image)
             and extra_specs.get('hw:tpm_secret_security') != 'host'):

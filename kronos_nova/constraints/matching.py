@@ -65,7 +65,7 @@ Used = Callable[[Space, str], float]
 
 
 def split_allocation(instance: model.Instance, is_root: Callable[[str], bool],
-           sharing: Container[str]) -> tuple[Piece, ...]:
+                     sharing: Container[str]) -> tuple[Piece, ...]:
     """Split an instance's allocation into pieces, those of roots first."""
     if not instance.allocations:
         return tuple(Piece(((name, amount),))
@@ -89,7 +89,7 @@ def in_units(inventory: model.Inventory, amount: int) -> bool:
 
 
 def find_spaces(demands: Sequence[Demand], used: Used, free: Container[str] = (),
-           bound: int = BOUND) -> list[Space] | None:
+                bound: int = BOUND) -> list[Space] | None:
     """Return a space for each demand so that all have room at once, or None.
 
     First fit with backtracking; equal input gives an equal answer.
@@ -150,7 +150,8 @@ def choose_fallback_spaces(demands: Sequence[Demand]) -> list[Space]:
                  d.spaces[0]) for d in demands]
 
 
-def sum_demands(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
+def sum_demands(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str],
+                                                                               int]:
     """Sum the amounts that the demands take from each space, by (key, resource class)."""
     found: dict[tuple[str, str], int] = {}
     for space, (name, amount) in itertools.chain.from_iterable(

@@ -68,8 +68,9 @@ def compute_sample_age(policy: model.PolicyScores) -> float:
     return policy.staleness if policy.age is None else max(0.0, policy.age)
 
 
-def compute_unseen_part(policy: model.PolicyScores, look: lookback.Look, taken_at: float, completed_at: float,
-           settle_seconds: float, *, arriving: bool) -> Unseen:
+def compute_unseen_part(policy: model.PolicyScores, look: lookback.Look, taken_at: float,
+                        completed_at: float,
+                        settle_seconds: float, *, arriving: bool) -> Unseen:
     """Return the bounds of the part of a completed move that samples do not show at one end.
 
     :param look: lookback of the query: a policy's scores and its fills may come from different
@@ -83,13 +84,15 @@ def compute_unseen_part(policy: model.PolicyScores, look: lookback.Look, taken_a
     since = taken_at - completed_at
     youngest = 0.0 if policy.age is None else compute_sample_age(policy)
     least = look.unseen(since - youngest, look.ramp, arriving=arriving)
-    most = look.unseen(since - compute_sample_age(policy), max(settle_seconds, look.ramp + look.slack),
+    most = look.unseen(since - compute_sample_age(policy),
+                       max(settle_seconds, look.ramp + look.slack),
                        arriving=arriving)
     return Unseen(least, max(least, most))
 
 
 def compute_host_shares(moves: Sequence[tuple[model.Move, float]], policy: model.PolicyScores,
-           look: lookback.Look, taken_at: float, settle_seconds: float) -> Iterator[Share]:
+                        look: lookback.Look, taken_at: float,
+                        settle_seconds: float) -> Iterator[Share]:
     """Yield the changes that the moves of one instance make to its hosts' values.
 
     :param moves: the instance's moves with their times, newest first, each from where the next one
@@ -138,7 +141,8 @@ def seconds_left(scores: model.Scores, completed_at: float, settle_seconds: floa
     return max(waits, default=settle_seconds) - (scores.taken_at - completed_at)
 
 
-def find_awaited_move(history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
+def find_awaited_move(history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move,
+                                                                                    float] | None:
     """Return the scope's last completed move that imbalance moves wait for, and its time."""
     found = [(move, at) for move, at in history.completed if move.phase in FOLLOWING
              and not scope_hosts.isdisjoint((move.from_host, move.to_host))]

@@ -95,7 +95,8 @@ class Occupancy:
         coming = self._coming_to(district)
         if coming is None:
             coming = self._one_by_one(district)
-        return self._sum_certain_use(space, resource_class) + coming.get((space.key, resource_class), 0)
+        return self._sum_certain_use(space,
+                                     resource_class) + coming.get((space.key, resource_class), 0)
 
     def spaces(self, host: model.Host) -> tuple[matching.Space, ...]:
         """Return the providers of the host's tree, the root first."""
@@ -134,7 +135,8 @@ class Occupancy:
         by_district: dict[str, list[matching.Demand]] = {}
         for demand in self.demands(uuid, host):
             by_district.setdefault(self._find_district(host, demand), []).append(demand)
-        return all(self._has_room_for(district, demands) for district, demands in by_district.items())
+        return all(self._has_room_for(district, demands) for district,
+                   demands in by_district.items())
 
     def pooled(self, uuid: str) -> bool:
         """Return True when a sharing provider may have to serve a part of the instance."""
@@ -214,7 +216,8 @@ class Occupancy:
         for demand in self._demands_in(district):
             one = [demand]
             found.update(matching.sum_demands(
-                matching.find_spaces(one, sum_used_so_far, self.free) or matching.choose_fallback_spaces(one), one))
+                matching.find_spaces(one, sum_used_so_far, self.free)
+                or matching.choose_fallback_spaces(one), one))
         return found
 
     def _demands_in(self, district: str) -> Iterator[matching.Demand]:

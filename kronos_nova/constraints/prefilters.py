@@ -29,7 +29,7 @@ ISOLATED = 'enable_isolated_aggregate_filtering'
 
 
 @reading.declare_facts(Fact.PROJECT, Fact.AGGREGATES,
-               enabled=lambda options: TENANTS in options.nova_prefilters)
+                       enabled=lambda options: TENANTS in options.nova_prefilters)
 def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination outside the aggregates of the instance's project.
 
@@ -49,7 +49,7 @@ def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | N
 
 
 @reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES,
-               enabled=lambda options: ISOLATED in options.nova_prefilters)
+                       enabled=lambda options: ISOLATED in options.nova_prefilters)
 def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse an aggregate with ``trait:X=required`` to an instance that does not require X.
 

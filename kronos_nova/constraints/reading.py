@@ -54,7 +54,7 @@ _declared: dict[Callable[..., Any], Declaration] = {}
 
 
 def declare_facts(*facts: Fact, enabled: Callable[[model.Options], bool] = lambda options: True,
-          ) -> Callable[[_Rule], _Rule]:
+                  ) -> Callable[[_Rule], _Rule]:
     """Declare all facts that the rule reads of instance and hosts, beside their names.
 
     :param enabled: false where the rule refuses nothing under these options.

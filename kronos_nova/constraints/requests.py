@@ -63,5 +63,6 @@ def list_required_traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
 
 def list_compared_traits(extra_specs: Mapping[str, str]) -> frozenset[str]:
     """Return all traits by which the flavor tells hosts apart."""
-    named = {t for group in parse_groups(extra_specs).values() for t in group.required | group.forbidden}
+    named = {t for group in parse_groups(extra_specs).values() for t in group.required
+             | group.forbidden}
     return frozenset(named | {LIVE_MIGRATABLE} if PCI_ALIAS in extra_specs else named)

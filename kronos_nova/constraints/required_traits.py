@@ -59,8 +59,9 @@ def required_traits(view: views.View, move: model.Move) -> model.Rejection | Non
     return None
 
 
-def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, requests.Group], group: requests.Group,
-              able: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
+def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, requests.Group],
+                              group: requests.Group,
+                              able: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
     """Return True when the providers fulfil the group without a suffix together.
 
     The providers without a forbidden trait must have the required traits between them and, if the

@@ -182,7 +182,8 @@ def _parse(value: Any) -> Published:
             raise ValueError(f'{KEY} in the cache: a flight is malformed')
         flights.append(model.Flight(uuid, from_host, to_host, source='kronos'))
     return Published(
-        draining=_parse_names(document, 'draining'), quarantined=_parse_names(document, 'quarantined'),
+        draining=_parse_names(document, 'draining'),
+        quarantined=_parse_names(document, 'quarantined'),
         flights=tuple(flights), written_at=_parse_number(document.get('written_at')),
         expires_at=_parse_number(document.get('expires_at')))
 
@@ -214,7 +215,8 @@ def _parse_usage(value: Any) -> tuple[flavor_usages.Usage, float, float]:
         uuid, to_host, vcpus, memory_mb, since, use = _parse_row(row, 6)
         if not (isinstance(uuid, str) and isinstance(to_host, str)):
             raise ValueError(f'{USAGE_KEY} in the cache: a move is malformed')
-        moves.append(flavor_usages.Incoming(uuid, to_host, _parse_shape(vcpus, memory_mb), _parse_number(since),
+        moves.append(flavor_usages.Incoming(uuid, to_host, _parse_shape(vcpus, memory_mb),
+                                            _parse_number(since),
                                             None if use is None else _parse_number(use)))
     return (flavor_usages.Usage(shapes, tuple(moves)), _parse_number(document.get('written_at')),
             _parse_number(document.get('expires_at')))

@@ -72,7 +72,7 @@ def compute_typical_use(shapes: Mapping[Shape, float], memory: bool) -> float:
 
 
 def explain_change(vcpus: float, memory_mb: float,
-         shapes: Sequence[Shape]) -> tuple[tuple[Shape, int], ...] | None:
+                   shapes: Sequence[Shape]) -> tuple[tuple[Shape, int], ...] | None:
     """Return the instances that came (or left, if negative) when a host changed by this.
 
     Return the fewest that explain the change: of one flavor, or of two. None: no two do.

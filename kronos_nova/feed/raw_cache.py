@@ -218,7 +218,8 @@ class Directory:
         except OSError as e:
             raise self._build_config_error(conf, f'it cannot be used: {e.strerror}') from e
         if not stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IWOTH:
-            raise self._build_config_error(conf, 'it is no directory, or every user may write into it')
+            raise self._build_config_error(conf,
+                                           'it is no directory, or every user may write into it')
 
     def _build_config_error(self, conf: cfg.ConfigOpts, problem: str) -> exception.ConfigError:
         return exception.ConfigError(

@@ -216,7 +216,8 @@ def dump_record(record: WorkerRecord) -> str:
         'plugins': [[answer.clean_text(name, MAX_TEXT), work.requests, work.seconds,
                      work.refused_hosts]
                     for name, work in sorted(record.plugins.items())[:MAX_PLUGINS]],
-        'faults': [[answer.clean_text(where, MAX_TEXT), answer.clean_text(error, MAX_TEXT), found.number,
+        'faults': [[answer.clean_text(where, MAX_TEXT), answer.clean_text(error, MAX_TEXT),
+                    found.number,
                     found.newest]
                    for (where, error), found in sorted(
                        record.faults.items(),
@@ -240,17 +241,21 @@ def parse_record(text: str) -> WorkerRecord:
     document = raw_cache.parse_json(text)
     if not isinstance(document, dict) or document.get('version') != VERSION:
         raise ValueError('it was not written by this version')
-    files = [FileState(_parse_text(path), _parse_integer(hosts), None if age is None else _parse_number(age),
+    files = [FileState(_parse_text(path), _parse_integer(hosts),
+                       None if age is None else _parse_number(age),
                        _parse_text(reason))
              for path, hosts, age, reason in _parse_rows(document, 'files', 4, MAX_FILES)]
     if len({file.path for file in files}) < len(files):
         raise ValueError('it names a policy file twice')
     return WorkerRecord(
         _parse_text(document.get('host')), _parse_integer(document.get('pid')),
-        _parse_number(document.get('started_at')), _parse_number(document.get('written_at')), tuple(files),
-        {_parse_text(name): PluginWork(_parse_integer(requests), _parse_number(seconds), _parse_integer(refused))
+        _parse_number(document.get('started_at')), _parse_number(document.get('written_at')),
+        tuple(files),
+        {_parse_text(name): PluginWork(_parse_integer(requests), _parse_number(seconds),
+                                       _parse_integer(refused))
          for name, requests, seconds, refused in _parse_rows(document, 'plugins', 4, MAX_PLUGINS)},
-        {(_parse_text(where), _parse_text(error)): FaultCount(_parse_integer(number), _parse_number(newest))
+        {(_parse_text(where), _parse_text(error)): FaultCount(_parse_integer(number),
+                                                              _parse_number(newest))
          for where, error, number, newest in _parse_rows(document, 'faults', 4, MAX_FAULTS)})
 
 

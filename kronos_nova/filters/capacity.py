@@ -79,7 +79,7 @@ def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.Snapshot, spec
     """Return the hosts that no ceiling refuses; hosts without a score pass."""
     for ceiling in snapshot.ceilings:
         loads = depletion.project_loads(hosts, ceiling.loads,
-                                    *ceiling.expected(spec.vcpus, spec.memory_mb))
+                                        *ceiling.expected(spec.vcpus, spec.memory_mb))
         hosts = [host for host, load in zip(hosts, loads, strict=True)
                  if load is None or load <= ceiling.limit]
     return hosts

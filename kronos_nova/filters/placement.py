@@ -66,7 +66,7 @@ class KronosPlacementFilter(base.KronosFilter):
 
 
 def _list_refused_hosts(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
-             rule: constraints.Rule) -> set[int]:
+                        rule: constraints.Rule) -> set[int]:
     """Return the ids of the HostState objects that a rule refuses to the instance."""
     uuid = spec.instance_uuid
     return {id(h) for h in suspects
@@ -97,14 +97,14 @@ def _refused_by_group(hosts: list[Any], spec: Any,
     instances = _find_instances(suspects, members, flying)
     if group.policy == model.GroupPolicy.ANTI_AFFINITY:
         return _list_refused_hosts(suspects, _view_of(instances, flying, groups=groups), spec,
-                        server_groups.anti_affinity)
+                                   server_groups.anti_affinity)
     # A host that a member only leaves holds none when it has arrived.
     for flight in flying:
         if flight.to_host is not None:
             instances[flight.instance_uuid] = model.Instance(
                 flight.instance_uuid, flight.to_host)
     return _list_refused_hosts(suspects, _view_of(instances, (), groups=groups), spec,
-                    server_groups.affinity)
+                               server_groups.affinity)
 
 
 def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Flight],

@@ -66,7 +66,8 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     return (*found, *_Replay(view, plan.moves, plan.swaps).rejections())
 
 
-def _check_plan_shape(plan: model.Plan, cluster: model.Cluster, budget: int) -> list[model.Rejection]:
+def _check_plan_shape(plan: model.Plan, cluster: model.Cluster,
+                      budget: int) -> list[model.Rejection]:
     """List the faults of the plan's form; rules can only judge a plan without any."""
     found = []
     uuids = [m.instance_uuid for m in plan.moves]
@@ -151,7 +152,7 @@ def _check_outage(cluster: model.Cluster, options: model.Options) -> list[model.
 
 
 def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
-            history: model.History) -> Iterator[model.Rejection]:
+                       history: model.History) -> Iterator[model.Rejection]:
     """Yield why the operator does not want this kind of move, or wants it to wait."""
     uuid, source = move.instance_uuid, move.from_host
     if history.paused is not None:
@@ -177,8 +178,8 @@ def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.
 
 
 def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
-               history: model.History,
-               scores: model.Scores | None) -> list[model.Rejection]:
+                          history: model.History,
+                          scores: model.Scores | None) -> list[model.Rejection]:
     """Reject imbalance moves on scores that do not show the last move yet."""
     if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
         return []

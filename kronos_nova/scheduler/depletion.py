@@ -170,7 +170,8 @@ class Ledger:
             for name in self._list_host_names(host):
                 newest[name] = max(newest.get(name, at), at)
         gone |= {host for host, at in last.items() if now - at > REPLACED_AFTER
-                 and any(now - newest[name] <= REPLACED_AFTER for name in self._list_host_names(host))}
+                 and any(now - newest[name] <= REPLACED_AFTER
+                         for name in self._list_host_names(host))}
         for host in gone:
             self._tracks.pop(host, None)
         self._last = {host: at for host, at in last.items() if host not in gone}
@@ -235,7 +236,8 @@ def _append_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     return steps[:half:2] + steps[half:]
 
 
-def compute_shown_mean(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
+def compute_shown_mean(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float,
+                                                                                         float]:
     """Return the (vCPUs, MiB) that a sample shows: the mean over the window before it.
 
     The first step is assumed to have held before, too. Without a window, return the allocation at
@@ -273,9 +275,9 @@ class Outlook(NamedTuple):
 
 
 def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
-            window: float, memory: bool, unmeasured: float,
-            usage: flavor_usages.Usage = NO_USAGE,
-            landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
+                    window: float, memory: bool, unmeasured: float,
+                    usage: flavor_usages.Usage = NO_USAGE,
+                    landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
     """Return each host's load under one policy, with the part that samples do not show.
 
     :param scores: score by host, in [0, 1].
@@ -318,10 +320,10 @@ def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *,
 
 
 def compute_loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
-          window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
+                  window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
     """Return each host's load by the mean use alone; see :func:`outlook`."""
     return compute_outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
-                   unmeasured=unmeasured).loads
+                           unmeasured=unmeasured).loads
 
 
 def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: float,
@@ -389,7 +391,7 @@ def combine_loads(parts: Iterable[tuple[float, Load]]) -> Load:
 
 
 def project_loads(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
-              ram_mb: float = 0.0) -> list[float | None]:
+                  ram_mb: float = 0.0) -> list[float | None]:
     """Return each host's load now, with ``vcpus`` and ``ram_mb`` added; None without a load.
 
     :param hosts: HostState objects; one that does not show its allocation has its score.

@@ -229,8 +229,9 @@ class Scorecard:
         return [held.key for held in self._held.values()]
 
     def _build_snapshot(self, tracks: Mapping[str, depletion.Track],
-               usage_of: Callable[['_Held'], flavor_usages.Usage],
-               landed: Collection[tuple[str, str, float]]) -> tuple[Snapshot, frozenset[str]]:
+                        usage_of: Callable[['_Held'], flavor_usages.Usage],
+                        landed: Collection[tuple[str, str, float]]) -> tuple[Snapshot,
+                                                                             frozenset[str]]:
         if self.policy_set is None:
             return Snapshot(reason=f'there is no valid {self.path}'), frozenset({'policies_file'})
         if not self._held:
@@ -257,7 +258,7 @@ class Scorecard:
                     fill, problem, _ = scoring.host_scores(policy, samples.capacity, names)
                 # A cloud without any instance shows no use of a unit.
                 outlook = self._compute_outlook(held, fill, tracks, usage_of(held), landed,
-                                        policy.fill_look, unmeasured=0.0)
+                                                policy.fill_look, unmeasured=0.0)
                 ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
                                         outlook.extras()))
             if problem is not None:
@@ -270,28 +271,30 @@ class Scorecard:
         weights = {held.policy.name: held.policy.weight for held in self._held.values()}
         whole = set.intersection(*(set(hosts) for hosts in scores.values()))
         headroom = {host: scoring.compute_headroom({name: s[host] for name, s in scores.items()},
-                                           weights) for host in whole}
+                                                   weights) for host in whole}
         parts = [(held.policy.weight, self._compute_outlook(
             held, scores[held.policy.name], tracks, usage_of(held), landed,
             held.policy.score_look, unmeasured=depletion.UNMEASURED))
             for held in self._held.values()]
-        loads = {host: depletion.combine_loads((weight, found.loads[host]) for weight, found in parts)
+        loads = {host: depletion.combine_loads((weight, found.loads[host]) for weight,
+                                               found in parts)
                  for host in whole}
         extras = flavor_usages.build_extras((weight, found.use, found.memory, found.shapes)
-                                      for weight, found in parts)
+                                            for weight, found in parts)
         # Computed here rather than in the next request.
         seen = [weight_cache.Seen(host, track.vcpus_used, track.free_ram_mb)
                 for host, track in tracks.items()]
         shapes = {shape for _, found in parts for shape in found.shapes}
-        rankings = self._build_rankings(loads, extras, depletion.usual_changes(tracks, shapes), seen)
+        rankings = self._build_rankings(loads, extras, depletion.usual_changes(tracks, shapes),
+                                        seen)
         snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
                             extras=extras, tracks=dict(tracks), scores=scores)
         snapshot.weights.learn(seen, loads)
         return snapshot, frozenset()
 
     def _build_rankings(self, loads: Mapping[str, depletion.Load], extras: flavor_usages.Extras,
-                  changes: list[tuple[float, float]], seen: list[weight_cache.Seen],
-                  ) -> tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...]:
+                        changes: list[tuple[float, float]], seen: list[weight_cache.Seen],
+                        ) -> tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...]:
         """Return the rankings for requests that may not see each other.
 
         Return none when packing, which fills one host at a time.
@@ -317,9 +320,9 @@ class Scorecard:
         return tuple(found)
 
     def _compute_outlook(self, held: _Held, scores: Mapping[str, float],
-                 tracks: Mapping[str, depletion.Track], usage: flavor_usages.Usage,
-                 landed: Collection[tuple[str, str, float]], look: lookback.Look,
-                 unmeasured: float) -> depletion.Outlook:
+                         tracks: Mapping[str, depletion.Track], usage: flavor_usages.Usage,
+                         landed: Collection[tuple[str, str, float]], look: lookback.Look,
+                         unmeasured: float) -> depletion.Outlook:
         """Compute the hosts' loads under one policy.
 
         :param look: lookback of the query, whose mean may cover a longer time than

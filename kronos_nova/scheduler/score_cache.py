@@ -81,7 +81,8 @@ class Scoreboard:
         self._said: frozenset[object] = frozenset()
         self._unknown: frozenset[str] = frozenset()
         self._refresher = periodic.Refresher(
-            'kronos-scoreboard', self._compute_pause, self.refresh, faults, on_wake=self._update_snapshots)
+            'kronos-scoreboard', self._compute_pause, self.refresh, faults,
+            on_wake=self._update_snapshots)
 
     # On the caller's thread: dict look-ups only.
 
@@ -109,7 +110,8 @@ class Scoreboard:
                 found.append(Group(some, None, card.reason))
         return found
 
-    def _correct_snapshots(self, host: str, before: depletion.Track, after: depletion.Track) -> None:
+    def _correct_snapshots(self, host: str, before: depletion.Track,
+                           after: depletion.Track) -> None:
         for card in self._cards:
             card.snapshot.correct(host, after)
 
@@ -251,14 +253,14 @@ class Scoreboard:
         for (heard_of, aggregates), multiplier in self._heard.copy().items():
             if heard_of is not None:
                 self._check_multiplier(found, self._cards[heard_of], aggregates,
-                              multiplier if aggregates else option)
+                                       multiplier if aggregates else option)
         for what in found.keys() - self._said:
             LOG.warning('kronos: %s', found[what])
         self._said = frozenset(found)
 
     @staticmethod
     def _check_multiplier(found: dict[object, str], card: policy_scores.Scorecard,
-                 aggregates: tuple[str, ...], multiplier: float) -> None:
+                          aggregates: tuple[str, ...], multiplier: float) -> None:
         if card.policy_set is None:
             return
         where = 'kronos_weight_multiplier'

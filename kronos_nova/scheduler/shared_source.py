@@ -248,7 +248,8 @@ def _parse_result(found: Any, max_series: int) -> model.QueryResult | None:
         query, model.Health(found['health']),
         series={name: _parse_number(value) for name, value in found['series'].items()},
         error=None if error is None else answer.clean_text(error, MAX_TEXT),
-        warnings=_parse_clean_texts(found['warnings']), missing_labels=_parse_clean_texts(found['missing_labels']),
+        warnings=_parse_clean_texts(found['warnings']),
+        missing_labels=_parse_clean_texts(found['missing_labels']),
         duplicates=_parse_texts(found['duplicates']))
 
 

@@ -41,7 +41,7 @@ def compute_width(boot: float, concurrent: int) -> float:
 
 
 def shift_loads(loads: Mapping[str, depletion.Load], by: float,
-           ranking: int) -> dict[str, depletion.Load]:
+                ranking: int) -> dict[str, depletion.Load]:
     """Return the loads, each shifted by at most half of ``by`` either way.
 
     The shifts are the same in every process, so a restarted process ranks as before.

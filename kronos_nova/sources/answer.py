@@ -62,7 +62,7 @@ def parse_success_data(body: bytes, document: dict[str, Any] | None = None) -> A
 
 
 def parse_vector(query: str, label: str, body: bytes, max_series: int,
-           sole: bool = False) -> model.QueryResult:
+                 sole: bool = False) -> model.QueryResult:
     """Parse an instant vector into values by one label.
 
     Values that are not finite (NaN, +Inf) are left out with a warning, as are series without the
@@ -83,7 +83,8 @@ def parse_vector(query: str, label: str, body: bytes, max_series: int,
     return _collect_values(query, label, result)
 
 
-def parse_matrix(body: bytes, max_series: int) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+def parse_matrix(body: bytes,
+                 max_series: int) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
     """Return the series of a range query, as (metric, [(time, value), ...]).
 
     Values may be NaN or infinite. A degraded answer is refused.
@@ -160,7 +161,8 @@ def _collect_values(query: str, label: str, result: list[Any]) -> model.QueryRes
         warnings.append(f'{len(not_numbers)} values are not finite and left out: '
                         f'{label} {_format_names(not_numbers)}')
     if unlabelled:
-        warnings.append(f'{len(unlabelled)} series have no label {label}: {_format_names(unlabelled)}')
+        warnings.append(f'{len(unlabelled)} series have no label {label}: '
+                        f'{_format_names(unlabelled)}')
     error = None
     if result and len(unlabelled) == len(result):
         error, series = f'no series has the label {label}: {_format_names(unlabelled)}', {}

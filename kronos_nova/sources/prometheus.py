@@ -172,7 +172,8 @@ class PrometheusSource(base.Source):
             return self._hide_in_result(
                 answer.parse_vector(query, label, body, self._conf.max_series, sole))
         except answer.Malformed as e:
-            return model.QueryResult(query, model.Health.PARTIAL, error=self._hide_credentials(str(e)))
+            return model.QueryResult(query, model.Health.PARTIAL,
+                                     error=self._hide_credentials(str(e)))
 
     def check_syntax(self, query: str) -> model.QueryResult:
         """Evaluate one query at the beginning of time, where no samples are; see the base class.
@@ -198,7 +199,7 @@ class PrometheusSource(base.Source):
         collected = ranges.Collected(query, label, mark, window, self._conf.max_series)
         try:
             for part, body in ranges.fetch_parts(window, fetch_part, self._conf.max_body_bytes,
-                                           (_TooMuch, _Late, _Busy)):
+                                                 (_TooMuch, _Late, _Busy)):
                 collected.add(answer.parse_matrix(body, self._conf.max_series))
                 progress(part.count)
         except (_Failed, answer.Malformed) as e:
@@ -227,7 +228,7 @@ class PrometheusSource(base.Source):
             raise _Unreachable(f'{self._shown}: {e}') from None
 
     def _fetch_with_retries(self, method: str, path: str, form: dict[str, str] | None,
-                  end: float) -> bytes:
+                            end: float) -> bytes:
         often_enough = tenacity.stop_after_attempt(self._conf.max_retries + 1)
 
         def in_vain(state: tenacity.RetryCallState) -> bool:
@@ -245,7 +246,7 @@ class PrometheusSource(base.Source):
         return retrying(fetch_once)
 
     def _send_request(self, method: str, path: str, form: dict[str, str] | None, left: float,
-                 end: float) -> bytes:
+                      end: float) -> bytes:
         headers = {'Accept': 'application/json', 'Accept-Encoding': 'identity',
                    **self._build_auth_header()}
         if form is not None:
@@ -377,12 +378,12 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
         if not imbalance.series:
             return imbalance, None
         return make_failure('it names no host of imbalance_query; both must return the same label',
-                      model.Health.PARTIAL)
+                            model.Health.PARTIAL)
     fresh = {label: age for label, age in known.items() if age <= staleness}
     if not fresh:
         youngest = min(known.values())
         return _replace_series(imbalance, imbalance.series, model.Health.STALE,
-                     f'every host\'s samples are older than {staleness:g} s'), youngest
+                               f'every host\'s samples are older than {staleness:g} s'), youngest
     left_out = sorted(label for label in imbalance.series if label not in fresh)
     if left_out:
         shown = ', '.join(answer.clean_text(label, 64) for label in left_out[:5])
@@ -395,7 +396,7 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
 
 
 def _replace_series(result: model.QueryResult, series: Mapping[str, float], health: model.Health,
-          warning: str) -> model.QueryResult:
+                    warning: str) -> model.QueryResult:
     return dataclasses.replace(result, series=series, health=health,
                                warnings=(*result.warnings, warning))
 

@@ -147,7 +147,7 @@ def _find_mark(metric: Mapping[str, str], label: str) -> str:
 
 
 def fetch_parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
-          too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
+                too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
     """Yield each part of the window with the body of its answer.
 
     A part that is too much is halved, and no later one is larger then.

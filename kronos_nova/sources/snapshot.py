@@ -95,7 +95,8 @@ def read_meta(directory: str) -> tuple[Meta, float]:
     lost = [name for name in found.files if not files.has_file(directory, name)]
     if lost:
         raise exception.SnapshotError(
-            path=path, problem=f'files: {files.clean_text(lost[0], 80)} was recorded and is missing',
+            path=path,
+            problem=f'files: {files.clean_text(lost[0], 80)} was recorded and is missing',
             remedy='Copy the whole directory.')
     return found, recorded_at
 
@@ -116,7 +117,8 @@ class SnapshotSource(base.Source):
                 remedy='Write source = prometheus; kronos-replay plans from a snapshot.')
         self._directory = directory
         _meta, self.recorded_at = read_meta(directory)
-        self._answers = {name: read_answer(directory, name) for name in list_answer_files(directory)}
+        self._answers = {name: read_answer(directory, name)
+                         for name in list_answer_files(directory)}
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
         imbalance, answer = self._find_answer(policy, 'imbalance_query', policy.host_label)
@@ -125,15 +127,15 @@ class SnapshotSource(base.Source):
         return model.PolicySamples(
             policy=policy.name, imbalance=imbalance, age=age,
             profile=self._find_answer(policy, 'vm_profile_query',
-                               policy.vm_profile_label)[0] if profile else None,
+                                      policy.vm_profile_label)[0] if profile else None,
             capacity=self._find_answer(policy, 'capacity_query', policy.host_label)[0],
             host_capacity=self._find_answer(policy, 'host_capacity_query', policy.host_label)[0],
             mean=self._find_answer(policy, 'vm_mean_query',
-                            policy.vm_profile_label)[0] if profile else None,
+                                   policy.vm_profile_label)[0] if profile else None,
             deviation=self._find_answer(policy, 'vm_deviation_query',
-                                 policy.vm_profile_label)[0] if profile else None,
+                                        policy.vm_profile_label)[0] if profile else None,
             dirty_rate=self._find_answer(policy, 'vm_dirty_rate_query',
-                                  policy.vm_profile_label)[0] if profile else None,
+                                         policy.vm_profile_label)[0] if profile else None,
             taken_at=self.recorded_at if answer is None or answer.taken_at is None
             else answer.taken_at)
 
@@ -141,7 +143,7 @@ class SnapshotSource(base.Source):
         return model.Health.HEALTHY, f'snapshot with {len(self._answers)} answers'
 
     def _apply_recorded_age(self, policy: policies.Policy,
-              imbalance: model.QueryResult) -> tuple[model.QueryResult, float | None]:
+                            imbalance: model.QueryResult) -> tuple[model.QueryResult, float | None]:
         """Return the imbalance, and its age as recorded.
 
         Without a recorded age it is unverified, as for a policy without ``age_query``.
@@ -158,7 +160,7 @@ class SnapshotSource(base.Source):
         return imbalance, answer.age
 
     def _find_answer(self, policy: policies.Policy, field: str,
-              label: str) -> tuple[model.QueryResult | None, Answer | None]:
+                     label: str) -> tuple[model.QueryResult | None, Answer | None]:
         """Return the recorded answer to the query in a policy's field, as result and file content.
 
         Return (None, None) when the policy has no such query.

@@ -74,7 +74,8 @@ def load(directory: str, path: str, *, numbers: bool = False) -> Any:
         return float(name)
 
     try:
-        return json.loads(text, object_pairs_hook=_build_unique_object, parse_constant=parse_special_number)
+        return json.loads(text, object_pairs_hook=_build_unique_object,
+                          parse_constant=parse_special_number)
     except RecursionError:
         raise make_error(whole, 'it is nested too deeply') from None
     except ValueError as e:

@@ -85,7 +85,8 @@ class KronosWeigher(weights.BaseHostWeigher):
         door = runtime.get_runtime()
         number = ranking_of(weight_properties, len(hosts))
         unknown = None if door.conf.kronos.unknown_hosts == 'mean' else self._compute_worst_weight
-        found = weigh(door.look(hosts), hosts, choose_weigh_function(weight_properties), number, unknown)
+        found = weigh(door.look(hosts), hosts, choose_weigh_function(weight_properties), number,
+                      unknown)
         if LOG.isEnabledFor(logging.DEBUG):
             log_raw_weights(hosts, found, weight_properties)
         return found
@@ -139,23 +140,25 @@ def log_raw_weights(hosts: list[Any], weights: list[float], spec: Any) -> None:
 
 
 def compute_raw_weights(group: score_cache.Group, ranking: int | None = 0,
-             unknown: Unknown = None) -> list[float]:
+                        unknown: Unknown = None) -> list[float]:
     """Return the raw weights of the hosts that one policy file scores, in their order.
 
     :param ranking: number of the snapshot's ranking, if it has several.
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)
-    return _fill_missing_weights(group.hosts, _compute_current_weights(group.hosts, group.snapshot, ranking), unknown)
+    return _fill_missing_weights(group.hosts, _compute_current_weights(group.hosts, group.snapshot,
+                                                                       ranking), unknown)
 
 
 def _compute_current_weights(hosts: list[Any], snapshot: policy_scores.Snapshot,
-           ranking: int | None) -> list[float | None]:
+                             ranking: int | None) -> list[float | None]:
     loads, memory = snapshot.ranking(ranking)
     return memory.of(hosts, loads)
 
 
-def _fill_missing_weights(hosts: list[Any], weights: list[float | None], unknown: Unknown) -> list[float]:
+def _fill_missing_weights(hosts: list[Any], weights: list[float | None],
+                          unknown: Unknown) -> list[float]:
     """Replace the missing weights of hosts without a score."""
     if None not in weights:
         return typing.cast(list[float], weights)
@@ -181,7 +184,8 @@ def choose_weigh_function(spec: Any) -> Weigh:
     if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
         return compute_raw_weights
 
-    def compute_scaled_weights(group: score_cache.Group, ranking: int | None, unknown: Unknown) -> list[float]:
+    def compute_scaled_weights(group: score_cache.Group, ranking: int | None,
+                               unknown: Unknown) -> list[float]:
         hosts, snapshot = group.hosts, group.snapshot
         if snapshot is None:
             return [0.0] * len(hosts)
@@ -192,14 +196,15 @@ def choose_weigh_function(spec: Any) -> Weigh:
         known = iter(normalisation.normalise_weights(
             [weight for weight in weights if weight is not None],
             kronos.normalisation, kronos.normalisation_scale))
-        return _fill_missing_weights(hosts, [None if weight is None else next(known) for weight in weights],
-                      unknown)
+        return _fill_missing_weights(hosts, [None if weight is None else next(known)
+                                             for weight in weights],
+                                     unknown)
 
     return compute_scaled_weights
 
 
 def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | None = 0,
-             unknown: Unknown = None) -> list[float]:
+                            unknown: Unknown = None) -> list[float]:
     """Return raw weights as :func:`relative` does, with the load that the request is
     expected to add.
 
@@ -209,11 +214,12 @@ def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | 
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)
-    return _fill_missing_weights(group.hosts, _compute_expected_weights(group.hosts, group.snapshot, spec, ranking), unknown)
+    return _fill_missing_weights(group.hosts, _compute_expected_weights(group.hosts, group.snapshot,
+                                                                        spec, ranking), unknown)
 
 
 def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any,
-              ranking: int | None) -> list[float | None]:
+                              ranking: int | None) -> list[float | None]:
     loads, _ = snapshot.ranking(ranking)
     more = snapshot.extras.of(spec.vcpus, spec.memory_mb)
     return weight_cache.compute_raw_weights(depletion.project_loads(

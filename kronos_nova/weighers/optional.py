@@ -54,7 +54,8 @@ class OptionalWeigher(weights.BaseHostWeigher, abc.ABC):
     @guard.multiply_by_0_on_error
     def weight_multiplier(self, host_state: Any) -> float:
         """Return the option, or the metadata of the aggregate; NaN and infinity become 0."""
-        value = float(utils.get_weight_multiplier(host_state, self.OPTION, self._read_option_value()))
+        value = float(utils.get_weight_multiplier(host_state, self.OPTION,
+                                                  self._read_option_value()))
         return value if math.isfinite(value) else 0.0
 
     @guard.weigh_nothing_on_error

@@ -80,7 +80,7 @@ class Specials:
 
 
 def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
-          weights: Mapping[str, float]) -> Specials:
+                   weights: Mapping[str, float]) -> Specials:
     """Build the Specials of the compute nodes.
 
     :param holders: root providers by trait or class.
@@ -130,9 +130,12 @@ class Board:
         try:
             found = self._read_specials()
         except Exception as e:
-            self._log_problem_change(f'what hosts have cannot be learned from Placement: {type(e).__name__}: {e}. '
-                      f'Check [placement] and the scarcity_ options in nova.conf; scarcity is '
-                      f'weighed as it was known last, for {KEPT_INTERVALS} intervals at most')
+            self._log_problem_change('what hosts have cannot be learned from Placement: '
+                                     f'{type(e).__name__}: {e}. '
+                                     'Check [placement] and the scarcity_ options in nova.conf; '
+                                     'scarcity is '
+                                     f'weighed as it was known last, for {KEPT_INTERVALS} '
+                                     'intervals at most')
             return
         self._newest, self._until = found, time.monotonic() + KEPT_INTERVALS * self._read_interval()
         self._log_problem_change(None)
@@ -152,7 +155,8 @@ class Board:
         # Providers on which at least one is left.
         asks += [(name, f'resources={name}:1') for name in sorted(
             c['name'] for c in self._get('/resource_classes')['resource_classes'])
-            if name not in COMMON_CLASSES and matches_patterns(name, kronos.scarcity_resource_classes)]
+            if name not in COMMON_CLASSES
+                 and matches_patterns(name, kronos.scarcity_resource_classes)]
         if len(asks) > MAX_NAMES:
             raise PlacementSilent(
                 f'scarcity_traits and scarcity_resource_classes match {len(asks)} names, more '

@@ -39,7 +39,8 @@ def explain_no_candidate(client: Any, ctxt: Any, uuid: str, spec: Any, resources
         return 'Placement knows no such provider'
     group = resources.get_request_group(None)
     found = [f'{name}: {short}' for name, amount in sorted(group.resources.items())
-             if (short := _format_shortfall(inventories.get(name), usages.get(name, 0), int(amount)))]
+             if (short := _format_shortfall(inventories.get(name), usages.get(name, 0),
+                                            int(amount)))]
     # A trait of the request as a whole is one of the tree's root.
     required = set(group.required_traits) | set(spec.root_required)
     forbidden = set(group.forbidden_traits) | set(spec.root_forbidden)

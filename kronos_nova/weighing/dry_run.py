@@ -202,7 +202,8 @@ class _Filters:
         taken = FilterPass(hosts, {})
         self.passes.append(taken)
         return self._handler.get_filtered_objects(
-            [_make_named_class(_WatchedFilter, f)(f, taken) for f in filters], hosts, spec_obj, index)
+            [_make_named_class(_WatchedFilter, f)(f, taken) for f in filters], hosts, spec_obj,
+            index)
 
 
 class _WatchedFilter:

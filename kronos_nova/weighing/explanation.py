@@ -53,8 +53,8 @@ def explain_order(order: request_spec.Order, patience: float) -> findings.Explan
 
 
 def compare_settings(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
-            wanted: Sequence[tuple[str, str, str]],
-            ) -> tuple[findings.Explanation, findings.Explanation | None]:
+                     wanted: Sequence[tuple[str, str, str]],
+                     ) -> tuple[findings.Explanation, findings.Explanation | None]:
     """Explain an order without and, if any are ``wanted``, with other settings.
 
     :param wanted: (group, name, value), as from :func:`settings.parse`.
@@ -118,7 +118,7 @@ def _build_explanation(order: request_spec.Order, patience: float) -> findings.E
 
 
 def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
-           notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
+                      notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
     """Build the lines: ranked hosts first, then the others, later filters first."""
     manager = stage.host_manager
     filtered = manager.filter_passes[0] if manager.filter_passes else dry_run.FilterPass([], {})
@@ -140,35 +140,37 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Seq
     for host, total in weighed.ranked:
         if id(host) not in weighed.hollow:
             lines.append(_build_host_line(host, held, rank=len(lines) + 1, total=total,
-                               weights=weights.get(id(host), {})))
+                                          weights=weights.get(id(host), {})))
     lines += [_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE,
-                    why='the filters have refused every one of it') for host in hollow]
+                               why='the filters have refused every one of it') for host in hollow]
     order = [type(f).__name__ for f in manager.enabled_filters]
     refused = [(host, *filtered.refused[id(host)]) for host in filtered.considered
                if id(host) in filtered.refused]
     refused.sort(key=lambda row: (-order.index(row[1]), row[0].host))
-    lines += [_build_host_line(host, held, filtered_by=name, why=why) for host, name, why in refused]
+    lines += [_build_host_line(host, held, filtered_by=name, why=why) for host, name,
+              why in refused]
     seen = {(line.host, line.node) for line in lines}
     left = sorted((h for h in every if (h.host, h.nodename) not in seen),
                   key=lambda h: (h.host, h.nodename))
     for number, host in enumerate(left):
         if host.uuid in stage.claims.summaries:
             lines.append(_build_host_line(host, held, filtered_by='the request',
-                               why='it names other hosts'))
+                                          why='it names other hosts'))
             continue
         why = ''
         if number < candidates.MAX_ASKED and stage.claims.requests and host.uuid:
             why = candidates.explain_no_candidate(stage.placement, ctxt, host.uuid, spec,
-                                 stage.claims.requests[0])
+                                                  stage.claims.requests[0])
         lines.append(_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE, why=why))
     if len(weighed.ranked) == 1:
         notes.append('One host is left: Nova does not ask its weighers.')
     return lines, names
 
 
-def _build_host_line(host: Any, held: dict[tuple[str, str], findings.HostScores], *, rank: int | None = None,
-          total: float | None = None, filtered_by: str = '', why: str = '',
-          weights: dict[str, findings.Weight] | None = None) -> findings.HostLine:
+def _build_host_line(host: Any, held: dict[tuple[str, str], findings.HostScores], *,
+                     rank: int | None = None,
+                     total: float | None = None, filtered_by: str = '', why: str = '',
+                     weights: dict[str, findings.Weight] | None = None) -> findings.HostLine:
     return findings.HostLine(
         host.host, host.nodename, tuple(sorted(a.name for a in host.aggregates)), rank, total,
         filtered_by, why, held.get((host.host, host.nodename)), weights or {})
@@ -189,7 +191,7 @@ def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _list_decision_notes(order: request_spec.Order, stage: dry_run.Rehearsal,
-           lines: Sequence[findings.HostLine]) -> list[str]:
+                         lines: Sequence[findings.HostLine]) -> list[str]:
     """Return notes on Nova's settings and results that also decide."""
     conf = request_spec.CONF
     found = []

@@ -36,7 +36,8 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
         found = filter_.filter_all(hosts, spec)
         passed = None if found is None else list(found)
         left = {id(host) for host in passed or ()}
-        return passed, {id(host): _explain_own_filter(filter_, host, spec) or _format_filter_purpose(filter_)
+        return passed, {id(host): _explain_own_filter(filter_, host, spec)
+                        or _format_filter_purpose(filter_)
                         for host in hosts if id(host) not in left}
     passed, why = [], {}
     with _capture_filter_log(filter_) as heard:
@@ -46,7 +47,8 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
                 passed.append(host)
             else:
                 # Nova names the host with all its attributes.
-                why[id(host)] = heard.newest().replace(str(host), 'it') or _format_filter_purpose(filter_)
+                why[id(host)] = heard.newest().replace(str(host),
+                                                       'it') or _format_filter_purpose(filter_)
     return passed, why
 
 
@@ -75,7 +77,7 @@ def _too_full(host: Any, spec: Any) -> str:
     found = []
     for ceiling in group.snapshot.ceilings:
         load = depletion.project_loads([host], ceiling.loads,
-                                   *ceiling.expected(spec.vcpus, spec.memory_mb))[0]
+                                       *ceiling.expected(spec.vcpus, spec.memory_mb))[0]
         if load is not None and load > ceiling.limit:
             found.append(f'{ceiling.policy} would be {load:.3f}, above boot_ceiling '
                          f'{ceiling.limit:g}')

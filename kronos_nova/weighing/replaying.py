@@ -124,7 +124,8 @@ class Boots:
                  metadata: Mapping[str, Mapping[str, str]] | None = None,
                  ceiling: Any = None) -> None:
         self._past = past
-        self._files = {path: (worlds.make_runnable_policies(policy_set), backtest_run.map_policy_measures(past, policy_set))
+        self._files = {path: (worlds.make_runnable_policies(policy_set),
+                              backtest_run.map_policy_measures(past, policy_set))
                        for path, policy_set in files.items()}
         self._ceiling = ceiling
         cluster = past.cluster

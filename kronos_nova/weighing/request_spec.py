@@ -107,7 +107,7 @@ def _read_server_group(ctxt: Any, uuid: str, members: Iterable[str]) -> Any:
         group = objects.InstanceGroup.get_by_uuid(ctxt, uuid)
     except nova_exception.InstanceGroupNotFound:
         raise _make_unknown_error('--group', uuid, 'server group with this UUID',
-                       'openstack server group list --all-projects') from None
+                                  'openstack server group list --all-projects') from None
     enabled, name = NEEDS.get(group.policy, (None, ''))
     if enabled is not None and not enabled(name):
         raise exception.WeighError(

@@ -43,12 +43,15 @@ def parse(conf: cfg.ConfigOpts, texts: Iterable[str]) -> list[tuple[str, str, st
             raise _make_setting_error(text, 'it is not NAME=VALUE', 'Write for example '
                                                        'kronos_weight_multiplier=2')
         group, _, short = name.rpartition('.')
-        groups = [group] if group else [g for g in GROUPS if short in list_settable_options(conf, g)]
+        groups = [group] if group else [g for g in GROUPS
+                                        if short in list_settable_options(conf, g)]
         if not groups or short not in list_settable_options(conf, groups[0]):
-            names = sorted(list_settable_options(conf, group) or list_settable_options(conf, GROUPS[0]))
-            raise _make_setting_error(text, f'{name} is neither a multiplier in [filter_scheduler] or '
+            names = sorted(list_settable_options(conf, group)
+                           or list_settable_options(conf, GROUPS[0]))
+            raise _make_setting_error(text,
+                                      f'{name} is neither a multiplier in [filter_scheduler] or '
                                '[metrics] nor an option of ours',
-                         f'Name one of {", ".join(names)}')
+                                      f'Name one of {", ".join(names)}')
         found.append((groups[0], short, value.strip()))
     return found
 
@@ -78,11 +81,12 @@ def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken
         # An option that may be repeated in nova.conf may be repeated here.
         repeats = (group, name) in REPEATED
         try:
-            conf.set_override(name, values if repeats else _parse_option_value(conf, group, name, values[-1]),
+            conf.set_override(name, values if repeats
+                              else _parse_option_value(conf, group, name, values[-1]),
                               group)
         except (ValueError, TypeError) as e:
             raise _make_setting_error(f'{name}={values[-1]}', ' '.join(str(e).split()),
-                         'Give a value that nova.conf may have') from e
+                                      'Give a value that nova.conf may have') from e
         taken.append((group, name, before))
     return taken
 

@@ -171,7 +171,8 @@ class Tuner:
             door = replaying.ReplayDoor(self._conf, files)
             runtime.replace_runtime(door)
             return replaying.Boots(
-                self._past, files, make_weighers(self._conf), door, self._build_metadata(multiplier),
+                self._past, files, make_weighers(self._conf), door,
+                self._build_metadata(multiplier),
                 ceiling_filter(self._conf) if multiplier else None)
 
         try:
@@ -181,7 +182,7 @@ class Tuner:
             settings.restore_options(self._conf, taken)
 
     def _measure_trial(self, multiplier: float | None, name: str,
-               placer: Callable[[], replaying.Boots | None]) -> Trial:
+                       placer: Callable[[], replaying.Boots | None]) -> Trial:
         past, times = self._past, self._past.window.count
         placed = placer()
         still = backtest_run.run_without_moves(
@@ -192,7 +193,8 @@ class Tuner:
                 past, self._candidate, self._assumptions,
                 lambda k: self._progress(f'{name}, rebalanced', (k + 1) / times), placer())
         return Trial(
-            multiplier, self._sum_overload_minutes(still), self._compute_mean_spread(still), self._count_empty_hosts(still),
+            multiplier, self._sum_overload_minutes(still), self._compute_mean_spread(still),
+            self._count_empty_hosts(still),
             None if moved is None else len(moved.moved),
             None if moved is None else self._sum_overload_minutes(moved),
             placed.count if placed is not None else replaying.Count(count_boots(past)))
@@ -231,7 +233,8 @@ def choose_multiplier(trials: Sequence[Trial], mode: str) -> Advice:
     else:
         least = min(t.overload for t in trials)
         fit = [t for t in trials if t.overload <= least + allowed]
-        best = min(fit, key=lambda t: (t.moves or 0, round(_compute_spread_mean(t), 3), abs(t.multiplier or 0)))
+        best = min(fit, key=lambda t: (t.moves or 0, round(_compute_spread_mean(t), 3),
+                                       abs(t.multiplier or 0)))
     return Advice(best.multiplier or 0.0, _format_reason(best, stock, mode))
 
 
@@ -253,5 +256,6 @@ def _format_reason(best: Trial, stock: Trial, mode: str) -> str:
     if mode == 'pack':
         found.append(f'{best.empty_hosts:.2f} empty hosts instead of {stock.empty_hosts:.2f}')
     else:
-        found.append(f'mean max - min {_compute_spread_mean(best):.3f} instead of {_compute_spread_mean(stock):.3f}')
+        found.append(f'mean max - min {_compute_spread_mean(best):.3f} instead of '
+                     f'{_compute_spread_mean(stock):.3f}')
     return f'{", ".join(found)}.{few}'

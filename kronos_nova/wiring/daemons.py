@@ -46,7 +46,7 @@ PUBLISHED_CYCLES = 5
 
 
 def configure_daemon(prog: str, argv: Sequence[str] | None = None,
-              cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
+                     cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
     """Read the configuration and set up logging, once per process.
 
     Without a log file the log goes to standard error.
@@ -63,7 +63,8 @@ def configure_daemon(prog: str, argv: Sequence[str] | None = None,
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release())
     except cfg.Error as e:
-        tools.exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the command line.')
+        tools.exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the '
+                                    'command line.')
     if wrong := opts.wrong_values(conf):
         tools.exit_with_error(prog, str(wrong[0]))
     conf.set_default('use_stderr', True)
@@ -118,7 +119,7 @@ def open_store(conf: cfg.ConfigOpts) -> Any:
 
 
 def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
-            option: str) -> Callable[[str], tuple[str, bytes]] | None:
+                      option: str) -> Callable[[str], tuple[str, bytes]] | None:
     """Return the function that renders /metrics; None where the option's port is 0.
 
     It reads the database through its own connection with a short timeout: no cycle and no task
@@ -152,7 +153,7 @@ def make_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     channel = feed_channel.Channel(conf)
 
     def publish_drains(draining: frozenset[str], history: model.History,
-                cluster: model.Cluster, now: float) -> None:
+                       cluster: model.Cluster, now: float) -> None:
         try:
             channel.write(feed_channel.Published(
                 draining=draining, quarantined=history.quarantined_hosts,
@@ -238,7 +239,8 @@ def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None
     return notify_listeners if known else None
 
 
-def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str], heard: Callable[..., None]) -> Any:
+def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
+                          heard: Callable[..., None]) -> Any:
     """Return the listener for task results; None in a dry run or without a broker.
 
     It hears all results of the scopes: each engine has its own pool.
@@ -325,5 +327,5 @@ def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callabl
         opened.close()
 
     return wiring.build_service(conf, watch.refresh, _open_connection(conf), opened, looks,
-                           process_identity.name_process(),
-                           transport.this_host(), health), close
+                                process_identity.name_process(),
+                                transport.this_host(), health), close

@@ -39,7 +39,8 @@ LOG = logging.getLogger(__name__)
 
 
 def configure_command(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | None,
-              cli_opts: Sequence[cfg.Opt], description: str, *, strict: bool = True) -> None:
+                      cli_opts: Sequence[cfg.Opt], description: str, *,
+                      strict: bool = True) -> None:
     """Read the configuration files and the command line; log to stderr.
 
     :param conf: with all needed options registered.
@@ -52,7 +53,8 @@ def configure_command(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | Non
         conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
              version=version.release(), description=description)
     except cfg.Error as e:
-        exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the command line.')
+        exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the '
+                              'command line.')
     if strict and (wrong := opts.wrong_values(conf)):
         exit_with_error(prog, str(wrong[0]))
     for name, value in (('log_config_append', None), ('log_file', None), ('log_dir', None),
@@ -109,7 +111,8 @@ def run_guarded(prog: str, run: Callable[[], int]) -> int:
         return 1
     except Exception as e:
         LOG.debug('%s', prog, exc_info=True)
-        exit_with_error(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of ours: run it '
+        exit_with_error(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of '
+                              'ours: run it '
                    'with --debug and report what it prints.')
 
 

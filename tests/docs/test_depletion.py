@@ -55,7 +55,7 @@ def cloud():
 
 def loads_of(scores, ledger, sampled_at):
     return depletion.compute_loads(scores, ledger.tracks(), sampled_at=sampled_at, window=WINDOW,
-                           memory=False, unmeasured=1.0)
+                                   memory=False, unmeasured=1.0)
 
 
 def booted(cloud):

@@ -41,7 +41,8 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
         self.conf.set_override('max_alternates', 3, 'engine')
         self.store = self.new_store()
         self.told: list[tuple[str, model.Result]] = []
-        settings = dataclasses.replace(retry.build_settings(self.conf), look_interval=0.0, begin=True)
+        settings = dataclasses.replace(retry.build_settings(self.conf), look_interval=0.0,
+                                       begin=True)
         self.worker = worker.Worker(
             self.store, self.executor, settings,
             lambda event, result: self.told.append((event, result)))

@@ -148,7 +148,8 @@ class PlacementFilterTestCase(base.NovaTestCase):
         now = time.time()
         notice = feed_channel.Published(written_at=now, expires_at=now + 600, **fields)
         self.channel.write(notice)
-        self.wait_for(lambda: runtime.get_runtime().notices.look() == notice, 'the notice to arrive')
+        self.wait_for(lambda: runtime.get_runtime().notices.look() == notice,
+                      'the notice to arrive')
 
     def force_away(self, server, host):
         """Break a group's policy: neither the scheduler nor nova-compute judges the move."""

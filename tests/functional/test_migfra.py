@@ -334,7 +334,8 @@ parameter:
             'nova.virt.fake.FakeDriver.check_can_live_migrate_destination', refuse))
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
-            dataclasses.replace(retry.build_settings(self.conf), retry_backoff=0.1, host_refusals=99))
+            dataclasses.replace(retry.build_settings(self.conf), retry_backoff=0.1,
+                                host_refusals=99))
         for number in (0, 1, 4):
             before = len(self.migrations(server))
             found = self.asked(f'''\
@@ -492,7 +493,8 @@ class TestHooks(MigfraCase):
         self.addCleanup(catalogue.close)
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
-            retry.build_settings(self.conf), hooks=(catalogue, hook_runner.build_settings(self.conf)))
+            retry.build_settings(self.conf),
+            hooks=(catalogue, hook_runner.build_settings(self.conf)))
         self.heard: list[tuple[str, str]] = []
 
     def process(self, guest: str, number: str) -> None:

@@ -276,7 +276,8 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             writer.allocate(OTHER, {self.lone: {'VCPU': 1}})
             now = self.host(self.read())
             self.assertFalse(provider_tree_digest.is_tree_reshaped(known, now), what)
-            self.assertGreater(provider_tree_digest.make_tree_mark(now).generation, known.generation)
+            self.assertGreater(provider_tree_digest.make_tree_mark(now).generation,
+                               known.generation)
             writer.reshape(totals, {VM: placed})
             forest = self.read()
             self.assertTrue(provider_tree_digest.is_tree_reshaped(known, self.host(forest)), what)

@@ -127,8 +127,9 @@ def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
 
     def show():
-        page = daemons.make_metrics_page(conf, healths.Health(daemon='kronos-engine', dry_run=False),
-                               tallies.Tally(), 'engine_port')
+        page = daemons.make_metrics_page(conf,
+                                         healths.Health(daemon='kronos-engine', dry_run=False),
+                                         tallies.Tally(), 'engine_port')
         return [line for line in page('')[1].decode().splitlines()
                 if line.startswith('kronos_scheduler_')]
 

@@ -35,7 +35,8 @@ from tests.unit.rebalancer.engine import test_engine
 
 def served(conf, health, tally, option):
     conf.set_override(option, prometheus_server.free_port(), 'monitoring')
-    return http_server.start_monitor(conf, health, option, daemons.make_metrics_page(conf, health, tally, option))
+    return http_server.start_monitor(conf, health, option,
+                                     daemons.make_metrics_page(conf, health, tally, option))
 
 
 @pytest.fixture

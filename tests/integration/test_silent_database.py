@@ -215,7 +215,8 @@ def test_health_and_metrics_are_answered_meanwhile_and_daemons_recover(
     health, tally = healths.Health(daemon=f'kronos-{kind}', dry_run=False), tallies.Tally()
     option = f'{kind}_port'
     conf.set_override(option, servers.free_port(), 'monitoring')
-    monitor = http_server.start_monitor(conf, health, option, daemons.make_metrics_page(conf, health, tally, option))
+    monitor = http_server.start_monitor(conf, health, option,
+                                        daemons.make_metrics_page(conf, health, tally, option))
     if kind == 'engine':
         running = daemon.Daemon(Engine(store), 3600, beat=0.2, health=health)
         running.start()

@@ -95,7 +95,8 @@ def test_what_is_found_is_a_host_and_the_exact_one_if_there_is_one(hosts, label)
         assert found == label
     elif found is not None:
         aliases = {a.lower() for a in (found, hosts[found]) if a}
-        assert label in aliases or labels.fold_host_name(label) in {labels.fold_host_name(a) for a in aliases}
+        assert label in aliases or labels.fold_host_name(label) in {labels.fold_host_name(a)
+                                                                    for a in aliases}
         if label not in aliases and labels.fold_host_name(label) != label:
             # A qualified label folded: no alias of the host names a domain.
             assert all(labels.fold_host_name(a) == a for a in aliases)

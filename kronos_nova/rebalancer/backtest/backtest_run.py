@@ -60,7 +60,8 @@ class _Engine:
     @classmethod
     def of(cls, past: pasts.Past, candidate: Candidate) -> '_Engine':
         chosen = candidate.settings.policies
-        return cls(dataclasses.replace(candidate.settings, policies=worlds.make_runnable_policies(chosen)),
+        return cls(dataclasses.replace(candidate.settings,
+                                       policies=worlds.make_runnable_policies(chosen)),
                    map_policy_measures(past, chosen), candidate.scopes)
 
 
@@ -109,7 +110,7 @@ def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
 
 
 def run_without_moves(past: pasts.Past, progress: Callable[[int], None],
-            boots: worlds.Boots | None = None) -> Journey:
+                      boots: worlds.Boots | None = None) -> Journey:
     """Run through the past without any move.
 
     :param boots: places booting instances; default: history.
@@ -124,7 +125,7 @@ def run_without_moves(past: pasts.Past, progress: Callable[[int], None],
 
 
 def run_candidate(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
-           progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
+                  progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
     """Run the candidate's planner over the past.
 
     :param boots: places booting instances; default: history.
@@ -221,7 +222,8 @@ class _Traveller:
             scope_cooling=max(0.0, self._scope_until.get(scope, now) - now),
             draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed))
 
-    def _queue_plan(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster, now: float) -> None:
+    def _queue_plan(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster,
+                    now: float) -> None:
         self._draining[plan.scope] = plan.draining
         if not plan.moves:
             self._idle[NUMBER.sub('N', plan.reason or 'no reason')] += 1

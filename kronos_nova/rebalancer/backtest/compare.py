@@ -23,7 +23,8 @@ from kronos_nova.rebalancer.backtest import review
 FORMAT = 'kronos-simulation-1'
 
 
-def build_comparison_rows(past: pasts.Past, reviews: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def build_comparison_rows(past: pasts.Past,
+                          reviews: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rows (label, value of each candidate ...) in a fixed order."""
     found: list[tuple[Any, ...]] = [
         (label, *(r[key] for r in reviews)) for label, key in (
@@ -38,7 +39,8 @@ def build_comparison_rows(past: pasts.Past, reviews: Sequence[dict[str, Any]]) -
             found += [(f'imbalance {measure.name}{where}, {which}',
                        *(r['imbalance'][scope][measure.name][which] for r in reviews))
                       for which in ('mean', 'p95', 'max')]
-    found.append(('why nothing moved, mostly', *(_format_top_reason(r['reasons']) for r in reviews)))
+    found.append(('why nothing moved, mostly',
+                  *(_format_top_reason(r['reasons']) for r in reviews)))
     return found
 
 
@@ -47,7 +49,7 @@ def _format_top_reason(counts: dict[str, int]) -> str | None:
 
 
 def build_document(past: pasts.Past, reviews: Sequence[dict[str, Any]], question: review.Question,
-             assumptions: journeys.Assumptions) -> dict[str, Any]:
+                   assumptions: journeys.Assumptions) -> dict[str, Any]:
     """Render everything as plain JSON, for programs."""
     window = past.window
     return {

@@ -102,7 +102,8 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
 
 def make_score_key(policy: policies.Policy) -> tuple[Any, ...]:
     """Return the key of a policy's scores: equal keys mean equal scores."""
-    asked = tuple(sorted((field, question) for field, question in recorded.list_questions(policy).items()
+    asked = tuple(sorted((field, question) for field,
+                         question in recorded.list_questions(policy).items()
                          if field not in ('capacity_query', *recorded.LONG_TERM)))
     return (asked, policy.host_regex,
             policy.vm_profile_label_type, policy.vm_profile_fallback, policy.vm_profile_unit,
@@ -110,7 +111,7 @@ def make_score_key(policy: policies.Policy) -> tuple[Any, ...]:
 
 
 def build_past(trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
-          scopes: Iterable[str]) -> Past:
+               scopes: Iterable[str]) -> Past:
     """Build the history of a trace.
 
     :raises HistoryError: a question was not recorded, or names no host.
@@ -181,7 +182,7 @@ class _Builder:
                 continue
             for column in columns:
                 self._merge_series(policy, field, host, out[:, self._host_index[host]],
-                          answer.values[:, column])
+                                   answer.values[:, column])
         if np.isnan(out).all():
             shown = ', '.join(repr(key[:64]) for key in sorted(strangers)[:3])
             raise exception.HistoryError(
@@ -190,7 +191,8 @@ class _Builder:
                         f'(first: {shown})', remedy='Correct host_label or set host_regex.')
         return out
 
-    def _merge_series(self, policy: policies.Policy, field: str, host: str, row: Floats, more: Any) -> None:
+    def _merge_series(self, policy: policies.Policy, field: str, host: str, row: Floats,
+                      more: Any) -> None:
         both = ~np.isnan(row) & ~np.isnan(more)
         if both.any():
             at = self._trace.window.at(int(np.flatnonzero(both)[0]))
@@ -256,7 +258,8 @@ class _Builder:
         keys = list(columns)
         ours = {keys[int(n)]: self._index[uuid] for uuid, n in mapped.values.items()
                 if uuid in self._index}
-        return profiles.Profile(answer, columns, ours, self._build_host_names(policy).find, self._host_index,
+        return profiles.Profile(answer, columns, ours, self._build_host_names(policy).find,
+                                self._host_index,
                                  len(self.uuids),
                                  lambda text: self._warnings.append(f'{what}: {text}'))
 
@@ -331,7 +334,7 @@ def _fill_place_gaps(where: Places, rest: Places) -> Places:
 
 
 def _convert_to_absolute(policy: policies.Policy, series: profiles.Profile, capacity: Floats,
-              home: Places) -> recorded.Singles:
+                         home: Places) -> recorded.Singles:
     """Return usages in absolute units, T x N; a ratio is of the host that the instance was on."""
     found = series.usage
     if policy.vm_profile_unit == 'host_ratio':

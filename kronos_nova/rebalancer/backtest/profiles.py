@@ -60,7 +60,8 @@ class Profile:
                  'and place; these '
                  f'times are left out (first: {twice[0][:64]!r})')
 
-    def _merge_series(self, n: int, values: recorded.Singles, found: list[int], places: Places) -> bool:
+    def _merge_series(self, n: int, values: recorded.Singles, found: list[int],
+                      places: Places) -> bool:
         """Lay an instance's series into the arrays; return False if two are of one time and place.
 
         Where series of two hosts overlap, as they do for a rate window after a migration, the one

@@ -36,9 +36,10 @@ def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorde
     return out
 
 
-def gather_trace(source: base.Source, policy_sets: Iterable[policies.PolicySet], window: ranges.Window,
-           cluster: model.Cluster, scopes: tuple[str, ...],
-           progress: Callable[[float], None] = lambda part: None) -> recorded.Trace:
+def gather_trace(source: base.Source, policy_sets: Iterable[policies.PolicySet],
+                 window: ranges.Window,
+                 cluster: model.Cluster, scopes: tuple[str, ...],
+                 progress: Callable[[float], None] = lambda part: None) -> recorded.Trace:
     """Ask the source every question.
 
     :param progress: called with the part done, in [0, 1].
@@ -49,13 +50,14 @@ def gather_trace(source: base.Source, policy_sets: Iterable[policies.PolicySet],
     warnings: list[str] = []
     for number, (question, who) in enumerate(asked.items()):
         answers[question], told = ask_question(
-            source, question, window, who, _make_part_progress(progress, number, len(asked), window.count))
+            source, question, window, who,
+            _make_part_progress(progress, number, len(asked), window.count))
         warnings += told
     return recorded.Trace(window, cluster, scopes, answers, tuple(warnings))
 
 
 def ask_question(source: base.Source, question: recorded.Question, window: ranges.Window, who: str,
-        progress: ranges.Progress) -> tuple[recorded.Answer, list[str]]:
+                 progress: ranges.Progress) -> tuple[recorded.Answer, list[str]]:
     """Ask the source one question.
 
     :raises HistoryError: the source does not answer, or the answer is empty.
@@ -77,7 +79,7 @@ def ask_question(source: base.Source, question: recorded.Question, window: range
 
 
 def _make_part_progress(progress: Callable[[float], None], number: int, of: int,
-           points: int) -> ranges.Progress:
+                        points: int) -> ranges.Progress:
     done = 0
 
     def report_progress(more: int) -> None:

@@ -46,7 +46,8 @@ class Question:
     limits: simulated_executor.Limits = dataclasses.field(default_factory=simulated_executor.Limits)
 
 
-def review_journey(past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str, Any]:
+def review_journey(past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str,
+                                                                                            Any]:
     """Build one candidate's row.
 
     The keys are documented in doc/source/admin/simulate.rst and stable.
@@ -69,11 +70,12 @@ def review_journey(past: pasts.Past, journey: journeys.Journey, question: Questi
         'overload_by_measure': {m.name: count_host_minutes(over[i], window.step)
                                 for i, m in enumerate(past.measures)},
         'unknown_host_minutes': count_host_minutes(np.isnan(journey.score[:, :, up]).any(axis=0),
-                                        window.step),
+                                                   window.step),
         'energy_kwh': compute_energy(past, journey, question, up),
         'empty_hosts': {'mean': float(empty.sum(axis=1).mean()),
                         'max': int(empty.sum(axis=1).max()), 'last': int(empty[-1].sum())},
-        'imbalance': {scope: {m.name: compute_statistics(found[i]) for i, m in enumerate(past.measures)}
+        'imbalance': {scope: {m.name: compute_statistics(found[i]) for i,
+                              m in enumerate(past.measures)}
                       for scope, found in spreads.items()},
         'cycles': journey.cycles,
         'reasons': _sort_by_count(journey.idle),
@@ -84,7 +86,8 @@ def review_journey(past: pasts.Past, journey: journeys.Journey, question: Questi
                           for scope, found in spreads.items()},
             'overloaded_hosts': over.any(axis=0).sum(axis=1).tolist(),
             'empty_hosts': empty.sum(axis=1).tolist(),
-            'moves': _count_completed_moves(journey.moved, window.start, window.step, window.count)},
+            'moves': _count_completed_moves(journey.moved, window.start, window.step,
+                                            window.count)},
         'move_list': [_render_move(past, m) for m in journey.moved],
     }
 
@@ -138,7 +141,7 @@ def ping_pongs(moved: Sequence[worlds.Moved], within: float) -> int:
 
 
 def compute_energy(past: pasts.Past, journey: journeys.Journey, question: Question,
-           up: Any) -> float | None:
+                   up: Any) -> float | None:
     """Compute the kWh of the hosts that are up; None without a power curve."""
     if question.curve is None:
         return None
@@ -172,7 +175,7 @@ def _round_values(values: pasts.Floats) -> list[float | None]:
 
 
 def _count_completed_moves(moved: Sequence[worlds.Moved], start: float, step: float,
-               count: int) -> list[int]:
+                           count: int) -> list[int]:
     """Count the moves completed up to each time."""
     at = np.array(sorted(m.at for m in moved))
     found = np.searchsorted(at, start + step * np.arange(count), side='right')

@@ -97,7 +97,8 @@ class Carrier:
             self._begin_due_tasks(now)
             event = min([*(end for _task, end in self._running.values()),
                          *(t.not_before for t in self._queued if t.not_before > now),
-                         *(e for t in self._queued if (e := self._compute_begin_deadline(t)) > now)],
+                         *(e for t in self._queued
+                           if (e := self._compute_begin_deadline(t)) > now)],
                         default=until + 1.0)
             if event > until:
                 return ended

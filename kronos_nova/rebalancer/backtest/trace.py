@@ -104,7 +104,7 @@ def read(path: str) -> recorded.Trace:
             return _Reader(path, f).read()
     except OSError as e:
         raise _make_trace_error(path, f'it cannot be read ({os.strerror(e.errno or 0)})',
-                     'Name a file that kronos simulate --record has written.') from None
+                                'Name a file that kronos simulate --record has written.') from None
 
 
 class _Reader:
@@ -136,7 +136,8 @@ class _Reader:
         for number, question in enumerate(asked):
             if not (isinstance(question, list) and len(question) == 3
                     and all(isinstance(part, str) for part in question)):
-                raise self._make_field_error('questions', f'[{number}] is no list of query, label and label')
+                raise self._make_field_error('questions',
+                                             f'[{number}] is no list of query, label and label')
             answers[tuple(question)] = self._read_answer(number, window.count)
         taken = self._read_cloud()
         return recorded.Trace(window=window, cluster=taken.cluster, scopes=taken.scopes,
@@ -150,7 +151,8 @@ class _Reader:
         steps = np.diff(times)
         if not (np.isfinite(times).all() and steps[0] > 0 and times[0] >= 0 and times[-1] <= LAST
                 and np.abs(steps - steps[0]).max() <= EVEN * steps[0]):
-            raise self._make_field_error('times', 'they do not rise by the same step, or are no epoch seconds')
+            raise self._make_field_error('times', 'they do not rise by the same step, or are no '
+                                                  'epoch seconds')
         return ranges.Window(float(times[0]), float(steps[0]), int(times.size))
 
     def _read_answer(self, number: int, count: int) -> recorded.Answer:
@@ -162,10 +164,12 @@ class _Reader:
             raise self._make_field_error(name, 'it is no list of pairs of labels')
         values = self._read_field(f'values_{number}')
         if values.shape != (count, len(series)) or values.dtype.kind != 'f':
-            raise self._make_field_error(f'values_{number}', f'it is {values.dtype} of shape {values.shape}, '
+            raise self._make_field_error(f'values_{number}',
+                                         f'it is {values.dtype} of shape {values.shape}, '
                                                 f'not floats of shape ({count}, {len(series)})')
         if np.isinf(values).any():
-            raise self._make_field_error(f'values_{number}', 'it holds an infinite number; NaN is for no sample')
+            raise self._make_field_error(f'values_{number}',
+                                         'it holds an infinite number; NaN is for no sample')
         return recorded.Answer(tuple(k for k, _mark in series), tuple(m for _key, m in series),
                                values.astype(np.float32, copy=False))
 
@@ -209,8 +213,8 @@ class _Reader:
 
 
 def _make_trace_error(path: str, problem: str,
-           remedy: str = 'Record the trace again with kronos simulate --record.',
-           ) -> exception.TraceError:
+                      remedy: str = 'Record the trace again with kronos simulate --record.',
+                      ) -> exception.TraceError:
     return exception.TraceError(path=path, problem=files.clean_text(problem, 500), remedy=remedy)
 
 

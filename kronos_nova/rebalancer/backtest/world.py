@@ -215,13 +215,15 @@ class World:
                 # A query for ratios shows a host as full at most; values that were no
                 # ratio in history itself stay, so that scoring refuses them.
                 wrong = (values < 0.0) | (values > 1.0)
-                return np.where(wrong, values, np.minimum(1.0, self._apply_change(values, change[m])))
+                return np.where(wrong, values,
+                                np.minimum(1.0, self._apply_change(values, change[m])))
 
             filled = recorded.list_questions(policy).get('capacity_query')
             profiled = policy.vm_profile_query, policy.vm_profile_fallback
             out[policy.name] = model.PolicySamples(
                 policy.name,
-                _build_query_result(policy.imbalance_query, self.past.hosts, clip_ratios(self.past.score[m, k])),
+                _build_query_result(policy.imbalance_query, self.past.hosts,
+                                    clip_ratios(self.past.score[m, k])),
                 profile=None if profiled == (None, 'skip') else _build_query_result(
                     policy.vm_profile_query or '', self.past.uuids,
                     np.where(there, self.past.usage[m, k], np.nan)),
@@ -241,7 +243,8 @@ class World:
         if question is None:
             return None
         values = self.past.long_term[m, question][k]
-        return _build_query_result(question[0], self.past.uuids, np.where(self.place >= 0, values, np.nan))
+        return _build_query_result(question[0], self.past.uuids,
+                                   np.where(self.place >= 0, values, np.nan))
 
 
 def make_runnable_policies(policy_set: policies.PolicySet) -> policies.PolicySet:

@@ -115,7 +115,8 @@ class _Wishes:
         return self.specs.get(f'{prefix}:{name}') or self.image.get(f'{prefix}_{name}')
 
     def yes(self, name: str) -> bool:
-        return _is_true_text(self.specs.get(f'hw:{name}')) or _is_true_text(self.image.get(f'hw_{name}'))
+        return (_is_true_text(self.specs.get(f'hw:{name}'))
+                or _is_true_text(self.image.get(f'hw_{name}')))
 
 
 def reported_traits(cluster: model.Cluster) -> frozenset[str]:
@@ -132,7 +133,7 @@ def own_traits(instance: model.Instance) -> frozenset[str]:
 
 
 def build_candidates_query(instance: model.Instance, root_uuid: str,
-          reported: Collection[str] | None = None) -> Pairs | None:
+                           reported: Collection[str] | None = None) -> Pairs | None:
     """Return the parameters of ``GET /allocation_candidates``; None when Nova does not show the
     flavor's extra specs.
 

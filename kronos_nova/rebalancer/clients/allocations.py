@@ -71,7 +71,7 @@ def claimed_in_flight(instance: model.Instance, own: Allocations,
 
 
 def _attach_allocations(instance: model.Instance, found: Allocations,
-          providers: Collection[str]) -> model.Instance:
+                        providers: Collection[str]) -> model.Instance:
     """Return the instance with the allocations that are on the providers."""
     kept = {uuid: dict(found[uuid]) for uuid in sorted(found) if uuid in providers}
     claims: dict[str, int] = {}

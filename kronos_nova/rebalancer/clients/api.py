@@ -160,7 +160,7 @@ class Api:
         return getattr(self._connection, self._service_type)
 
     def _build_error(self, what: str, error: Exception, *, sent: bool = False,
-                problem: str | None = None, outage: str | None = None) -> ApiError:
+                     problem: str | None = None, outage: str | None = None) -> ApiError:
         """Return the error for one of keystoneauth's or openstacksdk's.
 
         :param outage: the service that failed; None: the requested service, or Keystone where only
@@ -267,7 +267,7 @@ class Api:
         return str(found) if found else None
 
     def _send_once(self, method: str, path: str, what: str, version: str,
-              may_send: Callable[[], bool], **body: Any) -> Any:
+                   may_send: Callable[[], bool], **body: Any) -> Any:
         self.log_in(what)
         try:
             proxy = self.proxy
@@ -284,7 +284,7 @@ class Api:
             lost = not never_sent(exc)
             broke = lost and isinstance(exc, ks_exceptions.ConnectFailure)
             raise self._build_error(what, exc, sent=lost,
-                               problem='the connection broke' if broke else None) from None
+                                    problem='the connection broke' if broke else None) from None
 
     def refusal(self, response: Any, policy: str) -> str:
         """Describe an answer that is not a success, as a clause."""

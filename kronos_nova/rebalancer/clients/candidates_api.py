@@ -67,7 +67,7 @@ class CandidatesApi:
 
 
 def _remove_unknown_traits(query: Sequence[tuple[str, str]], problem: str,
-             own: Collection[str]) -> list[tuple[str, str]]:
+                           own: Collection[str]) -> list[tuple[str, str]]:
     """Return the query less the traits that Placement does not know, except the flavor's own."""
     if _NO_SUCH_TRAIT not in problem:
         return list(query)

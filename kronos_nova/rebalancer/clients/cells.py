@@ -62,7 +62,7 @@ def _build_cell_conflict(host: str, told: Mapping[str, str], key: str) -> api.Ap
 
 
 def find_unreadable_hosts(services: Sequence[Mapping[str, model.Service]],
-               aggregates: Mapping[str, nova_api.Aggregate], key: str) -> dict[str, str]:
+                          aggregates: Mapping[str, nova_api.Aggregate], key: str) -> dict[str, str]:
     """Return the hosts that cannot be planned as their cells do not answer, and these cells.
 
     A host that answers and whose cell is not named may be in such a cell, and its servers may be

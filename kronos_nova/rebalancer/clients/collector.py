@@ -107,7 +107,8 @@ class Collector:
         services = without_cells(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
         notes += cells_away(unreadable)
-        forest = parallel_reads.read_with_retry(lambda: self._read_forest(reads, nodes, hypervisors))
+        forest = parallel_reads.read_with_retry(lambda: self._read_forest(reads, nodes,
+                                                                          hypervisors))
         hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)
@@ -135,7 +136,7 @@ class Collector:
             planned_zone=engine_conf.planned_zone(self._conf))
 
     def _read_forest(self, reads: parallel_reads.Reading, nodes: Mapping[str, nova_api.Hypervisor],
-                hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
+                     hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
         """Read the providers of the hosts from Placement.
 
         Every provider is read except those of other hypervisors: an instance may have allocations
@@ -148,7 +149,8 @@ class Collector:
             return provider.root_uuid not in foreign or provider.uuid in sharing.aggregates
 
         def list_wanted_providers() -> dict[str, placement_api.Listed]:
-            return {uuid: p for uuid, p in self._placement.providers().items() if is_wanted_provider(p)}
+            return {uuid: p for uuid,
+                    p in self._placement.providers().items() if is_wanted_provider(p)}
 
         return self._trees.read(reads, list_wanted_providers, sharing, is_wanted_provider)
 
@@ -231,16 +233,16 @@ def cells_away(unreadable: Mapping[str, str]) -> list[str]:
         hosts = sorted(host for host, of_cell in unreadable.items() if of_cell == cell)
         some = ', '.join(hosts[:cells.SHOWN]) + (', ...' if len(hosts) > cells.SHOWN else '')
         found.append(
-            (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that has one '
-             f'of its {len(hosts)} hosts ({some}).') if cell else
+            (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that '
+             f'has one of its {len(hosts)} hosts ({some}).') if cell else
             (f'While a cell does not answer, no scope is planned that has one of {len(hosts)} '
              f'hosts whose cell is not named ({some}).'))
     return found
 
 
 def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
-            services: Mapping[str, model.Service],
-            ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
+                       services: Mapping[str, model.Service],
+                       ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
     """Return the one hypervisor of each host that can be planned, and the warnings about the other
     hosts.
 
@@ -312,7 +314,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
 
 
 def list_changing_hosts(nodes: Mapping[str, nova_api.Hypervisor],
-             forest: provider_trees.Forest) -> list[str]:
+                        forest: provider_trees.Forest) -> list[str]:
     """Return names of the hosts whose providers are not known as of one moment."""
     trees = forest.trees()
     return [name for name, node in nodes.items()

@@ -174,8 +174,8 @@ class NovaApi:
         offered = self._api.maximum()
         if offered < BASE:
             raise api.ApiError('Nova', 'supported API versions',
-                               f'it offers microversion {_format_version(offered)}, {_format_version(BASE)} (Stein) '
-                               'or newer is needed')
+                               f'it offers microversion {_format_version(offered)}, '
+                               f'{_format_version(BASE)} (Stein) or newer is needed')
         self._details_version = _format_version(DETAILS if offered >= DETAILS else BASE)
         self._server_version = _format_version(next(v for v in SERVERS if offered >= v))
 
@@ -563,7 +563,8 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
     try:
         policy = model.GroupPolicy(str(named))
     except ValueError:
-        raise record.bad(f'its policy {api.format_printable(data["policy"])!r} is unknown') from None
+        named = api.format_printable(data['policy'])
+        raise record.bad(f'its policy {named!r} is unknown') from None
     rules = record.part('rules')
     limit = rules.amount('max_server_per_host', 1) if rules.has('max_server_per_host') else 1
     return model.ServerGroup(
@@ -572,8 +573,8 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
 
 
 def parse_instance(data: Mapping[str, Any],
-             opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
-             shared: server_constraints.Shared | None = None) -> model.Instance:
+                   opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
+                   shared: server_constraints.Shared | None = None) -> model.Instance:
     """Read a server of /servers; ``host`` is empty when it is on none.
 
     ``disk_gb`` is the flavor's disk on the host, as Nova computes DISK_GB for an instance that is

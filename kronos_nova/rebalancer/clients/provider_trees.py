@@ -240,7 +240,8 @@ class _OneReading:
         """
         found = {uuid: before[uuid] for uuid in listed if uuid in before}
         for _round in range(ROUNDS):
-            now = {uuid: self._read_if_changed(provider, found.get(uuid)) for uuid, provider in listed.items()}
+            now = {uuid: self._read_if_changed(provider, found.get(uuid)) for uuid,
+                   provider in listed.items()}
             found = {uuid: content for uuid, content in now.items() if content is not None}
             newer = {uuid: p for uuid, p in self._placement.providers(in_tree=root).items()
                      if p.root_uuid == root and self._wanted(p)}
@@ -250,7 +251,8 @@ class _OneReading:
             listed = newer
         return Tree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
 
-    def _read_if_changed(self, provider: placement_api.Listed, known: Content | None) -> Content | None:
+    def _read_if_changed(self, provider: placement_api.Listed,
+                         known: Content | None) -> Content | None:
         """Return the content of one provider, independently of any other's."""
         if known is not None and known.whole and known.generation == provider.generation and (
                 not any(known.used.values()) or self._is_content_current(provider.uuid, known)):
@@ -278,7 +280,8 @@ class _OneReading:
                 raise
             return False
 
-    def _list_current_providers(self, reads: parallel_reads.Reading, kept: Mapping[str, Kept]) -> Iterator[str]:
+    def _list_current_providers(self, reads: parallel_reads.Reading,
+                                kept: Mapping[str, Kept]) -> Iterator[str]:
         """Yield the providers of the same generation whose remembered content still holds.
 
         Each consumer needs one witness, so only so many providers of a tree are read. Providers
@@ -319,7 +322,7 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
 
 
 def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listing],
-             found: Mapping[str, Content]) -> Iterator[str]:
+                        found: Mapping[str, Content]) -> Iterator[str]:
     """Yield the roots of trees to read again: changed trees of several providers, and trees with
     unknown content.
 

@@ -123,7 +123,8 @@ class Engine:
         self._tally = tally or tallies.Tally()
         self._forget_at = 0.0
         self._stopping = threading.Event()
-        self._tally.expect(planning_settings.list_planned_scopes(conf, self._watch.current), conf.engine.dry_run)
+        self._tally.expect(planning_settings.list_planned_scopes(conf, self._watch.current),
+                           conf.engine.dry_run)
 
     def stop(self) -> None:
         """End the running cycle soon; drop a plan that is not stored yet."""
@@ -165,8 +166,9 @@ class Engine:
 
     def _make_recording(self) -> writer.Recording:
         policy_set = self._watch.refresh()
-        found = recorder.read_recording(self._collector, self._source, self._store, policy_set,
-                                planning_settings.list_planned_scopes(self._conf, policy_set), self._clock)
+        found = recorder.read_recording(
+            self._collector, self._source, self._store, policy_set,
+            planning_settings.list_planned_scopes(self._conf, policy_set), self._clock)
         if isinstance(found.histories, str):
             return found
         return dataclasses.replace(found, histories={
@@ -340,8 +342,8 @@ class Engine:
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
     def _plan_scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
-               live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
-               policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
+                    live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
+                    policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
         """Plan one scope on the present state of the database, under a fresh lease: collecting may
         have taken longer than the last one.
 
@@ -387,7 +389,7 @@ class Engine:
         return outcome
 
     def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.Outcome,
-                now: float) -> planning_pipeline.Outcome:
+                             now: float) -> planning_pipeline.Outcome:
         """Record the result of earlier plans; remove the moves if the circuit breaker trips."""
         conf = self._conf.engine
         if conf.dry_run:
@@ -396,7 +398,7 @@ class Engine:
             came = self._store.realise(
                 lease, outcome.plan.combined_before, now, load=outcome.plan.load,
                 measured=pack_prediction.measure_packing(outcome.cluster, outcome.scores,
-                                                 outcome.request.policies))
+                                                         outcome.request.policies))
             if came is not None and came.packing is not None:
                 LOG.info('Scope %s: plan %s', scope, came)
             elif came is not None:
@@ -422,9 +424,9 @@ class Engine:
         return dataclasses.replace(outcome, plan=plan)
 
     def _hold_until_sustained(self, scope: str, lease: Any,
-                   plan: Callable[[model.History], planning_pipeline.Outcome],
-                   history: model.History,
-                   now: float) -> tuple[planning_pipeline.Outcome, model.History]:
+                              plan: Callable[[model.History], planning_pipeline.Outcome],
+                              history: model.History,
+                              now: float) -> tuple[planning_pipeline.Outcome, model.History]:
         """Return the outcome and the history that it was planned on; hold back imbalance moves
         until ``sustain_for`` is over.
 
@@ -452,7 +454,8 @@ class Engine:
         :param window: the longest look-back of the queries, in seconds.
         """
         found = self._store.history(scope, now, metric_lag.compute_retention(window))
-        paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now) or self._wrong_clock()
+        paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now)
+                  or self._wrong_clock()
                   or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
         return self._add_refusals(dataclasses.replace(found, paused=paused), now)
 
@@ -498,8 +501,9 @@ class Engine:
         return ('this is the first cycle after a start, and no engine has planned the scope '
                 f'within {limit:.0f} s: the next cycle may move')
 
-    def _store_plan(self, lease: Any, outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
-              now: float) -> None:
+    def _store_plan(self, lease: Any, outcome: planning_pipeline.Outcome,
+                    policy_set: policies.PolicySet,
+                    now: float) -> None:
         """Store the plan with its tasks and cooldowns, then wake executors."""
         conf = self._conf
         dry_run = conf.engine.dry_run

@@ -31,7 +31,7 @@ MIN_INSTANCES = 5
 
 
 def compute_usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
-          tasks: Sequence[model.Task], now: float) -> flavor_usages.Usage:
+                  tasks: Sequence[model.Task], now: float) -> flavor_usages.Usage:
     """Return the usage measured by one policy, over the whole cloud.
 
     :param cluster: with Nova's own migrations as flights.
@@ -40,7 +40,8 @@ def compute_usage(policy: policies.Policy, samples: model.PolicySamples, cluster
     """
     memory = depletion.goes_by_memory(policy)
     used = _in_host_units(policy, samples, cluster, memory)
-    return flavor_usages.Usage(_by_shape(cluster, used), _list_incoming_moves(cluster, tasks, used, now))
+    return flavor_usages.Usage(_by_shape(cluster, used),
+                               _list_incoming_moves(cluster, tasks, used, now))
 
 
 def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
@@ -71,8 +72,9 @@ def _by_shape(cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_
     return {shape: math.fsum(some) / len(some) for shape, some in common[:flavor_usages.MAX_SHAPES]}
 
 
-def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task], used: Mapping[str, float],
-           now: float) -> tuple[flavor_usages.Incoming, ...]:
+def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task],
+                         used: Mapping[str, float],
+                         now: float) -> tuple[flavor_usages.Incoming, ...]:
     """List moves that are decided and not over: Nova's own, then our tasks.
 
     A pending task may never be approved, and a task past its deadline does not begin. Where Nova

@@ -161,7 +161,8 @@ class Listeners:
             return
         for d in found:
             if d.decided_at >= now - NEWS:
-                self._notify(messages.format_decision_event(d.verb), scope, messages.decision_payload(
+                self._notify(messages.format_decision_event(d.verb), scope,
+                             messages.decision_payload(
                     scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
 
 
@@ -208,4 +209,5 @@ class Scheduler:
             return
         for policy in policy_set.enabled:
             self._publish_usage(
-                policy, flavor_usage.compute_usage(policy, samples[policy.name], cluster, live, now), now)
+                policy,
+                flavor_usage.compute_usage(policy, samples[policy.name], cluster, live, now), now)

@@ -230,8 +230,8 @@ class Confirming:
         return outcome
 
     def _confirm_in_rounds(self, outcome: planning_pipeline.Outcome, now: float,
-                replan: Callable[[], planning_pipeline.Outcome],
-                answers: _Answers) -> planning_pipeline.Outcome:
+                           replan: Callable[[], planning_pipeline.Outcome],
+                           answers: _Answers) -> planning_pipeline.Outcome:
         conf = self._conf.engine
         asked: set[Pair] = set()
         warnings: list[str] = []
@@ -267,7 +267,7 @@ class Confirming:
         return _add_warnings(outcome, warnings)
 
     def _request_candidates(self, cluster: model.Cluster,
-             queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
+                            queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
         """Request allocation candidates for each pair.
 
         :raises CollectError: no request would fare better.
@@ -326,7 +326,7 @@ def _make_collect_error(error: api.ApiError) -> exception.CollectError:
 
 
 def _build_queries(outcome: planning_pipeline.Outcome,
-             asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
+                   asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
     """Build the requests to send, by instance and destination, in the plan's order."""
     cluster, found = outcome.cluster, {}
     traits = allocation_request.reported_traits(cluster)
@@ -358,7 +358,8 @@ def _find_blocked_instances(outcome: planning_pipeline.Outcome) -> set[str]:
     return {m.instance_uuid for m in waiting if constraints.check(view, m) is not None}
 
 
-def _add_warnings(outcome: planning_pipeline.Outcome, texts: Sequence[str]) -> planning_pipeline.Outcome:
+def _add_warnings(outcome: planning_pipeline.Outcome,
+                  texts: Sequence[str]) -> planning_pipeline.Outcome:
     if not texts:
         return outcome
     plan = outcome.plan

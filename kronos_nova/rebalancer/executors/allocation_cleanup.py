@@ -22,8 +22,9 @@ from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.clients import placement_api
 
 
-def find_held_allocation(nova: nova_api.NovaApi, placement: placement_api.PlacementApi, task: model.Task,
-         migration: nova_api.Migration) -> str | None:
+def find_held_allocation(nova: nova_api.NovaApi, placement: placement_api.PlacementApi,
+                         task: model.Task,
+                         migration: nova_api.Migration) -> str | None:
     """Return a clause that names an allocation which Placement still holds; None: it holds none.
 
     While a migration is under way, its own UUID holds the allocation on the source, and the

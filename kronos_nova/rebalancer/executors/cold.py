@@ -96,21 +96,22 @@ class ColdMigration:
                              version=nova_responses.find_version(migration))
 
     def _judge_left_record(self, task: model.Task, migration: nova_api.Migration,
-              server: model.Instance) -> base.Progress:
+                           server: model.Instance) -> base.Progress:
         found = endings.judge_record(task, migration, server)
         if found.ending is not base.Stage.FAILED:
             return found
         return dataclasses.replace(
-            found, held=allocation_cleanup.find_held_allocation(self._nova, self._placement, task, migration))
+            found, held=allocation_cleanup.find_held_allocation(self._nova, self._placement, task,
+                                                                migration))
 
     @staticmethod
     def _find_own_migration(migrations: list[nova_api.Migration], task: model.Task,
-              after: int, known: str | None = None) -> nova_api.Migration | None:
+                            after: int, known: str | None = None) -> nova_api.Migration | None:
         return nova_responses.find_own_migration(migrations, task, after, nova_api.MIGRATION, known)
 
     @staticmethod
     def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
-                after: int) -> base.Progress:
+                       after: int) -> base.Progress:
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
         foreign = [m for m in migrations if m.id > after and not m.ended]
@@ -132,13 +133,15 @@ class ColdMigration:
                              phase=attempt_phases.POST_MIGRATING,
                              version=nova_responses.find_version(migration))
 
-    def _judge_failure(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
-                migrations: list[nova_api.Migration]) -> base.Progress:
+    def _judge_failure(self, task: model.Task, migration: nova_api.Migration,
+                       server: model.Instance,
+                       migrations: list[nova_api.Migration]) -> base.Progress:
         if server.host == task.to_host and server.status != nova_responses.ERROR:
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        details = nova_responses.read_action_errors(self._nova, task.instance_uuid, nova_api.MIGRATE)
+        details = nova_responses.read_action_errors(self._nova, task.instance_uuid,
+                                                    nova_api.MIGRATE)
         found = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
             return dataclasses.replace(found, broken=True)

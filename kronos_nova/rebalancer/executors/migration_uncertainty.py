@@ -47,4 +47,5 @@ def describe_doubt(row: rows.TaskRow) -> str | None:
         return None
     if rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
         return UNCHANGED
-    return next((text for stage, text in SAID.items() if find_doubt_since(row, stage) is not None), UNNAMED)
+    return next((text for stage, text in SAID.items() if find_doubt_since(row, stage) is not None),
+                UNNAMED)

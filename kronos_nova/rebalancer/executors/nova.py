@@ -98,7 +98,8 @@ class NovaExecutor(base.Executor):
                 instance_uuid=task.instance_uuid, rule='moved-away',
                 problem=f'it is {instance.status} and on no host any more')
         try:
-            cluster = found.cluster.scoped(task.aggregate, self._list_planned_aggregates(task, known))
+            cluster = found.cluster.scoped(task.aggregate,
+                                           self._list_planned_aggregates(task, known))
         except KeyError:
             raise exception.PreFlightError(
                 instance_uuid=task.instance_uuid, rule='out-of-scope',
@@ -106,7 +107,8 @@ class NovaExecutor(base.Executor):
         reshapes.check(task, cluster)
         self._check_rules(task, cluster, known)
         _as_planned(task, instance)
-        changed = {host: self._read_host_migrations(task, host, now) for host in (task.from_host, task.to_host)}
+        changed = {host: self._read_host_migrations(task, host, now)
+                   for host in (task.from_host, task.to_host)}
         self._find_slots(task, known, changed, now)
         self._await_scheduler(task, cluster, changed[task.to_host], now)
         zones = [cluster.services[h].zone for h in (task.from_host, task.to_host)]
@@ -140,7 +142,8 @@ class NovaExecutor(base.Executor):
                    problem=f'not moved to {task.to_host}, rule {rejection.rule}: '
                            f'{rejection.detail}')
 
-    def _read_host_migrations(self, task: model.Task, host: str, now: float) -> list[nova_api.Migration]:
+    def _read_host_migrations(self, task: model.Task, host: str,
+                              now: float) -> list[nova_api.Migration]:
         try:
             return self._nova.migrations_of_host(host, now)
         except api.ApiError as exc:
@@ -242,7 +245,7 @@ class NovaExecutor(base.Executor):
             instance_uuid=uuid, problem=f'Nova refused the {task.method} migration: {said}')
 
     def _judge_conflict(self, task: model.Task,
-                  verdict: exception.MigrationError) -> exception.MigrationError:
+                        verdict: exception.MigrationError) -> exception.MigrationError:
         """Return the error that HTTP 409 means.
 
         :param verdict: the error if the instance itself is well.
@@ -309,7 +312,8 @@ class NovaExecutor(base.Executor):
             other = None  # An ended migration does not wait for its user's name.
         if other is None:
             return found
-        return nova_responses.find_own_migration([m for m in migrations if m.id < found.id], task, after)
+        return nova_responses.find_own_migration([m for m in migrations if m.id < found.id], task,
+                                                 after)
 
     def _read_live_progress(self, task: model.Task, after: int, known: str | None) -> base.Progress:
         migrations = self._nova.migrations(task.instance_uuid)
@@ -354,7 +358,8 @@ class NovaExecutor(base.Executor):
 
     def _find_patience(self, task: model.Task) -> float:
         """Return the seconds for which Nova may still write ERROR after it wrote ``cancelled``."""
-        told = nova_responses.read_action_errors(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        told = nova_responses.read_action_errors(self._nova, task.instance_uuid,
+                                                 nova_api.LIVE_MIGRATION)
         return endings.PATIENCE if told is None else endings.ERROR_PATIENCE
 
     @staticmethod
@@ -372,7 +377,7 @@ class NovaExecutor(base.Executor):
 
     @staticmethod
     def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
-                after: int) -> base.Progress:
+                       after: int) -> base.Progress:
         if server is None:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
         if server.task_state != collector.MIGRATING:
@@ -384,8 +389,9 @@ class NovaExecutor(base.Executor):
         return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
                              version='not recorded')
 
-    def _judge_failure(self, task: model.Task, migration: nova_api.Migration, server: model.Instance,
-                migrations: list[nova_api.Migration]) -> base.Progress:
+    def _judge_failure(self, task: model.Task, migration: nova_api.Migration,
+                       server: model.Instance,
+                       migrations: list[nova_api.Migration]) -> base.Progress:
         """Judge a migration that ended in error, perhaps after the instance had moved.
 
         :raises ApiError: Nova or Placement could not be read.
@@ -394,14 +400,16 @@ class NovaExecutor(base.Executor):
             return base.Progress(
                 base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
-        details = nova_responses.read_action_errors(self._nova, task.instance_uuid, nova_api.LIVE_MIGRATION)
+        details = nova_responses.read_action_errors(self._nova, task.instance_uuid,
+                                                    nova_api.LIVE_MIGRATION)
         shared = next((text for text in details or () if NOT_SHARED in text), None)
         if shared is not None and task.phase in metrics.IMBALANCE:
             return base.Progress(
                 base.Stage.FAILED,
                 f'it has disks on {task.from_host} itself, which imbalance moves do not copy. '
                 'Allow it with [engine] allow_disk_copy, or set instance_storage = local. '
-                f'Nova: migration {migration.status}: {api.format_printable(shared)}', migration.uuid,
+                f'Nova: migration {migration.status}: {api.format_printable(shared)}',
+                migration.uuid,
                 'copies-disk')
         found = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
@@ -410,7 +418,8 @@ class NovaExecutor(base.Executor):
                 aborted=nova_responses.was_aborted(self._nova, task.instance_uuid))
         if allocation_cleanup.is_superseded(migration, migrations):
             return nova_responses.defer_unexplained(found, details)
-        held = allocation_cleanup.find_held_allocation(self._nova, self._reader.placement, task, migration)
+        held = allocation_cleanup.find_held_allocation(self._nova, self._reader.placement, task,
+                                                       migration)
         full = overcommitment.find_problem(self._reader.placement, task, details or ())
         if held is None and full is not None:
             return dataclasses.replace(found, detail=full, rule='source-overcommitted')

@@ -31,8 +31,8 @@ WAITING = frozenset({'accepted', 'queued', 'preparing', 'pre-migrating'})
 
 
 def find_own_migration(migrations: list[nova_api.Migration], task: model.Task, after: int,
-         kind: str = nova_api.LIVE_MIGRATION,
-         reference: str | None = None) -> nova_api.Migration | None:
+                       kind: str = nova_api.LIVE_MIGRATION,
+                       reference: str | None = None) -> nova_api.Migration | None:
     """Return our migration among those of the instance; None: it is not there.
 
     It is newer than the marker, of our kind, from our source, and to no other host than our
@@ -154,7 +154,8 @@ def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[s
     return []
 
 
-def read_phase_seconds(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
+def read_phase_seconds(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str,
+                                                                                         float]:
     """Read the seconds of the phases of our live migration, by Nova's own clock.
 
     Nova counts whole seconds, from the start of the action to its last update of the migration.
@@ -186,7 +187,8 @@ def read_phase_seconds(nova: nova_api.NovaApi, task: model.Task, reference: str)
         return {}
     before = 'compute_pre_live_migration'
     return attempt_phases.compute_intervals((
-        (attempt_phases.PRE_CHECK, asked), (attempt_phases.PREPARING, find_event_time(before, 'start_time')),
+        (attempt_phases.PRE_CHECK, asked),
+        (attempt_phases.PREPARING, find_event_time(before, 'start_time')),
         (attempt_phases.RUNNING, find_event_time(before, 'finish_time')),
         (attempt_phases.POST_MIGRATING,
          find_event_time('compute_post_live_migration_at_destination', 'start_time')),
@@ -199,7 +201,7 @@ def find_version(migration: nova_api.Migration) -> str:
 
 
 def build_failure(task: model.Task, migration: nova_api.Migration,
-           details: list[str] | None) -> base.Progress:
+                  details: list[str] | None) -> base.Progress:
     """Build the progress of a migration that is over and has not moved the instance.
 
     :param details: Nova's error texts; None: not recorded yet.
@@ -271,12 +273,14 @@ def build_request_error(task: model.Task, error: api.ApiError) -> exception.Migr
         return exception.AmbiguousSubmit(
             instance_uuid=task.instance_uuid, problem=error.problem)
     return _build_client_error(task, error,
-                   f'the {task.method} migration could not be asked for: {error.problem}')
+                               f'the {task.method} migration could not be asked for: '
+                               f'{error.problem}')
 
 
 def build_refusal(task: model.Task, text: str) -> exception.MigrationError:
     """Build the error of a request that Nova declined, for this destination or for every one."""
-    if nova_error_classes.judge_fault([text], task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
+    if nova_error_classes.judge_fault([text],
+                                      task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
         return exception.InstanceRefused(instance_uuid=task.instance_uuid, problem=text)
     return exception.MigrationFailed(
         instance_uuid=task.instance_uuid,
@@ -284,7 +288,7 @@ def build_refusal(task: model.Task, text: str) -> exception.MigrationError:
 
 
 def find_cell_error(nova: nova_api.NovaApi, task: model.Task,
-              text: str) -> exception.MigrationError | None:
+                    text: str) -> exception.MigrationError | None:
     """Return the error when Nova does not find the destination in the instance's cell.
 
     None: Nova declined for another reason, or the destination does not work in any cell.
@@ -319,14 +323,16 @@ def build_read_error(task: model.Task, error: api.ApiError) -> exception.NovaCli
 
 def after_refusal(task: model.Task, error: api.ApiError) -> exception.NovaClientError:
     """Build the error of a failed read after Nova has refused the migration: it uses up a retry."""
-    return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=_format_read_error(error))
+    return exception.NovaClientError(instance_uuid=task.instance_uuid,
+                                     problem=_format_read_error(error))
 
 
 def _format_read_error(error: api.ApiError) -> str:
     return f'could not read {error.what} from {error.service}: {error.problem}'
 
 
-def _build_client_error(task: model.Task, error: api.ApiError, problem: str) -> exception.NovaClientError:
+def _build_client_error(task: model.Task, error: api.ApiError,
+                        problem: str) -> exception.NovaClientError:
     if error.outage is None:
         return exception.NovaClientError(instance_uuid=task.instance_uuid, problem=problem)
     return exception.ServiceUnavailable(instance_uuid=task.instance_uuid, service=error.outage,

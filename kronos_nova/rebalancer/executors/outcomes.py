@@ -91,12 +91,14 @@ class Outcomes:
         return None
 
     def _requeue_task(self, row: rows.TaskRow, error: exception.MigrationError,
-               verdict: retry.Verdict, now: float) -> bool:
+                      verdict: retry.Verdict, now: float) -> bool:
         """Return the task to the queue; False: it was not ours any more."""
         task = row.task
-        tried, marks = row.attempts, attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE, now)
+        tried, marks = row.attempts, attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE,
+                                                                now)
         if not retry.is_waiting_error(error):
-            tried = (*tried, _build_attempt(row, now, error.wire_type, str(error), self._measure(row)))
+            tried = (*tried,
+                     _build_attempt(row, now, error.wire_type, str(error), self._measure(row)))
             marks = ()
         if not self._store.requeue(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
@@ -116,7 +118,8 @@ class Outcomes:
         else:
             LOG.info('Task %s: %s: retry %d of %d in %.0f s', task.task_id, error,
                      verdict.retry_count, task.max_retries, verdict.not_before - now)
-            self._announce_result(FAILED, self._build_result(row, now, error.wire_type, str(error), tried))
+            self._announce_result(FAILED,
+                                  self._build_result(row, now, error.wire_type, str(error), tried))
         return True
 
     def _record_refusal(self, host: str, error: exception.MigrationError, now: float) -> None:
@@ -170,7 +173,8 @@ class Outcomes:
             LOG.warning('Task %s of instance %s %s: %s%s', task.task_id, task.instance_uuid,
                         state, exception.format_sentence(error),
                         ' It is quarantined.' if quarantine else '')
-        self._announce_result(COMPLETED if result.success else FAILED, _use_up_retries(result, task))
+        self._announce_result(COMPLETED if result.success else FAILED,
+                              _use_up_retries(result, task))
         for dependent in cancelled:
             self.cancelled(dependent, now)
         return True
@@ -209,7 +213,7 @@ class Outcomes:
 
     @staticmethod
     def _build_result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
-                attempts: tuple[model.Attempt, ...]) -> model.Result:
+                      attempts: tuple[model.Attempt, ...]) -> model.Result:
         task = row.task
         since = now if row.submitted_at is None else row.submitted_at
         return model.Result(
@@ -230,7 +234,7 @@ class Outcomes:
 
 
 def _build_attempt(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
-             measured: Mapping[str, float]) -> model.Attempt:
+                   measured: Mapping[str, float]) -> model.Attempt:
     """Build the attempt that ends now.
 
     It began with its request, or with its claim when no request was sent to Nova.

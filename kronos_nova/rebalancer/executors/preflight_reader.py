@@ -74,8 +74,9 @@ class FreshReader:
             return Fresh(self._read_cluster(reads, task, server, migrations, now),
                          max((m.id for m in migrations), default=0))
 
-    def _read_cluster(self, reads: parallel_reads.Reading, task: model.Task, server: nova_api.Server,
-                 migrations: list[nova_api.Migration], now: float) -> model.Cluster:
+    def _read_cluster(self, reads: parallel_reads.Reading, task: model.Task,
+                      server: nova_api.Server,
+                      migrations: list[nova_api.Migration], now: float) -> model.Cluster:
         ends = sorted({task.from_host, task.to_host})
         aggregates = reads.start(self.nova.aggregates)
         by_end = reads.each('Nova', 'compute services', self.nova.services, ends)
@@ -93,7 +94,8 @@ class FreshReader:
         nodes, _notes = collector.choose_hypervisors(
             [h for found in listed.values() for h in found],
             self._conf.engine.hypervisor_types, services)
-        forest = parallel_reads.read_with_retry(lambda: self._read_forest(reads, [n.uuid for n in nodes.values()]))
+        forest = parallel_reads.read_with_retry(
+            lambda: self._read_forest(reads, [n.uuid for n in nodes.values()]))
         named = reads.result(aggregates, 'Nova', 'aggregates')
         hosts = collector.hosts_of(nodes, services, forest, cells.of_hosts(
             named, self._conf.engine.cell_metadata_key, nodes))
@@ -109,7 +111,8 @@ class FreshReader:
             sharing=collector.sharing_of(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
-    def _read_forest(self, reads: parallel_reads.Reading, roots: list[str]) -> provider_trees.Forest:
+    def _read_forest(self, reads: parallel_reads.Reading,
+                     roots: list[str]) -> provider_trees.Forest:
         """Read the provider trees of both hosts, and the providers that share with them.
 
         :raises ApiError: with status 409 when a tree changes all the time.

@@ -63,7 +63,7 @@ def _list_limiting_groups(task: model.Task, cluster: model.Cluster) -> list[mode
 
 
 def _list_hinted_instances(task: model.Task, cluster: model.Cluster, options: model.Options,
-            filter_: str) -> frozenset[str]:
+                           filter_: str) -> frozenset[str]:
     """Return the instances that a hint of the instance names, where its filter is enabled."""
     if filter_ not in options.nova_enabled_filters:
         return frozenset()

@@ -355,7 +355,8 @@ class Worker:
         if look.found is not hook_runner.Found.DONE:
             return
         row = dataclasses.replace(
-            row, marks=attempt_phases.begin_phase(look.marks, attempt_phases.PRE_FLIGHT, self._clock()))
+            row,
+            marks=attempt_phases.begin_phase(look.marks, attempt_phases.PRE_FLIGHT, self._clock()))
         marker = self._run_pre_flight(row)
         if marker is not None:
             self._request_migration(row, marker)
@@ -487,7 +488,7 @@ class Worker:
             raise
 
     def _update_task(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
-              **fields: str | float | None) -> bool:
+                     **fields: str | float | None) -> bool:
         kept = self._store.mark(
             row.task.task_id, self.name, states, state, self._clock(), **fields)
         if not kept:
@@ -570,7 +571,7 @@ class Worker:
             row, marks=attempt_phases.begin_phase(row.marks, str(phase), self._clock()))
         if progress.stage not in (base.Stage.FAILED, base.Stage.CANCELLED):
             self._update_task(row, row.task.state, [row.task.state],
-                       timings=attempt_phases.format_marks(row.marks))
+                              timings=attempt_phases.format_marks(row.marks))
         return row
 
     def _read_phase_seconds(self, row: rows.TaskRow) -> Mapping[str, float]:
@@ -596,7 +597,7 @@ class Worker:
         if self._check_deadline(row):
             if changed:
                 self._update_task(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=since,
-                           doubt=doubt, reference=reference)
+                                  doubt=doubt, reference=reference)
             self._abort(row)
             return
         state = row.task.state
@@ -606,21 +607,22 @@ class Worker:
             state = TaskState.SUBMITTED
         if changed or state is not row.task.state:
             self._update_task(row, state, [row.task.state], reference=reference, doubt_since=since,
-                       doubt=doubt, error=None, error_type=None)
+                              doubt=doubt, error=None, error_type=None)
 
     def _handle_left_record(self, row: rows.TaskRow, progress: base.Progress) -> None:
         """End the task by the place of its instance, once the contradiction has lasted.
 
         The attempt has no phases: its duration is unknown.
         """
-        task, now, since = row.task, self._clock(), migration_uncertainty.find_doubt_since(row, progress.stage)
+        task, now = row.task, self._clock()
+        since = migration_uncertainty.find_doubt_since(row, progress.stage)
         if since is None:
             LOG.info('Instance %s: task %s: %s; the task ends by where the instance is unless '
                      'that changes within %.0f s', task.instance_uuid, task.task_id,
                      progress.detail, progress.patience)
             self._update_task(row, task.state, [task.state], doubt_since=now,
-                       doubt=migration_uncertainty.encode_doubt(progress.stage, now),
-                       reference=progress.reference)
+                              doubt=migration_uncertainty.encode_doubt(progress.stage, now),
+                              reference=progress.reference)
             return
         if now - since <= progress.patience:
             return
@@ -650,7 +652,7 @@ class Worker:
                         row.task.instance_uuid, row.task.task_id)
         if (row.error, row.task.state) != (wanted, TaskState.UNKNOWN):
             self._update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
-                       error_type=exception.MigrationTimeout.wire_type)
+                              error_type=exception.MigrationTimeout.wire_type)
         return True
 
     def _may_abort(self, task: model.Task) -> bool:
@@ -669,7 +671,8 @@ class Worker:
         try:
             accepted = self._driver.abort(task, self._bind_marker(row))
         except exception.NovaClientError as e:
-            LOG.warning('Task %s: %s It is tried again.', task.task_id, exception.format_sentence(e))
+            LOG.warning('Task %s: %s It is tried again.', task.task_id,
+                        exception.format_sentence(e))
             return
         if accepted:
             self._aborted.add(task.task_id)
@@ -678,11 +681,12 @@ class Worker:
 
     def _has_abort_ended(self, row: rows.TaskRow, progress: base.Progress) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        now, since = self._clock(), migration_uncertainty.find_doubt_since(row, base.Stage.CANCELLED)
+        now, since = self._clock(), migration_uncertainty.find_doubt_since(row,
+                                                                           base.Stage.CANCELLED)
         if progress.patience and since is None:
             self._update_task(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.encode_doubt(base.Stage.CANCELLED, now),
-                       reference=row.reference)
+                              doubt=migration_uncertainty.encode_doubt(base.Stage.CANCELLED, now),
+                              reference=row.reference)
             return False
         return since is None or now - since > progress.patience
 
@@ -726,7 +730,7 @@ class Worker:
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
             self._update_task(row, state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.encode_doubt(base.Stage.ABSENT, now))
+                              doubt=migration_uncertainty.encode_doubt(base.Stage.ABSENT, now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
@@ -741,8 +745,8 @@ class Worker:
         if since is None:
             self._tell_settling(row.task, progress)
             self._update_task(row, row.task.state, [row.task.state], doubt_since=now,
-                       doubt=migration_uncertainty.encode_doubt(progress.stage, now),
-                       reference=progress.reference)
+                              doubt=migration_uncertainty.encode_doubt(progress.stage, now),
+                              reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.UNTOLD:
@@ -805,7 +809,7 @@ def _build_failure_error(row: rows.TaskRow, progress: base.Progress) -> exceptio
 
 
 def _build_unexplained_error(row: rows.TaskRow, progress: base.Progress,
-            seconds: float) -> exception.MigrationError:
+                             seconds: float) -> exception.MigrationError:
     """Build the error of a failure that Nova has not explained for so long.
 
     After the deadline it is a timeout.

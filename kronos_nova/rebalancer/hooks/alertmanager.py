@@ -114,7 +114,7 @@ class AlertmanagerHook(base.Hook):
                 for name, value in sorted(self._conf.matchers.items())]
 
     def _send_request(self, method: str, path: str, body: Any = None, *, params: Any = None,
-             gone: bool = False) -> Any:
+                      gone: bool = False) -> Any:
         """Send a request to Alertmanager; return the answer to a GET.
 
         :param gone: accept HTTP 404: the silence has gone already.

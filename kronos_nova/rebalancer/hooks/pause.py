@@ -89,7 +89,7 @@ class PauseHook(base.Hook):
             call.task.instance_uuid, action, over, until))
 
     def _reach_status(self, uuid: str, action: power.Action, over: threading.Event,
-               until: float) -> None:
+                      until: float) -> None:
         """Ask Nova for the action until the instance has a final status.
 
         That is the wanted status, or one that the action does not change.

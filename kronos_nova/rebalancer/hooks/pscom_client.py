@@ -60,13 +60,15 @@ class Topic:
         for level in template.split('/'):
             if not _PLACEHOLDER.fullmatch(level) and (
                     not is_level(level) or '{' in level or '}' in level):
-                raise _build_config_error(option, f'{level!r} is neither a plain level nor a placeholder')
+                raise _build_config_error(option,
+                                          f'{level!r} is neither a plain level nor a placeholder')
         if unknown := set(self.names) - PLACEHOLDERS:
             raise _build_config_error(option, f'there is no {{{min(unknown)}}}')
         if len(set(self.names)) < len(self.names):
             raise _build_config_error(option, 'a placeholder stands there twice')
         if not {'name', 'uuid'} & set(self.names):
-            raise _build_config_error(option, 'without {name} or {uuid} the answer of another instance would '
+            raise _build_config_error(option, 'without {name} or {uuid} the answer of another '
+                                              'instance would '
                                   'count')
 
     @property
@@ -126,7 +128,8 @@ class Client:
         self.request = Topic(conf.mqtt.prefix, 'request_topic', conf.hook_pscom.request_topic)
         self.response = Topic(conf.mqtt.prefix, 'response_topic', conf.hook_pscom.response_topic)
         if PROCESS not in self.response.names:
-            raise _build_config_error('response_topic', 'without {process} answers cannot be counted')
+            raise _build_config_error('response_topic',
+                                      'without {process} answers cannot be counted')
         self._payloads = {'suspend': conf.hook_pscom.suspend_payload,
                           'resume': conf.hook_pscom.resume_payload}
         for task, payload in self._payloads.items():

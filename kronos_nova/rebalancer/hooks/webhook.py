@@ -94,7 +94,8 @@ class WebhookHook(base.Hook):
         stamp = str(int(time.time()))
         headers = {
             'Content-Type': 'application/json', 'User-Agent': 'kronos-nova',
-            'Kronos-Timestamp': stamp, 'Kronos-Signature': sign_body(self._read_secret(), stamp, body),
+            'Kronos-Timestamp': stamp,
+            'Kronos-Signature': sign_body(self._read_secret(), stamp, body),
             'Idempotency-Key': f'{call.key}:{event.rpartition(".")[2]}'}
         status = self._send_request('POST', headers, body)
         _refuse_redirect(status)

@@ -38,7 +38,7 @@ FILLING: tuple[Mask, ...] = (*MASKS, ceilings.below)
 
 
 def mark_permitted(simulation: sim.Simulation, instances: sim.Ints, to_hosts: sim.Ints,
-              which: Sequence[Mask] = MASKS) -> sim.Bools:
+                   which: Sequence[Mask] = MASKS) -> sim.Bools:
     """Mark the candidates that no mask forbids: shape (instances, hosts)."""
     allowed = which[0](simulation, instances, to_hosts)
     for mask in which[1:]:

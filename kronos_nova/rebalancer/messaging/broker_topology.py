@@ -206,7 +206,8 @@ def _compare_entity(connection: Any, kind: str, entity: Any) -> None:
     except errors as e:
         if e.code not in _CONFLICTS:
             raise
-        raise exception.BrokerConflict(kind=kind, name=entity.name, problem=_format_reply(e)) from None
+        raise exception.BrokerConflict(kind=kind, name=entity.name,
+                                       problem=_format_reply(e)) from None
 
 
 def _format_reply(error: Exception) -> str:

@@ -130,7 +130,8 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
         not_before=read.number('not_before', 0, _LATEST, default=0.0),
         created_at=read.time('created_at', default=0.0),
         wave=read.integer('wave', 0, 100000, default=0),
-        requires=read.items('requires', _parse_uuid), alternates=read.items('alternates', _parse_name),
+        requires=read.items('requires', _parse_uuid),
+        alternates=read.items('alternates', _parse_name),
         alternate_improvements=read.items('alternate_improvements', _parse_improvement),
         deadline=read.optional_number('deadline', 0, _LATEST))
     if task.from_host == task.to_host:
@@ -275,7 +276,8 @@ class _Reader:
             raise exception.MessageError(field='(all)', problem='must be a mapping')
         self._data = data
 
-    def _read_field(self, field: str, convert: Callable[[Any], Any], default: Any = _MISSING) -> Any:
+    def _read_field(self, field: str, convert: Callable[[Any], Any],
+                    default: Any = _MISSING) -> Any:
         value = self._data.get(field, default)
         if value is _MISSING:
             raise exception.MessageError(field=field, problem='is missing')

@@ -155,7 +155,7 @@ class Connection:
         self._publish_message(topic, payload, False, said)
 
     def _publish_message(self, topic: str, payload: str, retain: bool,
-                 said: Callable[[bool], None]) -> None:
+                         said: Callable[[bool], None]) -> None:
         info = self._client.publish(topic, payload.encode(), 1, retain)
         if info.rc not in (enums.MQTTErrorCode.MQTT_ERR_SUCCESS,
                            enums.MQTTErrorCode.MQTT_ERR_NO_CONN):

@@ -341,7 +341,7 @@ class Notifier(_Notifying):
     def __call__(self, event: str, result: model.Result) -> bool:
         """Publish a result; never raise. False: it was not published."""
         return self._publish_event(f'Result of task {result.task_id}', result.aggregate, event,
-                             messages.to_payload(result))
+                                   messages.to_payload(result))
 
     def announce(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Publish an event that is no result; never raise. False: it was not published."""

@@ -72,7 +72,7 @@ class Glances:
             self._kept.forget()
         old = self._kept.cluster is not None
         seen = cloud_state.read_cloud(self._conf, policy_set, self._store, self._kept, self._kept,
-                                undecided=False)
+                                      undecided=False)
         if old and self._store.ended() != ended:
             # A move has ended, but the kept cloud does not show its instance there yet.
             return self.look(policy_set, new=True)

@@ -103,12 +103,13 @@ def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> 
             partner['vm-name'] = _restore_spelling(partner['vm-name'])
         if 'pscom-hook-procs' in partner:
             partner['pscom-hook-procs'] = _parse_processes(partner['pscom-hook-procs'],
-                                                     'parameter.swap-with.')
+                                                           'parameter.swap-with.')
         found['swap-with'] = partner
     return found
 
 
-def _drop_ignored_fields(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any, Any]:
+def _drop_ignored_fields(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any,
+                                                                                               Any]:
     """Leave out fields that are null or ignored."""
     for name in data:
         if name in IGNORED:

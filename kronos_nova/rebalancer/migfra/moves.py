@@ -126,7 +126,7 @@ class MoveHandler:
             # Pinning asks Nova and libvirt; rendering asks no service.
             return self._render_swap(task, swap, self._pin_swapped(task, swap))
         return self._render_result(request, task, tasks, request.progress,
-                            self._pin_moved(task, tasks.values()))
+                                   self._pin_moved(task, tasks.values()))
 
     def rest(self) -> None:
         self._looks.rest()
@@ -142,8 +142,9 @@ class MoveHandler:
 
         :returns: the result, where the plan has no moves.
         """
-        projects = request_handler.list_permitted_projects(self._conf.migfra.allow or (), self._hosts, request,
-                                             task)
+        projects = request_handler.list_permitted_projects(self._conf.migfra.allow or (),
+                                                           self._hosts, request,
+                                                           task)
         policies = self._policies()
         mark = self._store.seen()
         found = self._judge_by_shared_look(request, task, policies, projects)
@@ -170,8 +171,9 @@ class MoveHandler:
         return None
 
     def _judge_by_shared_look(self, request: requests.Request,
-                 task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
-                 projects: frozenset[str] | None) -> Wanted | None:
+                              task: protocol.MigrateVm | protocol.EvacuateNode,
+                              policies: policy.PolicySet,
+                              projects: frozenset[str] | None) -> Wanted | None:
         """Return the plan by a look that other requests may share; None where a new look is needed.
 
         The instances of a whole host always need a new look.
@@ -188,8 +190,8 @@ class MoveHandler:
         return None if glance.old and found.answer.refused else found
 
     def _judge_by_look(self, request: requests.Request,
-                task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
-                projects: frozenset[str] | None, seen: cloud_state.Seen) -> Wanted:
+                       task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
+                       projects: frozenset[str] | None, seen: cloud_state.Seen) -> Wanted:
         cluster = next((c for c in seen.clusters().values()
                         if request.host in c.scope_hosts), None)
         if cluster is None:
@@ -207,7 +209,7 @@ class MoveHandler:
         return found
 
     def _list_permitted_projects(self, task: protocol.Task, scope: str,
-                   projects: frozenset[str] | None) -> frozenset[str] | None:
+                                 projects: frozenset[str] | None) -> frozenset[str] | None:
         """Return the projects whose servers the whole request may concern, including its pins."""
         allow = self._conf.migfra.allow or ()
         found = [projects, request_handler.of_scope(allow, scope, task.task)]
@@ -217,7 +219,7 @@ class MoveHandler:
         return frozenset.intersection(*some) if some else None
 
     def _plan_migration(self, request: requests.Request, task: protocol.MigrateVm,
-                   projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
+                        projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         try:
             server = names.resolve_server(self._nova, task.vm_name, projects, request.host)
         except names.NotMeant as e:
@@ -246,7 +248,7 @@ class MoveHandler:
             raise _Certain('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _plan_swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
-              asked: planner.Request, uuid: str) -> Wanted:
+                   asked: planner.Request, uuid: str) -> Wanted:
         partner = task.parameter.swap_with
         assert partner is not None
         try:
@@ -272,7 +274,7 @@ class MoveHandler:
                 f'{seconds:.0f} s')
 
     def _plan_evacuation(self, request: requests.Request, task: protocol.EvacuateNode,
-                    projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
+                         projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
         here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
         kept: dict[str, str] = {}
         for uuid, instance in sorted(here.items()):
@@ -345,9 +347,9 @@ class MoveHandler:
         return None
 
     def _render_result(self, request: requests.Request,
-                task: protocol.MigrateVm | protocol.EvacuateNode,
-                tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
-                unpinned: Mapping[str, str]) -> request_handler.Ended:
+                       task: protocol.MigrateVm | protocol.EvacuateNode,
+                       tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
+                       unpinned: Mapping[str, str]) -> request_handler.Ended:
         """Render the result of a request from its tasks.
 
         :param unpinned: by UUID why its processors could not be pinned.
@@ -355,8 +357,9 @@ class MoveHandler:
         found = []
         for uuid, name in progress['named'].items():
             if uuid in tasks:
-                found.append(_add_pin_problem(_make_instance_result(name, tasks[uuid], task.time_measurement),
-                                       unpinned.get(uuid)))
+                found.append(_add_pin_problem(_make_instance_result(name, tasks[uuid],
+                                                                    task.time_measurement),
+                                              unpinned.get(uuid)))
             else:
                 found.append(replies.One(
                     name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
@@ -401,7 +404,7 @@ def _add_pin_problem(one: replies.One, problem: str | None) -> replies.One:
 
 
 def _choose_result_names(instances: Collection[model.Instance],
-           projects: frozenset[str] | None) -> dict[str, str]:
+                         projects: frozenset[str] | None) -> dict[str, str]:
     """Return by UUID the names of instances in a result.
 
     A name in Nova is used if it is unique and the instance's project is permitted; else the UUID.
@@ -422,7 +425,7 @@ def _has_vcpu_map(task: protocol.Task) -> bool:
 
 
 def _list_task_hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
-           method: model.Method) -> tuple[model.TaskHook, ...]:
+                     method: model.Method) -> tuple[model.TaskHook, ...]:
     """Return the hooks around a migration: pscom first, as it needs the instance to run."""
     found = []
     if processes and not method.cold:
@@ -433,7 +436,7 @@ def _list_task_hooks(way: protocol.Parameter | protocol.NodeParameter, processes
 
 
 def _make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
-              ) -> Callable[[model.Task], model.Task]:
+                   ) -> Callable[[model.Task], model.Task]:
     """Return a function that gives a plan's tasks the settings of the request."""
     way = task.parameter
 

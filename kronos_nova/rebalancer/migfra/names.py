@@ -82,7 +82,8 @@ class Hosts:
 
 
 def resolve_server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None, host: str,
-           here: Mapping[str, nova_api.Server] = types.MappingProxyType({})) -> nova_api.Server:
+                   here: Mapping[str,
+                                 nova_api.Server] = types.MappingProxyType({})) -> nova_api.Server:
     """Return the server with this UUID, else the only one with this name.
 
     :param projects: the permitted projects; None: all projects. Servers of other projects are not
@@ -97,7 +98,8 @@ def resolve_server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] |
     if found is None or (projects is not None and found.instance.project_id not in projects):
         raise NotMeant(problem='there is no such server in a project that may be asked for')
     if found.instance.host != host:
-        raise NotMeant(problem=f'it is on {api.format_printable(found.instance.host) or "no host"}, not '
+        raise NotMeant(problem='it is on '
+                               f'{api.format_printable(found.instance.host) or "no host"}, not '
                                f'on {host}')
     return found
 
@@ -124,7 +126,7 @@ def _by_name(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
 
 
 def list_pci_devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
-            ) -> set[tuple[int, int]] | None:
+                     ) -> set[tuple[int, int]] | None:
     """Return vendor and device of the PCI devices that the flavor names; None where a name is
     unknown.
     """

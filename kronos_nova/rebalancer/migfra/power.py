@@ -137,7 +137,8 @@ class PowerHandler:
     def _keys(self, request: requests.Request) -> list[_Key]:
         """Return the servers that a request needs."""
         task = request_handler.parse_task(request)
-        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts, request, task)
+        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
+                                                           request, task)
         items = _items(task)
         return [(request.host, name, projects)
                 for item, known in zip(items, _list_known_states(request, items), strict=True)
@@ -179,7 +180,8 @@ class PowerHandler:
         task = request_handler.parse_task(request)
         kind = Kind(task.task)
         items = _items(task)
-        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts, request, task)
+        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
+                                                           request, task)
         progress = {'items': _list_known_states(request, items)}
         before = repr(progress)
         asks: list[tuple[int, str]] = []
@@ -208,7 +210,7 @@ class PowerHandler:
                                                      found), any(one.failed for one in found))
 
     def _submit_action(self, request: requests.Request, index: int, uuid: str,
-             action: power.Action) -> None:
+                       action: power.Action) -> None:
         """Send an action in a thread; :meth:`end_pass` waits for the answer."""
         if uuid not in self._asked:  # one server may stand in a list twice
             self._asked[uuid] = _Asked(request.request_id, index, self._pool.submit(
@@ -219,13 +221,14 @@ class PowerHandler:
         return item.vm_name or ''
 
     def _end_if_late(self, request: requests.Request, known: dict[str, Any], why: str,
-              now: float) -> None:
+                     now: float) -> None:
         """End the item with the present obstacle if it has taken too long."""
         if now - known.get('since', request.received_at) > self._conf.start_seconds:
             known['done'] = f'{why}; it was waited for {self._conf.start_seconds} s'
 
     def _judge_item(self, request: requests.Request, task: protocol.Task, index: int, item: Any,
-              known: dict[str, Any], projects: frozenset[str] | None, now: float) -> str | None:
+                    known: dict[str, Any], projects: frozenset[str] | None,
+                    now: float) -> str | None:
         """Judge one server; write its state, and the reason if it is done, into ``known``.
 
         :returns: its UUID when the action should be sent to Nova.
@@ -267,7 +270,7 @@ class PowerHandler:
         if ask:
             known['asked'] = now
         self._end_if_late(request, known, f'it is {instance.status}'
-                   + (f' ({instance.task_state})' if instance.task_state else ''), now)
+                          + (f' ({instance.task_state})' if instance.task_state else ''), now)
         return instance.uuid if ask and 'done' not in known else None
 
     @staticmethod

@@ -73,7 +73,8 @@ class PinHandler:
     def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
         task = request_handler.parse_task(request)
         assert isinstance(task, protocol.RepinVm)
-        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts, request, task)
+        projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
+                                                           request, task)
         try:
             found = names.resolve_server(self._nova, task.vm_name, projects, request.host).instance
             self._repin(request.host, found.uuid, task.vcpu_map, cpu_policy(found))

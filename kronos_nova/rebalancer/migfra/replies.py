@@ -60,17 +60,18 @@ def of_list(kind: Kind, request_id: str | int | None, scheduler: str, found: Seq
     :param seconds: of the whole, where the task requests them.
     """
     return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
-                  **_build_time_measurement(seconds), 'list': [_build_result_item(kind, one) for one in found]})
+                       **_build_time_measurement(seconds),
+                       'list': [_build_result_item(kind, one) for one in found]})
 
 
 def of_one(kind: Kind, request_id: str | int | None, scheduler: str, found: One) -> str:
     """Return the result of a task about one instance."""
     return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
-                  **_build_result_item(kind, found)})
+                       **_build_result_item(kind, found)})
 
 
 def format_refusal(kind: Kind | None, request_id: str | int | None, scheduler: str, details: str,
-            named: Sequence[str] = ()) -> str:
+                   named: Sequence[str] = ()) -> str:
     """Return the result of a refused task, with the reason, in the shape of its kind.
 
     A list is never empty: an empty one would mean a host that has no instances any more.
@@ -90,7 +91,8 @@ def format_refusal(kind: Kind | None, request_id: str | int | None, scheduler: s
 
 def _build_result_item(kind: Kind, one: One) -> dict[str, Any]:
     return {'vm-name': one.vm_name, 'status': one.status, 'details': one.details,
-            **({'process-id': None} if kind in _PROCESS else {}), **_build_time_measurement(one.seconds)}
+            **({'process-id': None} if kind in _PROCESS else {}),
+            **_build_time_measurement(one.seconds)}
 
 
 def _build_time_measurement(seconds: Mapping[str, float] | None) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class Handler(Protocol):
 
 
 def list_permitted_projects(permits_: Sequence[permits.Permit], hosts: names.Hosts,
-              request: requests.Request, task: protocol.Task) -> frozenset[str] | None:
+                            request: requests.Request,
+                            task: protocol.Task) -> frozenset[str] | None:
     """Return the projects whose servers the task may concern; None: all projects.
 
     :raises Refusal: the kind of task is not allowed there at all.

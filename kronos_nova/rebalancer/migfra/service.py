@@ -132,8 +132,9 @@ class Kept:
     def note_plan(self, connection: sa.Connection, request: requests.Request,
                   progress: dict[str, Any], plan_id: str) -> None:
         """Write the progress and the plan of a request within the caller's transaction."""
-        requests.record_progress(connection, request.request_id, request.worker or '', self._clock(),
-                      progress, plan_id)
+        requests.record_progress(connection, request.request_id, request.worker or '',
+                                 self._clock(),
+                                 progress, plan_id)
 
     def end(self, request: requests.Request, ended: request_handler.Ended) -> None:
         self._store.transaction(lambda c: requests.record_reply(
@@ -151,8 +152,9 @@ class Kept:
         now = self._clock()
 
         def end_and_cancel(connection: sa.Connection) -> int:
-            requests.record_reply(connection, request.request_id, request.worker or '', now, ended.reply,
-                         ended.failed)
+            requests.record_reply(connection, request.request_id, request.worker or '', now,
+                                  ended.reply,
+                                  ended.failed)
             # The plan may be newer than the request that we know.
             known = requests.get(connection, request.request_id)
             if known is None or known.plan_id is None:
@@ -309,13 +311,14 @@ class Lane:
             request, now, 'it has not ended')
 
     def _end_if_late(self, request: requests.Request, now: float,
-              why: str) -> request_handler.Ended | None:
+                     why: str) -> request_handler.Ended | None:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
         return self._given_up(request, f'given up after {seconds} s: {why}')
 
-    def _count_defect(self, request: requests.Request, error: Exception) -> request_handler.Ended | None:
+    def _count_defect(self, request: requests.Request,
+                      error: Exception) -> request_handler.Ended | None:
         count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
         LOG.exception('Request %s (%s on %s) failed for a reason that is a defect of ours.',
                       request.request_id, request.kind, request.host)
@@ -396,7 +399,8 @@ class Service:
         for lane in self._lanes:
             lane.wake.set()
 
-    def _run_loop(self, name: str, step: Callable[[], object], wake: threading.Event | None) -> None:
+    def _run_loop(self, name: str, step: Callable[[], object],
+                  wake: threading.Event | None) -> None:
         while not self._stopping.is_set():
             self._pulses[name].beat()
             problem = ''
@@ -508,8 +512,9 @@ class Service:
             LOG.exception('A message for %s could not be read for a reason that is a defect of '
                           'ours.', api.format_printable(host))
             return self._publish_refusal(message, host, None, None, 'a defect of kronos-nova '
-                                f'({type(e).__name__}); its log tells of it')
-        document = request_handler.format_document(request_handler.resolve_hosts(task, self._aliases))
+                                         f'({type(e).__name__}); its log tells of it')
+        document = request_handler.format_document(request_handler.resolve_hosts(task,
+                                                                                 self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
         request = requests.Request(
@@ -521,8 +526,8 @@ class Service:
                 lane.wake.set()
         elif (known.digest, known.host) != (request.digest, host):
             return self._publish_refusal(message, host, Kind(task.task), task.id,
-                                'id: another task had it; each needs one of its own',
-                                request_handler.list_named_instances(request))
+                                         'id: another task had it; each needs one of its own',
+                                         request_handler.list_named_instances(request))
         elif known.ended_at is not None:
             LOG.info('Request %s came again after its end: its result is told again',
                      known.request_id)
@@ -546,7 +551,7 @@ class Service:
         return keys[0], keys[1:]
 
     def _publish_refusal(self, message: mqtt.Heard, host: str, kind: Kind | None,
-                request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
+                         request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
         LOG.warning('A message for %s is no task: %s', host, why)
         text = replies.format_refusal(kind, request_id, self._conf.migfra.scheduler, why, named)
         # If it cannot be published, the message comes again after the next connection.

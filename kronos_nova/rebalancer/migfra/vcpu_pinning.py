@@ -127,7 +127,8 @@ def _parse_vcpu_map(vcpu_map: VcpuMap) -> list[frozenset[int]]:
             raise build_map_refusal(f'has no list of CPUs for vCPU {number}')
         for cpu in cpus:
             if type(cpu) is not int or not 0 <= cpu < _LARGEST:
-                raise build_map_refusal(f'has {cpu!r:.40} for vCPU {number}, which is no number of a CPU')
+                raise build_map_refusal(f'has {cpu!r:.40} for vCPU {number}, which is no number of '
+                                        'a CPU')
         found.append(frozenset(cpus))
     return found
 
@@ -167,7 +168,8 @@ class _Task:
         self._error: BaseException | None = None
 
     def run(self, timeout: float) -> None:
-        thread = threading.Thread(target=self._run_in_thread, name=f'repin-{self._instance}', daemon=True)
+        thread = threading.Thread(target=self._run_in_thread, name=f'repin-{self._instance}',
+                                  daemon=True)
         thread.start()
         thread.join(timeout)
         if thread.is_alive():
@@ -199,7 +201,8 @@ class _Task:
         try:
             domain = self._find_running_domain(connection)
             size = self._check(connection, domain)
-            self._pin_vcpus(domain, [tuple(cpu in cpus for cpu in range(size)) for cpus in self._wanted])
+            self._pin_vcpus(domain,
+                            [tuple(cpu in cpus for cpu in range(size)) for cpus in self._wanted])
         finally:
             with contextlib.suppress(self._libvirt.libvirtError):
                 connection.close()
@@ -228,13 +231,14 @@ class _Task:
         vcpus = domain.vcpusFlags(self._libvirt.VIR_DOMAIN_AFFECT_LIVE)
         if vcpus != len(self._wanted):
             raise self._build_refusal(f'has {vcpus} vCPUs, the vCPU map {len(self._wanted)}',
-                                'Give one list of CPUs for each vCPU.')
+                                      'Give one list of CPUs for each vCPU.')
         size, online, _count = connection.getCPUMap()
         asked = frozenset().union(*self._wanted)
         here = {cpu for cpu in range(size) if online[cpu]}
         if absent := sorted(asked - here):
-            raise self._build_refusal(f'cannot use CPU {_format_numbers(absent)}, not online on host '
-                                f'{self._host}', f'Online are: {_format_numbers(sorted(here))}.')
+            raise self._build_refusal(f'cannot use CPU {_format_numbers(absent)}, not online on '
+                                      f'host {self._host}',
+                                      f'Online are: {_format_numbers(sorted(here))}.')
         if _has_pins(domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)):
             # Dedicated CPUs, or NUMA nodes: then the domain has no set of shared ones.
             raise exception.RepinUnsupported(
@@ -243,8 +247,8 @@ class _Task:
         allowed = _shared_set(domain.XMLDesc())
         if allowed is not None and (foreign := sorted(asked - allowed)):
             raise self._build_refusal(
-                f'may not use CPU {_format_numbers(foreign)} of host {self._host}, which Nova has not '
-                'given to it', f'Choose among those of its cpu_shared_set: '
+                f'may not use CPU {_format_numbers(foreign)} of host {self._host}, which Nova has '
+                'not given to it', f'Choose among those of its cpu_shared_set: '
                                f'{_format_numbers(sorted(allowed))}.')
         return int(size)
 

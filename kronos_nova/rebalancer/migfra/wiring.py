@@ -36,8 +36,9 @@ from kronos_nova.rebalancer.store import api as store_api
 
 
 def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
-             store: store_api.Store, looks: cloud_cache.Glances,
-             worker: str, machine: str, health: healths.Health | None = None) -> service.Service:
+                  store: store_api.Store, looks: cloud_cache.Glances,
+                  worker: str, machine: str,
+                  health: healths.Health | None = None) -> service.Service:
     """Return a service that is not running yet.
 
     :param policies: returns the newest valid policies.

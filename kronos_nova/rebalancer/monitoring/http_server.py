@@ -41,7 +41,7 @@ _JSON = 'application/json'
 
 
 def build_application(health: healths.Health,
-                metrics: Metrics | None = None) -> Callable[..., Iterable[bytes]]:
+                      metrics: Metrics | None = None) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
     ``/healthz`` is 503 when the process should be restarted, ``/readyz`` also when part of its work
@@ -66,7 +66,8 @@ def build_application(health: healths.Health,
     if metrics is not None:
         pages['/metrics'] = lambda accept: render_metrics(metrics, accept)
 
-    def answer_request(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def answer_request(environ: dict[str, Any],
+                       start_response: Callable[..., Any]) -> Iterable[bytes]:
         page = pages.get(environ.get('PATH_INFO', ''))
         method = environ.get('REQUEST_METHOD', '')
         if page is None:
@@ -152,7 +153,7 @@ class Monitor:
 
 
 def start_monitor(conf: cfg.ConfigOpts, health: healths.Health, option: str,
-          metrics: Metrics | None = None) -> Monitor | None:
+                  metrics: Metrics | None = None) -> Monitor | None:
     """Return a running monitor; None where the option's port is 0."""
     port = conf.monitoring[option]
     if not port:

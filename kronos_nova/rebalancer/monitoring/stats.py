@@ -143,7 +143,8 @@ class Tally:
                 self._add_count('plans', scope, dry, by=0)
                 for phase in model.Phase:
                     for method in model.Method:
-                        self._add_count('planned_moves', scope, phase.value, method.value, dry, by=0)
+                        self._add_count('planned_moves', scope, phase.value, method.value, dry,
+                                        by=0)
                 for result in ('better', 'worse'):
                     self._add_count('judged_plans', scope, result, by=0)
                 self._add_count('breaker_trips', scope, by=0)
@@ -256,7 +257,8 @@ class Tally:
         with self._lock:
             self._add_count('tasks_ended', task.phase.value, task.method.value, state.value)
             if took is not None:
-                self._record_duration('migrations', MIGRATIONS, took, task.method.value, state.value)
+                self._record_duration('migrations', MIGRATIONS, took, task.method.value,
+                                      state.value)
 
     # Under the lock.
 
@@ -264,6 +266,7 @@ class Tally:
         counter = self._counts.setdefault(name, Counter())
         counter[key] += by
 
-    def _record_duration(self, name: str, bounds: tuple[float, ...], value: float, *key: str) -> None:
+    def _record_duration(self, name: str, bounds: tuple[float, ...], value: float,
+                         *key: str) -> None:
         found = self._durations.setdefault(name, {})
         found[key] = found.get(key, Distribution.empty(bounds)).plus(max(0.0, value))

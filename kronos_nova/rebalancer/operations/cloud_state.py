@@ -69,7 +69,7 @@ class Seen:
 
 
 def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
-            cluster: model.Cluster) -> planner.Request:
+                  cluster: model.Cluster) -> planner.Request:
     """Build the request from which the next cycle would plan a scope.
 
     :param cluster: with its scope set.
@@ -77,14 +77,15 @@ def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen
     settings = planning_settings.build_settings(conf, policy_set)
     scores = planning_pipeline.score(cluster, seen.samples, settings, seen.now)
     return planning_pipeline.build_request(cluster, scores, seen.histories[cluster.scope], settings,
-                                   now=seen.now,
-                                   busy=planning_pipeline.count_busy_moves(cluster.flights, cluster))
+                                           now=seen.now,
+                                           busy=planning_pipeline.count_busy_moves(cluster.flights,
+                                                                                   cluster))
 
 
 def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
-         collector: Any, source: sources.Source, *, undecided: bool = True,
-         also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None,
-         clock: Callable[[], float] = time.time) -> Seen:
+               collector: Any, source: sources.Source, *, undecided: bool = True,
+               also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None,
+               clock: Callable[[], float] = time.time) -> Seen:
     """Read the cloud as the next cycle would see it.
 
     Answers of Placement that an engine remembers are missing: only that engine knows them.

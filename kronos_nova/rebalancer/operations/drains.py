@@ -69,7 +69,7 @@ class Check:
 
 
 def plan_drain(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
-          overbooking: bool = False) -> Check:
+               overbooking: bool = False) -> Check:
     """Plan the moves that empty the host, as far as the rules allow it.
 
     :param request: for the host's scope, with ``evacuate`` among its strategies.
@@ -109,7 +109,7 @@ def is_fully_drained(cluster: model.Cluster, host: str) -> bool:
 
 
 def _build_drain_request(request: planner.Request, host: str, mode: model.DrainMode | None,
-             overbooking: bool) -> planner.Request:
+                         overbooking: bool) -> planner.Request:
     """Return the request that drains the host, and the hosts that are drained already.
 
     The host is disabled in it, and only drains are planned. Cooldowns end while the drain goes on,
@@ -160,7 +160,7 @@ def _build_simulation(request: planner.Request) -> sim.Simulation:
 
 
 def _list_blocked_instances(request: planner.Request, host: str,
-          plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
+                            plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
     """List the instances that stay on the host after the plan, and the amounts that hosts lack.
 
     An instance that only waits for reasons that end is placed where the other rules allow it, one
@@ -187,7 +187,7 @@ def _list_blocked_instances(request: planner.Request, host: str,
 
 
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
-               own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
+                      own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
     :returns: the instance, and the amounts that the host with the smallest shortage lacks.

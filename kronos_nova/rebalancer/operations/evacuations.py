@@ -50,7 +50,8 @@ def plan(request: planner.Request, host: str, destinations: Sequence[str] | None
     if destinations is not None:
         _in_scope(request.cluster.scope, 'destinations', destinations, known)
     here = sorted(i.uuid for i in request.cluster.instances.values() if i.host == host)
-    request = requested_moves.remove_delays(dataclasses.replace(request, options=dataclasses.replace(
+    request = requested_moves.remove_delays(dataclasses.replace(request,
+                                                                options=dataclasses.replace(
         request.options, overbooking=overbooking)), len(here))
     held = planner.scope_hold(request)
     if held is not None:
@@ -80,7 +81,7 @@ def _in_scope(scope: str, field: str, hosts: Sequence[str], known: frozenset[str
 
 
 def _place_instances(simulation: sim.Simulation, host: str, hosts: sim.Ints,
-            mode: model.DrainMode) -> list[model.Move]:
+                     mode: model.DrainMode) -> list[model.Move]:
     """Place as many instances as possible, and return their moves.
 
     Instances are placed by the mode first, then one by one where there is room. If some are left,
@@ -111,7 +112,7 @@ def _apply_best_move(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> mod
 
 
 def _place_together(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
-              moves: list[model.Move]) -> list[model.Move]:
+                    moves: list[model.Move]) -> list[model.Move]:
     """Place all instances that any host may take, by closest fit; else restore ``moves``."""
     for move in reversed(moves):
         simulation.undo(move)

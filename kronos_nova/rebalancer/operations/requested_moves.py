@@ -86,7 +86,8 @@ class State:
         :raises PlanRefused: the checker found a rule broken; nothing may be done.
         """
         simulation = self.simulation
-        ordered = waves.order_moves(_as_it_is(self._request, simulation, moves), moves, **alternates)
+        ordered = waves.order_moves(_as_it_is(self._request, simulation, moves), moves,
+                                    **alternates)
         kept = {m.instance_uuid for m in ordered.moves}
         for move in reversed(moves):
             if move.instance_uuid not in kept:
@@ -140,7 +141,7 @@ def remove_delays(request: planner.Request, moves: int) -> planner.Request:
 
 
 def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[Wish],
-            ) -> tuple[list[model.Move], dict[str, model.Rejection]]:
+                        ) -> tuple[list[model.Move], dict[str, model.Rejection]]:
     """Choose moves, each legal after those before it, and refuse the rest.
 
     A refused wish is tried again when others have left.

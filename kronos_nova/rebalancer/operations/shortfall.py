@@ -26,14 +26,16 @@ from kronos_nova.rebalancer import simulation as sim
 
 def format_shortfalls(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """Return the amounts that are lacking or too much, by rule; only rules with such an amount."""
-    found = {'no-room': _format_missing_claims(simulation, move), 'ceiling': _format_excess_fill(simulation, move),
+    found = {'no-room': _format_missing_claims(simulation, move),
+             'ceiling': _format_excess_fill(simulation, move),
              'anti-affinity': _format_excess_members(simulation, move)}
     return {rule: text for rule, text in found.items() if text}
 
 
 def format_margins(simulation: sim.Simulation, move: model.Move) -> Mapping[str, str]:
     """Return the use of each limit after the move, and the limit, by rule."""
-    found = {'claims': _format_used_claims(simulation, move), 'anti-affinity': _format_group_members(simulation, move, True),
+    found = {'claims': _format_used_claims(simulation, move),
+             'anti-affinity': _format_group_members(simulation, move, True),
              'affinity': _format_group_members(simulation, move, False)}
     return {rule: text for rule, text in found.items() if text}
 

@@ -30,11 +30,14 @@ from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import plans
 
 
-def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store, plan: model.Plan,
-         cluster: model.Cluster, mark: plans.Mark, said: plan_approvals.Said, verb: str, *,
-         adjust: Callable[[model.Task], model.Task] = lambda task: task,
-         also: Callable[[sa.Connection, str], None] = lambda connection, plan_id: None,
-         ) -> list[model.Task]:
+def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
+                         plan: model.Plan,
+                         cluster: model.Cluster, mark: plans.Mark, said: plan_approvals.Said,
+                         verb: str, *,
+                         adjust: Callable[[model.Task], model.Task] = lambda task: task,
+                         also: Callable[[sa.Connection, str], None] = lambda connection,
+                         plan_id: None,
+                         ) -> list[model.Task]:
     """Store a plan with its tasks.
 
     :param mark: state of the database before the cloud was read.

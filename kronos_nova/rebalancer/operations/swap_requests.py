@@ -56,7 +56,8 @@ def plan(request: planner.Request, uuids: tuple[str, str],
     return requested_moves.Answer(state.checked(_apply_swap(state, moves, swap), [swap]), {})
 
 
-def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str], parking: str | None) -> None:
+def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str],
+                         parking: str | None) -> None:
     """Raise unless the instances and the parking host can form a swap.
 
     :raises ConfigError: the instances are one, on one host, or not both in the scope; or the
@@ -66,14 +67,15 @@ def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str], parking
     for uuid, instance in zip(uuids, instances, strict=True):
         if instance is None or instance.host not in cluster.scope_hosts:
             raise _make_config_error(uuid, 'there is no such instance' if instance is None else
-                         f'its host {instance.host} is not in scope {cluster.scope}',
-                         'Instances change places inside one scope.')
+                                     f'its host {instance.host} is not in scope {cluster.scope}',
+                                     'Instances change places inside one scope.')
     if len({i.host for i in instances if i is not None}) == 1:
-        raise _make_config_error(' '.join(uuids), 'they are on one host', 'Name instances of two hosts.')
+        raise _make_config_error(' '.join(uuids), 'they are on one host',
+                                 'Name instances of two hosts.')
     if parking is not None and (parking not in cluster.scope_hosts or parking in {
             i.host for i in instances if i is not None}):
         raise _make_config_error(parking, f'it is no third host of scope {cluster.scope}',
-                     'Name another compute host of the scope, or none.')
+                                 'Name another compute host of the scope, or none.')
 
 
 def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
@@ -81,8 +83,8 @@ def _make_config_error(field: str, problem: str, remedy: str) -> exception.Confi
 
 
 def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[str, str],
-           parking: str | None,
-           ) -> tuple[tuple[model.Move, model.Move], model.Swap] | model.Rejection:
+               parking: str | None,
+               ) -> tuple[tuple[model.Move, model.Move], model.Swap] | model.Rejection:
     """Find a direct swap, else one by a parking host.
 
     The emptiest parking host is tried first, and the instance with less memory waits there.
@@ -118,14 +120,14 @@ Moves = tuple[model.Move, model.Move]
 
 
 def _try_direct_swap(view: cluster_view.ClusterView, first: str,
-              second: str) -> Moves | model.Rejection:
+                     second: str) -> Moves | model.Rejection:
     one = _make_requested_move(view, first, str(view.host_of(second)))
     other = _order_after(one, _make_requested_move(view, second, one.from_host))
     return _find_rejection(view, [one, other]) or (one, other)
 
 
 def _try_parking_swap(view: cluster_view.ClusterView, first: str, second: str,
-            host: str) -> Moves | model.Rejection:
+                      host: str) -> Moves | model.Rejection:
     one = _make_requested_move(view, first, host)
     other = _order_after(one, _make_requested_move(view, second, one.from_host))
     onward = dataclasses.replace(one, from_host=host, to_host=other.from_host)
@@ -141,7 +143,7 @@ def _order_after(one: model.Move, other: model.Move) -> model.Move:
 
 
 def _find_rejection(view: cluster_view.ClusterView,
-             moves: Sequence[model.Move]) -> model.Rejection | None:
+                    moves: Sequence[model.Move]) -> model.Rejection | None:
     """Find the first rule that forbids one of the moves in turn, or its way back from there.
 
     The last move has no way back.

@@ -107,7 +107,8 @@ def list_host_portraits(request: planner.Request) -> list[HostPortrait]:
     return found
 
 
-def _describe_host_state(cluster: model.Cluster, history: model.History, name: str) -> tuple[str, ...]:
+def _describe_host_state(cluster: model.Cluster, history: model.History, name: str) -> tuple[str,
+                                                                                             ...]:
     service = cluster.services.get(name)
     if service is None:
         return ('no nova-compute',)
@@ -161,7 +162,7 @@ def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
 
 
 def _list_own_rejections(request: planner.Request, view: cluster_view.ClusterView,
-          probe: model.Move) -> Iterator[model.Rejection]:
+                         probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
         no = rule(view, probe)
         # The scope's holds report untrusted policies.

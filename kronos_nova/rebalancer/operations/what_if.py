@@ -86,7 +86,8 @@ class Supposed:
 
         return dataclasses.replace(self, scores=model.Scores({
             name: dataclasses.replace(
-                found, hosts=multiply_values(found.hosts), fill=multiply_values(found.fill), usages=multiply_values(found.usages),
+                found, hosts=multiply_values(found.hosts), fill=multiply_values(found.fill),
+                usages=multiply_values(found.usages),
                 means=multiply_values(found.means), deviations=multiply_values(found.deviations))
             for name, found in self.scores.policies.items()}, self.scores.taken_at))
 
@@ -130,7 +131,8 @@ def _copy_empty_host(host: model.Host, name: str) -> model.Host:
     """Copy the host under another name, with nothing allocated."""
     def copy_empty_provider(provider: model.Provider) -> model.Provider:
         return dataclasses.replace(
-            provider, uuid=_derive_uuid(name, provider.uuid), used={}, name=f'{name} {provider.name}',
+            provider, uuid=_derive_uuid(name, provider.uuid), used={},
+            name=f'{name} {provider.name}',
             parent_uuid=provider.parent_uuid and _derive_uuid(name, provider.parent_uuid))
 
     return dataclasses.replace(

@@ -153,7 +153,7 @@ def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Verd
 
 
 def _compute_effects(simulation: sim.Simulation, request: planner.Request,
-             move: model.Move) -> tuple[Effect, ...]:
+                     move: model.Move) -> tuple[Effect, ...]:
     """Apply the move to the simulation, allowed or not, and return its effect on each policy."""
     if {move.from_host, move.to_host} - simulation.host_index.keys():
         return ()

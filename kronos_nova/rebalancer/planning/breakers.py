@@ -90,7 +90,7 @@ class PackOutcome:
 
 
 def find_trip_reason(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans: int,
-            failure_rate: float) -> str | None:
+                     failure_rate: float) -> str | None:
     """Return why the scope must be paused, None: it need not be.
 
     :param outcomes: outcomes of the scope's plans, newest first.

@@ -52,8 +52,8 @@ Needs = Mapping[str, set[str]]
 
 
 def pair_harmful_moves(simulation: sim.Simulation, view: cluster_view.ClusterView,
-           moves: tuple[model.Move, ...],
-           ) -> tuple[tuple[model.Move, ...], tuple[model.Swap, ...]]:
+                       moves: tuple[model.Move, ...],
+                       ) -> tuple[tuple[model.Move, ...], tuple[model.Swap, ...]]:
     """Return the moves in waves, with all that each waits for, and the pairs.
 
     Moves of a pair have no alternates.

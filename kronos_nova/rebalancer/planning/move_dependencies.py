@@ -134,7 +134,7 @@ class Board:
 
     @contextlib.contextmanager
     def _simulate_start(self, move: model.Move,
-                 required: set[str]) -> Iterator[Callable[[set[str]], set[str]]]:
+                        required: set[str]) -> Iterator[Callable[[set[str]], set[str]]]:
         """Set the view to the time when ``move`` starts.
 
         Its requirements have landed, the moves that wait for it have not begun, all others are in
@@ -279,7 +279,7 @@ class Board:
 
 
 def refuse_overfilling(view: cluster_view.ClusterView, move: model.Move,
-            before: Mapping[str, float]) -> model.Rejection | None:
+                       before: Mapping[str, float]) -> model.Rejection | None:
     """Reject a spread that lifts a host above its ceiling on the way.
 
     It may do so if its source was fuller when the plan was made.

@@ -52,7 +52,7 @@ class Measurement:
 
 
 def measure_packing(cluster: model.Cluster, scores: model.Scores,
-            policy_set: policies.PolicySet) -> Measurement | None:
+                    policy_set: policies.PolicySet) -> Measurement | None:
     """Measure the cluster's scope; None: its mode is not pack, or scores are not trusted."""
     if policy_set.mode != 'pack' or scores.untrusted:
         return None

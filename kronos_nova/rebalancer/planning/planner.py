@@ -119,7 +119,7 @@ def prepare_request(request: Request) -> Request:
 
 
 def drop_moves(request: Request, plan: model.Plan, dropped: Collection[str],
-            why: str) -> model.Plan:
+               why: str) -> model.Plan:
     """Return the plan without the moves of some instances.
 
     Moves that require these moves or swap with them are left out, too, and so are pack drains that
@@ -246,7 +246,7 @@ def _alternate_gains(simulation: sim.Simulation, move: model.Move,
 
 
 def _make_alternate_test(simulation: sim.Simulation,
-           moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
+                         moves: Sequence[model.Move]) -> Callable[[model.Move, str], bool]:
     """Return the test that a host must pass to become an alternate of a move.
 
     :param moves: applied to ``simulation``.
@@ -269,7 +269,7 @@ def _make_alternate_test(simulation: sim.Simulation,
 
 
 def _order_moves(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
-             moves: list[model.Move]) -> tuple[waves.Ordered, list[model.Move]]:
+                 moves: list[model.Move]) -> tuple[waves.Ordered, list[model.Move]]:
     """Order the moves, without drains that this plan begins and that no order lets end.
 
     A host is emptied whole or not at all; a drain that began earlier goes on with its host closed
@@ -281,7 +281,8 @@ def _order_moves(request: Request, simulation: sim.Simulation, fresh: cluster_vi
     while True:
         ordered = waves.order_moves(
             fresh, moves, max_alternates=request.options.max_alternates,
-            improves=_make_parking_test(simulation, moves), suits=_make_alternate_test(simulation, moves),
+            improves=_make_parking_test(simulation, moves),
+            suits=_make_alternate_test(simulation, moves),
             in_use=lambda host: bool(simulation.on_host(host).size))
         kept = {m.instance_uuid for m in ordered.moves}
         begun = simulation.view.draining - request.history.draining
@@ -315,7 +316,7 @@ def _held_back(request: Request, simulation: sim.Simulation,
 
 
 def _make_parking_test(simulation: sim.Simulation,
-             moves: Sequence[model.Move]) -> Callable[[model.Move], bool]:
+                       moves: Sequence[model.Move]) -> Callable[[model.Move], bool]:
     """Return the test whether another destination than the planned one is better than none.
 
     A whole-host pack never accepts one: an instance that is left over keeps its host.
@@ -391,8 +392,9 @@ def _list_undrained_hosts(request: Request, held: str | None) -> tuple[model.Rej
     cooling = request.history.scope_cooling
     if held is None and cooling > 0:
         return drain_requests.explain_undrained_hosts(request.cluster, request.options,
-                                        f'the scope cools down for another {cooling:.0f} s',
-                                        request.history.draining)
+                                                      'the scope cools down for another '
+                                                      f'{cooling:.0f} s',
+                                                      request.history.draining)
     return drain_requests.explain_undrained_hosts(request.cluster, request.options, held)
 
 
@@ -477,12 +479,14 @@ class Before:
             return model.Packing(int(in_use.sum()),
                                  pack_prediction.sum_overload(levels[touched].tolist()))
 
-        return build_packing(self.levels, self.in_use), build_packing(_compute_fill_levels(simulation), _in_use(simulation))
+        return (build_packing(self.levels, self.in_use),
+                build_packing(_compute_fill_levels(simulation), _in_use(simulation)))
 
 
 def _compute_fill_levels(simulation: sim.Simulation) -> sim.Floats:
     """Return by host the fill in parts of the ceiling, for the policy nearest to its ceiling."""
-    ceilings = np.array([[pack_prediction.compute_relief_ceiling(policy)] for policy in simulation.policies])
+    ceilings = np.array([[pack_prediction.compute_relief_ceiling(policy)]
+                         for policy in simulation.policies])
     levels: sim.Floats = (np.nan_to_num(simulation.fill) / ceilings).max(axis=0)
     return levels
 

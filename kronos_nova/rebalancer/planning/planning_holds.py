@@ -32,11 +32,12 @@ def find_outage_reason(cluster: model.Cluster, options: model.Options) -> str | 
     disabled = [h for h, s in zip(hosts, services, strict=True)
                 if s is not None and s.up and not s.enabled]
     if len(down) > options.max_down_fraction * len(hosts):
-        return (f'{len(down)} of {len(hosts)} hosts are down ({_format_first_hosts(down)}), more than '
-                f'max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
+        return (f'{len(down)} of {len(hosts)} hosts are down ({_format_first_hosts(down)}), more '
+                f'than max_down_fraction ({options.max_down_fraction:g}): nothing moves during an '
                 'outage')
     if len(disabled) > max(1.0, options.max_drain_fraction * len(hosts)):
-        return (f'{len(disabled)} of {len(hosts)} hosts are disabled ({_format_first_hosts(disabled)}), more '
+        return (f'{len(disabled)} of {len(hosts)} hosts are disabled '
+                f'({_format_first_hosts(disabled)}), more '
                 f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some of them '
                 'or raise the option')
     return None
@@ -47,7 +48,8 @@ def silent_cell(hosts: Collection[str]) -> str:
 
     :param hosts: the hosts of the scope in such a cell.
     """
-    return (f'the cell of {len(hosts)} of its hosts ({_format_first_hosts(sorted(hosts))}) does not answer Nova, '
+    return (f'the cell of {len(hosts)} of its hosts ({_format_first_hosts(sorted(hosts))}) does '
+            'not answer Nova, '
             'or is not named while another one does not: nothing of the scope moves')
 
 

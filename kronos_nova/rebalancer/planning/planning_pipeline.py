@@ -104,7 +104,8 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
 
 
 def build_request(cluster: model.Cluster, scores: model.Scores, history: model.History,
-          settings: Settings, *, now: float, busy: int = 0, seed: int = 0) -> planner.Request:
+                  settings: Settings, *, now: float, busy: int = 0,
+                  seed: int = 0) -> planner.Request:
     """Build the request of a plan; parameters as of :func:`run`."""
     return planner.Request(
         cluster=cluster, scores=scores, policies=settings.policies,

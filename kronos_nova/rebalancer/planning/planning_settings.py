@@ -54,7 +54,8 @@ def list_planned_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) ->
     return names
 
 
-def build_settings(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) -> planning_pipeline.Settings:
+def build_settings(conf: cfg.ConfigOpts,
+                   policy_set: policies.PolicySet) -> planning_pipeline.Settings:
     """Build the settings of a pass from the configuration.
 
     :raises PluginNotFound: a strategy of Kronos is not installed.

@@ -84,7 +84,7 @@ def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
 
 
 def list_tree_marks(move: model.Move, cluster: model.Cluster,
-          options: model.Options | None) -> tuple[model.TreeMark, ...]:
+                    options: model.Options | None) -> tuple[model.TreeMark, ...]:
     """Return the digests of the provider trees of all hosts that the move may touch.
 
     There are none where claims are not judged.

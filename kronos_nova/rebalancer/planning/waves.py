@@ -56,11 +56,12 @@ class Ordered:
     parked: Mapping[str, model.Move] = dataclasses.field(default_factory=dict)
 
 
-def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, max_alternates: int = 0,
-          improves: Callable[[model.Move], bool] | None = None,
-          in_use: Callable[[str], bool] = lambda host: True,
-          among: Collection[str] | None = None,
-          suits: Suits = lambda move, host: True) -> Ordered:
+def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *,
+                max_alternates: int = 0,
+                improves: Callable[[model.Move], bool] | None = None,
+                in_use: Callable[[str], bool] = lambda host: True,
+                among: Collection[str] | None = None,
+                suits: Suits = lambda move, host: True) -> Ordered:
     """Give each move its requirements, wave and alternates.
 
     A move that is legal only after later ones is placed after them. Moves that wait for each other
@@ -89,7 +90,7 @@ def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *, 
 
 
 def _place_moves(board: boards.Board,
-           moves: Sequence[model.Move]) -> list[tuple[model.Move, model.Rejection]]:
+                 moves: Sequence[model.Move]) -> list[tuple[model.Move, model.Rejection]]:
     """Place the moves that can be placed; return the rest, each with its rejection."""
     while True:
         waiting = []
@@ -102,7 +103,7 @@ def _place_moves(board: boards.Board,
 
 
 def _park_move(board: boards.Board, move: model.Move,
-          improves: Callable[[model.Move], bool]) -> model.Move | None:
+               improves: Callable[[model.Move], bool]) -> model.Move | None:
     """Place and return the move to the emptiest third host that is legal and ``improves``."""
     for _, host in heapq.nsmallest(TRIED, board.emptiness()):
         other = dataclasses.replace(move, to_host=host)
@@ -114,7 +115,7 @@ def _park_move(board: boards.Board, move: model.Move,
 
 
 def _add_alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
-                among: Collection[str] | None, suits: Suits) -> None:
+                    among: Collection[str] | None, suits: Suits) -> None:
     """Add other destinations, the emptiest first, one for each move before any gets a second.
 
     Each one fills its host for the next, so that the moves do not all fall back to one host. A plan
@@ -127,11 +128,12 @@ def _add_alternates(board: boards.Board, count: int, in_use: Callable[[str], boo
     wanting = [m for m in sorted(board.moves.values(), key=lambda m: m.wave)
                if board.may_have_alternates(m)]
     for _ in range(count):
-        wanting = [m for m in (_add_next_alternate(board, m, heap, suits) for m in wanting) if m is not None]
+        wanting = [m for m in (_add_next_alternate(board, m, heap, suits) for m in wanting)
+                   if m is not None]
 
 
 def _add_next_alternate(board: boards.Board, move: model.Move, heap: list[tuple[float, str]],
-               suits: Suits) -> model.Move | None:
+                        suits: Suits) -> model.Move | None:
     """Return the move with one more alternate, None: no host was found."""
     seen: list[tuple[float, str]] = []
     found = None

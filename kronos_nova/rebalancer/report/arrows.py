@@ -106,7 +106,7 @@ def draw_arrows(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLin
 
 
 def _draw_side(ends: Sequence[tuple[str, int]],
-          loads: Mapping[str, values.Level]) -> tuple[End, ...]:
+               loads: Mapping[str, values.Level]) -> tuple[End, ...]:
     moves: dict[str, int] = {}
     for name, number in ends:
         moves[name] = moves.get(name, 0) + number

@@ -58,7 +58,7 @@ def of_outcome(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySe
 
 
 def _list_metric_gaps(outcome: planning_pipeline.Outcome,
-             policy_set: policies.PolicySet) -> Iterator[values.Gap]:
+                      policy_set: policies.PolicySet) -> Iterator[values.Gap]:
     disabled = [p.name for p in policy_set.policies if not p.enabled]
     if disabled:
         yield values.Gap('Policies that the file has and that are not enabled.', tuple(disabled))
@@ -80,7 +80,7 @@ def _list_metric_gaps(outcome: planning_pipeline.Outcome,
 
 
 def _list_cloud_gaps(outcome: planning_pipeline.Outcome, planned: Mapping[str, str],
-           waiting: Collection[str]) -> Iterator[values.Gap]:
+                     waiting: Collection[str]) -> Iterator[values.Gap]:
     cluster = outcome.cluster
     idle = [f'{host}: {said}' for host in sorted(cluster.scope_hosts)
             if (said := _explain_unavailable(cluster.services.get(host)))]

@@ -66,13 +66,16 @@ def _draw_combined(points: Sequence[values.Point]) -> Curve:
     for p in points:
         if p.after is not None and p.moves:
             dots.append(Dot(x.at(p.at), y.at(p.after), 'foreseen',
-                            f'{words.format_moment(p.at)}: foreseen {words.format_fine_number(p.after)}'))
+                            f'{words.format_moment(p.at)}: foreseen '
+                            f'{words.format_fine_number(p.after)}'))
         if p.realised is not None:
             dots.append(Dot(x.at(p.at), y.at(p.realised), 'realised',
-                            f'{words.format_moment(p.at)}: realised {words.format_fine_number(p.realised)}'))
+                            f'{words.format_moment(p.at)}: realised '
+                            f'{words.format_fine_number(p.realised)}'))
         if p.shown and p.before is not None:
             dots.append(Dot(x.at(p.at), y.at(p.before), 'shown',
-                            f'{words.format_moment(p.at)}: this plan found {words.format_fine_number(p.before)}'))
+                            f'{words.format_moment(p.at)}: this plan found '
+                            f'{words.format_fine_number(p.before)}'))
     return _draw_curve('Combined', [(p.at, p.before) for p in points], x, y, dots, None)
 
 
@@ -90,13 +93,13 @@ def _of_policy(points: Sequence[values.Point], policy: values.PolicyLine) -> Cur
 
 
 def _build_scales(points: Sequence[values.Point],
-            known: Sequence[float]) -> tuple[scales.Scale, scales.Scale]:
+                  known: Sequence[float]) -> tuple[scales.Scale, scales.Scale]:
     return (scales.Scale(points[0].at, points[-1].at, LEFT + 8, WIDTH - 16),
             scales.Scale(0.0, scales.round_axis_top(max(known, default=0.0)), HEIGHT - BOTTOM, TOP))
 
 
 def _draw_curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.Scale,
-           y: scales.Scale, dots: Sequence[Dot], threshold: float | None) -> Curve:
+                y: scales.Scale, dots: Sequence[Dot], threshold: float | None) -> Curve:
     lines: list[list[str]] = [[]]
     for at, value in series:
         if value is None:
@@ -107,5 +110,7 @@ def _draw_curve(title: str, series: Sequence[tuple[float, float | None]], x: sca
     texts = tuple(' '.join(line * 2 if len(line) == 1 else line) for line in lines if line)
     days = x.high - x.low > 86400
     return Curve(title, texts, tuple(dots),
-                 tuple((m.place, words.format_clock_time(m.value, days)) for m in scales.list_time_marks(x, 6)),
-                 tuple((m.place, f'{m.value:g}') for m in scales.list_number_marks(y, 4)), threshold)
+                 tuple((m.place, words.format_clock_time(m.value, days))
+                       for m in scales.list_time_marks(x, 6)),
+                 tuple((m.place, f'{m.value:g}') for m in scales.list_number_marks(y, 4)),
+                 threshold)

@@ -84,8 +84,8 @@ def draw_squares(scores: Sequence[float | None]) -> Squares:
     for place, score in enumerate(scores):
         if score is not None:
             y, x = divmod(place, ROW)
-            paths[compute_band(score)].append(f'M{x * (SIDE + GAP)} {y * (SIDE + GAP)}h{SIDE}v{SIDE}'
-                                      f'h-{SIDE}z')
+            paths[compute_band(score)].append(f'M{x * (SIDE + GAP)} '
+                                              f'{y * (SIDE + GAP)}h{SIDE}v{SIDE}h-{SIDE}z')
     counts = tuple(len(path) for path in paths)
     return Squares(tuple((n, ''.join(path)) for n, path in enumerate(paths) if path), counts,
                    len(scores) - sum(counts))

@@ -88,7 +88,8 @@ def _build_view(section: values.Section) -> View:
              if v is not None]
     return View(
         section, summary.list_sentences(section), heat.arrange_hosts(ranking), tuple(strips),
-        heat.compute_squares_size(len(ranking)), arrows.group_by_source(section.moves, section.lines),
+        heat.compute_squares_size(len(ranking)),
+        arrows.group_by_source(section.moves, section.lines),
         arrows.draw_arrows(section.moves, section.lines),
         timeline.draw_timeline(section), curve.draw_curves(section),
         scale.Scale(0.0, scale.round_axis_top(max(known, default=0.0)), 6.0, 174.0))
@@ -102,9 +103,11 @@ def _build_environment() -> jinja2.Environment:
     helpers: dict[str, Any] = {
         'band': heat.compute_band, 'bands': heat.BANDS, 'clipped': words.clip_text,
         'count': plurals.count_noun,
-        'fine': words.format_fine_number, 'label': arrows.format_host_label, 'meaning': meanings.explain_rule, 'moment': words.format_moment,
+        'fine': words.format_fine_number, 'label': arrows.format_host_label,
+        'meaning': meanings.explain_rule, 'moment': words.format_moment,
         'most_arrows': arrows.MOST_DRAWN,
-        'named': NAMED, 'number': words.format_number, 'offset': words.format_offset, 'stamp': words.format_timestamp}
+        'named': NAMED, 'number': words.format_number, 'offset': words.format_offset,
+        'stamp': words.format_timestamp}
     found.globals.update(helpers)
     return found
 
@@ -112,7 +115,8 @@ def _build_environment() -> jinja2.Environment:
 @functools.cache
 def _render_style() -> str:
     """Render the style sheet, colours first; on paper they are always the light ones."""
-    light, dark = (''.join(f'--{name}:{value};' for name, value in palette.list_css_variables(theme).items())
+    light, dark = (''.join(f'--{name}:{value};' for name,
+                           value in palette.list_css_variables(theme).items())
                    for theme in ('light', 'dark'))
     bands = ''.join(f'.h{n}{{background:var(--h{n});color:var(--t{n})}}.q{n}{{fill:var(--h{n})}}'
                     for n in range(heat.BANDS))

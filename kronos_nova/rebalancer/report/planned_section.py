@@ -27,10 +27,11 @@ from kronos_nova.rebalancer.report import coverage_gaps
 from kronos_nova.rebalancer.report import values
 
 
-def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, *, stagger: float,
-            planned: Mapping[str, str], warnings: Sequence[str] = (),
-            past: Sequence[values.Point] = (), no_points: str = '',
-            waiting: Mapping[str, str] | None = None) -> values.Section:
+def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, *,
+                  stagger: float,
+                  planned: Mapping[str, str], warnings: Sequence[str] = (),
+                  past: Sequence[values.Point] = (), no_points: str = '',
+                  waiting: Mapping[str, str] | None = None) -> values.Section:
     """Build the section of one scope.
 
     :param stagger: seconds between the starts of two moves of a wave.
@@ -49,7 +50,7 @@ def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.Polic
         policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled}),
         before=plan.measured, after=plan.combined_after, lines=lines,
         moves=build_move_lines(plan, {u: cluster.instances[u].name for u in
-                           (m.instance_uuid for m in plan.moves)}, stagger),
+                                      (m.instance_uuid for m in plan.moves)}, stagger),
         points=(*past, here), no_points=no_points, reason=plan.reason,
         refusals=list_refusals(plan), held=tuple(no.detail for no in plan.held),
         gaps=coverage_gaps.of_outcome(outcome, policy_set, planned, warnings, waiting),
@@ -68,7 +69,7 @@ def _describe_no_moves(outcome: planning_pipeline.Outcome, waiting: Mapping[str,
 
 
 def build_move_lines(plan: model.Plan, names: Mapping[str, str],
-          stagger: float) -> tuple[values.MoveLine, ...]:
+                     stagger: float) -> tuple[values.MoveLine, ...]:
     """List the moves as planned: each begins some seconds after its wave, as tasks are
     staggered."""
     numbers = {move.instance_uuid: n for n, move in enumerate(plan.moves, 1)}

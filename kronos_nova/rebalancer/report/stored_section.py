@@ -34,8 +34,8 @@ UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it,
 
 
 def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
-            past: Sequence[values.Point], now: float, stagger: float,
-            decisions: Sequence[str] = ()) -> values.Section:
+                  past: Sequence[values.Point], now: float, stagger: float,
+                  decisions: Sequence[str] = ()) -> values.Section:
     """Build the section of a plan with the results of its moves.
 
     :param past: the scope's plans, this one among them.
@@ -83,7 +83,7 @@ def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
 
 
 def build_point(row: rows.PlanRow, realised: float | None, shown: bool = False,
-          dropped: bool = False) -> values.Point:
+                dropped: bool = False) -> values.Point:
     """Make the point of a plan on the curve.
 
     :param dropped: no move of the plan began, so the imbalance it foresaw never came.
@@ -95,15 +95,15 @@ def build_point(row: rows.PlanRow, realised: float | None, shown: bool = False,
 
 
 def build_points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
-           shown: str | None = None,
-           dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
+                 shown: str | None = None,
+                 dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
     """Make the points of all plans on the curve.
 
     :param shown: the plan that the report is about.
     :param dropped: plans of which all tasks were cancelled.
     """
     return tuple(build_point(row, realised.get(row.plan_id), row.plan_id == shown,
-                       row.plan_id in dropped) for row in plans)
+                             row.plan_id in dropped) for row in plans)
 
 
 def list_dropped_plans(tasks: Sequence[rows.TaskRow]) -> frozenset[str]:
@@ -121,7 +121,8 @@ def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
     if task.state is model.TaskState.COMPLETED and task.to_host != move.to_host:
         state += f' on {task.to_host}'
     return dataclasses.replace(
-        move, begins=task.not_before, task_id=task.task_id, state=state, spans=_list_attempt_spans(row),
+        move, begins=task.not_before, task_id=task.task_id, state=state,
+        spans=_list_attempt_spans(row),
         error=row.error)
 
 

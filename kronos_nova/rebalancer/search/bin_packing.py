@@ -36,7 +36,7 @@ LOOKED_AT = 1000
 
 
 def place_by_mode(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
-          phase: model.Phase, hosts: sim.Ints | None = None) -> list[model.Move]:
+                  phase: model.Phase, hosts: sim.Ints | None = None) -> list[model.Move]:
     """Place the instances that a host can take; return the applied moves in the order of
     ``numbers``.
 
@@ -53,13 +53,14 @@ def place_by_mode(simulation: sim.Simulation, numbers: sim.Ints, mode: model.Dra
 
 
 def _place_scattered(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
-             hosts: sim.Ints) -> list[model.Move]:
+                     hosts: sim.Ints) -> list[model.Move]:
     """Place each instance on the host that has received the fewest."""
     come = np.zeros(len(simulation.hosts))
     moves = []
     for n in map(int, numbers):
         allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
-        keys = (allowed, simulation.room.fullest(n, allowed), _count_broken_soft_rules(simulation, n, allowed),
+        keys = (allowed, simulation.room.fullest(n, allowed),
+                _count_broken_soft_rules(simulation, n, allowed),
                 come[allowed])
         move = _apply_first_legal(simulation, n, allowed[np.lexsort(keys)], phase)
         if move is not None:
@@ -69,14 +70,15 @@ def _place_scattered(simulation: sim.Simulation, numbers: sim.Ints, phase: model
 
 
 def _place_compactly(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase,
-             hosts: sim.Ints) -> list[model.Move]:
+                     hosts: sim.Ints) -> list[model.Move]:
     """Place the instances by the better of two orders of opening hosts, or on fewer hosts."""
     numbers = numbers[np.argsort(-batch.compute_claim_shares(simulation, numbers), kind='stable')]
     found: list[model.Move] = []
     for sign in (-1.0, 1.0):
         moves = _first_fit(simulation, numbers, phase, hosts, sign)
         _undo(simulation, moves)
-        if not found or (-len(moves), _count_destinations(moves)) < (-len(found), _count_destinations(found)):
+        if not found or (-len(moves), _count_destinations(moves)) < (-len(found),
+                                                                     _count_destinations(found)):
             found = moves
     placed = np.array([simulation.index[m.instance_uuid] for m in found], dtype=np.intp)
     return (_place_on_fewer_hosts(simulation, placed, _count_destinations(found), phase, hosts)
@@ -95,7 +97,8 @@ def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase
         allowed = hosts[batch.may_take(simulation, np.array([n]), hosts)[0]]
         full = simulation.room.fullest(n, allowed)
         taking = used[allowed]
-        keys = (allowed, np.where(taking, -full, sign * full), _count_broken_soft_rules(simulation, n, allowed),
+        keys = (allowed, np.where(taking, -full, sign * full),
+                _count_broken_soft_rules(simulation, n, allowed),
                 ~taking)
         move = _apply_first_legal(simulation, n, allowed[np.lexsort(keys)], phase)
         if move is not None:
@@ -104,8 +107,9 @@ def _first_fit(simulation: sim.Simulation, numbers: sim.Ints, phase: model.Phase
     return moves
 
 
-def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: int, phase: model.Phase,
-           hosts: sim.Ints) -> list[model.Move] | None:
+def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: int,
+                          phase: model.Phase,
+                          hosts: sim.Ints) -> list[model.Move] | None:
     """Place all instances on fewer hosts than ``width``; return the applied moves, or None."""
     if width <= 1:
         return None
@@ -123,7 +127,7 @@ def _place_on_fewer_hosts(simulation: sim.Simulation, numbers: sim.Ints, width: 
 
 
 def _list_host_sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.Ints,
-          width: int) -> Iterator[sim.Ints]:
+                    width: int) -> Iterator[sim.Ints]:
     """Yield sets of fewer than ``width`` hosts with room for all instances together.
 
     The smallest sets come first, among equals the fullest.
@@ -143,7 +147,7 @@ def _list_host_sets(simulation: sim.Simulation, numbers: sim.Ints, hosts: sim.In
 
 
 def _apply_first_legal(simulation: sim.Simulation, n: int, hosts: sim.Ints,
-           phase: model.Phase) -> model.Move | None:
+                       phase: model.Phase) -> model.Move | None:
     """Move the instance to the first host that the rules allow; return the applied move."""
     for h in map(int, hosts):
         if simulation.stop():

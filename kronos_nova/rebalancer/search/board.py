@@ -246,7 +246,7 @@ def _compute_bias(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints)
 
 
 def _build_claim_arrays(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
-            budget: int) -> tuple[sim.Floats, sim.Floats]:
+                        budget: int) -> tuple[sim.Floats, sim.Floats]:
     """Return the need of rows (R x n) and the room left on hosts (R x H).
 
     R are the resource classes that the rule ``claims`` counts and that can run short at

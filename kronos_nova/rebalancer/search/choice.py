@@ -35,7 +35,8 @@ def may_move(simulation: sim.Simulation) -> sim.Bools:
                       & simulation.givers[simulation.place])
 
 
-def compute_permitted_mask(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints) -> sim.Bools:
+def compute_permitted_mask(simulation: sim.Simulation, rows: sim.Ints,
+                           columns: sim.Ints) -> sim.Bools:
     """Return which candidates no mask forbids, as an array of shape (rows, columns).
 
     The mask of the claims is left out: the claims may lack room now.

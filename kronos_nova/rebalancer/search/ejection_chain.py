@@ -52,7 +52,7 @@ def make_room(simulation: sim.Simulation, n: int, moves: list[model.Move], budge
 
 
 def _list_chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
-            budget: int) -> Iterator[tuple[int, int]]:
+                 budget: int) -> Iterator[tuple[int, int]]:
     """Yield (host, instance to move off it) where enough room would become free."""
     room = simulation.room
     every = np.arange(len(simulation.hosts))
@@ -75,7 +75,7 @@ def _list_chains(simulation: sim.Simulation, n: int, moves: list[model.Move],
 
 
 def _try_chain(simulation: sim.Simulation, n: int, host: int, other: int,
-         moves: list[model.Move]) -> bool:
+               moves: list[model.Move]) -> bool:
     """Move the other instance elsewhere and instance n to its place; return whether both moved."""
     uuid = simulation.uuids[other]
     old = next((m for m in moves if m.instance_uuid == uuid), None)

@@ -87,11 +87,11 @@ class Exchanges:
         per_hot = 1.0 / (scale * board.capacity[:, hot, None, None])
         per_cold = 1.0 / (scale * board.capacity[:, None, cold, None])
         usage, other = board.usage[:, mine][:, :, None], board.usage[:, others][:, None]
-        out, back = _compute_exponentials(-usage * per_hot), _compute_exponentials(other * per_hot)
-        there, away = _compute_exponentials(usage * per_cold), _compute_exponentials(-other * per_cold)
+        out, back, there, away = map(_compute_exponentials, (
+            -usage * per_hot, other * per_hot, usage * per_cold, -other * per_cold))
         x = _sum_exponentials(near_high, total_high, hot, cold, (out, back), (there, away))
         x *= _sum_exponentials(near_low, total_low, hot, cold, (1.0 / out, 1.0 / back),
-                  (1.0 / there, 1.0 / away))
+                               (1.0 / there, 1.0 / away))
         np.log(np.maximum(x, SINGLE(soft_extremes.TINY) ** 2, out=x), out=x)
         # the higher one of two lines, as in :mod:`soft_extremes`
         weight, span = (v.reshape(-1, 1, 1, 1, 1) for v in (weights, high - low))
@@ -136,7 +136,7 @@ class Exchanges:
             total[lacks] = np.inf
 
     def _choose_exchange(self, total: sim.Floats, hot: sim.Ints, cold: sim.Ints, mine: sim.Ints,
-               others: sim.Ints) -> Exchange | None:
+                         others: sim.Ints) -> Exchange | None:
         for _ in range(TRIED):
             place = int(total.argmin())
             if not total.flat[place] < np.inf:
@@ -154,8 +154,8 @@ def _compute_exponentials(values: sim.Floats) -> sim.Floats:
 
 
 def _sum_exponentials(near: sim.Floats, total: sim.Floats, hot: sim.Ints, cold: sim.Ints,
-         at_hot: tuple[sim.Floats, sim.Floats],
-         at_cold: tuple[sim.Floats, sim.Floats]) -> soft_extremes.Table:
+                      at_hot: tuple[sim.Floats, sim.Floats],
+                      at_cold: tuple[sim.Floats, sim.Floats]) -> soft_extremes.Table:
     """Return a policy's sum of exponentials after each exchange: P x s x d x n x n."""
     here, there = near[:, hot, None, None], near[:, None, cold, None]
     found = ((here * at_hot[0]).astype(SINGLE)[..., :, None]

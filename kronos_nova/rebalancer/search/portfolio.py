@@ -45,7 +45,8 @@ SHARE = 0.25
 LEAST = 1e-6
 
 
-def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure, budget: int) -> list[model.Move]:
+def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure,
+                       budget: int) -> list[model.Move]:
     """Apply one greedy plan on the smooth measure in a large cluster, if it brings progress.
 
     This looks at the hottest and coldest hosts only, so it takes milliseconds where an
@@ -57,7 +58,8 @@ def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure, budge
         return []
     above = start.excess(simulation.score)
     moves = replay.apply_in_order(simulation,
-                          _search_plan(simulation, budget, 2 * budget, ruin_recreate.STARTS[-2:-1]))
+                                  _search_plan(simulation, budget, 2 * budget,
+                                               ruin_recreate.STARTS[-2:-1]))
     if start.excess(simulation.score) < above - LEAST and not start.refused(simulation.score):
         return moves
     _undo(simulation, moves)
@@ -65,7 +67,7 @@ def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure, budge
 
 
 def improve_plan(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[model.Move],
-           budget: int) -> list[model.Move]:
+                 budget: int) -> list[model.Move]:
     """Apply the greedy ``moves`` or a better plan to the simulation; return the applied plan.
 
     A plan is better if it reaches every threshold with fewer moves, or gets nearer to it
@@ -97,7 +99,8 @@ def improve_plan(simulation: sim.Simulation, start: measure.Measure, moves: Sequ
     return list(moves)
 
 
-def cut_refused_moves(simulation: sim.Simulation, start: measure.Measure, moves: list[model.Move]) -> None:
+def cut_refused_moves(simulation: sim.Simulation, start: measure.Measure,
+                      moves: list[model.Move]) -> None:
     """Take back the last moves, until the whole is no worse than the start."""
     while moves and start.refused(simulation.score):
         simulation.undo(moves.pop())
@@ -125,7 +128,7 @@ def _compute_addition_steps(candidates: int) -> int:
 
 
 def _search_plan(simulation: sim.Simulation, budget: int, additions: int,
-            starts: tuple[float, ...] = ()) -> list[tuple[int, int]]:
+                 starts: tuple[float, ...] = ()) -> list[tuple[int, int]]:
     """Return the (instance, host) pairs of the best plan that local search finds.
 
     :param starts: if given, only the best of the greedy starts at these scales.
@@ -145,7 +148,7 @@ def _search_plan(simulation: sim.Simulation, budget: int, additions: int,
 
 
 def _apply_and_rank(simulation: sim.Simulation, start: measure.Measure,
-           moves: Sequence[model.Move]) -> tuple[bool, bool, int, float]:
+                    moves: Sequence[model.Move]) -> tuple[bool, bool, int, float]:
     """Apply the moves; return the value of the plan, lower is better."""
     cost = 0.0
     for move in moves:

@@ -20,7 +20,8 @@ from kronos_nova import model
 from kronos_nova.rebalancer import simulation as sim
 
 
-def apply_in_order(simulation: sim.Simulation, wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
+def apply_in_order(simulation: sim.Simulation,
+                   wanted: Sequence[tuple[int, int]]) -> list[model.Move]:
     """Apply the moves in an order in which every rule permits each; return the applied ones.
 
     Moves off the hottest hosts come first: they have the largest effect if a later move is

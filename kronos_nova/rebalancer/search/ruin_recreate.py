@@ -278,7 +278,8 @@ class Search:
     def _add(self, scale: float) -> bool:
         """Add the best move by the smooth measure; return whether one was found."""
         self._left -= 1
-        found = self._smooth.best(scale, self._choose_rows(scale), self._price if self._soft else None)
+        found = self._smooth.best(scale, self._choose_rows(scale),
+                                  self._price if self._soft else None)
         if found is None:
             return False
         self._board.put(*found)

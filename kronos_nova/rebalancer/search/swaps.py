@@ -70,7 +70,7 @@ def _list_extreme_hosts(simulation: sim.Simulation) -> list[int]:
 
 
 def _list_best_pairs(simulation: sim.Simulation, mine: sim.Ints, others: sim.Ints,
-           host: int) -> Iterator[tuple[float, int, int]]:
+                     host: int) -> Iterator[tuple[float, int, int]]:
     """Yield (-gain, i, j), best first, at most :data:`TRIED`."""
     if not mine.size or not others.size:
         return

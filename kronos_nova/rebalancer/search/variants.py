@@ -127,7 +127,7 @@ class Variants:
                 for r, w, plan in zip(reached, value, plans, strict=True)]
 
     def _shift_loads(self, score: sim.Floats, left: sim.Floats, who: sim.Ints, rows: sim.Ints,
-               columns: sim.Ints, sign: float) -> None:
+                     columns: sim.Ints, sign: float) -> None:
         board = self._board
         source, destination = board.source[rows], board.columns[columns]
         for p, values in enumerate(score.swapaxes(0, 1)):
@@ -138,7 +138,7 @@ class Variants:
             np.subtract.at(values, (who, destination), sign * board.need[r, rows])
 
     def _find_best_additions(self, score: sim.Floats, left: sim.Floats, barred: sim.Ints,
-              scales: sim.Floats) -> tuple[sim.Ints, sim.Ints, sim.Ints]:
+                             scales: sim.Floats) -> tuple[sim.Ints, sim.Ints, sim.Ints]:
         """Return variant, row and column of the best addition of each variant that has one."""
         board, count = self._board, len(score)
         weights, thresholds = board.measure.weights, board.measure.thresholds
@@ -152,7 +152,7 @@ class Variants:
         total_low = near_low.sum(axis=2, keepdims=True)
         hot = _choose_largest(weights @ (near_high / total_high), self._sources)
         column = _choose_largest((weights @ (near_low / total_low)).take(board.columns, axis=1),
-                          self._wide)
+                                 self._wide)
         cold = board.columns[column]
         usage = self._usage[hot].swapaxes(1, 2) / scale[..., None]  # V x P x sources x most
         gone = usage * _take_host_values(self._per[None], hot)[..., None]

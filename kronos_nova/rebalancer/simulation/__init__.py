@@ -133,7 +133,7 @@ class Simulation:
         scoped = {u: i for u, i in cluster.instances.items() if i.host in here}
         uuids, instances = list(scoped), list(scoped.values())
         order = arrays.make_int_array(range(len(uuids)) if _breaks_ties_by_lists(self.mode, options)
-                             else sorted(range(len(uuids)), key=uuids.__getitem__))
+                                      else sorted(range(len(uuids)), key=uuids.__getitem__))
         self.uuids = tuple(map(uuids.__getitem__, order.tolist()))
         number = np.empty(len(uuids), dtype=np.intp)
         number[order] = np.arange(len(uuids))
@@ -153,8 +153,10 @@ class Simulation:
         self.cost: Floats = self.size
         if history.measured:
             rates = migration_costs.dirty_rates(scores)
-            self.cost = migration_costs.Costs(history.measured, disks.has_local_storage(options)).expected(
-                self.index, self.size, arrays.make_float_array(rates.get(u, 0.0) for u in self.uuids))
+            self.cost = migration_costs.Costs(history.measured,
+                                              disks.has_local_storage(options)).expected(
+                self.index, self.size,
+                arrays.make_float_array(rates.get(u, 0.0) for u in self.uuids))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
         self.room = capacity.Room(self.view, self.hosts, instances, order)
@@ -223,7 +225,7 @@ class Simulation:
         return list(odd.values())
 
     def _mark_permitted(self, odd: Iterable[model.Instance], phase: model.Phase,
-                   refused: dict[str, model.Rejection] | None = None) -> Bools:
+                        refused: dict[str, model.Rejection] | None = None) -> Bools:
         """Mark the instances that no rule about the instance alone holds in this phase.
 
         :param refused: takes up the rejections, by instance.
@@ -247,7 +249,8 @@ class Simulation:
                 i.uuid, i.host, '', model.Phase.SPREAD)) is not None for i in instances),
             dtype=np.bool_, count=len(instances))
 
-    def _find_own_rejection(self, instance: model.Instance, phase: model.Phase) -> model.Rejection | None:
+    def _find_own_rejection(self, instance: model.Instance,
+                            phase: model.Phase) -> model.Rejection | None:
         probe = model.Move(instance.uuid, instance.host, '', phase)
         return constraints.check_alone(self.view, probe)
 
@@ -434,7 +437,7 @@ class Simulation:
     def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
         """Return :meth:`group_change` of instance number n to each host."""
         hard, soft = grouping.sum_added_violations(self.view, self.host_index, self.uuids[n],
-                                      self.hosts[self.place[n]])
+                                                   self.hosts[self.place[n]])
         return hard[hosts], soft[hosts]
 
     def soft_cost(self, move: model.Move) -> float:

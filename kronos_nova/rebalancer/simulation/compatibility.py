@@ -90,7 +90,8 @@ class Reach:
         return allowed
 
 
-def _build_apart_matrix(apart: Collection[tuple[str, str]], hosts: Sequence[str]) -> arrays.Bools | None:
+def _build_apart_matrix(apart: Collection[tuple[str, str]],
+                        hosts: Sequence[str]) -> arrays.Bools | None:
     """Mark the pairs of hosts that Nova has shown to be of different cells: shape (H, H).
 
     :returns: None without any pair.

@@ -41,7 +41,7 @@ class Effect:
 
 
 def compute_effects(simulation: 'simulations.Simulation', instances: arrays.Ints,
-            hosts: arrays.Ints) -> Effect:
+                    hosts: arrays.Ints) -> Effect:
     """Compute the effect of moving each instance to each host: shape (n, h).
 
     Exact: see the facts in :mod:`extremes`. The effect of a move to the instance's own host has no

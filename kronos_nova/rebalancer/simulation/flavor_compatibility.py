@@ -57,7 +57,8 @@ class Pins:
         self._hosts = hosts
         self._rules, facts = _select_declared_rules(view.options)
         spoken = _collect_flavor_traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
-        self._host_kind, self._example = _number_kinds(_host_key(view, h, facts, spoken) for h in hosts)
+        self._host_kind, self._example = _number_kinds(_host_key(view, h, facts, spoken)
+                                                       for h in hosts)
         #: All hosts are of one kind: a reason that keeps an instance from one
         #: keeps it from all, and the rules say so.
         self.everywhere = len(self._example) <= 1
@@ -105,7 +106,8 @@ class Pins:
             for number in self._example]
 
 
-def _select_declared_rules(options: model.Options) -> tuple[list[constraints.Rule], frozenset[Fact]]:
+def _select_declared_rules(options: model.Options) -> tuple[list[constraints.Rule],
+                                                            frozenset[Fact]]:
     """Select the rules that are kept as an array, and all that they read."""
     rules: list[constraints.Rule] = []
     facts: set[Fact] = set()

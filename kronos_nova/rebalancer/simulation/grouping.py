@@ -72,7 +72,7 @@ def count_added_violations(group: model.ServerGroup, here: int, there: int) -> i
 
 
 def sum_added_violations(view: cluster_view.ClusterView, index: Mapping[str, int], uuid: str,
-            source: str) -> tuple[arrays.Ints, arrays.Ints]:
+                         source: str) -> tuple[arrays.Ints, arrays.Ints]:
     """Sum the violations over an instance's hard and soft groups for every host: 2 x H.
 
     :param index: number of each host.

@@ -85,7 +85,8 @@ class Costs:
         self._own_times: dict[str, list[float]] = defaultdict(list)
         self._own_ends: dict[str, list[bool]] = defaultdict(list)
         for m in known:
-            usual, copying = self._compute_usual_seconds(m), max(m.running - self._set_up, _SHORTEST)
+            usual, copying = self._compute_usual_seconds(m), max(m.running - self._set_up,
+                                                                 _SHORTEST)
             if m.arrived and usual > 0:
                 self._own_times[m.instance_uuid].append(copying / usual)
             if m.arrived or self._gave_up(m, usual):

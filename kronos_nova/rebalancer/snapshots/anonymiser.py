@@ -56,7 +56,7 @@ class Anonymised:
 
 
 def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
-              policy_set: policies.PolicySet | None = None) -> Anonymised:
+                       policy_set: policies.PolicySet | None = None) -> Anonymised:
     """Return the snapshot in a directory, anonymised.
 
     :raises SnapshotError: it is no snapshot, or one of its files is wrong.
@@ -94,26 +94,33 @@ class _Anonymiser:
                                       for h in cluster.hosts.values()}, p.host_regex)
             for p in (policy_set.policies if policy_set is not None else ()) if p.host_regex}
         self._completed = _map_fields(
-            instance_uuid=ident, from_host=host, to_host=host, phase=_keep_value, completed_at=_keep_value)
+            instance_uuid=ident, from_host=host, to_host=host, phase=_keep_value,
+            completed_at=_keep_value)
         self._measured = _map_fields(
-            instance_uuid=ident, memory_mb=_keep_value, disk_gb=_keep_value, running=_keep_value, other=_keep_value,
+            instance_uuid=ident, memory_mb=_keep_value, disk_gb=_keep_value, running=_keep_value,
+            other=_keep_value,
             arrived=_keep_value, late=_keep_value)
         self._instance = _map_fields(
             uuid=ident, name=ident, internal_name=ident, host=_map_optional(host),
-            flavor_vcpus=_keep_value, flavor_ram_mb=_keep_value, flavor_disk_gb=_keep_value, status=_keep_value,
-            server_groups=_map_list(ident), task_state=_keep_value, locked=_keep_value, pinned=_replace_reason,
-            pinned_zone=_map_optional(scope), project_id=ident, local_disk_gb=_keep_value, launched_at=_keep_value,
+            flavor_vcpus=_keep_value, flavor_ram_mb=_keep_value, flavor_disk_gb=_keep_value,
+            status=_keep_value,
+            server_groups=_map_list(ident), task_state=_keep_value, locked=_keep_value,
+            pinned=_replace_reason,
+            pinned_zone=_map_optional(scope), project_id=ident, local_disk_gb=_keep_value,
+            launched_at=_keep_value,
             extra_specs=_map_optional(pinning.extra_specs),
             image_properties=_map_optional(pinning.image_properties),
             scheduler_hints=_map_items(_keep_value, _map_list(ident)), power_state=_keep_value,
             opted_out=_replace_reason)
         amounts = _map_items(names.standard, _keep_value)
-        inventory = _map_fields(total=_keep_value, reserved=_keep_value, allocation_ratio=_keep_value, min_unit=_keep_value,
-                            max_unit=_keep_value, step_size=_keep_value)
+        inventory = _map_fields(total=_keep_value, reserved=_keep_value,
+                                allocation_ratio=_keep_value, min_unit=_keep_value,
+                                max_unit=_keep_value, step_size=_keep_value)
         provider: dict[str, Rule] = {
             'uuid': ident, 'generation': _keep_value, 'used': amounts,
             'inventories': _map_items(names.standard, inventory), 'name': ident,
-            'parent_uuid': ident, 'traits': _map_list(names.standard), 'aggregates': _map_list(ident)}
+            'parent_uuid': ident, 'traits': _map_list(names.standard),
+            'aggregates': _map_list(ident)}
         self._rules: dict[str, Rule] = {
             schema.NODES: _map_list(_map_fields(
                 host=host, hypervisor_hostname=host, uuid=ident, hypervisor_type=_keep_value,
@@ -122,13 +129,16 @@ class _Anonymiser:
             schema.AGGREGATE_METADATA: _map_items(scope, pinning.metadata),
             schema.INSTANCES: _map_items(host, _map_list(self._instance)),
             schema.GROUPS: _map_list(_map_fields(
-                id=ident, name=ident, policy=_keep_value, policies=_keep_value, members=_map_list(ident),
+                id=ident, name=ident, policy=_keep_value, policies=_keep_value,
+                members=_map_list(ident),
                 rules=_map_optional(_map_fields(max_server_per_host=_keep_value)))),
             schema.SERVICES: _map_list(_map_fields(
-                host=host, binary=_keep_value, state=_keep_value, status=_keep_value, zone=_map_optional(scope),
+                host=host, binary=_keep_value, state=_keep_value, status=_keep_value,
+                zone=_map_optional(scope),
                 disabled_reason=_replace_reason, forced_down=_keep_value)),
             schema.MIGRATIONS: _map_list(_map_fields(
-                instance_uuid=ident, from_host=host, to_host=_map_optional(host), source=_keep_value,
+                instance_uuid=ident, from_host=host, to_host=_map_optional(host),
+                source=_keep_value,
                 alternates=_map_list(host), scope=_map_optional(scope), slotless=_keep_value)),
             schema.PROVIDERS: _map_items(host, _map_optional(_map_fields(
                 **provider, nested=_map_list(_map_fields(**provider)), sharing=_map_list(ident)))),
@@ -139,12 +149,14 @@ class _Anonymiser:
             schema.COOLDOWNS: _map_fields(
                 aggregate_cooldowns=_map_items(scope, _keep_value),
                 instance_cooldowns=_map_items(ident, _keep_value),
-                instance_quarantines=_map_items(ident, _keep_value), host_quarantines=_map_list(host),
+                instance_quarantines=_map_items(ident, _keep_value),
+                host_quarantines=_map_list(host),
                 local_disk_hosts=_map_list(host), other_cells=_map_list(_map_list(host)),
                 placement_refused=_map_items(ident, _map_list(host)),
                 placement_refused_everywhere=_map_list(ident),
                 draining=_map_items(scope, _map_list(host)),
-                paused=_map_items(scope, _replace_reason), waiting=_map_items(scope, _replace_reason),
+                paused=_map_items(scope, _replace_reason),
+                waiting=_map_items(scope, _replace_reason),
                 completed=_map_list(self._completed), measured=_map_list(self._measured))}
 
     def documents(self) -> dict[str, Any]:

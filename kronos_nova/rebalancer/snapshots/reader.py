@@ -114,7 +114,8 @@ class _Reader:
         seen: set[str] = set()
         for name in names:
             if name in seen:
-                raise self._make_error(path, f'{kind} {files.clean_text(name, 80)} stands there twice')
+                raise self._make_error(path,
+                                       f'{kind} {files.clean_text(name, 80)} stands there twice')
             seen.add(name)
 
     def _read_instances(self) -> dict[str, model.Instance]:
@@ -123,10 +124,12 @@ class _Reader:
         for host, records in by_host.items():
             for record in records:
                 if record.host not in (None, host):
-                    raise self._make_error(schema.INSTANCES, f'[{files.clean_text(host, 64)}]: instance '
+                    raise self._make_error(schema.INSTANCES,
+                                           f'[{files.clean_text(host, 64)}]: instance '
                                                       f'{record.uuid} is on another host')
                 out[record.uuid] = _build_instance(record, host)
-        self._refuse_duplicates(schema.INSTANCES, 'instance', (r.uuid for rs in by_host.values() for r in rs))
+        self._refuse_duplicates(schema.INSTANCES, 'instance',
+                                (r.uuid for rs in by_host.values() for r in rs))
         return out
 
     def _read_services(self) -> list[model.Service] | None:
@@ -136,7 +139,8 @@ class _Reader:
             return None
         records = [r for r in found
                    if r.binary == 'nova-compute']
-        self._refuse_duplicates(schema.SERVICES, 'the nova-compute of host', (r.host for r in records))
+        self._refuse_duplicates(schema.SERVICES, 'the nova-compute of host',
+                                (r.host for r in records))
         return [model.Service(**{**r.model_dump(), 'zone': r.zone or ''}) for r in records]
 
     def _read_groups(self) -> tuple[model.ServerGroup, ...]:
@@ -155,11 +159,13 @@ class _Reader:
         limit = (record.rules or {}).get('max_server_per_host', 1)
         if (isinstance(limit, bool) or not isinstance(limit, int)
                 or not 1 <= limit < 2**63):
-            raise self._make_error(schema.GROUPS, f'{where}: max_server_per_host is not a number above 0')
+            raise self._make_error(schema.GROUPS,
+                                   f'{where}: max_server_per_host is not a number above 0')
         try:
             policy = model.GroupPolicy(next(iter(named)))
         except ValueError:
-            raise self._make_error(schema.GROUPS, f'{where}: its policy is none of Nova\'s') from None
+            raise self._make_error(schema.GROUPS,
+                                   f'{where}: its policy is none of Nova\'s') from None
         return model.ServerGroup(uuid=record.id, policy=policy, name=record.name,
                                  members=frozenset(record.members), max_server_per_host=limit)
 
@@ -173,7 +179,8 @@ class _Reader:
         """Return instances with their allocations, or the flavor's where none were recorded."""
         found = self._parse_optional(schema.ALLOCATIONS, dict[schema.Name, schema.Amounts], None)
         if found is None:
-            return {u: dataclasses.replace(i, claims=_build_flavor_claims(i)) for u, i in instances.items()}
+            return {u: dataclasses.replace(i, claims=_build_flavor_claims(i)) for u,
+                    i in instances.items()}
         placed: Mapping[str, Any] = self._parse_optional(schema.BY_PROVIDER, dict[
             schema.Name, dict[schema.Name, schema.Amounts]], {})
         return {u: dataclasses.replace(i, claims=found.get(u, {}), allocations=placed.get(u, {}))
@@ -186,9 +193,10 @@ class _Reader:
         for host in hosts.values():
             unknown = sorted(host.sharing - found.keys())
             if unknown:
-                raise self._make_error(schema.PROVIDERS, f'host {files.clean_text(host.name, 64)}: sharing '
-                                f'provider {files.clean_text(unknown[0], 64)} is not in '
-                                f'{schema.SHARING}')
+                raise self._make_error(schema.PROVIDERS,
+                                       f'host {files.clean_text(host.name, 64)}: sharing '
+                                       f'provider {files.clean_text(unknown[0], 64)} is not in '
+                                       f'{schema.SHARING}')
             known: set[str] = set()
             for provider in host.tree:
                 parent = provider.parent_uuid
@@ -201,8 +209,8 @@ class _Reader:
         return found
 
     def _read_hosts(self, instances: Mapping[str, model.Instance],
-               services: Mapping[str, model.Service],
-               ) -> tuple[dict[str, tuple[str, ...]], dict[str, model.Host]]:
+                    services: Mapping[str, model.Service],
+                    ) -> tuple[dict[str, tuple[str, ...]], dict[str, model.Host]]:
         """Read aggregates and hosts.
 
         A host that is in no aggregate and not in the pool gets an aggregate with the pool's name,

@@ -49,8 +49,8 @@ class Store(Protocol):
 
 
 def read_recording(collector: Collector, source: base.Source, store: Store | str,
-           policy_set: policies.PolicySet, scopes: Sequence[str],
-           clock: Callable[[], float]) -> writer.Recording:
+                   policy_set: policies.PolicySet, scopes: Sequence[str],
+                   clock: Callable[[], float]) -> writer.Recording:
     """Read the content of a snapshot; a part that cannot be read is a text with the reason.
 
     :param store: the store, or the reason why it is missing.

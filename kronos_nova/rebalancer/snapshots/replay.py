@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 
 def replay_snapshot(conf: cfg.ConfigOpts, directory: str,
-           clock: Callable[[], float]) -> list[dict[str, Any]]:
+                    clock: Callable[[], float]) -> list[dict[str, Any]]:
     """Plan every recorded scope that the configuration covers.
 
     Options and policies are the configuration's, the cloud and the time are the snapshot's.
@@ -62,7 +62,8 @@ def replay_snapshot(conf: cfg.ConfigOpts, directory: str,
             remedy='Record with require_cpu_compatibility = true, or replay without it.')
     for text in recorded.warnings:
         LOG.warning('Snapshot %s: %s', directory, text)
-    settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set), deadline=math.inf)
+    settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set),
+                                   deadline=math.inf)
     collected = clock() - started
     rows = []
     chosen = choose_scopes(conf, policy_set, recorded)
@@ -75,7 +76,7 @@ def replay_snapshot(conf: cfg.ConfigOpts, directory: str,
 
 
 def choose_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
-           recorded: reader.Recorded) -> list[str]:
+                  recorded: reader.Recorded) -> list[str]:
     """Return the recorded scopes without those that the configuration leaves out.
 
     A configuration that names no aggregate leaves none out: it need not be written for the
@@ -97,8 +98,9 @@ def choose_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
 
 
 def _plan_scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
-           samples: dict[str, model.PolicySamples], settings: planning_pipeline.Settings,
-           conf: cfg.ConfigOpts, clock: Callable[[], float], collected: float) -> dict[str, Any]:
+                samples: dict[str, model.PolicySamples], settings: planning_pipeline.Settings,
+                conf: cfg.ConfigOpts, clock: Callable[[], float], collected: float) -> dict[str,
+                                                                                            Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:
         return _report_failure(scope, f'the snapshot has no aggregate {scope}')
     cluster = recorded.cluster.scoped(scope, planned)

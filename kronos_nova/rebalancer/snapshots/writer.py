@@ -63,11 +63,12 @@ def write(parent: str, recording: Recording, prefix: str = SIGNALLED) -> str:
 
     :raises SnapshotError: it could not be written; nothing is left behind.
     """
-    return publish_directory(parent, build_documents(recording), f'{prefix}-{_format_timestamp(recording.now)}')
+    return publish_directory(parent, build_documents(recording),
+                             f'{prefix}-{_format_timestamp(recording.now)}')
 
 
 def publish_directory(parent: str, contents: Mapping[str, Any], name: str,
-            policies_file: str | None = None) -> str:
+                      policies_file: str | None = None) -> str:
     """Write ``<parent>/<name>`` and return its path.
 
     :param contents: JSON documents by path.

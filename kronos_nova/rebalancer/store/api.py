@@ -193,7 +193,8 @@ class Store:
                 problem='is SQLite in memory, which no other process sees',
                 remedy='Give [database] connection a file, or use MariaDB or PostgreSQL.')
         problem = process_identity.find_sqlite_problem(path, hosts)
-        if problem is None and (others := process_identity.list_other_machines(self._list_writers())):
+        if problem is None and (
+                others := process_identity.list_other_machines(self._list_writers())):
             problem = f'file {path} is SQLite and in use on another machine: {", ".join(others)}'
         if problem is not None:
             raise exception.StoreError(problem=problem, remedy=process_identity.REMEDY)
@@ -223,7 +224,8 @@ class Store:
 
     def now(self) -> float:
         """Return the time of the clock that decides when leases end."""
-        return float(self._read(lambda c: c.execute(sa.select(self._build_now_clause())).scalar_one()))
+        return float(self._read(
+            lambda c: c.execute(sa.select(self._build_now_clause())).scalar_one()))
 
     # Leases.
 
@@ -265,7 +267,8 @@ class Store:
 
     def leased(self) -> frozenset[str]:
         """Return the scopes that some engine plans now."""
-        return self._read(lambda c: frozenset(c.scalars(*leases.select_leased_scopes(self._build_now_clause()))))
+        return self._read(lambda c: frozenset(
+            c.scalars(*leases.select_leased_scopes(self._build_now_clause()))))
 
     def scopes(self) -> list[str]:
         """Return every scope that has ever had a lease."""
@@ -296,8 +299,8 @@ class Store:
                     raise TypeError('a plan that is carried out needs a lease')
                 leases.fence_lease(connection, self._build_now_clause(), lease)
             drained = plans.save_plan(connection, lease, plan, tasks, plan_id=plan_id, now=now,
-                                 dry_run=dry_run, cooldown=cooldown,
-                                 instance_cooldown=instance_cooldown)
+                                      dry_run=dry_run, cooldown=cooldown,
+                                      instance_cooldown=instance_cooldown)
             if tasks and not dry_run:
                 swaps.record_swaps(connection, plan, plan_id, now)
             return drained
@@ -319,7 +322,8 @@ class Store:
 
     def present(self, name: str, scopes: Collection[str] | None) -> None:
         """Record that an executor runs, and the scopes that it serves (None: all)."""
-        self._run(lambda c: executor_heartbeats.record_heartbeat(c, self._build_now_clause(), name, scopes))
+        self._run(lambda c: executor_heartbeats.record_heartbeat(c, self._build_now_clause(), name,
+                                                                 scopes))
 
     def leave(self, name: str) -> None:
         """Remove an executor that stops."""
@@ -330,7 +334,8 @@ class Store:
 
         :raises LeaseLost: nothing was written.
         """
-        self._run_under_lease(lease, lambda c: plans.record_failed_cycle(c, lease.scope, error, now))
+        self._run_under_lease(lease,
+                              lambda c: plans.record_failed_cycle(c, lease.scope, error, now))
 
     def save_wanted(self, mark: Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
                     plan_id: str, now: float, instance_cooldown: float, said: Said,
@@ -423,8 +428,9 @@ class Store:
                    else functools.partial(self._run_on, engine))
             return self._purge_batches(run, older_than, judged, remembered, seconds, audited_before)
 
-    def _purge_batches(self, run: Callable[..., Any], older_than: float, judged: int, remembered: float,
-               seconds: float | None, audited_before: float) -> int:
+    def _purge_batches(self, run: Callable[..., Any], older_than: float, judged: int,
+                       remembered: float,
+                       seconds: float | None, audited_before: float) -> int:
         started = time.monotonic()
         now = self.now()
         limit = min(older_than, now - remembered, now - metric_lag.REMEMBERED)
@@ -436,7 +442,8 @@ class Store:
             lambda c: statements.delete_oldest(c, audits.get_purge_column(), audited_before)]
         while seconds is None or time.monotonic() < started + seconds:
             began = time.monotonic()
-            batch = run(functools.partial(plans.list_oldest_plans, limit=limit, after=after), begin='')
+            batch = run(functools.partial(plans.list_oldest_plans, limit=limit, after=after),
+                        begin='')
             if batch:
                 after = batch[-1]
                 count += run(functools.partial(
@@ -473,7 +480,8 @@ class Store:
 
     def tasks_of(self, plan_ids: Collection[str]) -> list[TaskRow]:
         """Return all tasks of the plans, live and ended."""
-        return self._read(lambda c: tasks.list_tasks(c, tables.task.c.plan_id.in_(sorted(plan_ids))))
+        return self._read(lambda c: tasks.list_tasks(c,
+                                                     tables.task.c.plan_id.in_(sorted(plan_ids))))
 
     def tasks_from(self, host: str, since: float) -> list[TaskRow]:
         """Return tasks off a host that are live or have ended since ``since``, oldest first."""
@@ -656,7 +664,8 @@ class Store:
 
         A worker is silent after ``claim_seconds``. The hooks are ours from now on, for as long.
         """
-        return self._run(lambda c: pending_hooks.take_due_hooks(c, worker, scopes, now, claim_seconds))
+        return self._run(lambda c: pending_hooks.take_due_hooks(c, worker, scopes, now,
+                                                                claim_seconds))
 
     def put_off_owed(self, what: Owed, worker: str) -> bool:
         """Store a hook's ``tries``, ``not_before`` and ``error``; False: it is not ours."""
@@ -691,7 +700,8 @@ class Store:
                    tables.task.c.state == TaskState.PENDING.value).limit(1)).first())
         if late is None:
             return []
-        return self._run_under_lease(lease, lambda c: plan_approvals.cancel_lapsed_tasks(c, lease.scope, now))
+        return self._run_under_lease(
+            lease, lambda c: plan_approvals.cancel_lapsed_tasks(c, lease.scope, now))
 
     def approve(self, plan_id: str, now: float, said: Said, *,
                 begin_within: Mapping[model.Phase, float], cooldown: float,
@@ -725,7 +735,8 @@ class Store:
         """
         if not self._read(lambda c: plan_approvals.list_unannounced_decisions(c, lease.scope)):
             return []
-        return self._run_under_lease(lease, lambda c: plan_approvals.pop_unannounced_decisions(c, lease.scope))
+        return self._run_under_lease(
+            lease, lambda c: plan_approvals.pop_unannounced_decisions(c, lease.scope))
 
     def decisions(self, plan_id: str) -> list[Decision]:
         """Return the operators' decisions on a plan, oldest first."""
@@ -841,7 +852,8 @@ class Store:
 
         :raises LeaseLost: nothing was written.
         """
-        return self._run_under_lease(lease, lambda c: outcomes.record_imbalance_since(c, lease.scope, now))
+        return self._run_under_lease(lease,
+                                     lambda c: outcomes.record_imbalance_since(c, lease.scope, now))
 
     def wished(self) -> dict[str, float]:
         """Return since when each scope has needed balancing, without a break."""

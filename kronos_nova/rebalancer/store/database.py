@@ -91,7 +91,7 @@ def _postgresql_now(element: Any, visitor: Any, **kw: Any) -> str:
 
 
 def create_engine(conf: cfg.ConfigOpts, patient: bool = True,
-            seconds: int = COMMAND_SECONDS) -> sa.Engine:
+                  seconds: int = COMMAND_SECONDS) -> sa.Engine:
     """Return the engine for ``[database]``; it opens no connection yet.
 
     :param patient: False: the caller prefers a quick failure to a long wait.
@@ -285,7 +285,8 @@ def explain_errors(engine: sa.Engine) -> Iterator[None]:
         yield
     except (db_exception.DBConnectionError, sa_exc.TimeoutError) as e:
         raise exception.StoreError(
-            problem=f'{_format_database_name(engine)} cannot be reached ({_format_driver_error(e)})',
+            problem=f'{_format_database_name(engine)} cannot be reached '
+                    f'({_format_driver_error(e)})',
             remedy=_CHECK_CONNECTION) from None
     except db_exception.DBNonExistentDatabase as e:
         raise exception.StoreError(

@@ -36,7 +36,7 @@ def of_late(clock: ColumnElement[float]) -> ColumnElement[bool]:
 
 
 def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
-            seconds: float, policy_hash: str) -> rows.Lease | None:
+                  seconds: float, policy_hash: str) -> rows.Lease | None:
     """Lease the scope when it is free, or extend our lease; None: another engine has it.
 
     Drains of a scope that no engine has planned lately are deleted.
@@ -82,8 +82,9 @@ def _how_it_stands(scope: str, clock: ColumnElement[float]) -> sa.Select[Any]:
 
 
 @statements.build_once
-def _build_takeover(scope: str, before: str, epoch_before: int, clock: ColumnElement[float], owner: str,
-           epoch: int, seconds: float, policy_hash: str) -> sa.Update:
+def _build_takeover(scope: str, before: str, epoch_before: int, clock: ColumnElement[float],
+                    owner: str,
+                    epoch: int, seconds: float, policy_hash: str) -> sa.Update:
     return (sa.update(_lease)
             .where(_lease.c.scope == scope, _lease.c.epoch == epoch_before,
                    _lease.c.owner == before,
@@ -92,20 +93,20 @@ def _build_takeover(scope: str, before: str, epoch_before: int, clock: ColumnEle
 
 
 def _match_held_lease(scope: str, owner: str, epoch: int,
-          clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:
+                      clock: ColumnElement[float]) -> tuple[ColumnElement[bool], ...]:
     return (_lease.c.scope == scope, _lease.c.owner == owner, _lease.c.epoch == epoch,
             _lease.c.until > clock)
 
 
 def renew_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
-          seconds: float) -> bool:
+                seconds: float) -> bool:
     return connection.execute(*_build_renewal(
         lease.scope, lease.owner, lease.epoch, clock, seconds)).rowcount == 1
 
 
 @statements.build_once
 def _build_renewal(scope: str, owner: str, epoch: int, clock: ColumnElement[float],
-             seconds: float) -> sa.Update:
+                   seconds: float) -> sa.Update:
     return sa.update(_lease).where(*_match_held_lease(scope, owner, epoch, clock)).values(
         until=clock + seconds)
 
@@ -128,7 +129,7 @@ def raise_epoch(connection: sa.Connection, scope: str) -> rows.Lease:
 
 
 def retake_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
-           seconds: float) -> rows.Lease | None:
+                 seconds: float) -> rows.Lease | None:
     """Extend our live lease after a plan raised its epoch; return it in the later epoch."""
     ours = sa.and_(_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
                    _lease.c.epoch > lease.epoch, _lease.c.until > clock)
@@ -139,7 +140,8 @@ def retake_lease(connection: sa.Connection, clock: ColumnElement[float], lease: 
     return rows.Lease(row.scope, row.owner, row.epoch)
 
 
-def release_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
+def release_lease(connection: sa.Connection, clock: ColumnElement[float],
+                  lease: rows.Lease) -> None:
     # Also a lease of ours whose epoch has risen.
     connection.execute(sa.update(_lease).where(
         _lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
@@ -158,5 +160,7 @@ def fence_lease(connection: sa.Connection, clock: ColumnElement[float], lease: r
 
 
 @statements.build_once
-def _build_fence_update(scope: str, owner: str, epoch: int, clock: ColumnElement[float]) -> sa.Update:
-    return sa.update(_lease).where(*_match_held_lease(scope, owner, epoch, clock)).values(epoch=epoch)
+def _build_fence_update(scope: str, owner: str, epoch: int,
+                        clock: ColumnElement[float]) -> sa.Update:
+    return sa.update(_lease).where(*_match_held_lease(scope, owner, epoch,
+                                                      clock)).values(epoch=epoch)

@@ -33,7 +33,8 @@ _outcome = tables.outcome
 FAILURES = ('MigrationFailed', 'MigrationTimeout', 'UnexpectedError')
 
 
-def record_prediction(connection: sa.Connection, plan: model.Plan, plan_id: str, now: float) -> None:
+def record_prediction(connection: sa.Connection, plan: model.Plan, plan_id: str,
+                      now: float) -> None:
     """Record the prediction of a plan that is to lower the imbalance, or to pack hosts."""
     before, after = plan.combined_before, plan.combined_after
     phases = {m.phase for m in plan.moves}
@@ -55,8 +56,8 @@ def record_prediction(connection: sa.Connection, plan: model.Plan, plan_id: str,
 
 
 def record_outcome(connection: sa.Connection, scope: str, combined: float, load: float | None,
-            now: float,
-            measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
+                   now: float,
+                   measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
     """Record the outcome of the scope's newest plan, once it has ended and scores show it.
 
     Plans that moved nothing, and plans that later ones overtook before their outcome was known,

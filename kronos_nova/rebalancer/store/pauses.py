@@ -66,21 +66,25 @@ def record_pause(connection: sa.Connection, pause: Pause) -> None:
     kind, name = _build_key(pause.scope)
     values = {'since': pause.since, 'until': pause.until, 'paused_by': pause.paused_by,
               'reason': pause.reason}
-    if connection.execute(sa.update(_pause).where(_match_scope(pause.scope)).values(values)).rowcount == 0:
+    updated = connection.execute(
+        sa.update(_pause).where(_match_scope(pause.scope)).values(values))
+    if updated.rowcount == 0:
         connection.execute(sa.insert(_pause).values(kind=kind, name=name, **values))
 
 
 def has_longer_pause(connection: sa.Connection, pause: Pause) -> bool:
     """Return whether a stored pause of the same scope lasts at least as long."""
     last = connection.execute(
-        sa.select(_pause.c.until).where(_match_scope(pause.scope), _match_lasting(pause.since))).first()
+        sa.select(_pause.c.until).where(_match_scope(pause.scope),
+                                        _match_lasting(pause.since))).first()
     return last is not None and (last.until is None or (
         pause.until is not None and last.until >= pause.until))
 
 
 def end_pause(connection: sa.Connection, scope: str | None, now: float) -> bool:
     """Delete the pause of the scope; return whether it was in force until now."""
-    lasted = connection.execute(sa.select(_pause.c.since).where(_match_scope(scope), _match_lasting(now))).first()
+    lasted = connection.execute(sa.select(_pause.c.since).where(_match_scope(scope),
+                                                                _match_lasting(now))).first()
     connection.execute(sa.delete(_pause).where(_match_scope(scope)))
     return lasted is not None
 

@@ -50,7 +50,7 @@ class Owed:
 
 
 def record_hook(connection: sa.Connection, owed: Owed, worker: str, now: float,
-        marks: attempt_phases.Marks) -> bool:
+                marks: attempt_phases.Marks) -> bool:
     """Record a hook that begins.
 
     :returns: False: the worker has lost the task's claim, and nothing was written.
@@ -81,7 +81,7 @@ def _match_due_hooks() -> ColumnElement[bool]:
 
 
 def match_takable_hooks(worker: str, scopes: Collection[str] | None,
-            silent_since: float) -> ColumnElement[bool]:
+                        silent_since: float) -> ColumnElement[bool]:
     """Match due hooks of the worker, and those in its scopes that no live worker holds."""
     served = sa.true() if scopes is None else _owed.c.scope.in_(sorted(scopes))
     return sa.and_(
@@ -90,8 +90,9 @@ def match_takable_hooks(worker: str, scopes: Collection[str] | None,
             _owed.c.heartbeat_at <= silent_since))))
 
 
-def take_due_hooks(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
-         claim_seconds: float) -> list[Owed]:
+def take_due_hooks(connection: sa.Connection, worker: str, scopes: Collection[str] | None,
+                   now: float,
+                   claim_seconds: float) -> list[Owed]:
     """Take the due hooks that are ours or that no live worker holds, the last begun first."""
     still = match_takable_hooks(worker, scopes, now - claim_seconds)
     found = []

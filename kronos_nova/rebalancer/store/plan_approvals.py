@@ -84,7 +84,8 @@ class Waiting:
                 f'reject); it lapses at {lapses.isoformat(timespec="minutes")}')
 
 
-def list_waiting_plans(connection: sa.Connection, now: float, scope: str | None = None) -> list[Waiting]:
+def list_waiting_plans(connection: sa.Connection, now: float,
+                       scope: str | None = None) -> list[Waiting]:
     """Return plans that may still be approved, oldest first.
 
     :param scope: plans of this scope alone; None: of all.
@@ -113,8 +114,8 @@ def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> li
 
 
 def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
-            begin_within: Mapping[model.Phase, float], cooldown: float,
-            instance_cooldown: float) -> list[model.Task]:
+                 begin_within: Mapping[model.Phase, float], cooldown: float,
+                 instance_cooldown: float) -> list[model.Task]:
     """Queue pending tasks, staggered from now on as they were planned.
 
     Cooldowns begin again, and hosts that the plan drains are drained from now on.
@@ -157,7 +158,8 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Said
                     expires_at=now + within))
         if done.rowcount == 1:
             approved.append(task)
-            plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid, now + instance_cooldown)
+            plans.extend_cooldown(connection, plans.INSTANCE, task.instance_uuid,
+                                  now + instance_cooldown)
     if approved:
         # An engine's current cycle does not know the approval, and would write other drains.
         leases.raise_epoch(connection, approved[0].aggregate)
@@ -167,11 +169,12 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Said
 
 
 def _start_cooldown_and_drains(connection: sa.Connection, approved: list[model.Task], now: float,
-           cooldown: float) -> None:
+                               cooldown: float) -> None:
     scope = approved[0].aggregate
     if any(task.phase in metric_lag.FOLLOWING for task in approved):
         plans.extend_cooldown(connection, plans.SCOPE, scope, now + cooldown)
-    hosts = _read_drained_hosts(connection, approved[0].plan_id) & {task.from_host for task in approved}
+    hosts = _read_drained_hosts(connection,
+                                approved[0].plan_id) & {task.from_host for task in approved}
     plans.set_draining(connection, scope, hosts | plans.list_draining_hosts(connection, scope), now)
 
 
@@ -183,7 +186,7 @@ def _read_drained_hosts(connection: sa.Connection, plan_id: str) -> set[str]:
 
 
 def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
-        instance_cooldown: float) -> list[model.Task]:
+                      instance_cooldown: float) -> list[model.Task]:
     """Cancel the plan's tasks that Nova has not been asked for.
 
     ``rejected`` cancels only the pending ones. The tasks that require these end as well.
@@ -212,8 +215,9 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said:
     return ended
 
 
-def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState], said: Said,
-           now: float | None) -> list[rows.TaskRow]:
+def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState],
+                        said: Said,
+                        now: float | None) -> list[rows.TaskRow]:
     """Return the tasks that a decision concerns.
 
     :param now: leave out tasks that have lapsed at this time; None: include them, too.
@@ -223,7 +227,7 @@ def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collect
           else _task.c.instance_uuid.in_(sorted(said.instances)))
     lasting = sa.true() if now is None else _task.c.expires_at > now
     found = tasks.list_tasks(connection, _task.c.plan_id == plan_id, of, lasting,
-                       _task.c.state.in_([state.value for state in states]))
+                             _task.c.state.in_([state.value for state in states]))
     others = set(said.instances or ()) - {row.task.instance_uuid for row in found}
     if others and found:
         raise exception.StoreError(

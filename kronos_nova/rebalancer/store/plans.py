@@ -75,8 +75,8 @@ def refuse_overtaken(connection: sa.Connection, known: Mark) -> None:
 
 
 def save_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
-         tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
-         cooldown: float, instance_cooldown: float) -> frozenset[str]:
+              tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
+              cooldown: float, instance_cooldown: float) -> frozenset[str]:
     """Write all of a plan; the caller has fenced the lease (dry run: any).
 
     :returns: the hosts of the scope that are drained from now on.
@@ -108,7 +108,8 @@ def save_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.P
 def record_failed_cycle(connection: sa.Connection, scope: str, error: str, now: float) -> None:
     """Record that a cycle of the scope made no plan; keep the result of the last one that did."""
     lease = tables.lease
-    known = rows.parse_cycle(connection.scalar(sa.select(lease.c.cycle).where(lease.c.scope == scope)))
+    known = rows.parse_cycle(connection.scalar(
+        sa.select(lease.c.cycle).where(lease.c.scope == scope)))
     connection.execute(sa.update(lease).where(lease.c.scope == scope).values(
         cycle=rows.cycle_document(dataclasses.replace(known, error=error, failed_at=now))))
 
@@ -135,7 +136,8 @@ def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
     _insert_tasks(connection, plan, tasks, plan_id, now, instance_cooldown)
 
 
-def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model.Task, now: float) -> None:
+def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model.Task,
+                        now: float) -> None:
     """Write a plan that follows from how another one went.
 
     It sets no cooldown: the task that ends has cooled its instance, and this one will.
@@ -146,8 +148,9 @@ def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model
         plan_id=task.plan_id, scope=plan.scope, spent_at=now, moves=1))
 
 
-def _insert_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan, plan_id: str,
-            now: float, dry_run: bool) -> None:
+def _insert_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
+                 plan_id: str,
+                 now: float, dry_run: bool) -> None:
     connection.execute(sa.insert(tables.plan).values(
         plan_id=plan_id, scope=plan.scope, epoch=0 if lease is None else lease.epoch,
         created_at=now, dry_run=dry_run, moves=len(plan.moves), reason=plan.reason,
@@ -155,7 +158,7 @@ def _insert_plan(connection: sa.Connection, lease: rows.Lease | None, plan: mode
 
 
 def _insert_tasks(connection: sa.Connection, plan: model.Plan, tasks: Sequence[model.Task],
-           plan_id: str, now: float, instance_cooldown: float) -> None:
+                  plan_id: str, now: float, instance_cooldown: float) -> None:
     """Write the tasks, the moves that they spend of the budget, and their instances' cooldowns."""
     _refuse_busy(connection, tasks)
     connection.execute(sa.insert(tables.task),
@@ -249,7 +252,7 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
 
 
 def read_history(connection: sa.Connection, scope: str, now: float,
-            remembered: float) -> model.History:
+                 remembered: float) -> model.History:
     cooling = connection.execute(*_select_cooldowns(now)).all()
     held = connection.execute(*_select_quarantines(now)).all()
     completed = connection.execute(*_select_completed_moves(now - remembered)).all()
@@ -326,7 +329,8 @@ def list_oldest_plans(connection: sa.Connection, limit: float, after: Position) 
     return batch
 
 
-def purge_plans(connection: sa.Connection, batch: Collection[str], limit: float, judged: int) -> int:
+def purge_plans(connection: sa.Connection, batch: Collection[str], limit: float,
+                judged: int) -> int:
     """Delete those of the plans that ended before ``limit``; return how many.
 
     Always kept: live tasks and their plans, leases, the rows that a history still reports, and the

@@ -41,7 +41,8 @@ def limit_waits(engine: sa.Engine, seconds: float) -> None:
     extensions.set_wait_callback(_wait)
 
     @sqlalchemy.event.listens_for(engine, 'do_connect')
-    def set_connection_factory(dialect: Any, record: Any, arguments: Any, keywords: dict[str, Any]) -> None:
+    def set_connection_factory(dialect: Any, record: Any, arguments: Any,
+                               keywords: dict[str, Any]) -> None:
         keywords['connection_factory'] = Connection
 
 

@@ -54,7 +54,7 @@ def add(connection: sa.Connection, kind: str, name: str, now: float, seconds: fl
 
 
 def count_refusal(connection: sa.Connection, host: str, now: float, *, limit: int, seconds: float,
-            reason: str) -> bool:
+                  reason: str) -> bool:
     """Count a destination's refusal; return True when the host is now quarantined.
 
     Refusals are counted from zero again after ``seconds`` without one.

@@ -59,7 +59,7 @@ class Request:
 
 
 def record_request(connection: sa.Connection, request: Request,
-            former: Collection[str] = ()) -> Request | None:
+                   former: Collection[str] = ()) -> Request | None:
     """Store a new request and return None; return the stored one when its ID is known.
 
     :param former: other keys under which the same host may have it.
@@ -119,7 +119,7 @@ def release_requests(connection: sa.Connection, worker: str) -> None:
 
 
 def record_progress(connection: sa.Connection, request_id: str, worker: str, now: float,
-         progress: dict[str, Any], plan_id: str | None = None) -> None:
+                    progress: dict[str, Any], plan_id: str | None = None) -> None:
     """Record the steps of a request that are done or about to begin.
 
     :raises StoreError: another worker has taken it over; nothing may be done.
@@ -131,16 +131,17 @@ def record_progress(connection: sa.Connection, request_id: str, worker: str, now
 
 
 def record_reply(connection: sa.Connection, request_id: str, worker: str, now: float, reply: str,
-        failed: bool) -> None:
+                 failed: bool) -> None:
     """Record the reply of a request.
 
     :raises StoreError: another worker has taken it over.
     """
-    _update_own_request(connection, request_id, worker, {'reply': reply, 'failed': failed, 'ended_at': now})
+    _update_own_request(connection, request_id, worker,
+                        {'reply': reply, 'failed': failed, 'ended_at': now})
 
 
 def _update_own_request(connection: sa.Connection, request_id: str, worker: str,
-          values: dict[str, Any]) -> None:
+                        values: dict[str, Any]) -> None:
     done = connection.execute(
         sa.update(_request)
         .where(_request.c.request_id == request_id, _request.c.worker == worker,
@@ -153,7 +154,7 @@ def _update_own_request(connection: sa.Connection, request_id: str, worker: str,
 
 
 def list_undelivered_replies(connection: sa.Connection, workers: Collection[str], before: float,
-           limit: int, but: Collection[str] = ()) -> list[Request]:
+                             limit: int, but: Collection[str] = ()) -> list[Request]:
     """Return ended requests whose result has not arrived yet, oldest first.
 
     :param workers: include all requests that these workers ended.

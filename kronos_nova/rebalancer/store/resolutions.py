@@ -50,7 +50,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
         instance_cooldown=instance_cooldown, quarantine_seconds=None)
     if cancelled is not None:
         plan_approvals.record_decision(connection, row.task.plan_id, now, plan_approvals.RESOLVED,
-                            dataclasses.replace(
+                                       dataclasses.replace(
             said, reason=f'task {task_id} as {state}: {said.reason}'), 1)
     return cancelled
 

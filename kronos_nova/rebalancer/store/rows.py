@@ -252,7 +252,8 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                for name in ('requires', 'alternates', 'alternate_improvements')}}))
         for move in data.pop('moves'))
     held, undrained = (
-        tuple(model.Rejection(**_keep_known_fields(model.Rejection, no)) for no in data.pop(name, ()))
+        tuple(model.Rejection(**_keep_known_fields(model.Rejection, no))
+              for no in data.pop(name, ()))
         for name in ('held', 'undrained'))
     packing = {name: model.Packing(**_keep_known_fields(model.Packing, found)) for name in _PACKING
                if (found := data.pop(name, None)) is not None}
@@ -263,9 +264,10 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
                        for policy in data.pop('policies', ())),
         warnings=tuple(data.pop('warnings', ())),
         draining=frozenset(data.pop('draining', ())),
-        swaps=tuple(model.Swap(**_keep_known_fields(model.Swap, swap)) for swap in data.pop('swaps', ())),
+        swaps=tuple(model.Swap(**_keep_known_fields(model.Swap, swap))
+                    for swap in data.pop('swaps', ())),
         **_keep_known_fields(model.Plan, {name: value for name, value in data.items()
-                              if name not in ('scope', 'reason')}))
+                                          if name not in ('scope', 'reason')}))
     return PlanRow(plan_id=row['plan_id'], created_at=row['created_at'],
                    dry_run=bool(row['dry_run']), epoch=row['epoch'], plan=plan)
 

@@ -68,7 +68,8 @@ def check(engine: sa.Engine) -> None:
     refuse_newer(revision)
     if revision != get_head_revision():
         raise exception.StoreError(
-            problem=f'has schema revision {revision or "none"}, this release needs {get_head_revision()}',
+            problem=f'has schema revision {revision or "none"}, this release needs '
+                    f'{get_head_revision()}',
             remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')
 
 

@@ -165,7 +165,7 @@ def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
     for member in swap.members:
         if swap.where[member.instance_uuid] != member.target:
             _save_move_plan(connection, swap, member, member.target, now,
-                    f'goes on from its parking host in the swap of plan {swap.plan_id}')
+                            f'goes on from its parking host in the swap of plan {swap.plan_id}')
             return
     _update_state(connection, swap, SWAPPED)
 
@@ -180,7 +180,8 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
         uuids = ', '.join(f'{m.instance_uuid} is on {swap.where[m.instance_uuid]}, was on '
                           f'{m.home}' for m in swap.away)
         _update_state(connection, swap, STUCK)
-        _record_decision(connection, swap, STUCK, now, f'the {swap.noun} failed, and so did its undo: {uuids}')
+        _record_decision(connection, swap, STUCK, now,
+                         f'the {swap.noun} failed, and so did its undo: {uuids}')
     elif not swap.away:
         _update_state(connection, swap, UNDONE if swap.undos else CALLED_OFF)
         if swap.undos:
@@ -188,15 +189,15 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
     else:
         member = swap.away[0]
         plan_id = _save_move_plan(connection, swap, member, member.home, now,
-                          f'undoes the {swap.noun} of plan {swap.plan_id}')
+                                  f'undoes the {swap.noun} of plan {swap.plan_id}')
         _update_state(connection, swap, UNDOING, undos=json.dumps([*swap.undos, plan_id]))
         _record_decision(connection, swap, UNDOING, now,
-             f'the {swap.noun} failed; plan {plan_id} moves instance {member.instance_uuid} back '
-             f'to {member.home}')
+                         f'the {swap.noun} failed; plan {plan_id} moves instance '
+                         f'{member.instance_uuid} back to {member.home}')
 
 
 def _save_move_plan(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,
-            why: str) -> str:
+                    why: str) -> str:
     """Write a plan of its own with the one move, which waits for nothing.
 
     Pre-flight judges it as any other; a quarantine for the move of the swap that failed would keep
@@ -225,7 +226,8 @@ def _update_state(connection: sa.Connection, swap: Swap, state: str, **values: A
         state=state, logged=None, **values))
 
 
-def _record_decision(connection: sa.Connection, swap: Swap, verb: str, now: float, reason: str) -> None:
+def _record_decision(connection: sa.Connection, swap: Swap, verb: str, now: float,
+                     reason: str) -> None:
     """Record a decision on the plan; engines announce it like those of operators.
 
     A pass has one time, and a swap may change twice in a pass: the later decision gets a time of
@@ -302,7 +304,7 @@ def pop_unlogged_swaps(connection: sa.Connection) -> list[Swap]:
 
 
 def add_held_hosts(connection: sa.Connection,
-         flights: Sequence[model.Flight]) -> tuple[model.Flight, ...]:
+                   flights: Sequence[model.Flight]) -> tuple[model.Flight, ...]:
     """Return the flights, with the hosts where open swaps keep capacity free.
 
     Until the swap ends, each member may end on its home and on its target.

@@ -90,12 +90,13 @@ def has_claimable(connection: sa.Connection, scopes: Collection[str] | None, now
 
 @statements.build_once
 def _select_claimable(scopes: tuple[str, ...] | None, now: float,
-               silent_since: float) -> sa.Select[Any]:
-    return sa.select(_task.c.task_id).where(match_claimable_tasks(scopes, now, silent_since)).limit(1)
+                      silent_since: float) -> sa.Select[Any]:
+    return sa.select(_task.c.task_id).where(match_claimable_tasks(scopes, now,
+                                                                  silent_since)).limit(1)
 
 
 def match_claimable_tasks(scopes: tuple[str, ...] | None, now: float,
-              silent_since: float) -> ColumnElement[bool]:
+                          silent_since: float) -> ColumnElement[bool]:
     """Match tasks that may be claimable; the claim itself checks whose turn it is."""
     due = sa.and_(_match_states([TaskState.QUEUED]), _task.c.not_before <= now)
     lost = sa.and_(_match_states([TaskState.CLAIMED]), _match_silent_worker(silent_since))
@@ -134,9 +135,10 @@ def _build_gate_update() -> sa.Update:
 
 @statements.build_once
 def _select_lost_claim(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float,
-          silent_since: float) -> sa.Select[Any]:
+                       silent_since: float) -> sa.Select[Any]:
     return (sa.select(_task.c.task_id)
-            .where(_match_states([TaskState.CLAIMED]), _match_silent_worker(silent_since), _match_scopes(scopes),
+            .where(_match_states([TaskState.CLAIMED]), _match_silent_worker(silent_since),
+                   _match_scopes(scopes),
                    _going_on(held), _match_unexpired(now))
             .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id).limit(1))
 
@@ -155,8 +157,9 @@ def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[st
 
 
 def _choose_queued_task(connection: sa.Connection,
-          served: tuple[tuple[str, ...] | None, tuple[str, ...]], now: float, per_scope: int,
-          total: int, per_source: int, per_destination: int) -> str | None:
+                        served: tuple[tuple[str, ...] | None, tuple[str, ...]], now: float,
+                        per_scope: int,
+                        total: int, per_source: int, per_destination: int) -> str | None:
     """Return the first queued task whose turn, slots and requirements have come.
 
     :param served: the served scopes (None: all), and the paused ones.
@@ -191,21 +194,25 @@ def _select_in_flight() -> sa.Select[Any]:
 
 
 @statements.build_once
-def _select_queued(scopes: tuple[str, ...] | None, held: tuple[str, ...], now: float) -> sa.Select[Any]:
+def _select_queued(scopes: tuple[str, ...] | None, held: tuple[str, ...],
+                   now: float) -> sa.Select[Any]:
     return (sa.select(_task.c.task_id, _task.c.plan_id, _task.c.scope, _task.c.requires,
                       _task.c.from_host, _task.c.to_host)
-            .where(_match_states([TaskState.QUEUED]), _task.c.not_before <= now, _match_scopes(scopes),
+            .where(_match_states([TaskState.QUEUED]), _task.c.not_before <= now,
+                   _match_scopes(scopes),
                    _going_on(held), _match_unexpired(now), pending_hooks.match_tasks_without_hook())
             .order_by(_task.c.not_before, _task.c.priority, _task.c.task_id))
 
 
-def match_abandoned_tasks(scopes: Collection[str] | None, silent_since: float) -> ColumnElement[bool]:
+def match_abandoned_tasks(scopes: Collection[str] | None,
+                          silent_since: float) -> ColumnElement[bool]:
     """Match tasks that may have reached Nova and whose worker is silent."""
-    return sa.and_(_match_states(rows.MAYBE_IN_NOVA), _match_silent_worker(silent_since), _match_scopes(scopes))
+    return sa.and_(_match_states(rows.MAYBE_IN_NOVA), _match_silent_worker(silent_since),
+                   _match_scopes(scopes))
 
 
 def adopt_tasks(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
-          claim_seconds: float) -> list[rows.TaskRow]:
+                claim_seconds: float) -> list[rows.TaskRow]:
     still = match_abandoned_tasks(scopes, now - claim_seconds)
     adopted = []
     for row in connection.execute(sa.select(_task.c.task_id).where(still)).all():
@@ -235,8 +242,9 @@ def held_by(worker: str) -> ColumnElement[bool]:
     return sa.and_(_task.c.worker == worker, _match_states(rows.IN_FLIGHT))
 
 
-def update_state(connection: sa.Connection, task_id: str, worker: str, from_states: Iterable[TaskState],
-         to_state: TaskState, now: float, **fields: Any) -> bool:
+def update_state(connection: sa.Connection, task_id: str, worker: str,
+                 from_states: Iterable[TaskState],
+                 to_state: TaskState, now: float, **fields: Any) -> bool:
     unknown = fields.keys() - _FIELDS
     if unknown or to_state.terminal or to_state not in rows.LIVE:
         raise ValueError(f'mark() cannot set {sorted(unknown) or to_state}')
@@ -247,7 +255,7 @@ def update_state(connection: sa.Connection, task_id: str, worker: str, from_stat
 
 @statements.build_once
 def _build_state_update(task_id: str, worker: str, from_states: tuple[TaskState, ...],
-            now: float) -> sa.Update:
+                        now: float) -> sa.Update:
     """Build the update of a task; it is executed with the new state."""
     return (sa.update(_task)
             .where(_task.c.task_id == task_id, _task.c.worker == worker, _match_states(from_states))
@@ -255,9 +263,9 @@ def _build_state_update(task_id: str, worker: str, from_states: tuple[TaskState,
 
 
 def requeue_task(connection: sa.Connection, task_id: str, worker: str, now: float, *,
-            not_before: float, retry_count: int, attempt: int, error: str | None,
-            error_type: str | None, attempts: Sequence[model.Attempt] | None,
-            marks: attempt_phases.Marks) -> bool:
+                 not_before: float, retry_count: int, attempt: int, error: str | None,
+                 error_type: str | None, attempts: Sequence[model.Attempt] | None,
+                 marks: attempt_phases.Marks) -> bool:
     row = connection.execute(
         sa.select(_task.c.destinations).where(_task.c.task_id == task_id)).first()
     if row is None:
@@ -278,11 +286,12 @@ def _build_attempts_column(attempts: Sequence[model.Attempt] | None) -> dict[str
 
 
 def finish_task(connection: sa.Connection, task: model.Task, result: model.Result, state: TaskState,
-           now: float, *, worker: str, instance_cooldown: float,
-           quarantine_seconds: float | None) -> list[model.Task] | None:
+                now: float, *, worker: str, instance_cooldown: float,
+                quarantine_seconds: float | None) -> list[model.Task] | None:
     ended = connection.execute(
         sa.update(_task)
-        .where(_task.c.task_id == task.task_id, _task.c.worker == worker, _match_states(rows.IN_FLIGHT))
+        .where(_task.c.task_id == task.task_id, _task.c.worker == worker,
+               _match_states(rows.IN_FLIGHT))
         .values(state=state.value, active_instance=None, updated_at=now, completed_at=now,
                 error=result.error, error_type=result.error_type,
                 retry_count=result.retry_count, **_build_attempts_column(result.attempts or None)))
@@ -301,7 +310,7 @@ def finish_task(connection: sa.Connection, task: model.Task, result: model.Resul
 
 
 def match_late_tasks(scopes: Collection[str] | None, now: float,
-         silent_since: float) -> ColumnElement[bool]:
+                     silent_since: float) -> ColumnElement[bool]:
     """Match tasks that should have begun before now and have not."""
     idle = sa.or_(_match_states([TaskState.PENDING, TaskState.QUEUED]),
                   sa.and_(_match_states([TaskState.CLAIMED]), _match_silent_worker(silent_since)))
@@ -309,7 +318,7 @@ def match_late_tasks(scopes: Collection[str] | None, now: float,
 
 
 def expire_tasks(connection: sa.Connection, scopes: Collection[str] | None, now: float,
-           claim_seconds: float) -> list[model.Task]:
+                 claim_seconds: float) -> list[model.Task]:
     still = match_late_tasks(scopes, now, now - claim_seconds)
     waited = sa.and_(still, _match_states([TaskState.PENDING]))
     return [*cancel_where(connection, waited, now, EXPIRED_TYPE, LAPSED),
@@ -332,7 +341,7 @@ def cancel_where(connection: sa.Connection, still: ColumnElement[bool], now: flo
 
 
 def cancel_task(connection: sa.Connection, task_id: str, now: float, *, error_type: str, error: str,
-           instance_cooldown: float) -> list[model.Task] | None:
+                instance_cooldown: float) -> list[model.Task] | None:
     """Cancel a task and the tasks that require it; return all of the cancelled.
 
     :returns: None: it may be in Nova, has ended or does not exist; nothing was written.
@@ -347,7 +356,7 @@ def cancel_task(connection: sa.Connection, task_id: str, now: float, *, error_ty
 
 
 def _set_cancelled(connection: sa.Connection, task_id: str, now: float, error_type: str, error: str,
-            still: ColumnElement[bool]) -> bool:
+                   still: ColumnElement[bool]) -> bool:
     return connection.execute(
         sa.update(_task).where(_task.c.task_id == task_id, still)
         .values(state=TaskState.CANCELLED.value, active_instance=None, updated_at=now,
@@ -370,8 +379,9 @@ def _cancel_dependents(connection: sa.Connection, plan_id: str, failed: set[str]
             if missing:
                 waiting.remove(task)
                 if _set_cancelled(connection, task.task_id, now, 'RequirementFailed',
-                           f'The move of instance {min(missing)}, which must come first, did '
-                           'not succeed.', _match_states([TaskState.PENDING, TaskState.QUEUED])):
+                                  f'The move of instance {min(missing)}, which must come first, '
+                                  'did not succeed.',
+                                  _match_states([TaskState.PENDING, TaskState.QUEUED])):
                     cancelled.append(task)
                     failed.add(task.instance_uuid)
                     again = True
@@ -379,7 +389,7 @@ def _cancel_dependents(connection: sa.Connection, plan_id: str, failed: set[str]
 
 
 def _settle_task_swaps(connection: sa.Connection, task_ids: Sequence[str],
-             now: float) -> list[model.Task]:
+                       now: float) -> list[model.Task]:
     """Do the next step of the swaps to which the ended tasks belong.
 
     :returns: tasks that were cancelled by that.
@@ -445,7 +455,8 @@ def count_newest_ended(connection: sa.Connection) -> tuple[int, float]:
 
 def in_states(connection: sa.Connection, states: Sequence[TaskState],
               scopes: Collection[str] | None, worker: str | None) -> list[rows.TaskRow]:
-    return _parse_task_rows(connection.execute(*_in_states(tuple(states), _freeze_scopes(scopes), worker)))
+    return _parse_task_rows(connection.execute(*_in_states(tuple(states), _freeze_scopes(scopes),
+                                                           worker)))
 
 
 @statements.build_once

@@ -50,7 +50,7 @@ def read(connection: sa.Connection, worker: str, scopes: Collection[str] | None,
 
 @statements.build_once
 def _select_work_kinds(worker: str, scopes: tuple[str, ...] | None, now: float,
-         silent_since: float) -> sa.Select[Any]:
+                       silent_since: float) -> sa.Select[Any]:
     asked = {
         'late': tasks.match_late_tasks(scopes, now, silent_since),
         'swaps': swaps.match_waiting_swaps(),

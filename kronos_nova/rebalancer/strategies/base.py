@@ -152,7 +152,7 @@ def count_masked(simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
 
 
 def choose_representatives(simulation: sim.Simulation, instances: sim.Ints,
-                    hosts: sim.Ints) -> tuple[sim.Ints, sim.Ints]:
+                           hosts: sim.Ints) -> tuple[sim.Ints, sim.Ints]:
     """Return pairs of instance and another host that stand for all such pairs.
 
     They are the first few that each different set of masks refuses. To check every rule on

@@ -45,7 +45,8 @@ def list_waiting_hosts(cluster: model.Cluster, options: model.Options) -> list[s
 
 
 def explain_undrained_hosts(cluster: model.Cluster, options: model.Options,
-              held: str | None, going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
+                            held: str | None,
+                            going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
     """Return the disabled hosts of the scope that keep their instances, each with the reason.
 
     Hosts whose drain goes on but is blocked are left out: warnings name them.

@@ -55,10 +55,11 @@ class Evacuate(base.Strategy):
             simulation.drain(host)
         if not hosts:
             simulation.notes.append('no disabled host to drain')
-        return self._evacuate_instances(simulation, _choose_batch(simulation, hosts, budget), budget)
+        return self._evacuate_instances(simulation, _choose_batch(simulation, hosts, budget),
+                                        budget)
 
     def _evacuate_instances(self, simulation: sim.Simulation, numbers: list[int],
-               budget: int) -> list[model.Move]:
+                            budget: int) -> list[model.Move]:
         """Place each instance by ``drain_mode``; return the applied moves within the budget.
 
         Where no host has room, another instance makes room. If an instance is still
@@ -145,7 +146,7 @@ def _by_mode(simulation: sim.Simulation, numbers: list[int]) -> list[model.Move]
 
 
 def _place_all_together(simulation: sim.Simulation, numbers: list[int],
-          moves: list[model.Move]) -> list[model.Move]:
+                        moves: list[model.Move]) -> list[model.Move]:
     """Place all instances at once, if that places more; else apply ``moves`` again.
 
     Instances that no host can take at all are left out.
@@ -165,7 +166,8 @@ def _place_all_together(simulation: sim.Simulation, numbers: list[int],
     return moves
 
 
-def _keep_first_moves(simulation: sim.Simulation, moves: list[model.Move], budget: int) -> list[model.Move]:
+def _keep_first_moves(simulation: sim.Simulation, moves: list[model.Move],
+                      budget: int) -> list[model.Move]:
     """Keep the first moves within the budget; undo the others.
 
     A move that makes room for an undone move is undone too.

@@ -48,13 +48,14 @@ class Repair(base.Strategy):
         return moves
 
     def _mend_group(self, simulation: sim.Simulation, group: model.ServerGroup,
-              budget: int) -> list[model.Move]:
+                    budget: int) -> list[model.Move]:
         moves: list[model.Move] = []
         while len(moves) < budget and not simulation.stop():
             spread = self._list_members_by_host(simulation, group)
             if not is_violated(spread, group):
                 break
-            move = (_find_gathering_move if _is_affinity_group(group) else _find_parting_move)(simulation, group, spread)
+            move = (_find_gathering_move if _is_affinity_group(group)
+                    else _find_parting_move)(simulation, group, spread)
             if simulation.truncated and move is None:
                 break  # the search was cut short, so a member may have a destination
             if move is None:
@@ -67,7 +68,8 @@ class Repair(base.Strategy):
         return moves
 
     @staticmethod
-    def _list_members_by_host(simulation: sim.Simulation, group: model.ServerGroup) -> dict[str, set[str]]:
+    def _list_members_by_host(simulation: sim.Simulation,
+                              group: model.ServerGroup) -> dict[str, set[str]]:
         return {h: set(m) for h, m in simulation.view.spread_of(group).items()}
 
 
@@ -83,7 +85,8 @@ def is_violated(spread: Spread, group: model.ServerGroup) -> bool:
     return any(len(members) > limit for members in spread.values())
 
 
-def _find_mending_move(simulation: sim.Simulation, members: set[str], targets: sim.Ints) -> model.Move | None:
+def _find_mending_move(simulation: sim.Simulation, members: set[str],
+                       targets: sim.Ints) -> model.Move | None:
     """Return the best move of a member that mends more than it breaks, in all of its groups.
 
     Groups that contradict each other stay unchanged.
@@ -95,7 +98,7 @@ def _find_mending_move(simulation: sim.Simulation, members: set[str], targets: s
 
 
 def _find_gathering_move(simulation: sim.Simulation, group: model.ServerGroup,
-            spread: Spread) -> model.Move | None:
+                         spread: Spread) -> model.Move | None:
     """Return a move towards the host that holds most members; the next one if it is full.
 
     The target must hold more members than the source, or as many and come first by name: so
@@ -113,7 +116,7 @@ def _find_gathering_move(simulation: sim.Simulation, group: model.ServerGroup,
 
 
 def _find_parting_move(simulation: sim.Simulation, group: model.ServerGroup,
-          spread: Spread) -> model.Move | None:
+                       spread: Spread) -> model.Move | None:
     """Return a move off a host with too many members.
 
     The target must mend more than it breaks: it holds at least two members fewer (soft), or
@@ -128,7 +131,7 @@ def _find_parting_move(simulation: sim.Simulation, group: model.ServerGroup,
         full = [simulation.host_index[h] for h, members in spread.items()
                 if h in simulation.host_index and len(members) > most]
         move = _find_mending_move(simulation, spread[source],
-                      np.delete(np.arange(len(simulation.hosts)), full))
+                                  np.delete(np.arange(len(simulation.hosts)), full))
         if move is not None:
             return move
     return None

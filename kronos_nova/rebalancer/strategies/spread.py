@@ -142,7 +142,7 @@ def _earns_its_price(simulation: sim.Simulation, move: model.Move) -> bool:
 
 
 def _split_candidates(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
-            ends: bool) -> list[tuple[sim.Ints, sim.Ints]]:
+                      ends: bool) -> list[tuple[sim.Ints, sim.Ints]]:
     """Return the candidates as (instances, hosts) blocks that do not overlap.
 
     Candidates have their source in ``sources`` or their destination in ``destinations``
@@ -158,7 +158,7 @@ def _split_candidates(simulation: sim.Simulation, sources: sim.Ints, destination
 
 
 def _find_best_move(simulation: sim.Simulation, sources: sim.Ints, destinations: sim.Ints,
-          least: float | None) -> model.Move | None:
+                    least: float | None) -> model.Move | None:
     """Return the legal candidate with the largest gain, above ``least`` and its price.
 
     Without ``least``, return the one that levels most. Memory decides ties, then UUID.
@@ -250,4 +250,4 @@ def _find_levelling_move(simulation: sim.Simulation) -> model.Move | None:
         hot.update(int(h) for h in givers[np.argsort(-score[givers], kind='stable')][:BAND])
         cold.update(int(h) for h in takers[np.argsort(score[takers], kind='stable')][:BAND])
     return _find_best_move(simulation, np.array(sorted(hot), dtype=np.intp),
-                 np.array(sorted(cold), dtype=np.intp), None)
+                           np.array(sorted(cold), dtype=np.intp), None)

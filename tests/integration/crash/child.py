@@ -84,7 +84,8 @@ _BUS = 'kronos_nova.rebalancer.messaging.transport'
 ENGINE = {
     'before-lease': Point(f'{_STORE}.acquire_lease', BEFORE, nth=3),
     'after-lease': Point(f'{_STORE}.acquire_lease', AFTER, _found, nth=3),
-    'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew_lease', AFTER, in_transaction=True),
+    'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew_lease', AFTER,
+                        in_transaction=True),
     'after-collect': Point('kronos_nova.rebalancer.clients.collector:Collector.collect', AFTER,
                            nth=2),
     'before-plan': Point(f'{_STORE}.save_plan', BEFORE, _has_tasks),

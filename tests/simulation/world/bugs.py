@@ -95,7 +95,8 @@ def bug(*only: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], Non
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
         def apply_anew(patch: Patch) -> None:
             # No statement of before is kept, and none with the bug afterwards.
-            patch.setattr(statements, '_build_statement', functools.cache(statements._build_statement.__wrapped__))
+            patch.setattr(statements, '_build_statement',
+                          functools.cache(statements._build_statement.__wrapped__))
             apply(patch)
 
         name = (apply.__doc__ or '').rstrip('.')
@@ -581,7 +582,8 @@ def died_with_them(patch: Patch) -> None:
 @bug('Nova answers 503 for an hour')
 def outage_is_failure(patch: Patch) -> None:
     """An outage uses up retries."""
-    patch.setattr(retry, 'is_waiting_error', lambda error: error.kwargs.get('rule') in retry.WAITING)
+    patch.setattr(retry, 'is_waiting_error',
+                  lambda error: error.kwargs.get('rule') in retry.WAITING)
 
 
 @bug('Nova answers 503 for an hour')

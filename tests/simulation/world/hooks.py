@@ -62,7 +62,8 @@ class Hooks:
         """What its worker is given."""
         if not self.present:
             return None
-        return hook_runner.build_catalogue({name: Hook(self, process, name) for name in HOOKS}), SETTINGS
+        return hook_runner.build_catalogue({name: Hook(self, process, name)
+                                            for name in HOOKS}), SETTINGS
 
     def hit(self, chance: float) -> bool:
         return self.rng.random() < chance and self.run.faults.active

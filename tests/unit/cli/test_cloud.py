@@ -172,4 +172,5 @@ def test_an_instance_named_twice_does_not_change_places():
     ('web-1', 'openstack server show NAME -c id prints it'),
     (clouds.uuid_of('7'), 'Give the UUID of an instance.')])
 def test_a_name_in_place_of_a_uuid_has_a_remedy_of_its_own(given, remedy):
-    assert remedy in str(_cloud.make_not_found_error('INSTANCE', given, [clouds.uuid_of('1')], 'there is none'))
+    assert remedy in str(_cloud.make_not_found_error('INSTANCE', given, [clouds.uuid_of('1')],
+                                                     'there is none'))

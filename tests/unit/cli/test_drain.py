@@ -257,7 +257,8 @@ def test_what_check_finds_in_the_way_is_refused(found, said):
 
 
 def test_what_only_leaves_later_is_not_refused():
-    _draining._refuse_without_force(asked(), answer(blocked=[LATER]), model.Service('h1'), model.Options())
+    _draining._refuse_without_force(asked(), answer(blocked=[LATER]), model.Service('h1'),
+                                    model.Options())
 
 
 def disabled_by(service, **fields):

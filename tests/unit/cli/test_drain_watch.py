@@ -183,7 +183,7 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
                 hypervisor(one['host'], ironic) for one in services[-1]]}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
         return _watching.look_at_host(conf, list(scopes), store, nova.connection, host, 0.0,
-                              hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
+                                      hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
 
 
 DISABLED = served.service('h1', 'disabled', 'change 7')

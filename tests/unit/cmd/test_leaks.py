@@ -379,7 +379,7 @@ def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
     given = policy.parse({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'q', 'vm_profile_query': 'q'}]})
     recording = recorder.read_recording(Collector(), Source(), Store(), given, ('_unassigned_',),
-                                lambda: 1.0)
+                                        lambda: 1.0)
     path = writer.write(str(tmp_path), recording)
     texts = json.dumps(recorder.list_unknown_parts(recording)) + ''.join(
         p.read_text() for p in tmp_path.rglob('*.json'))

@@ -47,7 +47,8 @@ def run(tmp_path, url):
 def test_sync_makes_the_schema_and_may_be_repeated(run, tmp_path):
     for _ in range(2):
         status, out, error = run('db', 'sync')
-        assert (status, out) == (0, f'The schema is at revision {schema.get_head_revision()}.'), error
+        assert (status, out) == (0,
+                                 f'The schema is at revision {schema.get_head_revision()}.'), error
     assert run('db', 'version')[:2] == (0, schema.get_head_revision())
     assert os.stat(tmp_path / 'kronos.sqlite').st_mode & 0o777 == 0o600
 

@@ -186,7 +186,8 @@ def test_only_hosts_that_the_file_is_for_are_missed():
     chosen = policy(**ABSOLUTE)
     there = context(Source({'h1': 0.5}, {f'h1-{n}': 3.0 for n in range(4)}), cluster, chosen)
     there.policy_set = policies.PolicySet(policies=(chosen,), aggregates=('fast', 'gone'))
-    found = {(d.field, d.item.name): d.item for d in details.examine_queries(there, [chosen], False)}
+    found = {(d.field, d.item.name): d.item
+             for d in details.examine_queries(there, [chosen], False)}
     assert found['imbalance_query', 'missing'].text == 'none of 1 hosts'
     assert found['vm_profile_query', 'missing'].text == 'none of 4 instances'
     (item, *_) = queries.check(there)

@@ -26,7 +26,8 @@ RATE = lookback.Look(ramp=300.0)
 
 
 def unseen(known, look, ago, settle=300.0, arriving=True):
-    return metric_lag.compute_unseen_part(known, look, 1000.0, 1000.0 - ago, settle, arriving=arriving)
+    return metric_lag.compute_unseen_part(known, look, 1000.0, 1000.0 - ago, settle,
+                                          arriving=arriving)
 
 
 @pytest.mark.parametrize('ago, expected', [

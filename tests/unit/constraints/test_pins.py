@@ -249,7 +249,7 @@ def test_who_is_hinted_at_is_involved():
     instances = {u: model.Instance(u, 'a') for u in (OTHER, 'x')} | {
         rules.UUID: model.Instance(rules.UUID, 'a', scheduler_hints={'same_host': (OTHER,)})}
     part = relevant_cluster.reduce_cluster(model.Cluster({}, instances, {}), [rules.MOVE],
-                                     model.History())
+                                           model.History())
     assert set(part.instances) == {rules.UUID, OTHER}
 
 

@@ -52,6 +52,6 @@ def test_instances_that_have_nothing_to_do_with_it_are_left_out():
         return model.Move(uuid, 'a', 'b', model.Phase.SPREAD)
 
     part = relevant_cluster.reduce_cluster(cluster, [move('mover')],
-                                     model.History(completed=((move('done'), 1.0),)))
+                                           model.History(completed=((move('done'), 1.0),)))
     assert set(part.instances) == {'mover', 'mate', 'flying', 'done'}
     assert [g.uuid for g in part.groups] == ['g']

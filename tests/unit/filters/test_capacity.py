@@ -26,7 +26,8 @@ from tests.unit.nova_fakes import Fields
 def ceiling(name, limit, fill, **fields):
     """Shown by the samples alone, or as ``fields`` of depletion.loads() say."""
     asked = {'tracks': {}, 'sampled_at': 0.0, 'window': 0.0, 'memory': False, **fields}
-    return policy_scores.Ceiling(name, limit, depletion.compute_loads(fill, **asked, unmeasured=0.0))
+    return policy_scores.Ceiling(name, limit,
+                                 depletion.compute_loads(fill, **asked, unmeasured=0.0))
 
 
 def passing(ceilings, hosts=('a', 'b', 'c'), spec=None, **options):

@@ -124,7 +124,8 @@ def with_one_value_replaced(draw):
 def linted(directory, document):
     path = directory / 'p.yaml'
     path.write_text(yaml.safe_dump(document), encoding='utf-8')
-    rows = _lint.lint_files(argparse.Namespace(config_file=[], files=[str(path)], scrape_interval=60.0))
+    rows = _lint.lint_files(argparse.Namespace(config_file=[], files=[str(path)],
+                                               scrape_interval=60.0))
     assert rows
     for row in rows:
         assert row.item.text and (row.item.remedy or row.item.status is base.Status.OK)

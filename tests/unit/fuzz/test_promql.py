@@ -56,7 +56,8 @@ class Nobody:
 
 
 def check(query):
-    found = _lint._lint_query('policies[0].age_query', query, {'host_label': 'host'}, Nobody(), 60.0)
+    found = _lint._lint_query('policies[0].age_query', query, {'host_label': 'host'}, Nobody(),
+                              60.0)
     for item in found:
         assert item.status is not base.Status.OK and item.text and item.remedy
         assert len(item.text) < 2000 + len(query) and '\n' not in item.text

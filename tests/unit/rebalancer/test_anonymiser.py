@@ -142,7 +142,7 @@ def copied(tmp_path, found, name='copy'):
 @pytest.mark.parametrize('keep_order', [False, True])
 def test_no_name_of_any_kind_is_left_in_any_file(tmp_path, original, keep_order):
     found = anonymiser.anonymise_snapshot(original, SALT, keep_order=keep_order,
-                                 policy_set=recording().policies)
+                                          policy_set=recording().policies)
     copy = copied(tmp_path, found)
     before = b''.join(p.read_bytes() for p in Path(original).rglob('*.json'))
     assert before.lower().count(MARK.encode()) > 40, 'there was something to hide'

@@ -65,8 +65,10 @@ def test_a_release_is_recorded():
 def test_revisions_are_recorded_without_a_gap():
     """Each by the tree that had it; ``tools/record_release.py`` writes the next one."""
     recorded = sorted({read(release, 'rows')['revision'] for release in RELEASES})
-    assert [int(revision) for revision in recorded] == list(range(5, int(schema.get_head_revision()) + 1)), (
-        f'run tools/record_release.py schema-{schema.get_head_revision()} on the tree that adds the revision')
+    assert [int(revision)
+            for revision in recorded] == list(range(5, int(schema.get_head_revision()) + 1)), (
+        f'run tools/record_release.py schema-{schema.get_head_revision()} on the tree that adds '
+        'the revision')
 
 
 def test_its_messages_are_understood_field_by_field(release):

@@ -78,7 +78,8 @@ def every_move(simulation):
 
 
 def test_every_rule_about_pairs_declares_what_it_reads():
-    assert [rule.__name__ for rule in constraints.PAIRS if reading.find_declaration(rule) is None] == []
+    assert [rule.__name__ for rule in constraints.PAIRS
+            if reading.find_declaration(rule) is None] == []
 
 
 @pytest.mark.parametrize('rule', constraints.PAIRS, ids=lambda rule: rule.__name__)

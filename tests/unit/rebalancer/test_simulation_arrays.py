@@ -201,7 +201,7 @@ def test_who_is_in_groups_in_hard_ones_and_awaits_a_member_under_way():
                 group('h', model.GroupPolicy.SOFT_AFFINITY, 'soft', 'both', 'away'),
                 group('i', model.GroupPolicy.AFFINITY, 'gone')))
     marks = grouping.mark_grouped_instances(cluster_view.ClusterView(cluster, model.Options()),
-                           {u: n for n, u in enumerate(uuids)})
+                                            {u: n for n, u in enumerate(uuids)})
 
     def named(marked):
         return {u for u, there in zip(uuids, marked.tolist(), strict=True) if there}

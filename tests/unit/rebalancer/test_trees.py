@@ -199,7 +199,7 @@ def test_a_cloud_with_trees_replays_from_its_snapshot_and_its_anonymous_copy(tmp
 
         found = anonymiser.anonymise_snapshot(first, b'x' * 32, keep_order=True)
         copy = reader.read(writer.publish_directory(str(tmp_path / f'{seed} copy'), found.documents,
-                                          'copy')).cluster
+                                                    'copy')).cluster
         hosts = dict(zip(sorted(r.cluster.hosts), sorted(copy.hosts), strict=True))
         uuids = dict(zip(sorted(r.cluster.instances), sorted(copy.instances), strict=True))
         scope = next(s for s in copy.aggregates if s != model.UNASSIGNED)

@@ -46,8 +46,9 @@ def noted(*seen):
 def load_now(ledger, now, *, score=0.5, sampled_at=0.0, window=100.0, memory=False,
              unmeasured=1.0):
     """The load of host a as a request sees it with this HostState."""
-    loads = depletion.compute_loads({'a': score}, ledger.tracks(), sampled_at=sampled_at, window=window,
-                            memory=memory, unmeasured=unmeasured)
+    loads = depletion.compute_loads({'a': score}, ledger.tracks(), sampled_at=sampled_at,
+                                    window=window,
+                                    memory=memory, unmeasured=unmeasured)
     return depletion.project_loads([now], loads)[0]
 
 
@@ -84,7 +85,8 @@ def test_it_fades_as_the_window_takes_it_in():
 def test_without_a_window_a_sample_shows_all_that_was_there():
     ledger = noted((0.0, state(vcpus=5)), (1000.0, state(vcpus=7)), (1010.0, state(vcpus=8)))
     steps = ledger.tracks()['a'].steps
-    assert [depletion.compute_shown_mean(steps, at, 0.0)[0] for at in (-5.0, 999.0, 1000.0, 1010.0)] == [
+    assert [depletion.compute_shown_mean(steps, at, 0.0)[0]
+            for at in (-5.0, 999.0, 1000.0, 1010.0)] == [
         5.0, 5.0, 7.0, 8.0]
 
 
@@ -133,7 +135,7 @@ def test_a_host_that_lacks_attributes_has_its_score_and_the_others_do_not_suffer
     assert load_now(ledger, state(vcpus=7)) == pytest.approx(0.7)
     told = noted((0.0, state('b', vcpus=5)))
     loads = depletion.compute_loads({'b': 0.5}, told.tracks(), sampled_at=0.0, window=0.0,
-                            memory=False, unmeasured=1.0)
+                                    memory=False, unmeasured=1.0)
     assert depletion.project_loads([Bare()], loads) == [0.5]
 
 
@@ -205,7 +207,7 @@ def test_a_burst_ends_as_level_as_with_perfect_metrics(count, hosts, use, data):
     ledger = depletion.Ledger()
     ledger.note(list(states.values()), 0.0, 0.0)
     loads = depletion.compute_loads(scores, ledger.tracks(), sampled_at=10.0, window=300.0,
-                            memory=False, unmeasured=1.0)
+                                    memory=False, unmeasured=1.0)
     unit = next(iter(loads.values())).per_vcpu
     for _ in range(count):
         found = depletion.project_loads(states.values(), loads)

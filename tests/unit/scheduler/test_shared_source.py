@@ -352,7 +352,8 @@ results = st.builds(
 def test_what_is_read_is_what_was_written(imbalance, capacity, age, passed):
     samples = model.PolicySamples('cpu', imbalance, capacity=capacity, age=age, taken_at=5.0)
     since = 1000.0 + passed
-    found = shared_source.load(shared_source.dump_samples(samples, 1000.0), policy_of(), since, since,
+    found = shared_source.load(shared_source.dump_samples(samples, 1000.0), policy_of(), since,
+                               since,
                                INTERVAL,
                                MAX_SERIES)
     assert found == model.PolicySamples('cpu', imbalance, capacity=capacity, age=age,

@@ -67,7 +67,8 @@ def test_many_threads_each_get_the_weights_of_what_they_see():
         rng = random.Random(seed)
         for _ in range(300):
             hosts = [state_of(name, rng.randrange(8), 0) for name in HOSTS]
-            if kept.of(hosts, found) != weight_cache.compute_raw_weights(depletion.project_loads(hosts, found)):
+            if kept.of(hosts, found) != weight_cache.compute_raw_weights(
+                    depletion.project_loads(hosts, found)):
                 wrong.append(seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]

@@ -54,7 +54,8 @@ def nodes(count=8):
 
 
 def test_costs_combine_and_stay_below_1():
-    found = scarce_traits.build_specials({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(), {})
+    found = scarce_traits.build_specials({'CUSTOM_A': {'n0', 'n1'}, 'VGPU': {'n0', 'n1'}}, nodes(),
+                                         {})
     each = scarce_traits.compute_scarcity(2, 8)
     assert found.cost({'CUSTOM_A'}) == pytest.approx(each)
     assert found.cost({'CUSTOM_A', 'VGPU'}) == pytest.approx(1 - (1 - each) ** 2)
@@ -63,14 +64,15 @@ def test_costs_combine_and_stay_below_1():
 
 def test_what_all_nodes_have_and_what_is_on_no_node_is_not_special():
     found = scarce_traits.build_specials({'HW_CPU_X86_AVX2': nodes(),
-                                 'CUSTOM_STORAGE': {'a-sharing-provider'}},
-                                nodes(), {})
+                                          'CUSTOM_STORAGE': {'a-sharing-provider'}},
+                                         nodes(), {})
     assert found.by_provider == {}
 
 
 def test_weights_make_a_name_count_more_less_or_not_at_all():
-    found = scarce_traits.build_specials({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}}, nodes(),
-                                {'A': 0.0, 'B': 2.0})
+    found = scarce_traits.build_specials({'A': {'n0'}, 'B': {'n0', 'n1'}, 'C': {'n0', 'n1'}},
+                                         nodes(),
+                                         {'A': 0.0, 'B': 2.0})
     each = scarce_traits.compute_scarcity(2, 8)
     assert found.by_provider['n0'] == {'B', 'C'}
     assert found.cost({'B'}) == pytest.approx(1 - (1 - each) ** 2)

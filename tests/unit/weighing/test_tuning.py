@@ -138,9 +138,11 @@ def test_multiplier_0_is_nova_without_us():
                             [kind() for kind in nova_weights.all_weighers()],
                             Deaf(CONF, {}))
     nova = backtest_run.run_without_moves(found, lambda k: None, boots)
-    assert review.count_host_minutes(review.mark_overloaded(nova.score, 0.8).any(axis=0), made.STEP) == \
+    assert review.count_host_minutes(review.mark_overloaded(nova.score, 0.8).any(axis=0),
+                                     made.STEP) == \
         ours.overload
-    assert review.compute_statistics(review.compute_imbalances(found, nova.score, model.UNASSIGNED)[0])[
+    assert review.compute_statistics(review.compute_imbalances(found, nova.score,
+                                                               model.UNASSIGNED)[0])[
         'mean'] == ours.spread['cpu']
     assert boots.count == ours.count
 
@@ -234,8 +236,9 @@ def test_engines_of_several_files_move_side_by_side():
     two = backtest_run.Candidate('two', made.settings(bound('right')), ('right',))
 
     def cycles(candidate):
-        return backtest_run.run_candidate(found, candidate, backtest_run.Assumptions(interval=made.STEP),
-                                   lambda k: None)
+        return backtest_run.run_candidate(found, candidate,
+                                          backtest_run.Assumptions(interval=made.STEP),
+                                          lambda k: None)
     alone, both = cycles(one), cycles(dataclasses.replace(one, others=(two,)))
     assert alone.moved and both.moved == alone.moved and both.cycles == 2 * alone.cycles
     assert cycles(dataclasses.replace(two, others=(one,))).moved == alone.moved

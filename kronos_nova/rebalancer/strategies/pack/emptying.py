@@ -136,7 +136,7 @@ def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Mo
 
 
 def _drain_in_rounds(outlook: outlooks.Outlook, budget: int, begun: bool,
-             cheap: bool) -> tuple[list[model.Move], bool]:
+                     cheap: bool) -> tuple[list[model.Move], bool]:
     """Drain hosts round by round.
 
     A host that cannot be emptied is a destination in the next round, and others of the
@@ -152,12 +152,14 @@ def _drain_in_rounds(outlook: outlooks.Outlook, budget: int, begun: bool,
     for levelled in (True,) if outlook.foresees else (True, False):
         tried: set[int] = set()
         while not simulation.stop():
-            chosen = _choose_hosts(outlook, [h for h in order if h not in tried and outlook.counts[h]],
-                             budget - len(moves), per_host, begun or bool(moves), cheap)
+            chosen = _choose_hosts(outlook,
+                                   [h for h in order if h not in tried and outlook.counts[h]],
+                                   budget - len(moves), per_host, begun or bool(moves), cheap)
             if not chosen:
                 break
             left = budget - len(moves)
-            taken, stuck = _drain_hosts(outlook, {h: _list_instances(outlook, h) for h in chosen}, levelled)
+            taken, stuck = _drain_hosts(outlook, {h: _list_instances(outlook, h) for h in chosen},
+                                        levelled)
             tried |= stuck
             for extra in reversed(taken[left:]):
                 outlook.undo(extra)
@@ -169,7 +171,7 @@ def _drain_in_rounds(outlook: outlooks.Outlook, budget: int, begun: bool,
 
 
 def _choose_hosts(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
-            begun: bool, cheap: bool) -> list[int]:
+                  begun: bool, cheap: bool) -> list[int]:
     """Choose the first hosts of the order that the targets let go together, within the budget.
 
     A single drain may exceed the budget when the plan contains no other move.
@@ -194,11 +196,13 @@ def _choose_hosts(outlook: outlooks.Outlook, order: list[int], budget: int, per_
         return chosen
     gone[:] = False
     gone[chosen] = True
-    return _choose_cheaper_hosts(outlook, chosen, [h for h in order if h not in chosen], among, gone)
+    return _choose_cheaper_hosts(outlook, chosen, [h for h in order if h not in chosen], among,
+                                 gone)
 
 
-def _choose_cheaper_hosts(outlook: outlooks.Outlook, chosen: list[int], others: list[int], among: sim.Bools,
-             gone: sim.Bools) -> list[int]:
+def _choose_cheaper_hosts(outlook: outlooks.Outlook, chosen: list[int], others: list[int],
+                          among: sim.Bools,
+                          gone: sim.Bools) -> list[int]:
     """Replace hosts by others with fewer instances, while the remaining room allows it.
 
     The number of hosts stays; a larger host takes the place of a smaller one.
@@ -222,7 +226,7 @@ def _list_instances(outlook: outlooks.Outlook, h: int) -> list[int]:
 
 
 def _drain_hosts(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
-           levelled: bool) -> tuple[list[model.Move], set[int]]:
+                 levelled: bool) -> tuple[list[model.Move], set[int]]:
     """Empty the hosts; return the applied moves, and the hosts that cannot be emptied.
 
     No instance of the latter hosts moves.
@@ -244,7 +248,8 @@ def _drain_hosts(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
         h = source[n]
         if h in stuck:
             continue
-        move = _find_destination_move(outlook, n, np.flatnonzero(outlook.in_use()), levelled, receiving)
+        move = _find_destination_move(outlook, n, np.flatnonzero(outlook.in_use()), levelled,
+                                      receiving)
         if move is not None:
             receiving[simulation.host_index[move.to_host]] = shares
             taken.append((h, outlook.apply(move)))
@@ -260,7 +265,7 @@ def _drain_hosts(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
 
 
 def _find_destination_move(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
-           receiving: sim.Bools) -> model.Move | None:
+                           receiving: sim.Bools) -> model.Move | None:
     """Return a move to the lowest or the highest legal destination below its ceiling.
 
     Hosts that receive already count as lower. Destinations where the move would undo a

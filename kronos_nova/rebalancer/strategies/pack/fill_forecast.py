@@ -122,16 +122,16 @@ class Outlook:
     def loaded(self, n: int, hosts: sim.Ints) -> sim.Floats:
         """Return the level of each host with instance n added; not for the instance's own host."""
         return self._compute_levels(hosts, self.simulation.usage[:, n:n + 1], self.mean[:, n:n + 1],
-                            self._variance[:, n:n + 1])
+                                    self._variance[:, n:n + 1])
 
     def unloaded(self, n: int) -> float:
         """Return the level of the instance's host without the instance."""
         host = self.simulation.place[n:n + 1]
         return float(self._compute_levels(host, -self.simulation.usage[:, n:n + 1],
-                                  -self.mean[:, n:n + 1], -self._variance[:, n:n + 1])[0])
+                                          -self.mean[:, n:n + 1], -self._variance[:, n:n + 1])[0])
 
     def _compute_levels(self, hosts: sim.Ints, usage: sim.Floats, mean: sim.Floats,
-                variance: sim.Floats) -> sim.Floats:
+                        variance: sim.Floats) -> sim.Floats:
         capacity = self.simulation.capacity[:, hosts]
         spread = np.sqrt(np.maximum(self._variances[:, hosts] + variance, 0.0))
         peak = (self.expected[:, hosts] + mean + self._deviations * spread) / capacity

@@ -40,7 +40,7 @@ def travelled(found, policies=None, options=None, **assumptions):
     candidate = backtest_run.Candidate(
         'x', made.settings(policies, **(options or {})), made.SCOPES)
     return backtest_run.run_candidate(found, candidate, backtest_run.Assumptions(**assumptions),
-                               lambda k: None)
+                                      lambda k: None)
 
 
 def test_a_steady_cloud_is_left_alone_and_the_reason_is_counted():
@@ -206,7 +206,8 @@ def test_a_plan_that_the_checker_refuses_is_not_carried_out(monkeypatch):
 def test_the_same_journey_twice_is_the_same():
     def document():
         found = past()
-        return json.dumps(review.review_journey(found, travelled(found), review.Question(made.SCOPES)))
+        return json.dumps(review.review_journey(found, travelled(found),
+                                                review.Question(made.SCOPES)))
 
     assert document() == document()
 

@@ -36,8 +36,9 @@ def past(hosts, services=()):
 
 def reviewed(found, moved=(), **asked):
     was = backtest_run.as_it_was(found, lambda k: None)
-    return review.review_journey(found, backtest_run.Journey('x', was.score, was.counts, tuple(moved)),
-                         review.Question(made.SCOPES, **asked))
+    return review.review_journey(found,
+                                 backtest_run.Journey('x', was.score, was.counts, tuple(moved)),
+                                 review.Question(made.SCOPES, **asked))
 
 
 HOSTS = {'h1': [0.9, 0.9, 0.5], 'h2': [0.81, 0.2, 0.8], 'h3': [0.1, None, 0.3]}

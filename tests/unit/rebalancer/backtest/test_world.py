@@ -73,14 +73,16 @@ def test_what_metrics_show_ends_at_a_full_host_and_the_truth_does_not():
     found = entered(past, lag=0.0)
     found.arrive('b', 'h1', made.START)
     assert found.scores(0)[0, 0] == pytest.approx(1.7)
-    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)
+    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
+                            made.START)
     assert samples['cpu'].imbalance.series['h1'] == 1.0
 
 
 def test_a_score_above_one_in_history_is_left_for_the_engine_to_refuse():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [1.5] * 2, 'h2': [0.1] * 2},
                       {'a': [1] * 2})
-    samples = entered(past).samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)
+    samples = entered(past).samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
+                                    made.START)
     assert samples['cpu'].imbalance.series == {'h1': 1.5, 'h2': pytest.approx(0.1)}
 
 
@@ -98,7 +100,8 @@ def test_a_negative_score_or_usage_is_no_measurement():
     past = made.built(made.cluster({'a': 'h1'}), {'h1': [-0.5] * 2, 'h2': [0.1] * 2},
                       {'a': [-1.0] * 2})
     found = entered(past)
-    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0, made.START)['cpu']
+    samples = found.samples(world.make_runnable_policies(made.policy_set()), {'cpu': 0}, 0,
+                            made.START)['cpu']
     assert samples.imbalance.series['h1'] == -0.5 and samples.profile.series == {}
 
 
@@ -139,7 +142,8 @@ def test_means_and_deviations_follow_the_instance():
                       vm_deviation_query={'a': [0.5, 0.25], 'b': [0.125, None]})
     found = entered(past, lag=600.0)
     found.arrive('a', 'h3', made.START)
-    first, second = (found.samples(world.make_runnable_policies(chosen), {'cpu': 0}, k, made.START + 1)['cpu']
+    first, second = (found.samples(world.make_runnable_policies(chosen), {'cpu': 0}, k,
+                                   made.START + 1)['cpu']
                      for k in range(2))
     assert first.mean.series == {'a': 2.0, 'b': 1.0}
     assert first.deviation.series == {'a': 0.5, 'b': 0.125}
@@ -153,7 +157,8 @@ def test_no_mean_of_an_instance_that_is_not_there():
                       {h: [0.5] * 2 for h in HOSTS}, {'a': [None, 1.0]}, policies=chosen,
                       capacity_query={h: [0.5] * 2 for h in HOSTS},
                       vm_mean_query={'a': [1.0, 1.0]}, vm_deviation_query={'a': [1.0, 1.0]})
-    samples = entered(past).samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0, made.START)['cpu']
+    samples = entered(past).samples(world.make_runnable_policies(chosen), {'cpu': 0}, 0,
+                                    made.START)['cpu']
     assert samples.mean.series == samples.deviation.series == {}
 
 

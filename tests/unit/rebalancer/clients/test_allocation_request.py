@@ -133,14 +133,16 @@ def test_nova_has_no_other_filter_of_requests() -> None:
 
 
 def query(**values: Any) -> dict[str, str]:
-    found = allocation_request.build_candidates_query(model.Instance('vm', 'h', vcpus=4, memory_mb=512, **values),
-                                     ROOT)
+    found = allocation_request.build_candidates_query(model.Instance('vm', 'h', vcpus=4,
+                                                                     memory_mb=512, **values),
+                                                      ROOT)
     assert found is not None
     return dict(found)
 
 
 def test_a_flavor_that_nova_does_not_show_is_not_asked_for() -> None:
-    assert allocation_request.build_candidates_query(model.Instance('vm', 'h', extra_specs=None), ROOT) is None
+    assert allocation_request.build_candidates_query(model.Instance('vm', 'h', extra_specs=None),
+                                                     ROOT) is None
 
 
 @pytest.mark.parametrize(('specs', 'image', 'trait'), [

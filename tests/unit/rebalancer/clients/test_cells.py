@@ -75,7 +75,8 @@ def services(silent: str) -> dict[str, model.Service]:
 def test_a_cell_is_away_with_all_its_hosts_and_those_of_no_named_cell(
         first: str, last: str, expected: dict[str, str]) -> None:
     """Whether it was away before servers were read or after."""
-    assert cells.find_unreadable_hosts((services(first), services(last)), AGGREGATES, KEY) == expected
+    assert cells.find_unreadable_hosts((services(first), services(last)), AGGREGATES,
+                                       KEY) == expected
 
 
 def test_a_silent_host_whose_cell_is_not_named_is_an_error_with_a_remedy() -> None:

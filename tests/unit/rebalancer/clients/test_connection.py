@@ -68,7 +68,8 @@ def test_interfaces_may_have_the_older_names(tmp_path: object) -> None:
     login = '[nova]\nauth_type = none\nendpoint_override = http://127.0.0.1:6/v2.1\n'
     found = connection.make_connection(conf(tmp_path, f'{login}interface = publicURL\n'))
     assert found.config.get_interface('compute') == 'public'
-    found = connection.make_connection(conf(tmp_path, f'{login}valid_interfaces = internalURL, adminURL\n'))
+    found = connection.make_connection(conf(tmp_path,
+                                            f'{login}valid_interfaces = internalURL, adminURL\n'))
     assert found.config.get_interface('compute') == ['internal', 'admin']
 
 

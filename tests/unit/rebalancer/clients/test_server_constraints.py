@@ -58,7 +58,8 @@ def test_an_instance_has_its_flavors_specs_its_images_properties_and_its_hints()
 @pytest.mark.parametrize('hints', [None, {}, {'same_host': []}, {'same_host': None},
                                    {'same_host': [OTHER] * (server_constraints.MOST_HINTED + 1)}])
 def test_hints_that_nobody_can_follow_are_left_to_nova(hints: Any) -> None:
-    assert nova_api.parse_instance(answers.server('vm', scheduler_hints=hints)).scheduler_hints == {}
+    assert nova_api.parse_instance(answers.server('vm',
+                                                  scheduler_hints=hints)).scheduler_hints == {}
 
 
 @pytest.mark.parametrize(('change', 'problem'), [

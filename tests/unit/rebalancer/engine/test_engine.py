@@ -173,7 +173,8 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
-    assert _plans.format_measured_policies([report], nested=False) == 'cpu: measured 0.8000 (threshold 0.1500)'
+    assert _plans.format_measured_policies([report], nested=False) == (
+        'cpu: measured 0.8000 (threshold 0.1500)')
     plans = world.store.plans(9, model.UNASSIGNED)
     gone = stored_section.list_dropped_plans(world.store.tasks_of([row.plan_id for row in plans]))
     assert gone == {waiting.plan_id}

@@ -60,7 +60,8 @@ def task(uuid='u0', to_host='b', state=model.TaskState.QUEUED, **fields):
 
 def told(*instances, values=None, tasks=(), rule=POLICY, **fields):
     values = dict.fromkeys((i.uuid for i in instances), 0.5) if values is None else values
-    return flavor_usage.compute_usage(rule, samples(values), cluster(*instances, **fields), tasks, NOW)
+    return flavor_usage.compute_usage(rule, samples(values), cluster(*instances, **fields), tasks,
+                                      NOW)
 
 
 def many(count, shape=SMALL, where='a', **fields):

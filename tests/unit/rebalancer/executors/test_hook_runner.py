@@ -92,7 +92,8 @@ class Bench(benches.Bench):
         return worker.Worker(
             self.store, self.driver, settings,
             lambda event, result: self.told.append((event, result)), clock=lambda: self.now,
-            name=name, tally=self.tally, hooks=(hook_runner.build_catalogue(self.hooks), self.settings))
+            name=name, tally=self.tally,
+            hooks=(hook_runner.build_catalogue(self.hooks), self.settings))
 
     def use(self, *found, **kw):
         """Hooks, all enabled; and options."""

@@ -155,4 +155,4 @@ def test_the_unknown_is_the_destinations(details: list[str]) -> None:
 def test_no_text_of_the_api_names_the_instance_when_a_service_failed_too() -> None:
     """What no other destination can help is not tried again on one."""
     assert nova_error_classes.judge_fault(['Unable to communicate with the Placement API.',
-                                     'Instance vm is locked'], 'host1')[0] is INSTANCE
+                                           'Instance vm is locked'], 'host1')[0] is INSTANCE

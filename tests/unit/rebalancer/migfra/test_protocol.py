@@ -247,7 +247,8 @@ def test_a_number_of_thousands_of_digits_is_refused(number, field):
 def test_what_is_kept_may_be_longer_than_what_came():
     text = TASKS[Kind.START].replace('<domain/>', 'ä' * 100_000)
     found = parse(text)
-    kept = requests.Request(ID, 'node1', Kind.START, request_handler.format_document(found), '', 0.0)
+    kept = requests.Request(ID, 'node1', Kind.START, request_handler.format_document(found), '',
+                            0.0)
     assert request_handler.parse_task(kept) == found
 
 

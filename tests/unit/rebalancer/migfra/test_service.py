@@ -532,7 +532,8 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
         world.run()
         world.now += 1
     if value == 'RESUME':
-        value = request_handler.format_document(protocol.parse(TASKS[Kind.RESUME].encode(), 'node1'))
+        value = request_handler.format_document(protocol.parse(TASKS[Kind.RESUME].encode(),
+                                                               'node1'))
     store.transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
@@ -733,8 +734,9 @@ def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
     task = request_handler.parse_task(request)
 
     def permitted(*allow):
-        return request_handler.list_permitted_projects([permits.PermitType()(text) for text in allow], hosts,
-                                         request, task)
+        return request_handler.list_permitted_projects([permits.PermitType()(text)
+                                                        for text in allow], hosts,
+                                                       request, task)
 
     for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):
         with pytest.raises(request_handler.Refusal,

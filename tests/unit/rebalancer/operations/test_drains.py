@@ -257,4 +257,5 @@ def test_a_host_that_something_is_on_its_way_to_is_held_by_a_pause(flight, comin
 
 def test_what_has_landed_is_no_longer_on_its_way():
     cluster = dataclasses.replace(cloud(1024).cluster, flights=(model.Flight('i0', 'c', 'a'),))
-    assert drains.list_incoming_instances(cluster, 'a') == set() and not drains.is_fully_drained(cluster, 'a')
+    assert drains.list_incoming_instances(cluster, 'a') == set()
+    assert not drains.is_fully_drained(cluster, 'a')

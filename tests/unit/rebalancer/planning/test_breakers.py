@@ -29,7 +29,7 @@ def outcome(realised, before=0.5):
     ((0.505, 0.6, 0.6), False), ((0.511, 0.6, 0.6), True)])
 def test_so_many_worse_plans_in_a_row_open_it_and_noise_does_not(realised, opens):
     why = breakers.find_trip_reason([outcome(r) for r in realised], 0, 0, worse_plans=3,
-                           failure_rate=0.5)
+                                    failure_rate=0.5)
     assert (why is not None) == opens
     assert not opens or '0.500 -> 0.600 (foreseen 0.200)' in why
 
@@ -59,8 +59,9 @@ def test_a_pack_plan_is_judged_by_hosts_in_use_and_overload(outcome, worse):
 
 
 def test_a_row_of_bad_plans_may_be_of_both_modes():
-    why = breakers.find_trip_reason([packed(hosts=9), outcome(0.9), packed(hosts=9)], 0, 0, worse_plans=3,
-                           failure_rate=0.5)
+    why = breakers.find_trip_reason([packed(hosts=9), outcome(0.9), packed(hosts=9)], 0, 0,
+                                    worse_plans=3,
+                                    failure_rate=0.5)
     assert 'left the scope in a worse state' in why and '0.500 -> 0.900' in why
 
 

@@ -81,7 +81,8 @@ def paired(request, *moves, change=lambda move: move):
     ordered = waves.order_moves(view, moves, max_alternates=1)
     assert not ordered.dropped
     before = simulation.score.copy()
-    found, swaps = coupled_moves.pair_harmful_moves(simulation, view, tuple(map(change, ordered.moves)))
+    found, swaps = coupled_moves.pair_harmful_moves(simulation, view,
+                                                    tuple(map(change, ordered.moves)))
     assert (simulation.score == before).all()
     plan = model.Plan(request.cluster.scope, found, swaps=swaps)
     assert checker.check(plan, request.cluster, request.options, request.history, request.scores,
@@ -204,7 +205,8 @@ def test_what_is_paired_is_legal_and_the_rest_is_as_it_was_planned(knobs):
         made += [moves[u] for u in other.requires if moves[u] not in [*made, one]]
         assert harm(request, made, [one, other]) <= coupled_moves.LEAST
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coupled_moves, 'pair_harmful_moves', lambda simulation, view, moves: (moves, ()))
+        patch.setattr(coupled_moves, 'pair_harmful_moves', lambda simulation, view,
+                      moves: (moves, ()))
         alone = planner.plan(request)
     assert {(m.instance_uuid, m.to_host, m.phase) for m in alone.moves} == {
         (m.instance_uuid, m.to_host, m.phase) for m in plan.moves}

@@ -39,18 +39,20 @@ def test_a_healthy_scope_is_no_outage():
 
 
 def test_too_many_hosts_down_are_an_outage():
-    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b', 'c')), model.Options()) is None
+    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b', 'c')),
+                                             model.Options()) is None
     assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b')), model.Options()) == (
         '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
         'outage')
     assert planning_holds.find_outage_reason(cluster(DOWN, *up('a')),
-                                 model.Options(max_down_fraction=0.5)) is None
+                                             model.Options(max_down_fraction=0.5)) is None
 
 
 @pytest.mark.parametrize('service', [
     model.Service('x', forced_down=True), model.Service('x', state='down', status='disabled')])
 def test_forced_down_and_disabled_hosts_that_are_down_count_as_down(service):
-    assert 'down (x)' in planning_holds.find_outage_reason(cluster(service, *up('a')), model.Options())
+    assert 'down (x)' in planning_holds.find_outage_reason(cluster(service, *up('a')),
+                                                           model.Options())
 
 
 def test_a_host_without_a_service_counts_as_down():
@@ -61,7 +63,7 @@ def test_a_host_without_a_service_counts_as_down():
 
 def test_one_disabled_host_is_always_allowed():
     assert planning_holds.find_outage_reason(cluster(OFF[0], *up('a')),
-                                 model.Options(max_drain_fraction=0.0)) is None
+                                             model.Options(max_drain_fraction=0.0)) is None
 
 
 def test_too_many_disabled_hosts_stop_everything():
@@ -75,8 +77,10 @@ def test_too_many_disabled_hosts_stop_everything():
 
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]
-    assert '(d0, d1, d2, ...)' in planning_holds.find_outage_reason(cluster(*services), model.Options())
-    assert '(d0, d1, d2)' in planning_holds.find_outage_reason(cluster(*services[:3]), model.Options())
+    assert '(d0, d1, d2, ...)' in planning_holds.find_outage_reason(cluster(*services),
+                                                                    model.Options())
+    assert '(d0, d1, d2)' in planning_holds.find_outage_reason(cluster(*services[:3]),
+                                                               model.Options())
 
 
 def scores(untrusted=None, taken_at=1000.0):

@@ -47,7 +47,8 @@ def test_a_mark_is_small_and_its_generation_grows_with_any_change():
     dataclasses.replace(HOST, sharing=frozenset({'nfs'})),
     model.Host('h1', uuid='root')])
 def test_amounts_traits_and_what_is_shared_are_no_shape(other):
-    assert not provider_tree_digest.is_tree_reshaped(provider_tree_digest.make_tree_mark(HOST), other)
+    assert not provider_tree_digest.is_tree_reshaped(provider_tree_digest.make_tree_mark(HOST),
+                                                     other)
 
 
 @pytest.mark.parametrize('other', [

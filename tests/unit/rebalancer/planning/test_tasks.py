@@ -58,7 +58,8 @@ def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
     hosts['c'] = model.Host('c')
     cluster = model.Cluster(hosts, {}, {})
     move = model.Move('x', 'a', 'b', model.Phase.SPREAD, alternates=('c', 'd'))
-    assert [(t.host, t.generation) for t in tasks.list_tree_marks(move, cluster, model.Options())] == [
+    assert [(t.host, t.generation)
+            for t in tasks.list_tree_marks(move, cluster, model.Options())] == [
         ('a', 3), ('b', 3), ('d', 3)]
     assert tasks.list_tree_marks(move, cluster, model.Options(enforce_placement_claims=False)) == ()
 

@@ -39,7 +39,7 @@ def cloud(places, size=8, groups=()):
 def order(cluster, *moves, **options):
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     return waves.order_moves(view, [model.Move(u, a, b, model.Phase.EVACUATE)
-                              for u, a, b in moves], **options)
+                                    for u, a, b in moves], **options)
 
 
 def group(policy, *members, limit=1):
@@ -90,12 +90,12 @@ def test_the_view_is_left_as_it_was():
     assert view.host_of('i') == 'a' and not view.in_flight('i')
     assert view.used('z', 'VCPU') == 0 and view.used('a', 'VCPU') == 6
     moved = waves.order_moves(view, [model.Move('j', 'b', 'a', model.Phase.EVACUATE),
-                               model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
+                                     model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
     assert len(moved.moves) == 2
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     ordered = waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
-                          max_alternates=2)
+                                max_alternates=2)
     assert ordered.moves[0].alternates == ('b', 'c')
     assert {h: view.used(h, 'VCPU') for h in 'abcz'} == {'a': 1, 'b': 1, 'c': 1, 'z': 0}
 
@@ -252,7 +252,7 @@ def test_a_pack_falls_back_to_no_empty_host():
     view = cluster_view.ClusterView(cluster, model.Options(), model.History())
     for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('z', 'c'))):
         moves = waves.order_moves(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
-                            in_use=lambda host: host in 'abc').moves
+                                  in_use=lambda host: host in 'abc').moves
         assert moves[0].alternates == alternates
 
 
@@ -309,7 +309,7 @@ def test_the_emptiest_host_is_fallen_back_to_first_and_fills():
     moves = waves.order_moves(view, spreads(('ia', 'a', 'b')), max_alternates=5).moves
     assert [m.alternates for m in moves] == [('e', 'd', 'c')]
     moves = waves.order_moves(view, spreads(('ia', 'a', 'b'), ('ib', 'b', 'c')),
-                        max_alternates=1).moves
+                              max_alternates=1).moves
     assert [m.alternates for m in moves] == [('e',), ('d',)]
 
 
@@ -345,7 +345,7 @@ def test_a_spread_that_would_have_to_wait_until_its_source_is_better_off_is_drop
     """e must land first, or i takes its room; then a is no worse than h becomes."""
     view = loaded({'a': 1.5, 'h': 0.4}, {'e': 'a'})
     ordered = waves.order_moves(view, [model.Move('e', 'a', 'h', model.Phase.EVACUATE),
-                                 *spreads(('ia', 'a', 'h'))])
+                                       *spreads(('ia', 'a', 'h'))])
     assert [m.instance_uuid for m in ordered.moves] == ['e']
     assert ordered.dropped == {'ceiling': 1}
 

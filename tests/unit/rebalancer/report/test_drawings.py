@@ -130,7 +130,8 @@ def test_a_wave_that_is_only_planned_begins_beside_the_one_before():
 
 
 def test_a_bar_is_as_long_as_its_try_and_says_how_it_ended():
-    rows = {row.number: row for wave in timeline.draw_timeline(made.of_plan()).waves for row in wave.rows}
+    rows = {row.number: row for wave in timeline.draw_timeline(made.of_plan()).waves
+            for row in wave.rows}
     done, (failed, again) = rows[1].bars[0], rows[2].bars
     assert (done.kind, failed.kind, again.kind) == ('done', 'failed', 'done')
     assert again.width / done.width == pytest.approx(130 / 85, rel=0.01)

@@ -136,7 +136,8 @@ def test_each_score_is_a_number_beside_its_colour(good):
     assert len(cells) > 1000
     for band, text in cells:
         number = float(re.sub('<[^>]*>|[▲▼ ]', '', text))
-        assert heat.compute_band(number) == int(band) or abs(number * 10 - round(number * 10)) < 0.051
+        assert (heat.compute_band(number) == int(band)
+                or abs(number * 10 - round(number * 10)) < 0.051)
 
 
 def test_a_score_that_is_not_known_is_said_to_be_so():

@@ -32,7 +32,8 @@ def test_contrast_is_that_of_the_guidelines(one, other, ratio):
 def test_every_text_stands_out_from_every_surface(theme):
     ink = palette.INK[theme]
     for text, surface in itertools.product(palette.TEXTS, palette.SURFACES):
-        assert palette.compute_contrast(ink[text], ink[surface]) >= palette.CONTRAST, (text, surface)
+        assert palette.compute_contrast(ink[text], ink[surface]) >= palette.CONTRAST, (text,
+                                                                                       surface)
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
@@ -44,7 +45,8 @@ def test_every_number_stands_out_from_its_band(theme):
 @pytest.mark.parametrize('theme', ['light', 'dark'])
 def test_bands_go_one_way_so_that_colours_are_not_all_there_is(theme):
     """From band to band the page is farther away, also without any hue."""
-    ways = [palette.compute_contrast(band, palette.INK[theme]['page']) for band in palette.HEAT[theme]]
+    ways = [palette.compute_contrast(band, palette.INK[theme]['page'])
+            for band in palette.HEAT[theme]]
     assert ways == sorted(ways) and len(set(ways)) == len(ways)
 
 

@@ -89,7 +89,7 @@ def test_each_move_is_legal_after_those_before_it_and_only_to_hosts_that_are_nam
     some = sorted(rng.sample(range(len(simulation.hosts)), rng.randint(0, len(simulation.hosts))))
     score = simulation.score.copy()
     moves = bin_packing.place_by_mode(simulation, numbers, mode, model.Phase.EVACUATE,
-                              np.array(some, dtype=np.intp))
+                                      np.array(some, dtype=np.intp))
     assert {simulation.host_index[m.to_host] for m in moves} <= set(some)
     other = simulate(request, host)
     for move in (moves if mode is SCATTER else ()):
@@ -143,7 +143,7 @@ def cloud(room, claims, used=None, groups=()):
 def placed(request, mode):
     simulation = simulate(request, 'a')
     moves = bin_packing.place_by_mode(simulation, np.array(simulation.on_host('a')), mode,
-                              model.Phase.EVACUATE)
+                                      model.Phase.EVACUATE)
     return {m.instance_uuid: m.to_host for m in moves}
 
 

@@ -216,7 +216,8 @@ def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypat
 
     monkeypatch.setattr(ruin_recreate.Search, '_change_plan', change)
     kept = []
-    monkeypatch.setattr(ruin_recreate.Search, '_keep_if_best', lambda self: kept.append(1) and False)
+    monkeypatch.setattr(ruin_recreate.Search, '_keep_if_best',
+                        lambda self: kept.append(1) and False)
     search._build_greedy_starts(ruin_recreate.STARTS)
     search.best = dict(search._board.plan)
     search._search_single_plans()

@@ -468,7 +468,8 @@ def revisions_are_those_that_alembic_finds(store):
     assert schema.get_head_revision() == found.get_current_head()
     with store.engine.connect() as connection:
         assert migration.MigrationContext.configure(
-            connection).get_current_revision() == schema.read_current_revision(store.engine) == schema.get_head_revision()
+            connection).get_current_revision() == schema.read_current_revision(
+                store.engine) == schema.get_head_revision()
 
 
 

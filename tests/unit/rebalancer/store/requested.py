@@ -84,7 +84,8 @@ def requests_are_of_whoever_came_first_until_he_goes_silent(store):
 def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes(store):
     """Beside those that have ended, of other kinds, of others, and its own of another kind."""
     def stored():
-        return {r.request_id: r for r in store.transaction(lambda c: requests.list_newest_requests(c, 99))}
+        return {r.request_id: r
+                for r in store.transaction(lambda c: requests.list_newest_requests(c, 99))}
 
     _receive(store, _request('ended', at=NOW - 9), _request('lost', at=NOW - 8),
              _request('theirs', at=NOW - 7))
@@ -117,7 +118,8 @@ def who_leaves_is_not_waited_for(store):
     store.transaction(lambda c: requests.release_requests(c, 'one'))
     assert [r.request_id for r in _claim(store, 'two')] == ['r1']
     assert [r.request_id for r in store.transaction(
-        lambda c: requests.list_undelivered_replies(c, ['one'], NOW, 10))] == ['r2'], 'its own to tell'
+        lambda c: requests.list_undelivered_replies(c, ['one'], NOW,
+                                                    10))] == ['r2'], 'its own to tell'
 
 
 def who_has_lost_a_request_writes_nothing_of_it(store):
@@ -139,7 +141,8 @@ def an_ended_request_is_told_until_it_has_arrived(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
     for request_id in ('r1', 'r2'):
-        store.transaction(lambda c, r=request_id: requests.record_reply(c, r, 'one', NOW, 'reply', True))
+        store.transaction(lambda c,
+                          r=request_id: requests.record_reply(c, r, 'one', NOW, 'reply', True))
 
     def untold(*workers, before=NOW):
         return [r.request_id for r in store.transaction(
@@ -154,14 +157,16 @@ def an_ended_request_is_told_until_it_has_arrived(store):
     assert untold('one') == ['r1', 'r2'], 'it is wanted once more'
     known, = _receive(store, _request('r1'))
     assert (known.reply, known.failed, known.ended_at) == ('reply', True, NOW)
-    assert [r.request_id for r in store.transaction(lambda c: requests.list_newest_requests(c, 1))] == ['r1']
+    assert [r.request_id
+            for r in store.transaction(lambda c: requests.list_newest_requests(c, 1))] == ['r1']
 
 
 def ended_requests_are_told_the_oldest_first_and_so_many_at_a_time(store):
     _receive(store, *(_request(name) for name in 'abcd'))
     _claim(store)
     for name, at in (('d', NOW), ('b', NOW + 5), ('a', NOW + 5), ('c', NOW + 1)):
-        store.transaction(lambda c, n=name, t=at: requests.record_reply(c, n, 'one', t, 'reply', False))
+        store.transaction(lambda c, n=name,
+                          t=at: requests.record_reply(c, n, 'one', t, 'reply', False))
 
     def untold(limit=10, but=()):
         return ''.join(r.request_id for r in store.transaction(
@@ -176,7 +181,8 @@ def ended_requests_are_told_the_oldest_first_and_so_many_at_a_time(store):
 def requests_are_listed_the_newest_first(store):
     _receive(store, *(_request(name, at=NOW + at) for name, at in (
         ('a', 1), ('d', 5), ('c', 5), ('b', 9))))
-    assert [r.request_id for r in store.transaction(lambda c: requests.list_newest_requests(c, 9))] == [
+    assert [r.request_id
+            for r in store.transaction(lambda c: requests.list_newest_requests(c, 9))] == [
         'b', 'c', 'd', 'a']
 
 
@@ -208,7 +214,8 @@ def purge_forgets_what_was_told_and_nothing_else(store):
     store.purge(now - 9e6)
     assert len(store.transaction(lambda c: requests.list_newest_requests(c, 9))) == 3
     store.purge(now - 7e6)
-    assert {r.request_id for r in store.transaction(lambda c: requests.list_newest_requests(c, 9))} == {
+    assert {r.request_id
+            for r in store.transaction(lambda c: requests.list_newest_requests(c, 9))} == {
         'r0', 'r1'}
 
 
