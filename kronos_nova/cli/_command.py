@@ -136,7 +136,7 @@ class Table(Command, lister.Lister):
         return self.columns, found
 
     def rows(self, args: argparse.Namespace) -> Iterable[Row]:
-        """Return the rows. Text from outside goes through :func:`shown`."""
+        """Return the rows. Text from outside goes through :func:`format_printable_row`."""
         raise NotImplementedError
 
 

@@ -59,7 +59,7 @@ class DatabaseTable(DatabaseCommand, lister.Lister):
         return self.columns, found
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        """Return the rows. Text from outside goes through :func:`_command.shown`."""
+        """Return the rows. Text from outside goes through :func:`_command.format_printable_row`."""
         raise NotImplementedError
 
 

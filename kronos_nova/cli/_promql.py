@@ -67,7 +67,7 @@ def parse(query: str) -> Any:
     """Parse a query.
 
     :returns: the root of its syntax tree.
-    :raises ValueError: it is not PromQL; see :func:`fault`.
+    :raises ValueError: it is not PromQL; see :func:`find_fault`.
     :raises ParserFailed: the parser itself failed, so the query may be right.
     """
     try:

@@ -103,7 +103,7 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
                tell: Callable[[list[Row]], None], say: Callable[[str], None],
                wait: Callable[[float], None] = time.sleep,
                clock: Callable[[], float] = time.time) -> tuple[str | None, list[Row]]:
-    """Look until the end, as :func:`watch`, with the given functions.
+    """Look until the end, as :func:`watch_host`, with the given functions.
 
     :param seen_since: takes a look; tasks that ended before the given time are left out.
     """

@@ -94,7 +94,7 @@ _active = Mask()
 
 
 def install_mask(conf: cfg.ConfigOpts) -> None:
-    """Mask the secrets of ``conf`` in the log and in :func:`masked`, in this process.
+    """Mask the secrets of ``conf`` in the log and in :func:`mask_text`, in this process.
 
     Call it after every ``logging.setup``, which makes new handlers.
     """
@@ -106,7 +106,7 @@ def install_mask(conf: cfg.ConfigOpts) -> None:
 
 
 def mask_text(text: str) -> str:
-    """Return the text without the secrets of the configuration given to :func:`guard`."""
+    """Return the text without the secrets of the configuration given to :func:`install_mask`."""
     return _active(text)
 
 

@@ -321,7 +321,7 @@ def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *,
 
 def compute_loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
                   window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
-    """Return each host's load by the mean use alone; see :func:`outlook`."""
+    """Return each host's load by the mean use alone; see :func:`compute_outlook`."""
     return compute_outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
                            unmeasured=unmeasured).loads
 

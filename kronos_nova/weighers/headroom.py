@@ -175,8 +175,8 @@ def _fill_missing_weights(hosts: list[Any], weights: list[float | None],
 def choose_weigh_function(spec: Any) -> Weigh:
     """Return the function that weighs a group under the options of [kronos].
 
-    This is :func:`relative`, unless the options ask for normalisation or for the request's
-    own load, which take more time.
+    This is :func:`compute_raw_weights`, unless the options ask for normalisation or for the
+    request's own load, which take more time.
 
     :param spec: the RequestSpec.
     """
@@ -205,7 +205,7 @@ def choose_weigh_function(spec: Any) -> Weigh:
 
 def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | None = 0,
                             unknown: Unknown = None) -> list[float]:
-    """Return raw weights as :func:`relative` does, with the load that the request is
+    """Return raw weights as :func:`compute_raw_weights` does, with the load that the request is
     expected to add.
 
     This load is the usual load of the flavor, else the request's vCPUs (or MiB) at the mean

@@ -58,7 +58,7 @@ def compare_settings(conf: cfg.ConfigOpts, order: request_spec.Order, patience: 
     """Explain an order without and, if any are ``wanted``, with other settings.
 
     :param wanted: (group, name, value), as from :func:`settings.parse`.
-    :raises WeighError: as :func:`explain`, or a value is wrong.
+    :raises WeighError: as :func:`explain_order`, or a value is wrong.
     """
     # How a request ranks hosts that are nearly equal depends on its instance.
     plain = settings.apply(conf, [('kronos', 'concurrent_boots', '1')])

@@ -12,7 +12,7 @@
 
 """Nova's configuration and databases, opened as nova-scheduler does, for reading.
 
-Import no other part of the package before :func:`configure` has run: Nova decides at import
+Import no other part of the package before :func:`configure_nova` has run: Nova decides at import
 how it threads.
 """
 

@@ -114,7 +114,7 @@ class Boots:
 
     :param files: policies by the path of their file.
     :param weighers: objects of weigher classes, as nova.conf enables them.
-    :param door: already given to :func:`runtime.use`.
+    :param door: already given to :func:`runtime.replace_runtime`.
     :param metadata: of each aggregate; default: as recorded.
     :param ceiling: KronosCapacityFilter, where nova.conf enables it.
     """

@@ -69,7 +69,7 @@ def list_settable_options(conf: cfg.ConfigOpts, group: str) -> set[str]:
 def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
     """Override the options for this process.
 
-    :returns: the values before, for :func:`restore`.
+    :returns: the values before, for :func:`restore_options`.
     :raises WeighError: the option does not accept a value.
     """
     lists: dict[tuple[str, str], list[str]] = {}

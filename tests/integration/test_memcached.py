@@ -95,7 +95,8 @@ def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it
                 found = source.fetch(test_shared_source.policy_of(), profile=False)
                 assert found.imbalance.series == hosts
                 # Else the others would wait for this one until it runs out.
-                lease = shared_source._build_lease_key(source._key(test_shared_source.policy_of()))
+                lease = shared_source._build_lease_key(
+                    source._build_cache_key(test_shared_source.policy_of()))
                 assert source._cache.get(lease) is None
             assert own.asked == 2 * count
     told = [record.getMessage() for record in caplog.records if 'share_scores' in record.message]

@@ -55,7 +55,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
         if self.flights or self.waiting:
             return False
         samples = {p.name: self._samples(p) for p in self.policies.enabled}
-        return not lagging_cloud.cycle.run(
+        return not lagging_cloud.planning_pipeline.run(
             self.cluster, samples, self.history, self.settings, now=self.now,
             clock=lambda: 0.0).plan.moves
 

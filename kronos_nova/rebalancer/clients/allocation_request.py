@@ -62,7 +62,7 @@ class _Group:
 class _Request:
     """Request groups by suffix, '' for the group without one.
 
-    ``reported``: as in :func:`query`.
+    ``reported``: as in :func:`build_candidates_query`.
     """
 
     def __init__(self, reported: Collection[str] | None) -> None:

@@ -293,7 +293,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
     """Return the hosts by name.
 
     Their providers are found by the UUID of the compute node, never by a name; those
-    :func:`changing` have none.
+    :func:`list_changing_hosts` have none.
 
     :param cells_of: by host, where a cell is named.
     """
@@ -325,7 +325,7 @@ def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
                      enforced: bool = True) -> list[str]:
     """Return the warnings about hosts without a provider.
 
-    :param frozen: names of the hosts that are :func:`changing`.
+    :param frozen: names of the hosts that are :func:`list_changing_hosts`.
     :param enforced: enforce_placement_claims.
     """
     kept = 'no instance leaves it' + (', and it receives none' if enforced else '')

@@ -158,8 +158,8 @@ class Engine:
         try:
             path = writer.write(self._conf.engine.snapshot_dir, self._make_recording(),
                                 prefix=writer.SIGNALLED)
-        except exception.SnapshotError as e:
-            LOG.error('%s', e)
+        except exception.KronosException as e:
+            LOG.error('No snapshot is written: %s', e)
             return None
         LOG.info('A snapshot was written to %s', path)
         return path

@@ -449,12 +449,12 @@ class Service:
             self._store_message(self._held)
             self._held = None
         try:
-            message = self._messages.get(timeout=wait)
-            while True:
-                self._held = message
-                self._store_message(message)
+            # Claims and results are due even if messages come faster than they are stored.
+            for _ in range(WAITING):
+                self._held = self._messages.get(timeout=wait)
+                wait = 0.0
+                self._store_message(self._held)
                 self._held = None
-                message = self._messages.get_nowait()
         except queue.Empty:
             pass
         self._publish_results()

@@ -62,7 +62,9 @@ def place_together(simulation: sim.Simulation, instances: sim.Ints) -> list[mode
 
 def place_on(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
              phase: model.Phase, most: int) -> tuple[list[model.Move] | None, int]:
-    """Place all instances on these hosts, as :func:`place` does, with at most ``most`` attempts.
+    """Place all instances on these hosts with at most ``most`` attempts.
+
+    The rules are those of :func:`place_together`.
 
     :returns: the applied moves or None, and the number of attempts.
     """

@@ -132,7 +132,7 @@ def _choose_move(simulation: sim.Simulation) -> model.Move | None:
 
 
 def _earns_its_price(simulation: sim.Simulation, move: model.Move) -> bool:
-    """Return whether :func:`_best` could choose this move of the exact greedy."""
+    """Return whether :func:`_find_best_move` could choose this move of the exact greedy."""
     n, h = simulation.index[move.instance_uuid], simulation.host_index[move.to_host]
     effect = simulation.effects(np.array([n]), np.array([h]))
     falls = (effect.excess[0, 0] < simulation.excess() - base.EPSILON

@@ -267,7 +267,7 @@ def test_each_bound_holds_and_is_reached():
     for seed in range(clouds.many(400)):
         state = simulation(small(seed))
         search = greedy.Search(state, set())
-        rows = search._on(search._hot)
+        rows = search._list_candidates(search._hot)
         others = np.setdiff1d(np.flatnonzero(state.takers), search._cold)
         if rows.size and others.size:
             gains = search._compute_gains(rows, others)
@@ -286,7 +286,7 @@ def test_each_bound_holds_and_is_reached():
                                 and h != d and state.givers[h]], dtype=np.intp)
             for s, bound in zip(sources, search._bounds_towards(sources, d), strict=True):
                 assert bound <= search._limit_towards(d), seed
-                rows = search._on([int(s)])
+                rows = search._list_candidates([int(s)])
                 if rows.size:
                     assert (search._compute_gains(rows, np.array([d])) <= bound).all(), seed
     assert reached > clouds.many(100)
@@ -300,7 +300,7 @@ def test_bounds_are_no_higher_than_they_need_be():
         c = small(seed)
         search = greedy.Search(simulation(c), set())
         now, uuids = imbalances(c, c.scores), search._simulation.uuids
-        rows = search._on(search._hot)
+        rows = search._list_candidates(search._hot)
         for n, bound in zip(rows, search._bounds_without(rows), strict=True):
             uuid = uuids[n]
             left = {p: {h: v - (h == c.place[uuid]) * c.usage[p][uuid] / c.capacity[p][h]
@@ -376,14 +376,14 @@ def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by
     for seed in range(clouds.many(400)):
         state = simulation(small(seed))
         search = greedy.Search(state, set())
-        rows, columns = search._on(search._hot), search._takers
+        rows, columns = search._list_candidates(search._hot), search._takers
         if not rows.size or not columns.size:
             continue
         state.steps = 100
         permitted = masks.mark_permitted(state, rows, columns, masks.QUICK)
         count = int((permitted & (search._compute_gains(rows, columns) == -np.inf)).sum())
         for times in (1, 2):
-            search._look(rows, columns)
+            search._judge_block(rows, columns)
             assert state.steps == 100 + times * (1 + rows.size * columns.size // base.PER_STEP)
             assert state.rejections['would-worsen'] == times * count, seed
         vetoed += count
@@ -393,9 +393,9 @@ def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by
 def test_the_larger_a_block_the_more_work_it_is():
     state = simulation(larger(1, tied=False))
     search = greedy.Search(state, set())
-    rows, columns = search._on(list(range(12))), search._takers
+    rows, columns = search._list_candidates(list(range(12))), search._takers
     assert rows.size * columns.size >= 3 * base.PER_STEP
-    search._look(rows, columns)
+    search._judge_block(rows, columns)
     assert state.steps == 1 + rows.size * columns.size // base.PER_STEP
 
 

@@ -143,7 +143,7 @@ def test_a_host_seen_later_is_mapped_without_asking_again(board, source):
     assert set(seen(board).headroom) == {'cn1', 'cn2'}
     assert set(look(board, [*HOSTS, nova_fakes.HostState('cn3')]).headroom) == {'cn1', 'cn2'}
     asked = len(source.asked)
-    board._show()
+    board._update_snapshots()
     assert set(look(board).headroom) == {'cn1', 'cn2', 'cn3'}
     assert len(source.asked) == asked
 
@@ -329,7 +329,7 @@ def test_what_has_been_allocated_since_the_sample_is_added(board, source, clock)
         for state in states:
             state.vcpus_used = used.get(state.host, state.vcpus_used)
         snapshot = look(board, states)
-        return [load and pytest.approx(load) for load in score_cache.depletion.projected(
+        return [load and pytest.approx(load) for load in score_cache.depletion.project_loads(
             states, snapshot.loads)]
 
     look(board, states)
@@ -358,7 +358,7 @@ def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
         clock.return_value = 1050.0 + passed
         board.refresh()
         snapshot = look(board, grown)
-        [load] = score_cache.depletion.projected(grown, snapshot.loads)
+        [load] = score_cache.depletion.project_loads(grown, snapshot.loads)
         # 4 cores are busy for what the sample shows of 6 vCPUs.
         assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
 
@@ -385,7 +385,7 @@ def test_a_longer_mean_shows_an_instance_as_slowly_as_it_does(
     clock.return_value += 500
     board.refresh()
     snapshot = look(board, grown)
-    [load] = score_cache.depletion.projected(
+    [load] = score_cache.depletion.project_loads(
         grown, snapshot.ceilings[0].loads if ceiling else snapshot.loads)
     unshown = 2 * (1 - shown)
     assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
@@ -410,7 +410,7 @@ def flavored(board, source, *moves, **fields):
     board.refresh()
     policy_scores.time.monotonic.return_value += 1.0
     board.learn({key: flavor_usages.Usage({SMALL: 0.1, LARGE: 4.0}, moves) for key in board.keys})
-    board._show()
+    board._update_snapshots()
 
 
 def loads_of(board, **used):
@@ -422,10 +422,10 @@ def test_growth_and_shrinkage_count_as_the_flavor_is_measured(board, source):
     flavored(board, source)
     for _ in range(2):  # at once, and when all is computed anew
         assert loads_of(board, cn1=(6, 600), cn2=(7, 550)) == pytest.approx([0.51, 0.9])
-        board._show()
+        board._update_snapshots()
     for _ in range(2):
         assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
-        board._show()
+        board._update_snapshots()
     # No flavor's: a vCPU uses a core in the mean.
     assert loads_of(board, cn1=(8, 510), cn2=(6, 600)) == pytest.approx([0.8, 0.51])
 
@@ -434,7 +434,7 @@ def test_what_is_no_longer_published_is_the_mean_again(board, source):
     flavored(board, source)
     assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.51, 0.5])
     board.learn({})
-    board._show()
+    board._update_snapshots()
     assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.6, 0.5])
 
 
@@ -456,14 +456,14 @@ def test_a_move_counts_at_its_destination_until_nova_counts_it(board, source, us
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, load])
     # The compute has claimed: it counts once, by its flavor.
     loads_of(board, cn1=(5, 500), cn2=(7, 550))
-    board._show()
+    board._update_snapshots()
     assert loads_of(board, cn1=(5, 500), cn2=(7, 550)) == pytest.approx([0.5, 0.9])
 
 
 def test_a_move_that_was_given_up_counts_no_longer(board, source):
     flavored(board, source, MOVE)
     board.learn({key: flavor_usages.Usage({SMALL: 0.1, LARGE: 4.0}) for key in board.keys})
-    board._show()
+    board._update_snapshots()
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
 
 

@@ -279,7 +279,7 @@ def imbalance_of(**change):
 def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, value):
     source, own = source_of(tmp_path)
     record = value if isinstance(value, bytes) else b'kronos-nova 1 \n' + str(value).encode()
-    source._cache._store.set(source._key(policy_of()), record)
+    source._cache._store.set(source._build_cache_key(policy_of()), record)
     assert source.fetch(policy_of(), profile=False).imbalance.series == {'cn1': 0.25}
     assert own.asked == 1
     # And it is overwritten.
@@ -291,14 +291,15 @@ def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, va
     'x', 'x y', 'x nan', 'x inf', 'x 999', 'x 99999', 'x -inf', ''])
 def test_a_lease_that_is_none_or_over_holds_nobody_up(tmp_path, clock, lease):
     source, own = source_of(tmp_path)
-    source._cache.set(shared_source._build_lease_key(source._key(policy_of())), lease)
+    source._cache.set(shared_source._build_lease_key(source._build_cache_key(policy_of())), lease)
     source.fetch(policy_of(), profile=False)
     assert own.asked == 1 and clock.return_value == 1000.0 + shared_source.SETTLE
 
 
 def test_a_lease_of_another_is_waited_for_until_it_ends(tmp_path, clock):
     source, own = source_of(tmp_path)
-    source._cache.set(shared_source._build_lease_key(source._key(policy_of())), 'x 1010')
+    lease = shared_source._build_lease_key(source._build_cache_key(policy_of()))
+    source._cache.set(lease, 'x 1010')
     source.fetch(policy_of(), profile=False)
     assert own.asked == 1 and clock.return_value == pytest.approx(1010, abs=1)
 
@@ -306,13 +307,13 @@ def test_a_lease_of_another_is_waited_for_until_it_ends(tmp_path, clock):
 def test_who_took_the_lease_late_uses_the_answer_that_came_meanwhile(tmp_path, clock):
     source, own = source_of(tmp_path)
     other, others_own = source_of(tmp_path)
-    take = source._take
+    take = source._take_lease
 
     def late(key):
         other.fetch(policy_of(), profile=False)
         return take(key)
 
-    with mock.patch.object(source, '_take', autospec=True, side_effect=late):
+    with mock.patch.object(source, '_take_lease', autospec=True, side_effect=late):
         source.fetch(policy_of(), profile=False)
     assert (own.asked, others_own.asked) == (0, 1)
 
@@ -336,7 +337,7 @@ def test_an_error_of_the_source_ends_the_lease(tmp_path, clock):
     with mock.patch.object(own, 'fetch', autospec=True, side_effect=RuntimeError('boom')), \
             pytest.raises(RuntimeError):
         source.fetch(policy_of(), profile=False)
-    assert source._find_lease_holder(source._key(policy_of())) is None
+    assert source._find_lease_holder(source._build_cache_key(policy_of())) is None
 
 
 text = st.text('abc \u00e4', min_size=1, max_size=5).map(lambda t: answer.clean_text(t))

@@ -273,7 +273,7 @@ def test_what_instances_use_is_neither_lost_nor_made_by_moves(seed):
             n = int(rng.integers(len(past.uuids)))
             if found.place[n] >= 0:
                 found.arrive(past.uuids[n], HOSTS[rng.integers(3)], past.window.at(k))
-        for change in (found._change(k, []), found.measured(k, past.window.at(k) + 100)):
+        for change in (found._compute_change(k, []), found.measured(k, past.window.at(k) + 100)):
             assert (change * past.capacity[:, k]).sum() == pytest.approx(0.0, abs=1e-9)
         # Where nothing is cut off at 0, the hosts' load is history's.
         scores, before = found.scores(k), past.score[:, k]

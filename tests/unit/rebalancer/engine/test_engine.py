@@ -15,6 +15,7 @@
 import dataclasses
 import json
 
+import fixtures
 from oslo_config import cfg
 import pytest
 import yaml
@@ -746,7 +747,7 @@ def test_pack_plans_are_not_judged_by_the_imbalance_that_they_raise(world):
 @pytest.mark.parametrize('why', [None, 'enough'])
 def test_a_breaker_stops_pairs_too(world, monkeypatch, why):
     """Of a policy where no single move helps."""
-    monkeypatch.setattr(engine.breakers, 'tripped', lambda *args, **kw: why)
+    monkeypatch.setattr(engine.breakers, 'find_trip_reason', lambda *args, **kw: why)
     world.path.write_text(world.path.read_text().replace('cycle: 1', 'cycle: 2'))
     world.source._hosts, world.source._usages = {'a': 0.8, 'b': 0.4}, {A0: 0.5, B0: 0.3}
     world.engine().run_cycle()
@@ -1007,7 +1008,7 @@ def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_anothe
 def test_moves_that_use_up_the_budget_are_tasks_of_the_scope_or_off_its_hosts(flight, counts):
     cluster = model.Cluster(hosts={}, instances={}, services={}, scope='rack',
                             scope_hosts=frozenset({'a'}))
-    assert engine.planning_pipeline.busy((flight,), cluster) == counts
+    assert engine.planning_pipeline.count_busy_moves((flight,), cluster) == counts
 
 
 def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_budget(world):
@@ -1230,6 +1231,17 @@ def test_what_placement_refuses_is_not_stored_and_stands_in_the_snapshot(world, 
     world.clock.now += placement_check.REFUSED_SECONDS + 1
     row, = engine.run_cycle()
     assert row['moves'] == [], 'it is asked for again, and refused again'
+
+
+def test_snapshot_without_a_scope_to_plan_is_an_error_in_the_log(world, tmp_path):
+    """An operator who edits policies and sends SIGUSR1 does not end the engine."""
+    world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
+    engine = world.engine()
+    world.conf.set_override('include_unassigned_hosts', False, 'engine')
+    world.conf.set_override('aggregates', [], 'engine')
+    with fixtures.FakeLogger() as log:
+        assert engine.write_snapshot() is None
+    assert 'No snapshot is written: ' in log.output
 
 
 def test_an_instance_that_placement_refuses_everywhere_is_named_and_in_the_snapshot(

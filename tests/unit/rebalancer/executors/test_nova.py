@@ -489,7 +489,7 @@ def looked_for(cloud: answers.Answers, service: Any, hypervisors: list[Any],
     """What it means that Nova does not find host2."""
     cloud.answers['/os-services'] = [service]
     cloud.answers['/os-hypervisors/detail'] = [{'hypervisors': hypervisors}]
-    return novas.driver(cloud)._refused(task, NOT_FOUND)
+    return novas.driver(cloud)._judge_refusal(task, NOT_FOUND)
 
 
 def services(**fields: Any) -> dict[str, Any]:
@@ -590,7 +590,7 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     opts.register(conf)
     conf.set_override('aggregates', configured, 'engine')
     driver = nova.NovaExecutor(conf, cloud)
-    named = driver._named(dataclasses.replace(novas.TASK, aggregate='blue'),
+    named = driver._list_planned_aggregates(dataclasses.replace(novas.TASK, aggregate='blue'),
                           base.Known(scopes=frozenset(leased)))
     assert named[:named.index('blue')] == expected if named else expected == []
     cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
@@ -697,7 +697,7 @@ def test_what_a_conflict_is_about_is_said(
         rule: str | None, said: str) -> None:
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **fields)}]
     refused = answers.Response({'conflictingRequest': {'message': 'no', 'code': 409}}, 409)
-    found = novas.driver(cloud)._refused(task, refused)
+    found = novas.driver(cloud)._judge_refusal(task, refused)
     assert type(found) is kind and found.kwargs['instance_uuid'] == 'vm'
     assert found.kwargs.get('rule') == rule and found.kwargs['problem'] == said
 
@@ -707,7 +707,7 @@ def test_a_conflict_over_an_instance_that_was_stopped_is_left_to_the_next_plan(
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm', status='SHUTOFF')}]
     driver = novas.driver(cloud)
     driver._conf.set_override('cold_migrate_stopped', True, 'engine')
-    found = driver._refused(dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE),
+    found = driver._judge_refusal(dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE),
                             answers.Response({}, 409))
     assert found.kwargs['rule'] == 'method-changed'
 
@@ -720,7 +720,7 @@ def test_after_a_conflict_the_instance_may_be_gone_or_not_be_read(
         cloud: answers.Answers, answer: Any, kind: type[Exception], said: str) -> None:
     cloud.answers['/servers/vm'] = [answer]
     cloud.answers['/servers/detail'] = [{'servers': []}]
-    found = novas.driver(cloud)._refused(novas.TASK, answers.Response({}, 409))
+    found = novas.driver(cloud)._judge_refusal(novas.TASK, answers.Response({}, 409))
     assert type(found) is kind
     assert found.kwargs['instance_uuid'] == 'vm' and said in found.kwargs['problem']
 
@@ -741,7 +741,7 @@ def test_what_an_answer_that_is_no_success_means_is_said(
         cloud: answers.Answers, task: model.Task, status: int, kind: type[Exception],
         said: str) -> None:
     refused = answers.Response({'badRequest': {'message': 'no', 'code': status}}, status)
-    found = novas.driver(cloud)._refused(task, refused)
+    found = novas.driver(cloud)._judge_refusal(task, refused)
     assert type(found) is kind
     assert (found.kwargs['instance_uuid'], found.kwargs['problem']) == ('vm', said)
 
@@ -752,7 +752,7 @@ def test_what_an_answer_that_is_no_success_means_is_said(
 def test_the_right_that_is_lacking_is_named(cloud: answers.Answers, task: model.Task,
                                             policy: str) -> None:
     refused = answers.Response({'forbidden': {'message': 'no', 'code': 403}}, 403)
-    assert policy in str(novas.driver(cloud)._refused(task, refused))
+    assert policy in str(novas.driver(cloud)._judge_refusal(task, refused))
 
 
 def test_another_cell_is_told_of_both_hosts_and_asked_for_one(cloud: answers.Answers) -> None:
@@ -928,7 +928,7 @@ def test_a_request_that_is_not_answered_may_have_taken_effect_if_it_was_sent(
 
 
 def test_of_one_that_is_gone_the_rule_is_told(cloud: answers.Answers) -> None:
-    found = novas.driver(cloud)._refused(novas.TASK, answers.Response({}, 404))
+    found = novas.driver(cloud)._judge_refusal(novas.TASK, answers.Response({}, 404))
     assert found.kwargs['rule'] == 'no-such-instance'
 
 

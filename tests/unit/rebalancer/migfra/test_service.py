@@ -169,6 +169,22 @@ def store(tmp_path):
 DONE = request_handler.Ended('result: vm stopped\n', False)
 
 
+def test_a_pass_ends_while_messages_come_without_a_pause(store, monkeypatch):
+    world = World(store)
+    stored = []
+
+    def store_and_hear_another(message):
+        stored.append(message)
+        if len(stored) < 10 * service.WAITING:
+            world.service._messages.put(message)
+
+    monkeypatch.setattr(world.service, '_store_message', store_and_hear_another)
+    world.service._messages.put('a message')
+    world.run()
+    assert len(stored) == service.WAITING, 'claims are renewed and results published in between'
+    assert world.service._messages.qsize() == 1, 'none is lost'
+
+
 def test_a_message_is_acknowledged_when_it_is_kept(store):
     world = World(store, None)
     world.broker.deliver(TASKS[Kind.STOP])

@@ -151,9 +151,9 @@ def test_nobody_counts_on_the_place_of_the_first_one_while_the_second_one_may_fa
 def test_whoever_waits_for_the_first_one_of_a_pair_waits_for_both():
     found = coupled_moves._Pairing(None, [move(X, 'a', 'b'), dataclasses.replace(
         move(Y, 'b', 'c'), requires=(X,), wave=1)])
-    assert found._whole(X) == {X}
+    assert found._collect_required_moves(X) == {X}
     found.swaps.append(model.Swap(X, Y))
-    assert found._whole(X) == found._whole(Y) == {X, Y}
+    assert found._collect_required_moves(X) == found._collect_required_moves(Y) == {X, Y}
 
 
 def test_what_may_not_go_back_is_no_pair(tmp_path):

@@ -100,7 +100,7 @@ def test_of_many_instances_so_many_are_looked_at():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, 'MOST', 3)
         few = exchanges.Exchanges(board, random.Random(0))
-        shown = few._rows(np.arange(board.score.shape[1])[few._both])
+        shown = few._sample_rows(np.arange(board.score.shape[1])[few._both])
         found = few.best(0.2)
     assert shown.shape[1] == 3 and all(len(set(rows)) == 3 for rows in shown.tolist())
     assert [set(board.source[rows].tolist()) for rows in shown] == [

@@ -300,7 +300,7 @@ AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
 def writing_methods():
     return {name for name, method in inspect.getmembers(api.Store, inspect.isfunction)
             if not name.startswith('_') and re.search(
-                r'self\._run\b|self\._fenced\b|schema\.upgrade\b', inspect.getsource(method))}
+                r'self\._run(_under_lease)?\b|schema\.upgrade\b', inspect.getsource(method))}
 
 
 def what_keeps_a_zombie_from_each_method_is_said(store):
