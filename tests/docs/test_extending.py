@@ -30,11 +30,12 @@ EXAMPLE = TOP / 'doc/examples/extend'
 PLAN = '''
 import dataclasses, json, pathlib, sys
 from kronos_nova import plugins
-from kronos_nova.rebalancer import checker, configured, planner, simulation
+from kronos_nova.rebalancer import checker, simulation
+from kronos_nova.rebalancer.planning import planner, planning_settings
 from tests.scenarios import loader
 scenario = loader.load(pathlib.Path(sys.argv[1]))
 request = dataclasses.replace(scenario.request, strategies=[
-    plugins.load(plugins.STRATEGIES, name)() for name in configured.strategy_names()])
+    plugins.load(plugins.STRATEGIES, name)() for name in planning_settings.strategy_names()])
 plan = planner.plan(request)
 ceilings = simulation.Simulation(request.cluster, request.scores, request.policies,
                                  request.history, request.options).ceilings

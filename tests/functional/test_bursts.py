@@ -174,7 +174,7 @@ class BurstTestCase(UnevenTestCase):
 
     def test_without_depletion_they_pile_up(self):
         perfect = self.perfect(['m1.medium'] * SOME)
-        with mock.patch.object(policy_scores.depletion, 'outlook', blind):
+        with mock.patch.object(policy_scores.depletion, 'compute_outlook', blind):
             self.sample()
             self.boot_at_once(SOME)
         self.assertGreater(self.spread(), 3 * perfect)

@@ -68,7 +68,7 @@ class DepletionTestCase(OneSampleTestCase):
             return depletion.Outlook({host: depletion.Load(score, score)
                                       for host, score in scores.items()}, 0.0, False, {})
 
-        with mock.patch.object(policy_scores.depletion, 'outlook', blind):
+        with mock.patch.object(policy_scores.depletion, 'compute_outlook', blind):
             self.wait_for_scores(**self.scores)
             self.assertEqual({'host1': COUNT}, self.multi_create(COUNT))
 

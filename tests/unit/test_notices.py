@@ -44,21 +44,21 @@ def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
     notices, now = board(), time.time()
     channel = Channel((USAGE, now + 60), ConnectionError(), None)
     for _ in range(3):
-        assert notices._usages(channel) == {'k': USAGE}
+        assert notices._read_usages(channel) == {'k': USAGE}
     with mock.patch.object(time, 'time', autospec=True, return_value=now + 61):
-        assert notices._usages(Channel(None)) == {}
+        assert notices._read_usages(Channel(None)) == {}
 
 
 def test_what_is_read_anew_takes_its_place():
     notices, now = board(), time.time()
     newer = flavor_usages.Usage({flavor_usages.Shape(1, 512): 0.5})
     channel = Channel((USAGE, now + 60), (newer, now + 60))
-    assert notices._usages(channel) == {'k': USAGE}
-    assert notices._usages(channel) == {'k': newer}
+    assert notices._read_usages(channel) == {'k': USAGE}
+    assert notices._read_usages(channel) == {'k': newer}
 
 
 def test_what_no_policy_asks_for_any_more_is_dropped():
     notices = board()
-    assert notices._usages(Channel((USAGE, time.time() + 60))) == {'k': USAGE}
+    assert notices._read_usages(Channel((USAGE, time.time() + 60))) == {'k': USAGE}
     notices._scores.keys = set()
-    assert notices._usages(Channel()) == {} and not notices._usage
+    assert notices._read_usages(Channel()) == {} and not notices._usage

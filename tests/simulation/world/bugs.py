@@ -338,7 +338,7 @@ def dependents_stay(patch: Patch) -> None:
 def post_first(patch: Patch) -> None:
     """Nova is asked before submitting is committed."""
     def start(self: Any, row: rows.TaskRow) -> None:
-        marker = self._driver.pre_flight(row.task, self._known(row.task))
+        marker = self._driver.pre_flight(row.task, self._read_known_facts(row.task))
         self._driver.submit(row.task)
         now = self._clock()
         self._store.mark(row.task.task_id, self.name, [TaskState.CLAIMED],

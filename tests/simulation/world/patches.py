@@ -96,7 +96,7 @@ def around(run: 'runs.Run') -> Iterator[None]:
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
                 (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
                 (planning_settings, 'plugins', types.SimpleNamespace(
-                    load=_load, names=_names, STRATEGIES=plugins.STRATEGIES)),
+                    load=_load, list_names=_names, STRATEGIES=plugins.STRATEGIES)),
                 (hook_runner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
                 (swaps, 'uuid', types.SimpleNamespace(uuid4=run.hooks.new_id)),
                 (policy_watch, 'policies', types.SimpleNamespace(load=_load_policies))):

@@ -198,8 +198,9 @@ def test_a_look_has_who_is_there_and_nothing_holds(conf, store):
 def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
     store.acquire_lease('blue', 'engine', 30, 'hash')
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
-    monkeypatch.setattr(_watching._cloud, 'configuration', lambda *args, **kw: (conf, None))
-    monkeypatch.setattr(_watching.planning_settings, 'scopes', lambda conf, policies: ['blue'])
+    monkeypatch.setattr(_watching._cloud, 'read_configuration', lambda *args, **kw: (conf, None))
+    monkeypatch.setattr(_watching.planning_settings, 'list_planned_scopes',
+                        lambda conf, policies: ['blue'])
     with served.serving({
             'GET /os-services': [{'services': [DISABLED]}],
             'GET /servers/detail': [{'servers': [{'id': 'vm'}]}, {'servers': [{'id': 'vm'}]},

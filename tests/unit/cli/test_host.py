@@ -90,11 +90,11 @@ def test_command_that_reads_for_long_says_so(monkeypatch, slow):
     closes = types.SimpleNamespace(close=lambda: None)
     monkeypatch.setattr(_cloud.sys, 'stderr', types.SimpleNamespace(write=write))
     monkeypatch.setattr(_cloud, 'NOTICE_AFTER', 0.01 if slow else 3600.0)
-    monkeypatch.setattr(_cloud.planning_settings, 'scopes', lambda *args: [])
+    monkeypatch.setattr(_cloud.planning_settings, 'list_planned_scopes', lambda *args: [])
     monkeypatch.setattr(_cloud._stores, 'open_store', lambda *args, **kw: closes)
     monkeypatch.setattr(daemons, 'make_collector', lambda conf: None)
     monkeypatch.setattr(daemons, 'load_source', lambda conf: closes)
-    monkeypatch.setattr(_cloud.cloud_state, 'look', read)
+    monkeypatch.setattr(_cloud.cloud_state, 'read_cloud', read)
     assert _cloud.read_live_cloud(None, None) == 'seen'
     assert [text.startswith('Still reading') for text in written] == [True] * slow
 

@@ -96,7 +96,7 @@ def test_a_broker_that_failed_is_left_alone_for_a_while(monkeypatch):
             sent.append(now[0])
             raise OSError('gone')
     caster = transport.Caster(None, clock=lambda: now[0], now=lambda: 0.0)
-    monkeypatch.setattr(caster, '_client', lambda scope, seconds: Client())
+    monkeypatch.setattr(caster, '_get_client', lambda scope, seconds: Client())
     for now[0] in (0.0, 1.0, 29.0, 31.0):
         assert not caster(test_messages.TASK)
     assert sent == [0.0, 31.0]

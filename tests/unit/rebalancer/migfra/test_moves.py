@@ -83,7 +83,7 @@ def test_what_could_not_be_pinned_is_told(answer, problem):
 
 def test_a_result_is_rendered_without_asking_anything():
     handler = made(None, None)
-    task = moves.request_handler.task(REQUEST)
+    task = moves.request_handler.parse_task(REQUEST)
     tasks = {row.task.instance_uuid: row for row in handler._store.tasks('p')}
     ended = handler._render_result(REQUEST, task, tasks, REQUEST.progress, {'u': 'no such cpu'})
     assert yaml.safe_load(ended.reply)['details'] == 'it was migrated; vcpu-map: no such cpu'

@@ -131,7 +131,7 @@ def request(name='spread_waits_until_scores_show_the_last_move', **history):
 def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
     """None is known of which that is so."""
     asked = request(completed=())
-    monkeypatch.setattr(requested_moves.waves, 'order', lambda view,
+    monkeypatch.setattr(requested_moves.waves, 'order_moves', lambda view,
                         moves: requested_moves.waves.Ordered(
         (), Counter()))
     answer = requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b',))])

@@ -234,7 +234,7 @@ def test_a_drain_of_which_a_move_is_dropped_is_dropped_whole_or_goes_on(begun, m
     r = scenario.request
     if begun:
         r = dataclasses.replace(r, history=model.History(draining=frozenset({'c'})))
-    really = planner.waves.order
+    really = planner.waves.order_moves
 
     def order(view, moves, **how):
         ordered = really(view, moves, **how)
@@ -242,7 +242,7 @@ def test_a_drain_of_which_a_move_is_dropped_is_dropped_whole_or_goes_on(begun, m
         return dataclasses.replace(ordered, moves=kept, dropped=collections.Counter(
             {'claims': len(ordered.moves) - len(kept)}))
 
-    monkeypatch.setattr(planner.waves, 'order', order)
+    monkeypatch.setattr(planner.waves, 'order_moves', order)
     plan = planner.plan(r)
     moved = sorted(scenario.names[m.instance_uuid] for m in plan.moves)
     if begun:
