@@ -207,7 +207,7 @@ def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
                                     {'servers': []}],
             'GET /os-hypervisors/detail': [{'hypervisors': [hypervisor('h1', ())]}],
             'GET /os-aggregates': aggregates(blue=['h1'])}) as nova:
-        monkeypatch.setattr(_watching.connections, 'connect', lambda conf: nova.connection)
+        monkeypatch.setattr(_watching.connections, 'make_connection', lambda conf: nova.connection)
         looks = []
         why, rows = _watching.watch_host(argparse.Namespace(
             config_file=None, host='h1', since=3600.0, timeout=60.0, interval=0.01),
