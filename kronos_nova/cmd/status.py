@@ -165,18 +165,18 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
     if path is not None and not os.path.lexists(path):
         return 'SUCCESS', f'{path} is made by the first daemon that starts.'
     try:
-        engine = database.connect(conf)
+        engine = database.create_engine(conf)
         try:
-            found = schemas.current(engine)
+            found = schemas.read_current_revision(engine)
             schemas.refuse_newer(found)
         finally:
             engine.dispose()
     except exception.StoreError as error:
         return 'FAILURE', str(error)
-    if found in (None, schemas.head()):
+    if found in (None, schemas.get_head_revision()):
         return 'SUCCESS', ''
     return 'WARNING', (f'The schema is at revision {found}, this release needs '
-                       f'{schemas.head()}. Back the database up: the next daemon that starts '
+                       f'{schemas.get_head_revision()}. Back the database up: the next daemon that starts '
                        'upgrades it, and an earlier release does not start on it again.')
 
 
