@@ -594,11 +594,13 @@ class Worker:
         doubt = None if since is None else rows.note_unchanged(since)
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
         row = dataclasses.replace(row, reference=reference)
-        if self._check_deadline(row):
-            if changed:
-                self._update_task(row, TaskState.UNKNOWN, [TaskState.UNKNOWN], doubt_since=since,
-                                  doubt=doubt, reference=reference)
-            self._abort(row)
+        if self._is_past_deadline(row):
+            kept = self._check_deadline(row)
+            if kept and changed:
+                kept = self._update_task(row, TaskState.UNKNOWN, [TaskState.UNKNOWN],
+                                         doubt_since=since, doubt=doubt, reference=reference)
+            if kept:
+                self._abort(row)
             return
         state = row.task.state
         if state is not TaskState.SUBMITTED:
@@ -639,21 +641,26 @@ class Worker:
                 self._outcomes.failed(row, endings.build_error(row, progress))
 
     def _check_deadline(self, row: rows.TaskRow) -> bool:
-        """Set a task to unknown once it is past its deadline; return whether it is.
+        """Set a task to unknown once it is past its deadline.
 
         The worker still watches the task, and the task keeps its slot.
+
+        :returns: False: the task is not past its deadline, or this executor has lost it.
         """
-        if row.task.deadline is None or self._clock() < row.task.deadline:
+        if not self._is_past_deadline(row):
             return False
         wanted = ABORTING if self._may_abort(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
             LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
                         'watched until Nova says how it ended. See its migration in Nova.',
                         row.task.instance_uuid, row.task.task_id)
-        if (row.error, row.task.state) != (wanted, TaskState.UNKNOWN):
-            self._update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
-                              error_type=exception.MigrationTimeout.wire_type)
-        return True
+        if (row.error, row.task.state) == (wanted, TaskState.UNKNOWN):
+            return True
+        return self._update_task(row, TaskState.UNKNOWN, [row.task.state], error=wanted,
+                                 error_type=exception.MigrationTimeout.wire_type)
+
+    def _is_past_deadline(self, row: rows.TaskRow) -> bool:
+        return row.task.deadline is not None and self._clock() >= row.task.deadline
 
     def _may_abort(self, task: model.Task) -> bool:
         return self._settings.abort_at_deadline and task.method is model.Method.LIVE
@@ -662,7 +669,8 @@ class Worker:
         """Ask Nova to abort a live migration past its deadline, until Nova accepts.
 
         The row says so before the request, as with ``submitting``: a successor then knows who
-        ended the migration.
+        ended the migration. An executor that cannot write this has lost the task and does not
+        abort.
         """
         task = row.task
         if (not self._may_abort(task) or task.task_id in self._aborted

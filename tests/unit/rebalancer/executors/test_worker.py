@@ -839,6 +839,27 @@ def test_a_successor_knows_that_the_abort_was_ours(bench):
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
 
+def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
+    """Else the row does not tell a successor who aborted it, and ERROR looks like a fault."""
+    one, two = bench.new_worker('one', ABORTS), bench.new_worker('two', ABORTS)
+
+    def freeze(task):
+        bench.now += 61
+        assert bench.store.adopt(two.name, None, bench.now, 60)
+        return base.Stage.RUNNING
+
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(58, by=one)
+    assert bench.state is TaskState.SUBMITTED and bench.now < bench.row().task.deadline
+    bench.driver.answers['look'] = [freeze, base.Stage.RUNNING]
+    bench.passes(1, by=one)
+    assert bench.now > bench.row().task.deadline and bench.row().worker == two.name
+    assert bench.steps('abort') == [] and bench.row().error is None
+    bench.passes(1, by=two)
+    assert len(bench.steps('abort')) == 1 and bench.row().error == worker.ABORTING
+
+
 @pytest.mark.parametrize('settings', [SETTINGS, ABORTS])
 def test_an_operators_abort_after_the_deadline_is_one(bench, settings):
     """Without the option nothing is aborted; a cold migration never is."""
