@@ -173,11 +173,11 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
             engine.dispose()
     except exception.StoreError as error:
         return 'FAILURE', str(error)
-    if found in (None, schemas.get_head_revision()):
+    newest = schemas.get_head_revision()
+    if found in (None, newest):
         return 'SUCCESS', ''
-    return 'WARNING', (f'The schema is at revision {found}, this release needs '
-                       f'{schemas.get_head_revision()}. Back the database up: the next daemon that starts '
-                       'upgrades it, and an earlier release does not start on it again.')
+    return 'WARNING', (f'The schema is at revision {found}, this release needs {newest}. Back '
+                       'the database up: the next daemon that starts upgrades it, and an earlier release does not start on it again.')
 
 
 def _make_result(upgradecheck: Any, code: str, details: str) -> Any:
