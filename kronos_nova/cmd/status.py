@@ -177,7 +177,8 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
     if found in (None, newest):
         return 'SUCCESS', ''
     return 'WARNING', (f'The schema is at revision {found}, this release needs {newest}. Back '
-                       'the database up: the next daemon that starts upgrades it, and an earlier release does not start on it again.')
+                       'the database up: the next daemon that starts upgrades it, and an earlier '
+                       'release does not start on it again.')
 
 
 def _make_result(upgradecheck: Any, code: str, details: str) -> Any:
