@@ -49,6 +49,8 @@ FOUND_SEEDS = [
          'why-it-failed-was-not-read-and-another-host-was-asked'),
         (220124, None,
          'a-host-left-its-scope-and-its-tasks-were-not-counted'),
+        (3189, None,
+         'a-task-that-could-not-be-looked-at-lost-its-slot'),
     )]
 
 
