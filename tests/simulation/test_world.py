@@ -51,6 +51,8 @@ FOUND_SEEDS = [
          'a-host-left-its-scope-and-its-tasks-were-not-counted'),
         (3189, None,
          'a-task-that-could-not-be-looked-at-lost-its-slot'),
+        (3999, None,
+         'a-request-came-after-an-evacuation-and-its-migration-was-not-watched'),
     )]
 
 

@@ -68,6 +68,8 @@ class Progress:
 
     ``LEFT``: the task ends as ``ending`` when the contradiction lasts for ``patience`` seconds;
     ``held`` names an allocation that Placement still holds.
+
+    ``source``: the host that the migration leaves, where it is not the task's source.
     """
 
     stage: Stage
@@ -83,6 +85,7 @@ class Progress:
     held: str | None = None
     place: str | None = None
     aborted: bool = False
+    source: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -70,8 +70,25 @@ class ColdMigration:
             # The migration may have begun and ended between the two reads.
             migrations = self._nova.migrations(uuid)
             migration = self._find_own_migration(migrations, task, after, known)
+        if migration is None and known is None:
+            migration = nova_responses.find_migration_from_elsewhere(
+                self._nova, migrations, task, after, nova_api.MIGRATION, nova_api.MIGRATE)
         if migration is None:
             return self._judge_absence(migrations, server, after)
+        source = nova_responses.find_other_source(task, migration)
+        if source is not None:
+            task = dataclasses.replace(task, from_host=source)
+        return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
+                                   source=source)
+
+    def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
+                         server: model.Instance | None,
+                         migrations: list[nova_api.Migration]) -> base.Progress:
+        """Return the progress of our cold migration.
+
+        :param task: with the source of the migration.
+        :raises ApiError: Nova or Placement could not be read.
+        """
         reference = migration.uuid
         match migration.status:
             case 'confirmed':

@@ -154,21 +154,22 @@ class NovaExecutor(base.Executor):
         """Raise PreFlightError unless both hosts have a free slot.
 
         Migrations that others requested from Nova take slots of a host as ours do; ours were
-        counted when the task was claimed. A record that Nova does not change takes none.
+        counted when the task was claimed, at the source of the task: Nova may carry out ours from
+        another host. A record that Nova does not change takes none.
         """
-        ours = {f.instance_uuid for f in known.flights} | {task.instance_uuid}
         conf = self._conf.executor
         for end, host, limit in (
                 ('from', task.from_host, conf.max_concurrent_per_source),
                 ('to', task.to_host, conf.max_concurrent_per_destination)):
+            flying = [f for f in known.flights
+                      if (f.from_host if end == 'from' else f.to_host) == host]
+            ours = {f.instance_uuid for f in flying} | {task.instance_uuid}
             others = {
                 m.instance_uuid for m in changed[host]
                 if m.type == nova_api.LIVE_MIGRATION and not m.ended
                 and not m.is_unchanged(now)
                 and (m.from_host if end == 'from' else m.to_host) == host} - ours
-            taken = sum(1 for f in known.flights
-                        if (f.from_host if end == 'from' else f.to_host) == host
-                        and f.instance_uuid not in known.slotless)
+            taken = sum(1 for f in flying if f.instance_uuid not in known.slotless)
             if others and taken + len(others) >= limit:
                 raise exception.PreFlightError(
                     instance_uuid=task.instance_uuid, rule='no-slot',
@@ -324,9 +325,27 @@ class NovaExecutor(base.Executor):
             # The migration may have begun and ended between the two reads.
             migrations = self._nova.migrations(task.instance_uuid)
             migration = self._find_ours(migrations, task, after, known)
+        if migration is None and known is None:
+            migration = nova_responses.find_migration_from_elsewhere(
+                self._nova, migrations, task, after, nova_api.LIVE_MIGRATION,
+                nova_api.LIVE_MIGRATION)
         if migration is None:
             return self._find_foreign(migrations, task, server, after) or self._judge_absence(
                 migrations, server, after)
+        source = nova_responses.find_other_source(task, migration)
+        if source is not None:
+            task = dataclasses.replace(task, from_host=source)
+        return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
+                                   source=source)
+
+    def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
+                         server: model.Instance | None,
+                         migrations: list[nova_api.Migration]) -> base.Progress:
+        """Return the progress of our live migration.
+
+        :param task: with the source of the migration.
+        :raises ApiError: Nova or Placement could not be read.
+        """
         reference = migration.uuid
         match migration.status:
             case 'completed' | 'failed' | 'error' if (

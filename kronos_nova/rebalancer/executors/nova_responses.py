@@ -40,13 +40,38 @@ def find_own_migration(migrations: list[nova_api.Migration], task: model.Task, a
     never scheduled. Of several the newest counts, since only the last can be under way.
 
     :param reference: the UUID of our migration, once an earlier look has found it: then another
-        migration between the same hosts is not ours.
+        migration between the same hosts is not ours, and ours may have another source.
     """
-    found = [m for m in migrations if m.id > after and m.type == kind
-             and m.from_host == task.from_host and m.to_host in (None, task.to_host)]
+    newer = [m for m in migrations if m.id > after and m.type == kind]
     if reference is not None:
-        return next((m for m in found if m.uuid == reference), None)
-    return max(found, key=lambda m: m.id, default=None)
+        return next((m for m in newer if m.uuid == reference), None)
+    return max((m for m in newer if m.from_host == task.from_host
+                and m.to_host in (None, task.to_host)), key=lambda m: m.id, default=None)
+
+
+def find_migration_from_elsewhere(nova: nova_api.NovaApi, migrations: list[nova_api.Migration],
+                                  task: model.Task, after: int, kind: str,
+                                  action: str) -> nova_api.Migration | None:
+    """Return our migration under way from another host than our source; None: it is not there.
+
+    A request names no source. If an operator evacuates the instance before a request reaches Nova,
+    Nova carries the request out from the new host. Only the newest migration counts, and only if
+    Nova names our user for it: an operator may make the same move by hand.
+
+    :raises ApiError: Nova could not be read.
+    """
+    newest = max((m for m in migrations if m.id > after and m.type == kind),
+                 key=lambda m: m.id, default=None)
+    if (newest is None or newest.ended or newest.from_host in (None, task.from_host)
+            or newest.to_host not in (None, task.to_host)):
+        return None
+    own = nova.user_id()
+    return newest if own and _find_requester(nova, task.instance_uuid, action) == own else None
+
+
+def find_other_source(task: model.Task, migration: nova_api.Migration) -> str | None:
+    """Return the host that our migration leaves; None: it is the task's source."""
+    return None if migration.from_host == task.from_host else migration.from_host
 
 
 def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | None:
@@ -57,17 +82,20 @@ def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | No
     :raises ApiError: Nova could not be read.
     """
     own = nova.user_id()
+    user = _find_requester(nova, uuid, action)
+    return api.format_printable(user) if own and user and user != own else None
+
+
+def _find_requester(nova: nova_api.NovaApi, uuid: str, action: str) -> Any:
+    """Return the user who asked for the newest action of this name; None: Nova does not tell."""
     try:
         actions = nova.actions(uuid)
     except api.ApiError as exc:
         if exc.status in (401, 403, 404):
             return None
         raise
-    for found in actions:
-        if found.get('action') == action:
-            user = found.get('user_id')
-            return api.format_printable(user) if own and user and user != own else None
-    return None
+    return next((found.get('user_id') for found in actions if found.get('action') == action),
+                None)
 
 
 def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:

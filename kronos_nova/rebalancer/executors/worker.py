@@ -502,6 +502,10 @@ class Worker:
         progress: base.Progress | None = None
         try:
             progress = self._driver.look(task, self._bind_marker(row))
+            if progress.source is not None:
+                # Nova carries our request out from where it found the instance.
+                task = dataclasses.replace(task, from_host=progress.source)
+                row = dataclasses.replace(row, task=task)
             if progress.stage.terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
             if progress.stage is base.Stage.COMPLETED:

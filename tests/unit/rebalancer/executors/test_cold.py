@@ -82,6 +82,19 @@ def test_what_another_user_asked_for_is_not_confirmed(
     assert found.stage is stage
 
 
+@pytest.mark.parametrize(('user', 'stage', 'source'), [
+    ('kronos', base.Stage.UNCONFIRMED, 'host3'), ('admin', base.Stage.ABSENT, None),
+    (None, base.Stage.ABSENT, None)])
+def test_our_request_for_an_evacuated_instance_is_confirmed(
+        cloud: answers.Answers, user: str | None, stage: base.Stage, source: str | None) -> None:
+    cloud.user = 'kronos'
+    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
+        {'action': 'migrate', 'user_id': user}]}]
+    found = novas.look(cloud, [[novas.cold(status='finished', source_compute='host3')]],
+                       novas.stopped('VERIFY_RESIZE', None, 'host2'), novas.COLD)
+    assert (found.stage, found.source) == (stage, source)
+
+
 def progress(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
     return novas.look(cloud, migrations, server, novas.COLD)
 

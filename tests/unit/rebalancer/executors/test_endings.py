@@ -245,6 +245,13 @@ def test_own_abort_that_ends_in_error_is_no_everlasting_quarantine(bench, waits,
     assert held.until is not None
 
 
+def test_own_abort_of_a_migration_from_another_host_is_known(bench):
+    aborting(bench)
+    bench.driver.answers['look'] = [dataclasses.replace(broken('h7'), source='h7')]
+    bench.passes(1)
+    assert bench.row().error_type == 'MigrationTimeout' and 'runs on h7' in bench.row().error
+
+
 def test_own_abort_ends_when_nova_writes_no_error(bench):
     aborting(bench)
     bench.driver.answers['look'] = [

@@ -118,6 +118,62 @@ def test_migration_by_hand_that_is_over_before_a_look_is_not_ours(
     assert (found.stage, found.reference, found.ending) == expected
 
 
+def asked_by(cloud: answers.Answers, user: str | None, action: str = 'live-migration') -> None:
+    cloud.user = 'kronos'
+    cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
+        {'action': action, 'request_id': 'r', 'user_id': user}]}]
+
+
+@pytest.mark.parametrize(('fields', 'stage'), [
+    ({}, base.Stage.RUNNING), ({'dest_compute': None, 'status': 'accepted'}, base.Stage.WAITING)])
+def test_our_request_for_an_evacuated_instance_is_watched_from_its_new_host(
+        cloud: answers.Answers, fields: dict[str, Any], stage: base.Stage) -> None:
+    asked_by(cloud, 'kronos')
+    found = novas.look(cloud, [[answers.migration(6, source_compute='host3') | fields]],
+                       answers.server('vm', 'host3', **{'OS-EXT-STS:task_state': 'migrating'}))
+    assert (found.stage, found.reference, found.source) == (stage, 'm6', 'host3')
+
+
+@pytest.mark.parametrize('fields', [
+    {'id': 5}, {'dest_compute': 'host4'}, {'status': 'error'},
+    {'migration_type': 'evacuation'}])
+def test_other_migrations_of_an_evacuated_instance_are_not_ours(
+        cloud: answers.Answers, fields: dict[str, Any]) -> None:
+    asked_by(cloud, 'kronos')
+    found = novas.look(cloud, [[answers.migration(6, source_compute='host3') | fields]],
+                       answers.server('vm', 'host3'))
+    assert (found.stage, found.source) == (base.Stage.ABSENT, None)
+
+
+@pytest.mark.parametrize('user', ['admin', None, answers.Response({}, 403)])
+def test_migration_of_an_evacuated_instance_is_ours_only_if_nova_names_us(
+        cloud: answers.Answers, user: Any) -> None:
+    asked_by(cloud, user)
+    if isinstance(user, answers.Response):
+        cloud.answers['/servers/vm/os-instance-actions'] = [user]
+    found = novas.look(cloud, [[answers.migration(6, source_compute='host3')]],
+                       answers.server('vm', 'host3', **{'OS-EXT-STS:task_state': 'migrating'}))
+    assert found.stage is base.Stage.ABSENT
+
+
+def test_migration_from_another_host_ends_and_is_aborted_as_ours(cloud: answers.Answers) -> None:
+    ours = uuidutils.generate_uuid()
+    by_hand = answers.migration(7, source_compute='host4')
+    asked_by(cloud, 'kronos')
+    cloud.answers[f'/allocations/{ours}'] = [{'allocations': {}}]
+    for status, stage in (('running', base.Stage.LEFT), ('completed', base.Stage.COMPLETED)):
+        both = [by_hand, answers.migration(6, source_compute='host3', status=status, uuid=ours)]
+        novas.look(cloud, [both], answers.server('vm', 'host3'))
+        found = novas.driver(cloud).look(novas.TASK, bound(ours))
+        assert (found.stage, found.reference, found.source) == (stage, ours, 'host3')
+    novas.look(cloud, [[by_hand]], MIGRATING)
+    assert novas.driver(cloud).look(novas.TASK, bound(ours)).stage is base.Stage.ABSENT
+    cloud.answers['/os-migrations'] = [{'migrations': [
+        by_hand, answers.migration(6, source_compute='host3', uuid=ours)]}]
+    cloud.answers['DELETE /servers/vm/migrations/6'] = [answers.Response({}, 202)]
+    assert novas.driver(cloud).abort(novas.TASK, bound(ours))
+
+
 @pytest.mark.parametrize(('marker', 'reference'), [
     ('no JSON', '29a03a48-e18a-4f82-9f8d-9f1c5686a6a5'),
     ('[]', '58675458-a2c7-4ce7-a9c7-d38fb6e93075'),

@@ -222,6 +222,10 @@ def test_that_a_host_s_migrations_cannot_be_read_is_told(ready: Ready) -> None:
     ('host1', [('c', 'host1', 'host3'), ('vm', 'host1', 'host3')], [('c', 'host1', 'host3')], 2,
      None),
     ('host1', [], [('c', 'host1', 'host3'), ('d', 'host1', 'host3')], 2, None),
+    # Nova carries out a request of ours from another host than the task's source.
+    ('host1', [('c', 'host1', 'host3')], [('c', 'host4', 'host3')], 1,
+     '1 migrations from host1 that others asked for, and 0 of ours, are under way; [executor] '
+     'allows 1'),
     ('host2', [('a', 'host3', 'host2')], [], 2, None),
     ('host2', [('a', 'host3', 'host2'), ('b', 'host1', 'host2')], [], 2,
      '2 migrations to host2 that others asked for, and 0 of ours, are under way; [executor] '
