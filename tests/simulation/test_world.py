@@ -53,6 +53,8 @@ FOUND_SEEDS = [
          'a-task-that-could-not-be-looked-at-lost-its-slot'),
         (3999, None,
          'a-request-came-after-an-evacuation-and-its-migration-was-not-watched'),
+        (4277, None,
+         'an-executor-that-had-lost-its-task-aborted-the-migration'),
     )]
 
 
