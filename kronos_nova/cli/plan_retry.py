@@ -82,7 +82,7 @@ class RevertPlan(Again):
                 'PLAN --move INSTANCE --reason "slower since"')
 
     def wish(self, again: Any) -> Any:
-        return again.back
+        return again.build_revert_move
 
 
 class RetryPlan(Again):
