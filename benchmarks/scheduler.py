@@ -264,7 +264,7 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         runs[REFRESHED] = runs[CHANGED] = runs['KronosWeigher']
         more = itertools.cycle((1, -1))
         seconds = cost(runs, rounds, before={
-            REFRESHED: runtime.get_runtime().scores._show,
+            REFRESHED: runtime.get_runtime().scores._update_snapshots,
             CHANGED: lambda: grow(states, next(more))})
         refresh = refresh_cost(states, min(rounds, 5))
         faults = dict(runtime.get_runtime().faults.counts)
