@@ -55,6 +55,8 @@ FOUND_SEEDS = [
          'a-request-came-after-an-evacuation-and-its-migration-was-not-watched'),
         (4277, None,
          'an-executor-that-had-lost-its-task-aborted-the-migration'),
+        (5058, None,
+         'the-migration-of-a-task-without-a-slot-was-aborted-and-slots-counted-it'),
     )]
 
 

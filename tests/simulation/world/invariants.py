@@ -179,9 +179,10 @@ def plan_is_legal(run: 'runs.Run') -> Found:
 
 def slots(run: 'runs.Run') -> Found:
     """Whatever may be under way holds a slot of every cap; after an hour a record that does not
-    change may hold none."""
-    old = {task.task_id for task, since in run.standstills.stuck() if since < run.now - OLD}
-    flying = [t for t in run.tasks.values() if t.state in IN_FLIGHT and t.task_id not in old]
+    change may hold none, also when its migration is then aborted."""
+    slotless = run.standstills.find_slotless()
+    flying = [t for t in run.tasks.values()
+              if t.state in IN_FLIGHT and t.task_id not in slotless]
     return _over(run, [(t.scope, t.from_host, t.to_host) for t in flying], 'tasks')
 
 

@@ -73,6 +73,8 @@ class Standstills:
         self._errors: list[tuple[float, cloud.Migration]] = []
         #: Instances that wait for a request that Nova has lost, their task and since when.
         self.lost: dict[str, tuple[str, float]] = {}
+        #: Migrations that we aborted when their record was old: the tasks may hold no slot.
+        self._aborted_old: list[cloud.Migration] = []
 
     # Freezes within a request.
 
@@ -174,6 +176,8 @@ class Standstills:
         if migration.left or hit('abort has no effect'):
             migration.unheeded = True
             return 202, ''
+        if migration.changed_at < self.run.now - invariants.OLD:
+            self._aborted_old.append(migration)
         migration.aborted, migration.endless = True, False
         migration.end, migration.told = 'cancelled', ABORTED
         migration.ends_at = self.run.now + self.rng.uniform(0, 10)
@@ -204,6 +208,21 @@ class Standstills:
         found.update(self.lost.values())
         return [(task, found[task.task_id]) for task in self.run.tasks.values()
                 if task.task_id in found and task.state not in invariants.TERMINAL]
+
+    def find_slotless(self) -> set[str]:
+        """Return the tasks that may have lost their slots.
+
+        An abort that Nova accepts does not change the record, and others may hold the slot by
+        then. Such a task may have no slot until the attempt of the aborted migration has ended.
+        """
+        found = {task.task_id for task, since in self.stuck()
+                 if since < self.run.now - invariants.OLD}
+        for migration in self._aborted_old:
+            task = self.run.tasks.get(migration.task_id)
+            if task is not None and migration.uuid not in {
+                    attempt['migration_uuid'] for attempt in task.attempts}:
+                found.add(task.task_id)
+        return found
 
     def last(self) -> bool:
         """Whether nothing else is to come: all that is live hangs."""
