@@ -206,7 +206,7 @@ def test_nova_conf_is_what_nova_scheduler_starts_with(stacked):
             'policies': CONF.kronos.policies_file, 'url': CONF.prometheus.url,
             'refresh': CONF.kronos.refresh_interval, 'settle': CONF.kronos.settle_seconds,
             'multiplier': group.kronos_weight_multiplier,
-            'problems': [str(e) for e in scheduler.examine(CONF)]}))
+            'problems': [str(e) for e in scheduler.check_policy_files(CONF)]}))
         """), str(path)], capture_output=True, text=True, check=False, cwd=TOP,
         env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': '1'})
     assert done.returncode == 0, done.stderr

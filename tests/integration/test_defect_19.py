@@ -50,7 +50,7 @@ THERE_AND_BACK = textwrap.dedent('''
         server.start()
         assert server.ready.wait(float(sys.argv[2])), 'it does not listen'
     task = dataclasses.replace(test_messages.TASK, aggregate='prod', deadline=time.time() + 600)
-    retry = transport.retries(cfg.CONF)
+    retry = transport.count_retries(cfg.CONF)
     assert transport.Caster(bus, retry=retry)(task), 'the cast was not delivered'
     assert woken.wait(60), 'nobody was woken'
     assert transport.Notifier(bus, retry=retry)('migration.completed', dataclasses.replace(
