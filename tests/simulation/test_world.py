@@ -49,8 +49,6 @@ FOUND_SEEDS = [
          'why-it-failed-was-not-read-and-another-host-was-asked'),
         (220124, None,
          'a-host-left-its-scope-and-its-tasks-were-not-counted'),
-        (3189, None,
-         'a-task-that-could-not-be-looked-at-lost-its-slot'),
         (3999, None,
          'a-request-came-after-an-evacuation-and-its-migration-was-not-watched'),
         (4277, None,
