@@ -739,5 +739,5 @@ CAUGHT: dict[str, tuple[int, str]] = {
         37, 'late_requests_are_said'),
     'ERROR after our own abort is taken for a fault of the instance': (
         14, 'own_abort_is_forgiven'),
-    'An executor announces an end that another one has written': (4, 'told_once'),
+    'An executor announces an end that another one has written': (16, 'told_once'),
 }
