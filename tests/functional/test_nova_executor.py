@@ -13,6 +13,7 @@
 """The nova executor against a real Nova and a real Placement."""
 
 import dataclasses
+import json
 import time
 from typing import Any
 from unittest import mock
@@ -480,6 +481,29 @@ class UnderWayTestCase(ExecutorCase):
             model.Flight(one['id'], 'host1', 'host2', 'task'),))
         self.pre_flight(self.task(two))
         self.abort(one)
+
+    def test_a_request_that_nova_carries_out_from_another_host_is_watched(self) -> None:
+        """As after an evacuation between our pre-flight and the arrival of our request."""
+        server = self.boot(host='host3')
+        task = self.task(server)
+        marker = json.dumps({'migration_id': 0, 'time': 0.0})
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage)
+        self.executor.submit(task)
+        self.running(server)
+        auth = self.connection.session.auth
+        asked = self.admin_api.api_get(
+            f'/servers/{server["id"]}/os-instance-actions').body['instanceActions'][0]
+        auth.get_user_id = lambda session, **kw: 'another'
+        self.assertIs(Stage.ABSENT, self.executor.look(task, marker).stage,
+                      'an operator may make the same move by hand')
+        auth.get_user_id = lambda session, **kw: asked['user_id']
+        progress = self.executor.look(task, marker)
+        self.assertEqual((Stage.RUNNING, 'host3'), (progress.stage, progress.source))
+        self.assertEqual(self.migrations(server)[0]['uuid'], progress.reference)
+        self.abort(server)
+        progress = self.executor.look(task, json.dumps(
+            {**json.loads(marker), 'migration_uuid': progress.reference}))
+        self.assertIs(Stage.CANCELLED, progress.stage)
 
     def test_an_aborted_migration_is_cancelled(self) -> None:
         group = self.server_group('g', 'soft-anti-affinity')

@@ -75,9 +75,7 @@ class ColdMigration:
                 self._nova, migrations, task, after, nova_api.MIGRATION, nova_api.MIGRATE)
         if migration is None:
             return self._judge_absence(migrations, server, after)
-        source = nova_responses.find_other_source(task, migration)
-        if source is not None:
-            task = dataclasses.replace(task, from_host=source)
+        task, source = nova_responses.adopt_source(task, migration)
         return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
                                    source=source)
 

@@ -332,9 +332,7 @@ class NovaExecutor(base.Executor):
         if migration is None:
             return self._find_foreign(migrations, task, server, after) or self._judge_absence(
                 migrations, server, after)
-        source = nova_responses.find_other_source(task, migration)
-        if source is not None:
-            task = dataclasses.replace(task, from_host=source)
+        task, source = nova_responses.adopt_source(task, migration)
         return dataclasses.replace(self._judge_migration(task, migration, server, migrations),
                                    source=source)
 

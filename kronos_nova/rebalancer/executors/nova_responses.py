@@ -69,9 +69,15 @@ def find_migration_from_elsewhere(nova: nova_api.NovaApi, migrations: list[nova_
     return newest if own and _find_requester(nova, task.instance_uuid, action) == own else None
 
 
-def find_other_source(task: model.Task, migration: nova_api.Migration) -> str | None:
-    """Return the host that our migration leaves; None: it is the task's source."""
-    return None if migration.from_host == task.from_host else migration.from_host
+def adopt_source(task: model.Task,
+                 migration: nova_api.Migration) -> tuple[model.Task, str | None]:
+    """Return the task with the host that our migration leaves, and this host.
+
+    The host is None where it is the task's source.
+    """
+    if migration.from_host in (None, task.from_host):
+        return task, None
+    return dataclasses.replace(task, from_host=migration.from_host), migration.from_host
 
 
 def asked_by_another(nova: nova_api.NovaApi, uuid: str, action: str) -> str | None:

@@ -477,10 +477,14 @@ def every_attempt_is_listed(run: 'runs.Run') -> Found:
     for migration in run.cloud.migrations:
         task = None if migration.task_id in repeated else run.tasks.get(migration.task_id)
         if task is None or task.instance not in run.cloud.instances or run.disturbed(
-                task, 'every_attempt_is_listed') or any(
-                a['error_type'] == 'MigrationResolved' for a in task.attempts):
+                task, 'every_attempt_is_listed'):
             continue
         listed = {a['migration_uuid']: a for a in task.attempts}
+        unnamed = listed.get(None, {})
+        if migration.uuid not in listed and (
+                unnamed.get('error_type'), unnamed.get('to_host')) == (
+                'MigrationResolved', migration.to_host):
+            continue
         if migration.uuid not in listed:
             return f'migration {migration.uuid} of task {task.task_id} is not in {listed}'
         if listed[migration.uuid]['to_host'] != migration.to_host:
