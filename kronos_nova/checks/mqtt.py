@@ -245,8 +245,8 @@ class Visit:
         made.on_connect = record_connection
         made.on_subscribe = lambda client, data, mid, reasons, told: record_answer(
             'subscribe', mid, *reasons)
-        made.on_publish = lambda client, data, mid, reason, told: record_answer('publish', mid,
-                                                                                reason)
+        made.on_publish = lambda client, data, mid, reason, told: record_answer(
+            'publish', mid, reason)
         return made
 
     def _send_and_wait(self, kind: str, ask: Callable[[], int]) -> list[Any]:

@@ -165,8 +165,8 @@ def _plan_scope(cluster: model.Cluster, seen: _cloud.Seen,
     def run(history: model.History) -> planning_pipeline.Outcome:
         return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
                                      clock=time.monotonic,
-                                     busy=planning_pipeline.count_busy_moves(cluster.flights,
-                                                                             cluster))
+                                     busy=planning_pipeline.count_busy_moves(
+                                         cluster.flights, cluster))
 
     history = seen.histories[cluster.scope]
     outcome = run(history)

@@ -26,8 +26,8 @@ PROG = 'kronos weigh explain'
 
 
 def explain_request(args: argparse.Namespace, debug: bool,
-                    configure: Any = nova_setup.configure_nova) -> tuple[tuple[str, ...],
-                                                                         list[tuple[Any, ...]]]:
+                    configure: Any = nova_setup.configure_nova) -> tuple[
+                        tuple[str, ...], list[tuple[Any, ...]]]:
     """Explain the request, without and with ``--set``.
 
     :param configure: opens Nova; a process that has opened it passes its own function.

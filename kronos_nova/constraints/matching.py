@@ -150,8 +150,8 @@ def choose_fallback_spaces(demands: Sequence[Demand]) -> list[Space]:
                  d.spaces[0]) for d in demands]
 
 
-def sum_demands(chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str],
-                                                                               int]:
+def sum_demands(
+        chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
     """Sum the amounts that the demands take from each space, by (key, resource class)."""
     found: dict[tuple[str, str], int] = {}
     for space, (name, amount) in itertools.chain.from_iterable(

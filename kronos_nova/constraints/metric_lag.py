@@ -141,8 +141,8 @@ def seconds_left(scores: model.Scores, completed_at: float, settle_seconds: floa
     return max(waits, default=settle_seconds) - (scores.taken_at - completed_at)
 
 
-def find_awaited_move(history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move,
-                                                                                    float] | None:
+def find_awaited_move(
+        history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
     """Return the scope's last completed move that imbalance moves wait for, and its time."""
     found = [(move, at) for move, at in history.completed if move.phase in FOLLOWING
              and not scope_hosts.isdisjoint((move.from_host, move.to_host))]

@@ -267,8 +267,8 @@ class Memcached:
             connect_timeout=self._allowance.seconds, timeout=self._allowance.seconds,
             no_delay=True, default_noreply=False, retry_attempts=0,
             dead_timeout=min(conf.cache.memcache_dead_retry, MAX_DEAD_SECONDS),
-            socket_module=BoundedSockets(self._allowance), tls_context=_make_tls(conf,
-                                                                                 self._allowance))
+            socket_module=BoundedSockets(self._allowance),
+            tls_context=_make_tls(conf, self._allowance))
 
     def get(self, key: str) -> bytes | None:
         self._allowance.renew()

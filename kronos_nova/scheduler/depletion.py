@@ -236,8 +236,8 @@ def _append_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     return steps[:half:2] + steps[half:]
 
 
-def compute_shown_mean(steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float,
-                                                                                         float]:
+def compute_shown_mean(
+        steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
     """Return the (vCPUs, MiB) that a sample shows: the mean over the window before it.
 
     The first step is assumed to have held before, too. Without a window, return the allocation at

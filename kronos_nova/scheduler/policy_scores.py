@@ -230,8 +230,8 @@ class Scorecard:
 
     def _build_snapshot(self, tracks: Mapping[str, depletion.Track],
                         usage_of: Callable[['_Held'], flavor_usages.Usage],
-                        landed: Collection[tuple[str, str, float]]) -> tuple[Snapshot,
-                                                                             frozenset[str]]:
+                        landed: Collection[tuple[str, str, float]],
+                        ) -> tuple[Snapshot, frozenset[str]]:
         if self.policy_set is None:
             return Snapshot(reason=f'there is no valid {self.path}'), frozenset({'policies_file'})
         if not self._held:

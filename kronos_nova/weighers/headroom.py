@@ -214,8 +214,8 @@ def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | 
     """
     if group.snapshot is None:
         return [0.0] * len(group.hosts)
-    return _fill_missing_weights(group.hosts, _compute_expected_weights(group.hosts, group.snapshot,
-                                                                        spec, ranking), unknown)
+    return _fill_missing_weights(
+        group.hosts, _compute_expected_weights(group.hosts, group.snapshot, spec, ranking), unknown)
 
 
 def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any,

@@ -89,9 +89,8 @@ class ExplainTestCase(scores.ScoredTestCase):
         """What the running nova-scheduler answers: the hosts of each instance."""
         ctxt = context.get_admin_context()
         ctxt.project_id, ctxt.user_id = 'project', 'user'
-        spec, uuids = request_spec.build_request_spec(ctxt, request_spec.Order(self.flavor['name'],
-                                                                               count=count,
-                                                                               **order))
+        spec, uuids = request_spec.build_request_spec(
+            ctxt, request_spec.Order(self.flavor['name'], count=count, **order))
         spec.project_id = 'project'
         scheduler_utils.setup_instance_group(ctxt, spec)
         found = self.scheduler_service.manager.select_destinations(

@@ -46,8 +46,8 @@ class Question:
     limits: simulated_executor.Limits = dataclasses.field(default_factory=simulated_executor.Limits)
 
 
-def review_journey(past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str,
-                                                                                            Any]:
+def review_journey(
+        past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str, Any]:
     """Build one candidate's row.
 
     The keys are documented in doc/source/admin/simulate.rst and stable.

@@ -107,8 +107,8 @@ class Collector:
         services = without_cells(services, unreadable)
         nodes, notes = choose_hypervisors(hypervisors, self._conf.engine.hypervisor_types, services)
         notes += cells_away(unreadable)
-        forest = parallel_reads.read_with_retry(lambda: self._read_forest(reads, nodes,
-                                                                          hypervisors))
+        forest = parallel_reads.read_with_retry(
+            lambda: self._read_forest(reads, nodes, hypervisors))
         hosts = hosts_of(nodes, services, forest, cells.of_hosts(named, key, nodes))
         frozen = frozenset(list_changing_hosts(nodes, forest))
         notes += without_provider(hosts, frozen, self._conf.engine.enforce_placement_claims)

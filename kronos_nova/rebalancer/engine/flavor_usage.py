@@ -59,8 +59,8 @@ def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
     return found
 
 
-def _by_shape(cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_usages.Shape,
-                                                                         float]:
+def _by_shape(
+        cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_usages.Shape, float]:
     """Compute the mean of each flavor that enough instances have, the most common first."""
     values: dict[flavor_usages.Shape, list[float]] = defaultdict(list)
     for uuid, value in used.items():

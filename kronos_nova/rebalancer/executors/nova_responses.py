@@ -188,8 +188,8 @@ def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[s
     return []
 
 
-def read_phase_seconds(nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str,
-                                                                                         float]:
+def read_phase_seconds(
+        nova: nova_api.NovaApi, task: model.Task, reference: str) -> dict[str, float]:
     """Read the seconds of the phases of our live migration, by Nova's own clock.
 
     Nova counts whole seconds, from the start of the action to its last update of the migration.

@@ -693,8 +693,8 @@ class Worker:
 
     def _has_abort_ended(self, row: rows.TaskRow, progress: base.Progress) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
-        now, since = self._clock(), migration_uncertainty.find_doubt_since(row,
-                                                                           base.Stage.CANCELLED)
+        now, since = self._clock(), migration_uncertainty.find_doubt_since(
+            row, base.Stage.CANCELLED)
         if progress.patience and since is None:
             self._update_task(row, row.task.state, [row.task.state], doubt_since=now,
                               doubt=migration_uncertainty.encode_doubt(base.Stage.CANCELLED, now),

@@ -108,8 +108,8 @@ def _adapt_parameter(parameter: dict[Any, Any], note: Callable[[str], None]) -> 
     return found
 
 
-def _drop_ignored_fields(data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any,
-                                                                                               Any]:
+def _drop_ignored_fields(
+        data: dict[Any, Any], path: str, note: Callable[[str], None]) -> dict[Any, Any]:
     """Leave out fields that are null or ignored."""
     for name in data:
         if name in IGNORED:

@@ -513,8 +513,8 @@ class Service:
                           'ours.', api.format_printable(host))
             return self._publish_refusal(message, host, None, None, 'a defect of kronos-nova '
                                          f'({type(e).__name__}); its log tells of it')
-        document = request_handler.format_document(request_handler.resolve_hosts(task,
-                                                                                 self._aliases))
+        document = request_handler.format_document(
+            request_handler.resolve_hosts(task, self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
         request = requests.Request(

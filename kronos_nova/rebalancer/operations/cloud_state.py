@@ -78,8 +78,8 @@ def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen
     scores = planning_pipeline.score(cluster, seen.samples, settings, seen.now)
     return planning_pipeline.build_request(cluster, scores, seen.histories[cluster.scope], settings,
                                            now=seen.now,
-                                           busy=planning_pipeline.count_busy_moves(cluster.flights,
-                                                                                   cluster))
+                                           busy=planning_pipeline.count_busy_moves(
+                                               cluster.flights, cluster))
 
 
 def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,

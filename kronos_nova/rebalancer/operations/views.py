@@ -107,8 +107,8 @@ def list_host_portraits(request: planner.Request) -> list[HostPortrait]:
     return found
 
 
-def _describe_host_state(cluster: model.Cluster, history: model.History, name: str) -> tuple[str,
-                                                                                             ...]:
+def _describe_host_state(
+        cluster: model.Cluster, history: model.History, name: str) -> tuple[str, ...]:
     service = cluster.services.get(name)
     if service is None:
         return ('no nova-compute',)

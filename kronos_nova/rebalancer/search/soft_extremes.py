@@ -98,16 +98,16 @@ class Smooth:
         near_low = np.exp(np.minimum((low - score) / scale, 0.0)) * board.takers
         source, columns = board.source[rows], board.columns
         # P x n: the sums without the load that leaves each row's source.
-        upper = near_high.sum(axis=1)[:, None] + near_high.take(source,
-                                                                axis=1) * _take_last_axis(off, rows)
-        lower = near_low.sum(axis=1)[:, None] + near_low.take(source,
-                                                              axis=1) * _take_last_axis(back, rows)
+        upper = (near_high.sum(axis=1)[:, None]
+                 + near_high.take(source, axis=1) * _take_last_axis(off, rows))
+        lower = (near_low.sum(axis=1)[:, None]
+                 + near_low.take(source, axis=1) * _take_last_axis(back, rows))
         # P x c x n: the sums with the load that comes to each column.
-        x = self._take_table_rows(up, rows) * near_high.take(columns, axis=1).astype(SINGLE)[:, :,
-                                                                                             None]
+        x = (self._take_table_rows(up, rows)
+             * near_high.take(columns, axis=1).astype(SINGLE)[:, :, None])
         x += (upper + TINY).astype(SINGLE)[:, None, :]
-        y = self._take_table_rows(down, rows) * near_low.take(columns, axis=1).astype(SINGLE)[:, :,
-                                                                                              None]
+        y = (self._take_table_rows(down, rows)
+             * near_low.take(columns, axis=1).astype(SINGLE)[:, :, None])
         y += (lower + TINY).astype(SINGLE)[:, None, :]
         x *= y
         np.log(x, out=x)

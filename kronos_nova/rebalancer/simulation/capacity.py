@@ -49,8 +49,8 @@ class Room:
         self._part: arrays.Floats = self.claims
         split = [n for n, i in enumerate(instances) if len(i.allocations) > 1]
         if split:
-            self._part = _find_largest_parts(table, self.classes, instances, split).take(order,
-                                                                                         axis=1)
+            self._part = _find_largest_parts(
+                table, self.classes, instances, split).take(order, axis=1)
         shape = len(self.classes), len(hosts)
         self.used: arrays.Floats = np.zeros(shape)
         self.limit: arrays.Floats = np.full(shape, -np.inf)

@@ -99,8 +99,8 @@ def choose_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
 
 def _plan_scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
                 samples: dict[str, model.PolicySamples], settings: planning_pipeline.Settings,
-                conf: cfg.ConfigOpts, clock: Callable[[], float], collected: float) -> dict[str,
-                                                                                            Any]:
+                conf: cfg.ConfigOpts, clock: Callable[[], float],
+                collected: float) -> dict[str, Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:
         return _report_failure(scope, f'the snapshot has no aggregate {scope}')
     cluster = recorded.cluster.scoped(scope, planned)

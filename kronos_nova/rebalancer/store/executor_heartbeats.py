@@ -50,8 +50,8 @@ def remove_executor(connection: sa.Connection, name: str) -> None:
     connection.execute(sa.delete(_executor).where(_executor.c.name == name))
 
 
-def list_running_executors(connection: sa.Connection, now: float) -> dict[str,
-                                                                          frozenset[str] | None]:
+def list_running_executors(
+        connection: sa.Connection, now: float) -> dict[str, frozenset[str] | None]:
     """Return the executors that run, and the scopes that each serves (None: all)."""
     return {row.name: None if row.scopes is None else frozenset(json.loads(row.scopes))
             for row in connection.execute(

@@ -555,8 +555,8 @@ def test_why_nothing_leads_with_causes_and_promises_no_move():
     plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),))
     side = _what_if.Side(None, plan)
     causes = 'dry run: it is set', 'no live executor: none was seen'
-    first, second, *_, last = what_if._render_reason_rows(_what_if.Scope('blue', side,
-                                                                         causes=causes))
+    first, second, *_, last = what_if._render_reason_rows(
+        _what_if.Scope('blue', side, causes=causes))
     assert (first, second) == (('cause', causes[0]), ('cause', causes[1]))
     assert last == ('conclusion',
                     'nothing: dry run, no live executor; a cycle would plan 1 move')

@@ -184,8 +184,8 @@ def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
 
 def test_what_no_look_changes_is_refused_at_once():
     with pytest.raises(request_handler.Refusal):
-        Handler(moves._Certain('no such server'), None)._judge_by_shared_look(None, MOVE, None,
-                                                                              None)
+        Handler(moves._Certain(
+            'no such server'), None)._judge_by_shared_look(None, MOVE, None, None)
 
 
 def test_whole_hosts_are_looked_at_anew():

@@ -32,8 +32,8 @@ def test_contrast_is_that_of_the_guidelines(one, other, ratio):
 def test_every_text_stands_out_from_every_surface(theme):
     ink = palette.INK[theme]
     for text, surface in itertools.product(palette.TEXTS, palette.SURFACES):
-        assert palette.compute_contrast(ink[text], ink[surface]) >= palette.CONTRAST, (text,
-                                                                                       surface)
+        assert palette.compute_contrast(
+            ink[text], ink[surface]) >= palette.CONTRAST, (text, surface)
 
 
 @pytest.mark.parametrize('theme', ['light', 'dark'])
