@@ -32,6 +32,7 @@ import requests
 import tenacity
 
 from kronos_nova import exception
+from kronos_nova import http_sessions
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.conf import masking
@@ -85,7 +86,7 @@ class PrometheusSource(base.Source):
         self._base, self._shown, self._login = _parse_address(_read_url(conf))
         if self._conf.username:
             self._login = (self._conf.username, self._conf.password or '')
-        self._session = self._make_session()
+        self._session = http_sessions.DirectSession()
         self._bound = deadline.Bound()
         self._token = ''
 
@@ -222,7 +223,7 @@ class PrometheusSource(base.Source):
                 lambda: self._fetch_with_retries(method, path, form, end), end - time.monotonic())
         except deadline.Exceeded:
             # The hanging call keeps its connection; the next query gets a new one.
-            self._session = self._make_session()
+            self._session = http_sessions.DirectSession()
             raise _Late(f'{self._shown} did not answer within {seconds:g} s') from None
         except deadline.Exhausted as e:
             raise _Unreachable(f'{self._shown}: {e}') from None
@@ -307,12 +308,6 @@ class PrometheusSource(base.Source):
             if time.monotonic() > end:
                 raise _Late(f'{self._shown} did not finish its answer in time')
         return bytes(body)
-
-    def _make_session(self) -> requests.Session:
-        session = requests.Session()
-        # Ignore the proxies and the ~/.netrc of the user that runs nova-scheduler.
-        session.trust_env = False
-        return session
 
     def _choose_verification(self) -> bool | str:
         return self._conf.ca_cert or True if self._conf.verify_ssl else False

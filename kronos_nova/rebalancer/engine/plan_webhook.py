@@ -28,6 +28,7 @@ from oslo_log import log as logging
 import requests
 
 from kronos_nova import exception
+from kronos_nova import http_sessions
 from kronos_nova.rebalancer.hooks import webhook
 
 LOG = logging.getLogger(__name__)
@@ -62,9 +63,7 @@ class PlanWebhook:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        self._session = requests.Session()
-        # Neither a proxy nor ~/.netrc of the environment decides where a signed event goes.
-        self._session.trust_env = False
+        self._session = http_sessions.DirectSession()
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Queue an event to be posted; return False when too many wait already. Never raise, never

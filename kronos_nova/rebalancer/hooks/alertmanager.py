@@ -27,9 +27,9 @@ from oslo_config import cfg
 import requests
 
 from kronos_nova import exception
+from kronos_nova import http_sessions
 from kronos_nova.conf import masking
 from kronos_nova.rebalancer.hooks import base
-from kronos_nova.rebalancer.hooks import direct
 from kronos_nova.rebalancer.hooks import pool
 
 #: Permitted values of a matcher; none is a text that a tenant wrote.
@@ -122,7 +122,7 @@ class AlertmanagerHook(base.Hook):
         """
         url = self._conf.url.rstrip('/') + '/api/v2' + path
         try:
-            with direct.open_session() as session, session.request(
+            with http_sessions.DirectSession() as session, session.request(
                     method, url, json=body, params=params, timeout=self._conf.timeout,
                     allow_redirects=False, verify=self._conf.ca_cert or True, stream=True,
                     headers={'User-Agent': 'kronos-nova'}) as answer:

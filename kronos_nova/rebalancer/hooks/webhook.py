@@ -28,9 +28,9 @@ from oslo_config import cfg
 import requests
 
 from kronos_nova import exception
+from kronos_nova import http_sessions
 from kronos_nova.conf import masking
 from kronos_nova.rebalancer.hooks import base
-from kronos_nova.rebalancer.hooks import direct
 from kronos_nova.rebalancer.hooks import pool
 
 BEFORE, AFTER = 'migration.before', 'migration.after'
@@ -105,7 +105,7 @@ class WebhookHook(base.Hook):
     def _send_request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
         """Send a request; return the HTTP status of the answer."""
         try:
-            with direct.open_session() as session, session.request(
+            with http_sessions.DirectSession() as session, session.request(
                     method, self._conf.url, data=body, headers=headers,
                     timeout=self._conf.timeout, allow_redirects=False,
                     verify=self._conf.ca_cert or True, stream=True) as answer:

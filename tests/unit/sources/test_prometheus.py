@@ -24,6 +24,7 @@ from oslo_config import cfg
 import pytest
 import requests
 import responses
+import urllib3.connection
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -112,6 +113,17 @@ def test_neither_proxies_nor_netrc_of_the_environment_are_used(api, tmp_path, mo
     monkeypatch.delenv('no_proxy', raising=False)
     assert ask(api.url).error is None
     assert header(api, 'Authorization') is None
+
+
+def test_a_connection_that_breaks_in_a_request_is_a_failed_attempt(api, monkeypatch):
+    """urllib3 swallows this error, and raises AttributeError when it waits for the answer."""
+    def break_pipe(connection):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(urllib3.connection.HTTPConnection, 'connect', break_pipe)
+    result = ask(api.url, max_retries=1, retry_backoff=0.01)
+    assert result.health is model.Health.UNREACHABLE
+    assert 'cannot be reached' in result.error
 
 
 # The answer.
