@@ -11,15 +11,17 @@
 # under the License.
 
 
-"""Writes tests/fixtures/releases/NAME: messages and database rows as this tree writes them.
+"""Writes tests/fixtures/releases/NAME: messages and a database as this tree writes them.
 
 Later trees must still read them: see tests/unit/rebalancer/test_neighbours.py. Run it
 once before a release, with the release's name; what was recorded is never changed.
 """
 
 import argparse
+import contextlib
 import json
 from pathlib import Path
+import sqlite3
 import sys
 import tempfile
 import uuid
@@ -68,47 +70,49 @@ def results(done: list[model.Task]) -> list[model.Result]:
     return [result(done[0], None, None), result(done[1], 'it failed', 'MigrationFailed')]
 
 
-def rows() -> dict[str, list[dict[str, object]]]:
-    """table -> its rows, by a store that has done a little of everything."""
+def rows(path: Path) -> dict[str, list[dict[str, object]]]:
+    """table -> its rows, by a store that has done a little of everything.
+
+    :param path: the SQLite file that it makes.
+    """
     made = tasks()
-    with tempfile.TemporaryDirectory() as folder:
-        store = api.Store.from_url(f'sqlite:///{folder}/k.sqlite', clock=lambda: NOW)
-        store.upgrade()
-        lease = store.acquire_lease(SCOPE, 'engine one', 30, 'hash')
-        if lease is None:
-            raise SystemExit('the lease of an empty database was refused')
-        plan = model.Plan(
-            SCOPE, tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
-                                    t.improvement, t.wave, alternates=t.alternates)
-                         for t in made),
-            policies=(model.PolicyReport('cpu', 0.4, 0.1, 0.15),
-                      model.PolicyReport('memory', None, None, 0.2, True, 'stale')),
-            combined_before=0.4, combined_after=0.1, rejections={'claims': 3},
-            held=(model.Rejection('anti-affinity', 'h3 has a member'),), warnings=('w',),
-            draining=frozenset({'h8'}), load=0.5)
-        store.save_plan(lease, plan, made, plan_id=_id(1), now=NOW, dry_run=False, cooldown=600,
-                        instance_cooldown=900)
-        store.save_plan(None, model.Plan(SCOPE, reason='nothing to do'), [], plan_id=_id(2),
-                        now=NOW + 1, dry_run=True, cooldown=600, instance_cooldown=900)
-        for result in results(made):
-            claimed = store.claim('worker', None, NOW + 31, per_scope=9, total=9,
-                                  claim_seconds=60)
-            if claimed is None:
-                raise SystemExit('a task that is due was not given out')
-            state = model.TaskState.COMPLETED if result.success else model.TaskState.FAILED
-            by_id = {t.task_id: t for t in made}
-            store.finish(by_id[claimed.task.task_id], result, state, NOW + 60, worker='worker',
-                         instance_cooldown=900, quarantine_seconds=-1 if result.error else None)
-        store.claim('worker', None, NOW + 62, per_scope=9, total=9, claim_seconds=60)
-        store.refused('h7', NOW, limit=1, seconds=3600, reason='NoValidHost')
-        store.keeps_disks('h6', NOW, 3600, 'no shared storage')
-        store.pause(None, NOW, seconds=None, paused_by='root@control', reason='see CHG-17')
-        store.wish(lease, NOW)
-        store.trip(lease, NOW, seconds=60, paused_by='engine', reason='worse plans')
-        with store.engine.connect() as connection:
-            found = {table.name: [dict(row) for row in connection.execute(
-                sa.select(table)).mappings()] for table in tables.metadata.sorted_tables}
-        store.close()
+    store = api.Store.from_url(f'sqlite:///{path}', clock=lambda: NOW)
+    store.upgrade()
+    lease = store.acquire_lease(SCOPE, 'engine one', 30, 'hash')
+    if lease is None:
+        raise SystemExit('the lease of an empty database was refused')
+    plan = model.Plan(
+        SCOPE, tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
+                                t.improvement, t.wave, alternates=t.alternates)
+                     for t in made),
+        policies=(model.PolicyReport('cpu', 0.4, 0.1, 0.15),
+                  model.PolicyReport('memory', None, None, 0.2, True, 'stale')),
+        combined_before=0.4, combined_after=0.1, rejections={'claims': 3},
+        held=(model.Rejection('anti-affinity', 'h3 has a member'),), warnings=('w',),
+        draining=frozenset({'h8'}), load=0.5)
+    store.save_plan(lease, plan, made, plan_id=_id(1), now=NOW, dry_run=False, cooldown=600,
+                    instance_cooldown=900)
+    store.save_plan(None, model.Plan(SCOPE, reason='nothing to do'), [], plan_id=_id(2),
+                    now=NOW + 1, dry_run=True, cooldown=600, instance_cooldown=900)
+    for result in results(made):
+        claimed = store.claim('worker', None, NOW + 31, per_scope=9, total=9,
+                              claim_seconds=60)
+        if claimed is None:
+            raise SystemExit('a task that is due was not given out')
+        state = model.TaskState.COMPLETED if result.success else model.TaskState.FAILED
+        by_id = {t.task_id: t for t in made}
+        store.finish(by_id[claimed.task.task_id], result, state, NOW + 60, worker='worker',
+                     instance_cooldown=900, quarantine_seconds=-1 if result.error else None)
+    store.claim('worker', None, NOW + 62, per_scope=9, total=9, claim_seconds=60)
+    store.refused('h7', NOW, limit=1, seconds=3600, reason='NoValidHost')
+    store.keeps_disks('h6', NOW, 3600, 'no shared storage')
+    store.pause(None, NOW, seconds=None, paused_by='root@control', reason='see CHG-17')
+    store.wish(lease, NOW)
+    store.trip(lease, NOW, seconds=60, paused_by='engine', reason='worse plans')
+    with store.engine.connect() as connection:
+        found = {table.name: [dict(row) for row in connection.execute(
+            sa.select(table)).mappings()] for table in tables.metadata.sorted_tables}
+    store.close()
     return found
 
 
@@ -120,10 +124,16 @@ def main() -> int:
         print(f'{home} was recorded before: a record is not changed', file=sys.stderr)
         return 1
     made = tasks()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'k.sqlite'
+        tables_of_rows = rows(path)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            dump = '\n'.join(connection.iterdump()) + '\n'
     documents = {'messages': {'tasks': [messages.to_wire(task) for task in made],
                               'results': [messages.to_payload(r) for r in results(made)]},
-                 'rows': {'revision': schema.get_head_revision(), 'tables': rows()}}
+                 'rows': {'revision': schema.get_head_revision(), 'tables': tables_of_rows}}
     home.mkdir(parents=True)
+    (home / 'database.sql').write_text(dump, encoding='utf-8')
     for name, document in documents.items():
         (home / f'{name}.json').write_text(
             json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + '\n',

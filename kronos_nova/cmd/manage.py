@@ -80,7 +80,6 @@ def _sync_schema(conf: Any) -> int:
 
 
 def _print_version(conf: Any) -> int:
-    from kronos_nova import exception
     from kronos_nova.rebalancer.store import database
     from kronos_nova.rebalancer.store import schema
 
@@ -91,14 +90,8 @@ def _print_version(conf: Any) -> int:
     finally:
         engine.dispose()
     print(found or 'none')
-    if found == schema.get_head_revision():
-        return 0
-    raise exception.StoreError(
-        problem=f'has schema revision {found or "none"}, this release needs '
-                f'{schema.get_head_revision()}',
-        remedy='Run kronos-manage db sync.' if found is None or found < schema.get_head_revision()
-        else
-               'Install the release that wrote it, or restore a backup.')
+    schema.check_revision(found)
+    return 0
 
 
 def _purge_plans(conf: Any) -> int:

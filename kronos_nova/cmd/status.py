@@ -154,8 +154,8 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
     """Check that the database answers and its schema is known here; return (code, details).
 
     A daemon upgrades an older schema or an empty database when it starts; it refuses the schema of
-    a later release. This check does not create a missing SQLite file, which would belong to the
-    user of this command.
+    a later release or of a pre-release. This check does not create a missing SQLite file, which
+    would belong to the user of this command.
     """
     import os
 
@@ -168,7 +168,7 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
         engine = database.create_engine(conf)
         try:
             found = schemas.read_current_revision(engine)
-            schemas.refuse_newer(found)
+            schemas.refuse_unknown_revision(found)
         finally:
             engine.dispose()
     except exception.StoreError as error:

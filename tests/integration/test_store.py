@@ -20,11 +20,15 @@ import sqlalchemy as sa
 
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import schema as revisions
 from kronos_nova.rebalancer.store import tables
+from tests import commands
+from tests.fixtures import schemas
 from tests.integration import servers
 from tests.simulation import executor_world
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import every
+from tests.unit.rebalancer.store import faults
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'postgresql'])
@@ -185,3 +189,25 @@ def test_what_a_case_leaves_is_gone_for_the_next_one(store, schema):
         assert content() != new
         schema.renew(store)
         assert content() == new, leave
+
+
+def test_kronos_manage_makes_the_schema_and_upgrades_it_later(url, store, tmp_path):
+    _empty(store)
+    conf = tmp_path / 'kronos.conf'
+    conf.write_text(f'[database]\nconnection = {url}\n')
+    module, sync = 'kronos_nova.cmd.manage', ('--config-file', conf, 'db', 'sync')
+    done = commands.main(module, *sync)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f'The schema is at revision {revisions.get_head_revision()}.\n'
+    cases.models_and_migration_agree(store)
+    cases.save(store)
+    before = faults.stored(store)
+    done = schemas.run_next_release(schemas.copy_migrations(tmp_path), module, *sync)
+    assert done.returncode == 0, done.stderr
+    after = faults.stored(store)
+    assert [row.pop('added') for row in after['task']] == [7]
+    assert len(after['audit']) == len(before['audit']) + 1
+    assert {**after, 'audit': before['audit']} == before
+    done = commands.main(module, '--config-file', conf, 'db', 'version')
+    assert done.returncode == 1 and 'Install the release that wrote it' in done.stderr
+    assert 'Traceback' not in done.stderr

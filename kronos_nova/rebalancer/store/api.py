@@ -164,7 +164,7 @@ class Store:
     def upgrade(self) -> None:
         """Upgrade the schema to this release's revision; concurrent callers wait.
 
-        :raises StoreError: unreachable, or written by a newer release.
+        :raises StoreError: unreachable, or at a revision that this release does not know.
         """
         with self._long_engine() as engine:
             schema.upgrade(engine)

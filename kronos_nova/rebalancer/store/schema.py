@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 _UPGRADE_LOCK = 'kronos_upgrade'
 _UPGRADE_LOCK_NUMBER = 0x6B726F6E
 _MIGRATIONS = os.path.join(os.path.dirname(__file__), 'migrations')
+#: The first release starts with one schema. It does not upgrade those of pre-releases.
+_PRE_RELEASE_REMEDY = (
+    'Run kronos-manage db sync of the last pre-release first, or stop all daemons and begin with '
+    'an empty database: that loses plans with their tasks, cooldowns, quarantines, pauses, drains '
+    'and the audit. See "From a pre-release" in the page Upgrades.')
 _version = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
@@ -64,8 +69,16 @@ def check(engine: sa.Engine) -> None:
 
     :raises StoreError: unreachable, or at another revision.
     """
-    revision = read_current_revision(engine)
-    refuse_newer(revision)
+    check_revision(read_current_revision(engine))
+
+
+def check_revision(revision: str | None) -> None:
+    """Check that a revision is the one that this release needs.
+
+    :param revision: None: of an empty database.
+    :raises StoreError: it is another one.
+    """
+    refuse_unknown_revision(revision)
     if revision != get_head_revision():
         raise exception.StoreError(
             problem=f'has schema revision {revision or "none"}, this release needs '
@@ -73,31 +86,37 @@ def check(engine: sa.Engine) -> None:
             remedy='Upgrade it: kronos-manage db sync, or start kronos-engine.')
 
 
-def refuse_newer(revision: str | None) -> None:
-    """Raise StoreError when this release does not know the revision.
+def refuse_unknown_revision(revision: str | None) -> None:
+    """Raise StoreError when this release neither has the revision nor upgrades from it.
 
-    :raises StoreError: another release has written the database.
+    :raises StoreError: a later release or a pre-release has written the database.
     """
-    if revision is not None and revision not in list_revisions():
+    known = list_revisions()
+    if revision is None or revision in known:
+        return
+    if revision.isdigit() and revision < known[0]:
         raise exception.StoreError(
-            problem=f'has schema revision {revision}, which this release does not know',
-            remedy='Install the release that wrote it, or restore a backup.')
+            problem=f'has schema revision {revision} of a pre-release, from which this release '
+                    'does not upgrade',
+            remedy=_PRE_RELEASE_REMEDY)
+    raise exception.StoreError(
+        problem=f'has schema revision {revision}, which this release does not know',
+        remedy='Install the release that wrote it, or restore a backup.')
 
 
-def upgrade(engine: sa.Engine, to: str = 'head') -> None:
+def upgrade(engine: sa.Engine) -> None:
     """Upgrade the schema to the revision that this release needs; concurrent callers wait in line.
 
-    :param to: an earlier revision, for tests of the upgrade from there.
-    :raises StoreError: unreachable, refused, or written by a newer release.
+    :raises StoreError: unreachable, refused, or at a revision that this release does not know.
     """
     with database.explain_errors(engine), engine.connect() as connection, _upgrade_lock(connection):
         with connection.begin():  # committed before the lock is given back
             revision = _read_revision(connection)
-            refuse_newer(revision)
+            refuse_unknown_revision(revision)
             if revision != get_head_revision():
                 from alembic import command
 
-                command.upgrade(_make_alembic_config(connection), to)
+                command.upgrade(_make_alembic_config(connection), 'head')
 
 
 def _make_alembic_config(connection: sa.Connection | None = None) -> 'alembic_config.Config':

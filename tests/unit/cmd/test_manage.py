@@ -17,12 +17,14 @@ import os
 import time
 
 import pytest
+import sqlalchemy as sa
 
 from kronos_nova import model
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import schema
 from tests import commands
+from tests.fixtures import schemas
 from tests.unit.rebalancer.store import cases
 
 
@@ -53,13 +55,33 @@ def test_sync_makes_the_schema_and_may_be_repeated(run, tmp_path):
     assert os.stat(tmp_path / 'kronos.sqlite').st_mode & 0o777 == 0o600
 
 
-def test_version_says_what_to_do_about_an_old_schema(run, url):
-    engine = database.from_url(url)
-    schema.upgrade(engine, '0001')
-    engine.dispose()
+def test_sync_upgrades_an_older_schema_which_version_reports(run, tmp_path):
+    assert run('db', 'sync')[0] == 0
+    old, new = schema.get_head_revision(), schemas.name_next_revision()
+    migrations = schemas.copy_migrations(tmp_path)
+
+    def run_next(action):
+        done = schemas.run_next_release(migrations, 'kronos_nova.cmd.manage', '--config-file',
+                                        tmp_path / 'kronos.conf', 'db', action)
+        return done.returncode, done.stdout.strip(), done.stderr
+    status, out, error = run_next('version')
+    assert (status, out) == (1, old) and 'kronos-manage db sync' in error
+    assert run_next('sync')[:2] == (0, f'The schema is at revision {new}.')
+    assert run_next('version')[:2] == (0, new)
     status, out, error = run('db', 'version')
-    assert (status, out) == (1, '0001') and 'kronos-manage db sync' in error
-    assert run('db', 'sync')[0] == 0 and run('db', 'version')[0] == 0
+    assert (status, out) == (1, new) and 'Install the release that wrote it' in error
+
+
+@pytest.mark.parametrize('action', ['version', 'sync'])
+def test_a_pre_release_s_schema_is_refused_with_two_ways_on(run, url, action):
+    assert run('db', 'sync')[0] == 0
+    engine = database.from_url(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0014'"))
+    engine.dispose()
+    status, out, error = run('db', action)
+    assert (status, out) == (1, '0014' if action == 'version' else '')
+    assert 'db sync of the last pre-release' in error and 'empty database' in error
 
 
 @pytest.mark.parametrize('args', [('version',), ('purge', '--older-than', '1d')])

@@ -31,6 +31,7 @@ from kronos_nova.conf import scheduler
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import schema
 from tests import commands
+from tests.fixtures import schemas
 
 TOP = Path(__file__).resolve().parents[3]
 WEIGHERS = 'nova.scheduler.weights.all_weighers,kronos_nova.weighers.all_weighers'
@@ -137,13 +138,28 @@ def test_schema_of_a_later_release_is_a_failure(run, tmp_path):
     assert 'revision 0ther, which this release does not know' in report
 
 
+def test_schema_of_a_pre_release_is_a_failure_with_its_remedy(run, tmp_path):
+    with sqlite3.connect(tmp_path / 'kronos.sqlite') as connection:
+        connection.execute('CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)')
+        connection.execute("INSERT INTO alembic_version VALUES ('0014')")
+    connection.close()
+    status, report = run()
+    assert status == 2
+    assert 'revision 0014 of a pre-release' in report and 'last pre-release first' in report
+
+
 def test_schema_of_an_earlier_release_is_a_warning_that_it_is_upgraded(run, tmp_path):
     store = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
-    schema.upgrade(store.engine, '0003')
+    store.upgrade()
     store.close()
-    status, report = run()
-    assert status == 1
-    assert 'at revision 0003' in report and 'Back the database up' in report
+    assert run()[0] == 0
+    done = schemas.run_next_release(
+        schemas.copy_migrations(tmp_path), 'kronos_nova.cmd.status', '--config-file',
+        tmp_path / 'kronos.conf', 'upgrade', 'check')
+    report = ' '.join(line.strip('| ') for line in done.stdout.splitlines())
+    assert done.returncode == 1
+    assert f'at revision {schema.get_head_revision()}' in report
+    assert 'Back the database up' in report
 
 
 def test_unreachable_database_is_a_failure(run, tmp_path):

@@ -139,6 +139,16 @@ def a_newer_schema_is_refused(store):
             step()
 
 
+def a_pre_release_s_schema_is_refused_and_kept(store):
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0014'"))
+    before = dump(store)
+    for step in (store.check, store.upgrade):
+        with pytest.raises(exception.StoreError, match='0014 of a pre-release.*db sync of the'):
+            step()
+    assert dump(store) == before
+
+
 def its_clock_is_utc(store):
     before = time.time()
     now = store.now()
@@ -925,7 +935,7 @@ ALL = [
     a_plan_after_which_a_drain_moved_is_not_judged, a_plan_of_which_a_part_moved_is_judged,
     a_breaker_shortens_no_pause_of_an_operator,
     only_what_began_to_move_counts_as_a_failure, an_open_breaker_pauses_and_forgives,
-    a_newer_schema_is_refused,
+    a_newer_schema_is_refused, a_pre_release_s_schema_is_refused_and_kept,
     its_clock_is_utc, one_of_many_engines_gets_a_lease, a_lease_passes_on_when_it_is_over,
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
     a_plan_comes_back_as_it_was, names_differ_by_case, a_plan_leaves_cooldowns_and_drains,
