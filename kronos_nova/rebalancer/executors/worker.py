@@ -647,13 +647,14 @@ class Worker:
     def _check_deadline(self, row: rows.TaskRow) -> bool:
         """Set a task to unknown once it is past its deadline.
 
-        The worker still watches the task, and the task keeps its slot.
+        The worker still watches the task, and the task keeps its slot. A row that says ABORTING
+        keeps saying so: a predecessor, with another ``abort_at_deadline``, may have asked.
 
         :returns: False: the task is not past its deadline, or this executor has lost it.
         """
         if not self._is_past_deadline(row):
             return False
-        wanted = ABORTING if self._may_abort(row.task) else LATE
+        wanted = ABORTING if row.error == ABORTING or self._may_abort(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
             LOG.warning('Instance %s: task %s is past its deadline; it keeps its slot and is '
                         'watched until Nova says how it ended. See its migration in Nova.',

@@ -839,6 +839,22 @@ def test_a_successor_knows_that_the_abort_was_ours(bench):
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
 
+def test_successor_without_abort_at_deadline_keeps_that_the_abort_was_ours(bench):
+    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.plan()
+    bench.passes(62, by=bench.new_worker('one', ABORTS))
+    assert len(bench.steps('abort')) == 1
+    bench.now += 61
+    two = bench.new_worker('two', SETTINGS)
+    bench.passes(3, by=two)
+    row = bench.row()
+    assert (row.worker, row.error) == ('two', worker.ABORTING)
+    assert len(bench.steps('abort')) == 1, 'the successor may not abort, and does not'
+    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.passes(1, by=two)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
+
+
 def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
     """Else the row does not tell a successor who aborted it, and ERROR looks like a fault."""
     one, two = bench.new_worker('one', ABORTS), bench.new_worker('two', ABORTS)
