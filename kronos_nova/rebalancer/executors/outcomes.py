@@ -81,7 +81,8 @@ class Outcomes:
                             quarantine=verdict.quarantine, for_ever=broken)
         if not kept:
             return None
-        if error.kwargs.get('rule') == 'copies-disk':
+        # Before the request, the rule is our own judgement, perhaps by what Nova said earlier.
+        if error.kwargs.get('rule') == 'copies-disk' and row.submitted_at is not None:
             self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
                                     str(error))
         if isinstance(error, exception.OtherCell):

@@ -208,13 +208,24 @@ def test_hosts_of_different_cells_are_said_and_kept_with_the_reason(bench, logge
 
 
 def test_disks_of_a_source_are_kept_with_the_reason_as_long_as_is_set(bench):
-    bench.driver.answers['pre_flight'] = [
-        refusing(exception.PreFlightError, rule='copies-disk')]
+    bench.driver.answers['look'] = [base.Progress(
+        base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan(once)
-    bench.passes(1, by=bench.new_worker('w', retry.Settings(local_disk_seconds=360)))
+    bench.passes(2, by=bench.new_worker('w', retry.Settings(local_disk_seconds=360)))
     found, = bench.store.quarantines(bench.now)
     assert (found.kind, found.name, found.until, found.reason) == (
-        'disks', 'h1', cases.NOW + 360, bench.row().error)
+        'disks', 'h1', cases.NOW + 10 + 360, bench.row().error)
+
+
+def test_own_refusal_of_local_disks_is_not_remembered_as_novas_answer(bench):
+    bench.driver.answers['pre_flight'] = [
+        refusing(exception.PreFlightError, rule='copies-disk')]
+    bench.store.keeps_disks('h1', bench.now - 100, 360, 'Nova said so')
+    bench.plan(once, lambda p, s: cases.make_task(p, s, from_host='h7'))
+    bench.passes(2, by=bench.new_worker('w', retry.Settings(local_disk_seconds=360)))
+    assert [bench.row(i).task.state for i in (0, 1)] == [TaskState.FAILED] * 2
+    assert [(q.name, q.until, q.reason) for q in bench.store.quarantines(bench.now)] == [
+        ('h1', cases.NOW + 260, 'Nova said so')]
 
 
 def swap(state, noun='swap', **kw):

@@ -620,14 +620,13 @@ def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(b
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
 
 
-@pytest.mark.parametrize('wire_type', [exception.MigrationFailed, exception.PreFlightError])
 @pytest.mark.parametrize('retries', [0, 3])
-def test_an_executor_that_was_overtaken_counts_no_refusal(bench, wire_type, retries):
-    """It learns of a refusal, or that disks are local, after its claim has passed on."""
+def test_an_executor_that_was_overtaken_counts_no_refusal(bench, retries):
+    """It learns of a refusal after its claim has passed on."""
     def overtaken(task):
         bench.now += 61
         assert cases.claim(bench.store, 'w2', now=bench.now)
-        raise wire_type(instance_uuid='i', problem='no', rule='copies-disk')
+        raise exception.MigrationFailed(instance_uuid='i', problem='no')
 
     bench.driver.answers['pre_flight'] = [overtaken]
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=retries, alternates=()))
@@ -635,6 +634,20 @@ def test_an_executor_that_was_overtaken_counts_no_refusal(bench, wire_type, retr
     assert bench.row().worker == 'w2' and bench.state is TaskState.CLAIMED
     assert bench.store.quarantines(bench.now) == []
     assert not bench.store.refused('h2', bench.now, limit=2, seconds=60, reason='the first')
+
+
+def test_an_executor_that_was_overtaken_remembers_no_local_disks(bench):
+    """It learns that the disks are local after its task has passed on."""
+    def overtaken(task):
+        bench.now += 61
+        assert bench.store.adopt('w2', None, bench.now, 60)
+        return base.Progress(base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')
+
+    bench.driver.answers['look'] = [overtaken]
+    bench.plan()
+    bench.passes(2)
+    assert bench.row().worker == 'w2' and bench.state is TaskState.SUBMITTED
+    assert bench.store.quarantines(bench.now) == []
 
 
 @pytest.mark.parametrize('found', ['look', 'post_flight'])
