@@ -63,7 +63,7 @@ class LiftQuarantine(_database.DatabaseCommand):
         def lift_quarantine(conf: Any, store: Any) -> None:
             from kronos_nova import exception
 
-            if not store.lift(kind, name, _database.read_operator_name()):
+            if not store.lift(kind, name, store.now(), _database.read_operator_name()):
                 raise exception.ConfigError(
                     path='command line', field=f'{kind} {name}', problem='it is not in quarantine',
                     remedy='kronos quarantine list shows what is')

@@ -75,7 +75,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual(frozenset({'host1'}), history.local_disk_hosts)
         self.assertEqual({}, history.quarantined)
         self.conf.set_override('instance_cooldown', 0, 'engine')
-        self.store.lift('instance', server['id'])
+        self.store.lift('instance', server['id'], self.worker._clock())
         another = self.boot(host='host1')
         self.load(LOADS, {another['id']: 0.35})
         row = self.plan()

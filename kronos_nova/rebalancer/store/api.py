@@ -934,8 +934,8 @@ class Store:
         """
         return self._read(lambda c: quarantine.list_quarantines(c, now))
 
-    def lift(self, kind: str, name: str, by: str = UNNAMED) -> bool:
-        """End the quarantine of an ``instance`` or ``host``; return False when there was none.
+    def lift(self, kind: str, name: str, now: float, by: str = UNNAMED) -> bool:
+        """End the quarantine of an ``instance`` or ``host``; return False when none is in force.
 
         Kind ``disks`` forgets that the disks of a host are its own, and ``cells`` that two hosts
         are of different cells.
@@ -945,10 +945,10 @@ class Store:
                                        remedy='Say instance, host, disks or cells.')
 
         def lift_and_audit(connection: sa.Connection) -> bool:
-            reason = quarantine.find_reason(connection, kind, name)
-            if reason is not None:
-                now = float(connection.execute(sa.select(self._build_now_clause())).scalar_one())
-                audits.add(connection, Entry(now, by, 'lifted', f'{kind} {name}', reason))
+            reason = quarantine.find_reason(connection, kind, name, now)
+            if reason is None:
+                return False
+            audits.add(connection, Entry(now, by, 'lifted', f'{kind} {name}', reason))
             return quarantine.lift_quarantine(connection, kind, name)
         return self._run(lift_and_audit)
 

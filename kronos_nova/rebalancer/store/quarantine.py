@@ -16,6 +16,7 @@
 import dataclasses
 
 import sqlalchemy as sa
+from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import tables
@@ -93,18 +94,22 @@ def record_outage(connection: sa.Connection, service: str, now: float, seconds: 
     return begins
 
 
+def _match_lasting(now: float) -> ColumnElement[bool]:
+    return sa.or_(_table.c.until.is_(None), _table.c.until > now)
+
+
 def list_quarantines(connection: sa.Connection, now: float) -> list[Quarantine]:
     """Return the quarantines in force, by kind and name."""
     return [Quarantine(row.kind, row.name, row.since, row.until, row.reason)
             for row in connection.execute(
-                sa.select(_table).where(sa.or_(_table.c.until.is_(None), _table.c.until > now))
+                sa.select(_table).where(_match_lasting(now))
                 .order_by(_table.c.kind, _table.c.name))]
 
 
-def find_reason(connection: sa.Connection, kind: str, name: str) -> str | None:
-    """Return the reason of a quarantine; None: it does not exist."""
+def find_reason(connection: sa.Connection, kind: str, name: str, now: float) -> str | None:
+    """Return the reason of a quarantine; None: it does not exist, or has lapsed."""
     return connection.scalar(sa.select(_table.c.reason).where(
-        _table.c.kind == kind, _table.c.name == _stored_name(kind, name)))
+        _table.c.kind == kind, _table.c.name == _stored_name(kind, name), _match_lasting(now)))
 
 
 def _stored_name(kind: str, name: str) -> str:

@@ -142,6 +142,13 @@ def test_a_quarantine_is_listed_with_its_reason_and_lifted(run, store):
     assert json.loads(run('quarantine', 'list', '-f', 'json')[1]) == []
 
 
+def test_a_quarantine_that_has_lapsed_is_not_lifted(run, store):
+    store.keeps_disks('h2', store.now() - 100, 60, 'Nova said so')
+    status, _, error = run('quarantine', 'lift', 'disks', 'h2')
+    assert status == 1 and 'not in quarantine' in error
+    assert store.audited(9) == []
+
+
 def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, store):
     now = time.time()
     _, (first, second), _ = cases.save(store, [

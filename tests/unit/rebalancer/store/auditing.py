@@ -45,10 +45,21 @@ def a_breaker_s_pause_that_an_operator_ends_is_audited(store):
 def a_quarantine_that_is_lifted_is_audited(store):
     store.keeps_disks('h2', NOW, 60, 'local disks')
     store.other_cells('h3', 'h1', NOW, 60, 'not found')
-    assert store.lift('disks', 'h2', 'ann@ctl1') and store.lift('cells', 'h3 h1', 'ann@ctl1')
-    assert not store.lift('disks', 'h2', 'ann@ctl1')
+    lifted_at = NOW + 59
+    assert store.lift('disks', 'h2', lifted_at, 'ann@ctl1')
+    assert store.lift('cells', 'h3 h1', lifted_at, 'ann@ctl1')
+    assert not store.lift('disks', 'h2', lifted_at, 'ann@ctl1')
     assert written(store) == [('ann@ctl1', 'lifted', 'disks h2', 'local disks'),
                               ('ann@ctl1', 'lifted', 'cells h3 h1', 'not found')]
+
+
+def a_quarantine_that_has_lapsed_is_not_lifted(store):
+    store.keeps_disks('h2', NOW, 60, 'local disks')
+    store.refused('h3', NOW, limit=2, seconds=60, reason='it refused once')
+    assert not store.lift('disks', 'h2', NOW + 60, 'ann@ctl1')
+    assert not store.lift('host', 'h3', NOW + 1, 'ann@ctl1'), 'it was never in quarantine'
+    assert written(store) == []
+    assert store.refused('h3', NOW + 2, limit=2, seconds=60, reason='again'), 'still counted'
 
 
 def what_ends_a_task_or_a_plan_is_audited_once(store):
@@ -90,6 +101,7 @@ def what_no_other_method_writes_down_is_audited_with_the_time_of_the_database(st
 
 ALL = [
     a_breaker_s_pause_that_an_operator_ends_is_audited, a_quarantine_that_is_lifted_is_audited,
-    what_ends_a_task_or_a_plan_is_audited_once, a_plan_that_an_operator_asks_for_is_audited,
+    a_quarantine_that_has_lapsed_is_not_lifted, what_ends_a_task_or_a_plan_is_audited_once,
+    a_plan_that_an_operator_asks_for_is_audited,
     the_audit_outlives_the_plan_and_ends_by_its_own_age,
     what_no_other_method_writes_down_is_audited_with_the_time_of_the_database]

@@ -453,7 +453,7 @@ def quarantine_lasts_as_long_as_it_was_set(store):
     ours, ever = first.task.instance_uuid, second.task.instance_uuid
     assert store.history('blue', NOW + 10).quarantined == {ours: 50, ever: -1}
     assert store.history('blue', NOW + 61).quarantined == {ever: -1}
-    assert store.lift('instance', ever) and not store.lift('instance', ever)
+    assert store.lift('instance', ever, NOW) and not store.lift('instance', ever, NOW)
     assert store.history('blue', NOW + 61).quarantined == {}
 
 
@@ -475,7 +475,7 @@ def a_host_whose_disks_are_its_own_is_remembered_for_a_time(store):
     history = store.history('blue', NOW + 109)
     assert history.local_disk_hosts == {'h1'} and history.quarantined_hosts == frozenset()
     assert store.history('blue', NOW + 110).local_disk_hosts == frozenset()
-    assert store.lift('disks', 'h1') and not store.lift('disks', 'h1')
+    assert store.lift('disks', 'h1', NOW) and not store.lift('disks', 'h1', NOW)
     assert store.history('blue', NOW).local_disk_hosts == frozenset()
 
 
@@ -487,7 +487,7 @@ def hosts_of_different_cells_are_remembered_for_a_time(store):
     assert history.other_cells == {('h1', 'h3')} and history.quarantined_hosts == frozenset()
     assert [(q.kind, q.name) for q in store.quarantines(NOW)] == [('cells', 'h1 h3')]
     assert store.history('blue', NOW + 110).other_cells == frozenset()
-    assert store.lift('cells', 'h3 h1') and not store.lift('cells', 'h1 h3')
+    assert store.lift('cells', 'h3 h1', NOW) and not store.lift('cells', 'h1 h3', NOW)
     assert store.history('blue', NOW).other_cells == frozenset()
 
 

@@ -260,7 +260,7 @@ def quarantines_are_lengthened_never_shortened_and_told_apart(store):
     assert at(NOW + 10**9) == [('host', 'a', NOW + 7, None, 'again')]
     add('c', NOW, 0, 'for no time')
     assert 'c' not in [q[1] for q in at(NOW)]
-    assert store.lift('host', 'b') and not store.lift('host', 'b')
+    assert store.lift('host', 'b', NOW) and not store.lift('host', 'b', NOW)
     assert [q[:2] for q in at(NOW)] == [('disks', 'b'), ('host', 'a')]
 
 
@@ -380,7 +380,7 @@ def what_is_owed_of_a_task_is_told_as_it_began(store):
 
 def nobody_lifts_a_quarantine_of_no_kind(store):
     with pytest.raises(exception.StoreError) as error:
-        store.lift('colour', 'blue')
+        store.lift('colour', 'blue', NOW)
     assert error.value.kwargs == {'problem': "has no quarantine for 'colour'",
                                   'remedy': 'Say instance, host, disks or cells.'}
 
