@@ -16,6 +16,7 @@
 from collections.abc import Iterable
 import dataclasses
 import datetime
+import math
 import re
 from typing import Any
 import zoneinfo
@@ -43,9 +44,10 @@ class Window:
         """
         import croniter
 
-        # Include a window that begins this very second.
+        # Include a window that begins this very second, and none that begins in the next: the
+        # window before it may still be open.
         begun = croniter.croniter(
-            self.cron, datetime.datetime.fromtimestamp(now + 1.0, zone)
+            self.cron, datetime.datetime.fromtimestamp(math.floor(now) + 1, zone)
         ).get_prev(datetime.datetime).timestamp()
         end = begun + self.seconds
         return end if begun <= now < end else None

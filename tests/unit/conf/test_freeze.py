@@ -40,6 +40,26 @@ def test_office_hours_begin_and_end_to_the_second(time, frozen):
     assert (window.ends(at(time), datetime.UTC) is not None) == frozen
 
 
+@pytest.mark.parametrize('texts', [
+    ['0 10,11 * * * 1h'], ['0 10 * * * 1h', '0 11 * * * 1h'], ['0 * * * * 1h']])
+@pytest.mark.parametrize('fraction', [0.0, 0.001, 0.5, 0.999])
+def test_windows_that_touch_leave_no_gap(texts, fraction):
+    windows = [freeze.WindowType()(text) for text in texts]
+    last_second = at('2026-11-23T10:59:59')
+    for now in (last_second + fraction, last_second + 1.0 + fraction):
+        assert freeze.find_open_window(windows, datetime.UTC, now) is not None
+
+
+@pytest.mark.parametrize('fraction', [0.001, 0.5, 0.999])
+def test_window_begins_and_ends_at_whole_seconds(fraction):
+    window = freeze.WindowType()('0 10 * * * 1h')
+    begun = at('2026-11-23T10:00:00')
+    assert window.ends(begun - 1.0 + fraction, datetime.UTC) is None
+    assert window.ends(begun + fraction, datetime.UTC) == begun + 3600
+    assert window.ends(begun + 3599 + fraction, datetime.UTC) == begun + 3600
+    assert window.ends(begun + 3600 + fraction, datetime.UTC) is None
+
+
 def test_a_window_reaches_over_midnight_and_over_several_days():
     weekend = freeze.WindowType()('0 20 * * fri 58h')
     assert weekend.ends(at('2026-11-23T05:59:59'), datetime.UTC) == at('2026-11-23T06:00:00')
