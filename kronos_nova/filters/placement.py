@@ -13,6 +13,7 @@
 
 """A filter that keeps instances off hosts that the rebalancer is working on."""
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,39 +58,49 @@ class KronosPlacementFilter(base.KronosFilter):
                 suspects, _build_notice_view(notice), spec, service_state.closed_host)) or hosts
         if not notice.flights:
             return open_hosts
-        refused = _refused_by_group(hosts, spec, notice.flights) | _refused_by_hints(
-            hosts, spec, notice.flights, door.conf)
+        refused = find_rejections(hosts, spec, notice.flights, door.conf)
         if not refused:
             return open_hosts
         legal = _drop_refused_hosts(open_hosts, refused) or _drop_refused_hosts(hosts, refused)
         return hosts if moving and not legal else legal
 
 
+def find_rejections(hosts: list[Any], spec: Any, flights: Iterable[model.Flight],
+                    conf: cfg.ConfigOpts) -> dict[int, tuple[model.Rejection, ...]]:
+    """Return, by id, the hosts that the request's server group or hints forbid, and why."""
+    found: dict[int, tuple[model.Rejection, ...]] = {}
+    for refused in (_refused_by_group(hosts, spec, flights),
+                    _refused_by_hints(hosts, spec, flights, conf)):
+        for host_id, rejection in refused.items():
+            found[host_id] = (*found.get(host_id, ()), rejection)
+    return found
+
+
 def _list_refused_hosts(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
-                        rule: constraints.Rule) -> set[int]:
-    """Return the ids of the HostState objects that a rule refuses to the instance."""
+                        rule: constraints.Rule) -> dict[int, model.Rejection]:
+    """Return the ids of the HostState objects that a rule refuses to the instance, and why."""
     uuid = spec.instance_uuid
-    return {id(h) for h in suspects
-            if rule(view, model.Move(uuid, '', h.host, model.Phase.SPREAD)) is not None}
+    return {id(h): rejection for h in suspects if (rejection := rule(
+        view, model.Move(uuid, '', h.host, model.Phase.SPREAD))) is not None}
 
 
-def _drop_refused_hosts(hosts: list[Any], refused: set[int]) -> list[Any]:
+def _drop_refused_hosts(hosts: list[Any], refused: Collection[int]) -> list[Any]:
     return [h for h in hosts if id(h) not in refused] if refused else hosts
 
 
 def _refused_by_group(hosts: list[Any], spec: Any,
-                      flights: Iterable[model.Flight]) -> set[int]:
+                      flights: Iterable[model.Flight]) -> dict[int, model.Rejection]:
     """Return the hosts that the request's server group forbids, by id."""
     group = _find_hard_group(spec)
     if group is None:
-        return set()
+        return {}
     members = {*group.members, spec.instance_uuid}
     flying = [f for f in flights if f.instance_uuid in members]
     if group.policy == model.GroupPolicy.AFFINITY:
         # The rule ignores the instance itself.
         flying = [f for f in flying if f.instance_uuid != spec.instance_uuid]
     if not flying:
-        return set()
+        return {}
     suspects = _find_suspects(hosts, members, flying)
     limit = (group.rules or {}).get('max_server_per_host', 1)
     groups = (model.ServerGroup(group.uuid, model.GroupPolicy(group.policy),
@@ -108,13 +119,13 @@ def _refused_by_group(hosts: list[Any], spec: Any,
 
 
 def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Flight],
-                      conf: cfg.ConfigOpts) -> set[int]:
+                      conf: cfg.ConfigOpts) -> dict[int, model.Rejection]:
     """Return the hosts that the request's scheduler hints forbid, by id."""
     wishes = _read_hints(spec)
     partners = {uuid for uuids in wishes.values() for uuid in uuids}
     flying = [f for f in flights if f.instance_uuid in partners]
     if not flying:
-        return set()
+        return {}
     suspects = _find_suspects(hosts, partners, flying)
     instances = _find_instances(suspects, partners, flying)
     uuid = spec.instance_uuid

@@ -20,8 +20,20 @@ from typing import Any
 from nova import filters
 from oslo_log import log as logging
 
+from kronos_nova.filters import placement
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import runtime
+
+#: By rule, why KronosPlacementFilter refuses a host to the instance.
+_PLACEMENT_REASONS = {
+    'anti-affinity': 'members of its server group with policy anti-affinity are there, or move '
+                     'there or away',
+    'affinity': 'no member of its server group with policy affinity is there once all moves have '
+                'ended',
+    'different-host': 'an instance that its scheduler hint different_host names is there, or '
+                      'moves there or away',
+    'same-host-hint': 'the instances that its scheduler hint same_host names are not there, or '
+                      'move away'}
 
 
 def apply(filter_: Any, hosts: list[Any], spec: Any,
@@ -36,9 +48,10 @@ def apply(filter_: Any, hosts: list[Any], spec: Any,
         found = filter_.filter_all(hosts, spec)
         passed = None if found is None else list(found)
         left = {id(host) for host in passed or ()}
-        return passed, {id(host): _explain_own_filter(filter_, host, spec)
-                        or _format_filter_purpose(filter_)
-                        for host in hosts if id(host) not in left}
+        refused = [host for host in hosts if id(host) not in left]
+        own = _explain_own_filter(filter_, refused, hosts, spec)
+        return passed, {id(host): own.get(id(host)) or _format_filter_purpose(filter_)
+                        for host in refused}
     passed, why = [], {}
     with _capture_filter_log(filter_) as heard:
         for host in hosts:
@@ -58,13 +71,15 @@ def _format_filter_purpose(filter_: Any) -> str:
     return f'(it does not say why; it is to: {lines[0].rstrip(".")})' if lines else ''
 
 
-def _explain_own_filter(filter_: Any, host: Any, spec: Any) -> str:
+def _explain_own_filter(filter_: Any, refused: list[Any], hosts: list[Any],
+                        spec: Any) -> dict[int, str]:
+    """Return, by id, why a filter of ours refused hosts; empty: it is not ours."""
     name = type(filter_).__name__
     if name == 'KronosCapacityFilter':
-        return _too_full(host, spec)
+        return {id(host): _too_full(host, spec) for host in refused}
     if name == 'KronosPlacementFilter':
-        return _worked_on(host)
-    return ''
+        return _explain_placement_filter(refused, hosts, spec)
+    return {}
 
 
 def _too_full(host: Any, spec: Any) -> str:
@@ -84,15 +99,27 @@ def _too_full(host: Any, spec: Any) -> str:
     return '; '.join(found)
 
 
-def _worked_on(host: Any) -> str:
-    notice = runtime.get_runtime().notices.look()
+def _explain_placement_filter(refused: list[Any], hosts: list[Any], spec: Any) -> dict[int, str]:
+    """Return the reason for each refused host by its id.
+
+    The server group and the hints come first: the filter refuses a drained or quarantined host
+    only while another one is left.
+    """
+    door = runtime.get_runtime()
+    notice = door.notices.look()
     if notice is None:
-        return ''
-    if host.host in notice.draining:
-        return 'the rebalancer is draining it'
-    if host.host in notice.quarantined:
-        return 'the rebalancer has it in quarantine: it refused moves lately'
-    return 'a member of the anti-affinity group is there or under way'
+        return {}
+    rejections = placement.find_rejections(hosts, spec, notice.flights, door.conf)
+    found = {}
+    for host in refused:
+        if id(host) in rejections:
+            found[id(host)] = '; '.join(_PLACEMENT_REASONS.get(rejection.rule, rejection.detail)
+                                        for rejection in rejections[id(host)])
+        elif host.host in notice.draining:
+            found[id(host)] = 'the rebalancer is draining it'
+        elif host.host in notice.quarantined:
+            found[id(host)] = 'the rebalancer has it in quarantine: it refused moves lately'
+    return found
 
 
 class _Heard:

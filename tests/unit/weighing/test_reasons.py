@@ -15,7 +15,10 @@
 
 import pytest
 
+from kronos_nova import model
+from kronos_nova.feed import feed_channel
 from kronos_nova.filters import capacity
+from kronos_nova.filters import placement
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.weighing import reasons
@@ -31,3 +34,48 @@ def test_a_host_without_a_score_is_told_so_when_it_is_excluded(what, expected):
         passed, why = reasons.apply(capacity.KronosCapacityFilter(), states, nova_fakes.spec())
     assert why.get(id(states[1]), '') == expected
     assert [state.host for state in passed] == (['a'] if expected else ['a', 'b'])
+
+
+def explain_placement(draining='', quarantined='', **fields):
+    """Explain the placement filter while u1 moves from a to b and u2 is on c."""
+    notice = feed_channel.Published(
+        frozenset(draining), frozenset(quarantined),
+        (model.Flight('u1', 'a', 'b', source='kronos'),))
+    states = nova_fakes.hosts('a', 'b', 'c', 'd')
+    states[0].instances = {'u1': None}
+    states[2].instances = {'u2': None}
+    with nova_fakes.FakeDoor(notice=notice).opened():
+        passed, why = reasons.apply(placement.KronosPlacementFilter(), states,
+                                    nova_fakes.spec(**fields))
+    assert {id(state) for state in states} == {id(state) for state in passed} | why.keys()
+    return {state.host: why[id(state)] for state in states if id(state) in why}
+
+
+def group_of(policy, *members):
+    return nova_fakes.Fields(uuid='g', policy=policy, members=[*members, 'u-new'], rules={})
+
+
+APART = ('an instance that its scheduler hint different_host names is there, or moves there or '
+         'away')
+BESIDE = 'the instances that its scheduler hint same_host names are not there, or move away'
+SPREAD = ('members of its server group with policy anti-affinity are there, or move there or '
+          'away')
+TOGETHER = 'no member of its server group with policy affinity is there once all moves have ended'
+
+
+@pytest.mark.parametrize(('fields', 'expected'), [
+    ({'scheduler_hints': {'different_host': ['u1']}}, {'a': APART, 'b': APART}),
+    ({'scheduler_hints': {'same_host': ['u1', 'u2']}}, {'a': BESIDE, 'b': BESIDE}),
+    ({'instance_group': group_of('anti-affinity', 'u1')}, {'a': SPREAD, 'b': SPREAD}),
+    ({'instance_group': group_of('affinity', 'u1', 'u2')}, {'a': TOGETHER}),
+    # Hosts that both refuse; one of them is drained as well.
+    ({'instance_group': group_of('anti-affinity', 'u1'), 'draining': 'b',
+      'scheduler_hints': {'different_host': ['u1', 'u2']}},
+     {'a': f'{SPREAD}; {APART}', 'b': f'{SPREAD}; {APART}', 'c': APART}),
+    ({'scheduler_hints': {'different_host': ['u1']}, 'draining': 'bd'}, {
+        'a': APART, 'b': APART, 'd': 'the rebalancer is draining it'}),
+    ({'draining': 'a', 'quarantined': 'b'}, {
+        'a': 'the rebalancer is draining it',
+        'b': 'the rebalancer has it in quarantine: it refused moves lately'})])
+def test_refusal_of_the_placement_filter_names_its_own_cause(fields, expected):
+    assert explain_placement(**fields) == expected
