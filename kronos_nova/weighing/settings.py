@@ -67,7 +67,7 @@ def list_settable_options(conf: cfg.ConfigOpts, group: str) -> set[str]:
 
 
 def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
-    """Override the options for this process.
+    """Override the options for this process, or none of them when one fails.
 
     :returns: the values before, for :func:`restore_options`.
     :raises WeighError: the option does not accept a value.
@@ -75,20 +75,27 @@ def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken
     lists: dict[tuple[str, str], list[str]] = {}
     for group, name, value in wanted:
         lists.setdefault((group, name), []).append(value)
-    taken = []
-    for (group, name), values in lists.items():
-        before = conf[group][name]
-        # An option that may be repeated in nova.conf may be repeated here.
-        repeats = (group, name) in REPEATED
-        try:
-            conf.set_override(name, values if repeats
-                              else _parse_option_value(conf, group, name, values[-1]),
-                              group)
-        except (ValueError, TypeError) as e:
-            raise _make_setting_error(f'{name}={values[-1]}', ' '.join(str(e).split()),
-                                      'Give a value that nova.conf may have') from e
-        taken.append((group, name, before))
+    taken: Taken = []
+    try:
+        for (group, name), values in lists.items():
+            taken.append((group, name, conf[group][name]))
+            _override_option(conf, group, name, values)
+    except BaseException:
+        restore_options(conf, taken)
+        raise
     return taken
+
+
+def _override_option(conf: cfg.ConfigOpts, group: str, name: str, values: list[str]) -> None:
+    # An option that may be repeated in nova.conf may be repeated here.
+    repeats = (group, name) in REPEATED
+    try:
+        conf.set_override(name, values if repeats
+                          else _parse_option_value(conf, group, name, values[-1]),
+                          group)
+    except (ValueError, TypeError) as e:
+        raise _make_setting_error(f'{name}={values[-1]}', ' '.join(str(e).split()),
+                                  'Give a value that nova.conf may have') from e
 
 
 def _parse_option_value(conf: cfg.ConfigOpts, group: str, name: str, value: str) -> object:

@@ -76,3 +76,28 @@ def test_a_list_is_written_as_in_nova_conf():
 def test_values_that_nova_conf_may_not_have(text):
     with pytest.raises(exception.WeighError, match=text):
         settings.apply(CONF, settings.parse(CONF, [text]))
+
+
+@pytest.mark.parametrize('texts', [
+    ['ram_weight_multiplier=2.5', 'policies_file=/a', 'hard_ceiling=maybe'],
+    ['ram_weight_multiplier=2.5', 'policies_file=/a', 'settle_seconds=-1']])
+def test_one_refused_value_leaves_all_options_as_they_were(texts):
+    def read_values():
+        return (CONF.filter_scheduler.ram_weight_multiplier, CONF.kronos.policies_file,
+                CONF.kronos.hard_ceiling, CONF.kronos.settle_seconds)
+
+    before = read_values()
+    with pytest.raises(exception.WeighError, match=texts[-1]):
+        settings.apply(CONF, settings.parse(CONF, texts))
+    assert read_values() == before
+
+
+def test_option_that_cannot_be_read_leaves_the_others_as_they_were(tmp_path):
+    path = tmp_path / 'nova.conf'
+    path.write_text('[kronos]\nsettle_seconds = soon\n')
+    CONF([], default_config_files=[str(path)], default_config_dirs=[])
+    before = CONF.filter_scheduler.ram_weight_multiplier
+    with pytest.raises(ValueError, match='soon'):
+        settings.apply(CONF, settings.parse(CONF, ['ram_weight_multiplier=2.5',
+                                                   'settle_seconds=60']))
+    assert CONF.filter_scheduler.ram_weight_multiplier == before
