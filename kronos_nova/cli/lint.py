@@ -52,7 +52,11 @@ class Lint(_command.Table):
 
 
 def _parse_seconds(text: str) -> float:
-    found = float(text)
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
     if not 0 < found <= 86_400:
-        raise argparse.ArgumentTypeError('it is no number of seconds up to a day')
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no number of seconds above 0 and up to 86400; write for example 60')
     return found

@@ -22,6 +22,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import presets
+from kronos_nova.cli import lint as cli_lint
 from kronos_nova.sources import base as sources
 from tests import commands
 from tests.fixtures import prometheus_server
@@ -124,6 +125,25 @@ def test_the_scrape_interval_can_be_told(file):
     assert [r[1] for r in lint(path, '--scrape-interval', 15)[0]] == ['ok']
     done = commands.main('kronos_nova.cli.app', 'policy', 'lint', path, '--scrape-interval', 'nan')
     assert done.returncode == 2 and 'Traceback' not in done.stderr
+    assert "--scrape-interval: 'nan' is no number of seconds" in done.stderr
+
+
+@pytest.mark.parametrize('value', ['abc', '', 'nan', '0', '-5', '86400.1', 'inf'])
+def test_a_wrong_scrape_interval_is_refused_with_its_option_value_and_form(capsys, value):
+    parser = cli_lint.Lint(None, None).get_parser('kronos policy lint')
+    with pytest.raises(SystemExit):
+        parser.parse_args(['policies.yaml', f'--scrape-interval={value}'])
+    *_, error = capsys.readouterr().err.splitlines()
+    assert error == (
+        f'kronos policy lint: error: argument --scrape-interval: {value!r} is no number of seconds '
+        'above 0 and up to 86400; write for example 60')
+
+
+@pytest.mark.parametrize('value', ['0.1', '15', '86400'])
+def test_a_scrape_interval_of_up_to_a_day_is_accepted(value):
+    parser = cli_lint.Lint(None, None).get_parser('kronos policy lint')
+    args = parser.parse_args(['policies.yaml', '--scrape-interval', value])
+    assert args.scrape_interval == float(value)
 
 
 def test_grafanas_variables_are_named(file):
