@@ -15,7 +15,6 @@
 
 from collections.abc import Collection
 from collections.abc import Iterator
-import contextlib
 import importlib
 from typing import Any
 
@@ -44,11 +43,7 @@ def run(conf: Any) -> Iterator[base.Item]:
     try:
         yield from run_checks(context, [name for name, _module in CHECKS])
     finally:
-        with contextlib.suppress(Exception):
-            if context.source is not None:
-                context.source.close()
-            if context.connection is not None:
-                context.connection.close()
+        context.close()
 
 
 def run_checks(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:

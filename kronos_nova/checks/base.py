@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+import contextlib
 import dataclasses
 import enum
 from typing import Any
@@ -57,6 +58,13 @@ class Context:
     source: Any = None
     connection: Any = None
     cluster: model.Cluster | None = None
+
+    def close(self) -> None:
+        """Close the source and the connection; an error of one does not keep the other open."""
+        for opened in (self.source, self.connection):
+            if opened is not None:
+                with contextlib.suppress(Exception):
+                    opened.close()
 
 
 Check = Callable[[Context], Iterator[Item]]

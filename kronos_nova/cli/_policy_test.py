@@ -14,7 +14,6 @@
 
 import argparse
 from collections.abc import Iterator
-import contextlib
 import dataclasses
 
 from oslo_config import cfg
@@ -53,10 +52,7 @@ def run_policy_queries(args: argparse.Namespace) -> list[details.Detail]:
         return [dataclasses.replace(found, item=base.mask_item(found.item))
                 for found in _list_details(context, chosen, args.long)]
     finally:
-        with contextlib.suppress(Exception):
-            for opened in (context.source, context.connection):
-                if opened is not None:
-                    opened.close()
+        context.close()
 
 
 def _choose_policies(policy_set: policies.PolicySet, names: list[str],
