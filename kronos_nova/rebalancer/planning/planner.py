@@ -361,10 +361,15 @@ def _format_reason(simulation: sim.Simulation) -> str:
     """Format the reasons why nothing moves."""
     notes = list(dict.fromkeys(simulation.notes))
     if simulation.truncated:
-        notes.append(f'planning was cut off after {simulation.steps} steps')
+        notes.append(planning_holds.describe_cut_off(_find_ending_steps(simulation)))
     if simulation.warnings:
         notes.append('see the warnings')
     return '; '.join(notes) or 'no enabled strategy has anything to do'
+
+
+def _find_ending_steps(simulation: sim.Simulation) -> int | None:
+    """Return the count of steps that cut planning off, None: ``planning_deadline`` did."""
+    return simulation.steps if simulation.steps >= simulation.options.max_steps else None
 
 
 def scope_hold(request: Request) -> str | None:
@@ -437,7 +442,7 @@ def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
     """Describe the parts that a plan that was cut off lacks."""
     over = simulation.imbalances() > simulation.thresholds
     return planning_holds.cut_off(
-        steps=simulation.steps if simulation.steps >= request.options.max_steps else None,
+        steps=_find_ending_steps(simulation),
         unfinished=unfinished, unbegun=unbegun, left=left,
         hosts=[h for h in _ordered_drains(request) if simulation.on_host(h).size],
         policies=[p.name for p, above in zip(simulation.policies, over, strict=True)

@@ -68,6 +68,15 @@ def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.
     return None
 
 
+def describe_cut_off(steps: int | None) -> str:
+    """Describe the limit that ended planning.
+
+    :param steps: the count that ended it, or None for ``planning_deadline``.
+    """
+    how = 'by planning_deadline' if steps is None else f'after {steps} steps'
+    return f'planning was cut off {how}'
+
+
 def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left: int,
             hosts: list[str], policies: Sequence[str]) -> str:
     """Describe the unfinished part of a plan whose work was bounded.
@@ -77,8 +86,7 @@ def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left:
     :param hosts: still to be drained.
     :param policies: still above their thresholds.
     """
-    how = 'by planning_deadline' if steps is None else f'after {steps} steps'
-    parts = [f'planning was cut off {how}']
+    parts = [describe_cut_off(steps)]
     if unfinished:
         parts.append(f'{unfinished} was not finished')
     if unbegun:

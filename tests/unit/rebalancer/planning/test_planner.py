@@ -321,11 +321,14 @@ def test_what_was_cut_off_is_named_by_strategy_and_budget():
     assert any('by planning_deadline' in w and 'spread was not begun' in w
                and f'{r.budget} moves of the budget are left' in w for w in by_deadline.warnings)
     assert not any('not finished' in w for w in by_deadline.warnings)
-    assert by_deadline.reason == 'planning was cut off after 0 steps; see the warnings'
+    assert by_deadline.reason == 'planning was cut off by planning_deadline; see the warnings'
     few = dataclasses.replace(r.options, max_steps=1)
     by_count = planner.plan(dataclasses.replace(r, options=few))
     assert by_count.truncated
     assert any('steps' in w and 'spread was not finished' in w for w in by_count.warnings)
+    none = dataclasses.replace(r.options, max_steps=0)
+    assert planner.plan(dataclasses.replace(r, options=none)).reason == (
+        'planning was cut off after 0 steps; see the warnings')
 
 
 @pytest.mark.parametrize('excess, named', [(0.0, False), (0.01, True)])
