@@ -47,7 +47,7 @@ class HypervisorReader:
         return found
 
     def read_of(self, host: str) -> list[nova_api.Hypervisor]:
-        """Return the hypervisors of a host; the first call reads all others as well.
+        """Return the hypervisors of a host; read all others as well unless that has been done.
 
         :raises ApiError: also while a cell does not answer, unless an earlier call has read the
             host's.
@@ -71,13 +71,14 @@ class HypervisorReader:
                 self._remember_by_host(self._nova.hypervisors())
             except api.ApiError:
                 return  # The read of the host raises the cause; the next one tries all again.
-            self._has_all = True
 
     def _remember_by_host(self, found: list[nova_api.Hypervisor]) -> None:
+        """Remember the list of all hypervisors."""
         by_host: dict[str, list[nova_api.Hypervisor]] = {}
         for hypervisor in found:
             by_host.setdefault(hypervisor.host, []).append(hypervisor)
         self._by_host = by_host
+        self._has_all = True
 
     def _misses_cell(self, error: api.ApiError) -> bool:
         return error.status is not None and error.status >= 500 and misses_cell(self._nova)

@@ -74,6 +74,23 @@ def test_first_read_of_a_host_reads_all_once(
     assert reader.read_of('host1') == [ONE], 'the cell of host1 fell silent before its first read'
 
 
+def test_read_of_a_host_lists_nothing_again_after_a_read_of_all(
+        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+    reader.read()
+    assert reader.read_of('host2') == [TWO] and nova.lists == 1
+    nova.status = 500
+    assert reader.read_of('host1') == [ONE] and nova.lists == 1
+
+
+def test_failed_read_of_all_is_repeated_by_the_first_read_of_a_host(
+        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+    nova.status = 500
+    with pytest.raises(api.ApiError):
+        reader.read()
+    nova.status = None
+    assert reader.read_of('host2') == [TWO] and nova.lists == 2
+
+
 @pytest.mark.parametrize(('status', 'silent'), [(500, False), (403, True), (404, True)])
 def test_every_other_failure_of_nova_stays_one(
         nova: Nova, reader: hypervisors.HypervisorReader, status: int, silent: bool) -> None:
