@@ -17,6 +17,7 @@ until the other has moved. Each state on the way is legal, and so is each way ba
 hold for a way back, since the instance was there before.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
@@ -89,31 +90,39 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
 
     The emptiest parking host is tried first, and the instance with less memory waits there.
     """
-    why: list[model.Rejection] = []
+    direct: dict[str, model.Rejection] = {}
     for first, second in (uuids, uuids[::-1]):
         found = _try_direct_swap(view, first, second)
         if not isinstance(found, model.Rejection):
             return found, model.Swap(first, second)
-        why.append(found)
+        direct[first] = found
     ends = {view.host_of(uuid) for uuid in uuids}
     third = sorted((h for h in hosts if h not in ends and parking in (None, h)),
                    key=lambda h: (view.fullness(h), h))
     lighter = sorted(uuids, key=lambda uuid: view.cluster.instances[uuid].memory_mb)
+    parked: dict[str, model.Rejection] = {}  # against the last parking host
     for first, second in (lighter, lighter[::-1]):
         for host in third:
             found = _try_parking_swap(view, first, second, host)
             if not isinstance(found, model.Rejection):
                 return found, model.Swap(first, second, host)
-            why.append(found)
-    return _combine_rejections(why, third)
+            parked[first] = found
+    by_parking = (f'by parking host {third[-1]}: {_join_rejections(parked)}' if third
+                  else 'there is no third host')
+    return model.Rejection(direct[uuids[0]].rule,
+                           f'directly: {_join_rejections(direct)}; {by_parking}')
 
 
-def _combine_rejections(why: Sequence[model.Rejection], third: Sequence[str]) -> model.Rejection:
-    """Join the reason against a direct swap and the last one against a parking host."""
-    direct = why[0]
-    parked = f'; by parking host {third[-1]}: {why[-1].detail}' if third else (
-        '; there is no third host')
-    return model.Rejection(direct.rule, f'directly: {direct.detail}{parked}')
+def _join_rejections(rejections: Mapping[str, model.Rejection]) -> str:
+    """Join the reasons against both orders; name a reason that holds for both once.
+
+    :param rejections: by the instance that moves first.
+    """
+    details = {rejection.detail for rejection in rejections.values()}
+    if len(details) == 1:
+        return details.pop()
+    return '; '.join(f'instance {first} first: {rejection.detail}'
+                     for first, rejection in rejections.items())
 
 
 Moves = tuple[model.Move, model.Move]

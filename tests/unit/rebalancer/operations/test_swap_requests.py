@@ -190,6 +190,35 @@ def test_members_of_an_anti_affinity_group_change_places_by_a_third_host():
     assert refused['i0'].rule == 'anti-affinity' and 'no third host' in refused['i1'].detail
 
 
+def refuse_room(host, left, uuid, needed):
+    return (f'resource provider {host} of host {host} has {left} VCPU left, instance {uuid} '
+            f'needs {needed}')
+
+
+def test_refusal_names_the_reason_against_each_order():
+    no_third = swap_requests.plan(cloud({'a': 4, 'b': 4}, [4, 3], 'ab'), ('i0', 'i1'))
+    directly = (f'directly: instance i0 first: {refuse_room("b", 1, "i0", 4)}; '
+                f'instance i1 first: {refuse_room("a", 0, "i1", 3)}')
+    expected = model.Rejection('no-room', f'{directly}; there is no third host')
+    assert no_third.refused == {'i0': expected, 'i1': expected}
+    # i1 has less memory and would wait first; of parking hosts the last one is named.
+    small = swap_requests.plan(cloud({'a': 4, 'b': 4, 'c': 1, 'd': 2}, [4, 3], 'ab'), ('i0', 'i1'))
+    assert small.refused['i1'].detail == (
+        f'{directly}; by parking host d: instance i1 first: {refuse_room("d", 2, "i1", 3)}; '
+        f'instance i0 first: {refuse_room("d", 2, "i0", 4)}')
+
+
+def test_refusal_names_a_reason_once_that_holds_for_each_order():
+    request = cloud({'a': 9, 'b': 9, 'c': 9}, [4, 3], 'ab')
+    instances = dict(request.cluster.instances)
+    instances['i0'] = dataclasses.replace(instances['i0'], locked=True)
+    answer = swap_requests.plan(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, instances=instances)), ('i0', 'i1'))
+    assert answer.refused['i0'] == model.Rejection(
+        'locked', 'directly: instance i0 is locked by its owner; by parking host c: instance i0 '
+                  'is locked by its owner')
+
+
 def test_what_may_not_go_back_does_not_go():
     """Of i0 no rule would let it onto its own host again."""
     request = cloud({'a': 9, 'b': 9, 'c': 9}, [1, 1], 'ab')
