@@ -10,13 +10,13 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The rules: one file per idea, each ``rule(view, move) -> Rejection | None``.
+"""The rules: a file of one idea each, with judges and their definitions.
 
-A new rule is a function in a file here, its line in ``RULES``, a test and a
-release note. It must not change anything; its Rejection has a stable name.
+A new rule is a :class:`rules.Rule` in a file here and its line in ``ALL``; everything else follows
+from its definition. A judge must not change anything.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 from kronos_nova import model
@@ -38,64 +38,67 @@ from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import traits
 from kronos_nova.constraints import view as views
+from kronos_nova.constraints.rules import Kind
+from kronos_nova.constraints.rules import RejectionCode
+from kronos_nova.constraints.rules import RetryClass
+from kronos_nova.constraints.rules import Rule
 
-Rule = Callable[[views.View, model.Move], model.Rejection | None]
-
-#: Rules that ignore the destination: their rejection holds for all destinations.
-ALONE: tuple[Rule, ...] = (
-    instance.state,
-    opt_out.opted_out,
-    live.devices,
-    instance.history,
+#: Every rule, the cheap and informative ones first: ``check`` reports the first rejection.
+ALL: tuple[Rule, ...] = (
+    instance.IDENTITY_RULE,
+    instance.STATE_RULE,
+    opt_out.OPTED_OUT_RULE,
+    live.DEVICES_RULE,
+    instance.HISTORY_RULE,
+    recently_booted.JUST_BOOTED_RULE,
+    disks.COPIES_DISK_RULE,
+    placement.SCOPE_RULE,
+    service_state.SERVICE_STATE_RULE,
+    service_state.CLOSED_HOST_RULE,
+    placement.CELL_RULE,
+    placement.ZONE_RULE,
+    hypervisor.HYPERVISOR_RULE,
+    aggregates.TENANTS_RULE,
+    aggregates.EXTRA_SPECS_RULE,
+    aggregates.IMAGE_PROPERTIES_RULE,
+    prefilters.TENANT_AGGREGATES_RULE,
+    prefilters.ISOLATED_AGGREGATES_RULE,
+    required_traits.REQUIRED_TRAITS_RULE,
+    live.DESTINATION_DEVICES_RULE,
+    candidates.PLACEMENT_REFUSED_RULE,
+    hints.HINTS_RULE,
+    server_groups.ANTI_AFFINITY_RULE,
+    server_groups.AFFINITY_RULE,
+    server_groups.GROUP_IN_FLIGHT_RULE,
+    hints.HINT_IN_FLIGHT_RULE,
+    traits.CPU_TRAITS_RULE,
+    claims.CLAIMS_RULE,
+    metrics.SCORED_RULE,
+    metrics.CEILING_RULE,
+    service_state.DRAIN_OVER_RULE,
 )
-#: Rules that compare an instance with a destination, and ignore all other moves.
-PAIRS: tuple[Rule, ...] = (
-    hypervisor.hypervisor,
-    aggregates.tenants,
-    aggregates.extra_specs,
-    aggregates.image_properties,
-    prefilters.tenant_aggregates,
-    prefilters.isolated_aggregates,
-    required_traits.required_traits,
-    live.destination_devices,
-)
+#: Rules of a planner.
+RULES: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not Kind.PRE_FLIGHT)
+#: Rules of a planner whose rejection holds for all destinations.
+ALONE: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is Kind.ALONE)
+#: Rules of a planner that one mask judges by what they read.
+PAIRS: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.reads is not None)
+#: Rules of a planner that hold for a way back: the instance was there before, however full the
+#: host.
+BACK: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is not Kind.METRICS)
+#: Rules that an executor checks again on fresh data.
+PRE_FLIGHT: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not Kind.METRICS)
 
-#: Cheap and informative rules first: ``check`` reports the first rejection.
-RULES: tuple[Rule, ...] = (
-    instance.identity,
-    *ALONE,
-    recently_booted.just_booted,
-    disks.copies_disk,
-    placement.scope,
-    service_state.service_state,
-    service_state.closed_host,
-    placement.cell,
-    placement.zone,
-    *PAIRS,
-    candidates.placement_refused,
-    hints.hints,
-    server_groups.anti_affinity,
-    server_groups.affinity,
-    server_groups.group_in_flight,
-    hints.hint_in_flight,
-    traits.cpu_traits,
-    claims.claims,
-    metrics.scored,
-    metrics.ceiling,
-)
-
-#: Rules that an executor checks again on fresh data: all but those of metrics,
-#: plus ``drain_over``.
-PRE_FLIGHT: tuple[Rule, ...] = tuple(
-    rule for rule in (*RULES, service_state.drain_over)
-    if rule not in (metrics.scored, metrics.ceiling))
+#: Every name under which a rule rejects a move.
+CODES: Mapping[str, RejectionCode] = {
+    name: code for rule in ALL for name, code in rule.codes.items()}
 
 
 def check(view: views.View, move: model.Move,
           rules: Sequence[Rule] = RULES) -> model.Rejection | None:
     """Return the first rejection; None when the move is legal."""
     for rule in rules:
-        rejection = rule(view, move)
+        rejection = rule.judge(view, move)
         if rejection is not None:
             return rejection
     return None
@@ -103,7 +106,7 @@ def check(view: views.View, move: model.Move,
 
 def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
     """Return the first rejection that holds for every destination; None without one."""
-    return next((no for rule in ALONE if (no := rule(view, move)) is not None), None)
+    return check(view, move, ALONE)
 
 
 def check_all(view: views.View, move: model.Move,
@@ -112,6 +115,11 @@ def check_all(view: views.View, move: model.Move,
 
     Stop after a rejection by ``identity``: the other rules need an instance on its source host.
     """
-    if instance.identity in rules and (no := instance.identity(view, move)) is not None:
+    if instance.IDENTITY_RULE in rules and (no := instance.identity(view, move)) is not None:
         return (no,)
-    return tuple(no for rule in rules if (no := rule(view, move)) is not None)
+    return tuple(no for rule in rules if (no := rule.judge(view, move)) is not None)
+
+
+def select_codes(retry: RetryClass) -> frozenset[str]:
+    """Return the names of rejections to which an executor reacts in this way."""
+    return frozenset(name for name, code in CODES.items() if code.retry is retry)

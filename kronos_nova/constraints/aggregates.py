@@ -20,9 +20,8 @@ parity test compares the rules with Nova's classes.
 from kronos_nova import model
 from kronos_nova.constraints import extra_specs_ops
 from kronos_nova.constraints import image_properties as images
-from kronos_nova.constraints import reading
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
-from kronos_nova.constraints.reading import Fact
 
 EXTRA_SPECS = 'AggregateInstanceExtraSpecsFilter'
 TENANTS = 'AggregateMultiTenancyIsolation'
@@ -30,8 +29,6 @@ IMAGES = 'AggregateImagePropertiesIsolation'
 SCOPE = 'aggregate_instance_extra_specs'
 
 
-@reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES,
-                       enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters)
 def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates do not fulfil an extra spec of the flavor.
 
@@ -55,8 +52,18 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
-@reading.declare_facts(Fact.PROJECT, Fact.AGGREGATES,
-                       enabled=lambda options: TENANTS in options.nova_enabled_filters)
+EXTRA_SPECS_RULE = rules.Rule(
+    extra_specs, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.AGGREGATES}),
+    enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters,
+    codes={
+        'aggregate-extra-specs': rules.RejectionCode(
+            meaning='An extra spec of the flavor, without a scope or with '
+                    'aggregate_instance_extra_specs:, is fulfilled by no aggregate of the '
+                    'destination. With AggregateInstanceExtraSpecsFilter.',
+            remedy='the host joins an aggregate with that metadata',
+            retry=rules.RetryClass.ELSEWHERE)})
+
+
 def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is reserved for other projects."""
     instance = view.instance(move.instance_uuid)
@@ -69,8 +76,17 @@ def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
                                                f'than that of instance {instance.uuid}')
 
 
-@reading.declare_facts(Fact.IMAGE_PROPERTIES, Fact.AGGREGATES,
-                       enabled=lambda options: IMAGES in options.nova_enabled_filters)
+TENANTS_RULE = rules.Rule(
+    tenants, reads=frozenset({rules.Fact.PROJECT, rules.Fact.AGGREGATES}),
+    enabled=lambda options: TENANTS in options.nova_enabled_filters,
+    codes={
+        'aggregate-tenant': rules.RejectionCode(
+            meaning='The destination is in aggregates with filter_tenant_id* for other projects. '
+                    'With AggregateMultiTenancyIsolation.',
+            remedy='filter_tenant_id of the aggregate names the project',
+            retry=rules.RetryClass.ELSEWHERE)})
+
+
 def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates give a property of the image other values."""
     instance = view.instance(move.instance_uuid)
@@ -85,3 +101,14 @@ def image_properties(view: views.View, move: model.Move) -> model.Rejection | No
                 'aggregate-image', f'an aggregate of {move.to_host} excludes the image of '
                                    f'instance {instance.uuid}')
     return None
+
+
+IMAGE_PROPERTIES_RULE = rules.Rule(
+    image_properties, reads=frozenset({rules.Fact.IMAGE_PROPERTIES, rules.Fact.AGGREGATES}),
+    enabled=lambda options: IMAGES in options.nova_enabled_filters,
+    codes={
+        'aggregate-image': rules.RejectionCode(
+            meaning='An aggregate of the destination names a property of the image with other '
+                    'values. With AggregateImagePropertiesIsolation.',
+            remedy='the metadata of the aggregate, or the image, is changed',
+            retry=rules.RetryClass.ELSEWHERE)})

@@ -14,6 +14,7 @@
 """Placement's own answers about an instance and a host."""
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
@@ -28,3 +29,14 @@ def placement_refused(view: views.View, move: model.Move) -> model.Rejection | N
     return model.Rejection('placement-refused', f'Placement had no allocation candidate, or no '
                                                 f'answer, for instance {move.instance_uuid} on '
                                                 f'host {move.to_host}')
+
+
+PLACEMENT_REFUSED_RULE = rules.Rule(
+    placement_refused,
+    codes={
+        'placement-refused': rules.RejectionCode(
+            meaning='Placement itself was asked within the last 15 minutes and had no allocation '
+                    'candidate for the instance on the destination, or twice no answer '
+                    '(confirm_moves); only when planning.',
+            remedy='Placement has a candidate again; an engine asks in its turn',
+            retry=rules.RetryClass.ELSEWHERE)})

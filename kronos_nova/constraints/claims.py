@@ -14,6 +14,7 @@
 
 from kronos_nova import model
 from kronos_nova.constraints import matching
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
@@ -55,6 +56,30 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
         'no-room', f'the resource providers of host {host.name} have room for each part of the '
                    f'allocation of instance {instance.uuid}, but not for all of them at once, '
                    'with what else is coming to them')
+
+
+CLAIMS_RULE = rules.Rule(
+    claims,
+    codes={
+        'no-provider': rules.RejectionCode(
+            meaning='The destination has no resource provider, or its providers change faster '
+                    'than they can be read.',
+            remedy='nova-compute of the host reports to Placement',
+            retry=rules.RetryClass.NO_ROOM),
+        'no-inventory': rules.RejectionCode(
+            meaning="No provider of the destination's tree has a resource class, or its root has "
+                    'none of those that the instance needs.',
+            remedy='the host has an inventory of the class',
+            retry=rules.RetryClass.NO_ROOM),
+        'claim-unit': rules.RejectionCode(
+            meaning='The amount cannot be allocated there in one piece.',
+            remedy="the inventory's min_unit, max_unit and step_size admit the amount",
+            retry=rules.RetryClass.NO_ROOM),
+        'no-room': rules.RejectionCode(
+            meaning='The providers of its tree, and those that share with it, have not enough '
+                    'left for the claim.',
+            remedy='as much as is short is freed on the host, or its allocation ratio is raised',
+            retry=rules.RetryClass.NO_ROOM)})
 
 
 def _on_root(view: views.View, instance: model.Instance, host: model.Host,

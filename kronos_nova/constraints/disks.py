@@ -22,6 +22,7 @@ from collections.abc import Container
 from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import occupancy
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
@@ -59,3 +60,12 @@ def copies_disk(view: views.View, move: model.Move) -> model.Rejection | None:
     return model.Rejection(
         'copies-disk', f'instance {instance.uuid} has disks on {move.from_host} itself, which '
                        'imbalance moves copy only with allow_disk_copy')
+
+
+COPIES_DISK_RULE = rules.Rule(
+    copies_disk,
+    codes={
+        'copies-disk': rules.RejectionCode(
+            meaning='Its disks would be copied.',
+            remedy='[engine] allow_disk_copy, or instance_storage = shared where it is',
+            retry=rules.RetryClass.FINAL)})

@@ -24,6 +24,7 @@ from collections.abc import Collection
 from collections.abc import Mapping
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 DIFFERENT = 'DifferentHostFilter'
@@ -53,6 +54,22 @@ def hints(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+HINTS_RULE = rules.Rule(
+    hints,
+    codes={
+        'different-host': rules.RejectionCode(
+            meaning='It was booted with the hint different_host, and one of those is there, or '
+                    'may come there by a move under way, also by an alternate of its task. With '
+                    'DifferentHostFilter.',
+            remedy='those that it was booted apart from leave the host',
+            retry=rules.RetryClass.ELSEWHERE),
+        'same-host-hint': rules.RejectionCode(
+            meaning='It was booted with the hint same_host, and none of those is there, or only '
+                    'such as a move under way may take away. With SameHostFilter.',
+            remedy='those that it was booted beside are there first',
+            retry=rules.RetryClass.ELSEWHERE)})
+
+
 def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a move of an instance that must wait for a tied instance in flight.
 
@@ -66,6 +83,17 @@ def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None
             return model.Rejection('hint-in-flight', f'instance {uuid}, to which a scheduler hint '
                                                      'ties it, is migrating')
     return None
+
+
+HINT_IN_FLIGHT_RULE = rules.Rule(
+    hint_in_flight, kind=rules.Kind.IN_FLIGHT,
+    codes={
+        'hint-in-flight': rules.RejectionCode(
+            meaning='An instance is migrating that a hint ties to it: one of its project whose '
+                    'different_host or same_host hint names it; or one that its own hint names, '
+                    'and Nova has not said where to. With the filter of the hint.',
+            remedy='the instance that is migrating arrives first',
+            retry=rules.RetryClass.PASSING)})
 
 
 def must_wait_for(instance: model.Instance, other: model.Instance | None,

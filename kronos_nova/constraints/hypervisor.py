@@ -18,11 +18,10 @@ _check_compatible_with_source_hypervisor. Nova cold-migrates to any.
 """
 
 from kronos_nova import model
-from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
-from kronos_nova.constraints.reading import Fact
 
 VGPU = 'VGPU'
 #: QEMU 8.1.0: the first to live-migrate mediated devices.
@@ -30,7 +29,6 @@ VGPU = 'VGPU'
 MEDIATED = 8_001_000
 
 
-@reading.declare_facts(Fact.HYPERVISOR, Fact.STATUS, Fact.VGPU, Fact.EXTRA_SPECS)
 def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a live migration to another type of hypervisor, or to an older version.
 
@@ -53,6 +51,28 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
             return model.Rejection('vgpu-hypervisor', f'{host.name} has a QEMU older than 8.1.0, '
                                                       'which moves no vGPU live')
     return None
+
+
+HYPERVISOR_RULE = rules.Rule(
+    hypervisor,
+    reads=frozenset({rules.Fact.HYPERVISOR, rules.Fact.STATUS, rules.Fact.VGPU,
+                     rules.Fact.EXTRA_SPECS}),
+    codes={
+        'hypervisor-type': rules.RejectionCode(
+            meaning='The destination has another hypervisor_type: not moved live.',
+            remedy=None,
+            retry=rules.RetryClass.ELSEWHERE),
+        'hypervisor-older': rules.RejectionCode(
+            meaning='The destination has an older hypervisor_version: not moved live, unless '
+                    'skip_hypervisor_version_check_on_lm.',
+            remedy='the destination is upgraded, or Nova and we skip the check '
+                   '(skip_hypervisor_version_check_on_lm)',
+            retry=rules.RetryClass.ELSEWHERE),
+        'vgpu-hypervisor': rules.RejectionCode(
+            meaning='It has a VGPU, and the QEMU of either host is older than 8.1.0: not moved '
+                    'live.',
+            remedy='QEMU 8.1.0 or later on both hosts',
+            retry=rules.RetryClass.ELSEWHERE)})
 
 
 def has_vgpu(instance: model.Instance) -> bool:

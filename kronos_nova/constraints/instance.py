@@ -13,6 +13,7 @@
 """The instance itself: it must be movable, and on the source of the move."""
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 
@@ -28,6 +29,23 @@ def identity(view: views.View, move: model.Move) -> model.Rejection | None:
     if move.from_host == move.to_host:
         return model.Rejection('same-host', f'instance {uuid} is on {move.to_host} already')
     return None
+
+
+IDENTITY_RULE = rules.Rule(
+    identity,
+    codes={
+        'no-such-instance': rules.RejectionCode(
+            meaning='The instance is not in Nova any more.',
+            remedy=None,
+            retry=rules.RetryClass.GONE),
+        'moved-away': rules.RejectionCode(
+            meaning='It is on another host than the plan says.',
+            remedy='ask of the host where it is now',
+            retry=rules.RetryClass.QUARANTINE),
+        'same-host': rules.RejectionCode(
+            meaning='It is on the destination already.',
+            remedy=None,
+            retry=rules.RetryClass.QUARANTINE)})
 
 
 def state(view: views.View, move: model.Move) -> model.Rejection | None:
@@ -57,7 +75,54 @@ def state(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+STATE_RULE = rules.Rule(
+    state, kind=rules.Kind.ALONE,
+    codes={
+        'locked': rules.RejectionCode(
+            meaning='Its owner, or an administrator, locked it.',
+            remedy='its owner unlocks it (openstack server unlock)',
+            retry=rules.RetryClass.FINAL),
+        'not-active': rules.RejectionCode(
+            meaning='Its status is none that is moved.',
+            remedy='it is started, or resumed, first; a drain takes some other states as well',
+            retry=rules.RetryClass.QUARANTINE),
+        'task-state': rules.RejectionCode(
+            meaning='Nova is doing something with it.',
+            remedy='what Nova does with it ends by itself',
+            retry=rules.RetryClass.QUARANTINE),
+        'opted-out': rules.RejectionCode(
+            meaning='It is in pinned_instances.',
+            remedy='its UUID leaves [engine] pinned_instances',
+            retry=rules.RetryClass.FINAL),
+        'pinned': rules.RejectionCode(
+            meaning='It has allocations that cannot be judged; the text says why.',
+            remedy=None,
+            retry=rules.RetryClass.QUARANTINE),
+        'in-flight': rules.RejectionCode(
+            meaning='It is migrating.',
+            remedy='the migration that is under way ends',
+            retry=rules.RetryClass.QUARANTINE)})
+
+
 def history(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse to move an instance that its history holds: cooling, quarantined, refused
     everywhere."""
     return view.held(move.instance_uuid)
+
+
+HISTORY_RULE = rules.Rule(
+    history, kind=rules.Kind.ALONE,
+    codes={
+        'quarantined': rules.RejectionCode(
+            meaning='Its last migration failed for good.',
+            remedy='kronos quarantine lift instance, when its last failure is understood',
+            retry=rules.RetryClass.FINAL),
+        'cooling': rules.RejectionCode(
+            meaning='It was moved lately.',
+            remedy='the cooldown ends by itself; kronos plan retry does not wait for it',
+            retry=rules.RetryClass.QUARANTINE),
+        'placement-refuses-everywhere': rules.RejectionCode(
+            meaning='Placement was asked for it on three hosts and confirmed none; only when '
+                    'planning.',
+            remedy='Placement has a candidate again; an engine asks in its turn',
+            retry=rules.RetryClass.FINAL)})

@@ -19,11 +19,10 @@ nova.conductor.tasks.live_migrate. The rules judge only devices that Nova shows.
 
 from kronos_nova import model
 from kronos_nova.constraints import hypervisor
-from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
-from kronos_nova.constraints.reading import Fact
 
 #: Nova's power states in which a guest can be moved live.
 RUNNING, PAUSED = 1, 3
@@ -106,12 +105,51 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+DEVICES_RULE = rules.Rule(
+    devices, kind=rules.Kind.ALONE,
+    codes={
+        'accelerators': rules.RejectionCode(
+            meaning='Its flavor has accel:device_profile: Nova moves it neither live nor cold.',
+            remedy=None,
+            retry=rules.RetryClass.FINAL),
+        'one-time-use': rules.RejectionCode(
+            meaning='A PCI device of its host that it may have, by the resource class, has the '
+                    'trait HW_PCI_ONE_TIME_USE. Nova would move it, stopped instances too: the '
+                    "device that it leaves stays reserved, and the destination's is used up.",
+            remedy=None,
+            retry=rules.RetryClass.FINAL),
+        'power-state': rules.RejectionCode(
+            meaning='It is ACTIVE in Nova, but its guest does not run on its host.',
+            remedy='it runs on its host as Nova says, or is stopped in Nova',
+            retry=rules.RetryClass.FINAL),
+        'memory-encryption': rules.RejectionCode(
+            meaning='hw:mem_encryption or hw_mem_encryption is true: not moved live.',
+            remedy=None,
+            retry=rules.RetryClass.FINAL),
+        'vtpm': rules.RejectionCode(
+            meaning='It has a vTPM (hw:tpm_version, hw_tpm_version), and hw:tpm_secret_security '
+                    'is not host: not moved live.',
+            remedy='a flavor with hw:tpm_secret_security=host',
+            retry=rules.RetryClass.FINAL),
+        'pci-passthrough': rules.RejectionCode(
+            meaning='Its flavor has pci_passthrough:alias with an alias that is not in '
+                    'live_migratable_pci_aliases: not moved live.',
+            remedy='an alias that Nova moves live, named in live_migratable_pci_aliases',
+            retry=rules.RetryClass.FINAL),
+        'post-copy': rules.RejectionCode(
+            meaning='live_migration_permit_post_copy is set, and its flavor has '
+                    'pci_passthrough:alias, or it has a VGPU: not moved live. QEMU says VFIO '
+                    'migration is not supported with postcopy migration; Nova does not look '
+                    'before.',
+            remedy='live_migration_permit_post_copy is off on the compute nodes, and here',
+            retry=rules.RetryClass.FINAL)})
+
+
 def _has_live_device(host: model.Host, name: str) -> bool:
     return any(requests.LIVE_MIGRATABLE in provider.traits
                for provider in host.nested if name in provider.inventories)
 
 
-@reading.declare_facts(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS, Fact.STATUS)
 def destination_devices(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination with the instance's class of PCI devices, none movable live.
 
@@ -133,3 +171,15 @@ def destination_devices(view: views.View, move: model.Move) -> model.Rejection |
             return model.Rejection('pci-destination', f'host {move.to_host} has {name}, but none '
                                                       'that Nova moves live')
     return None
+
+
+DESTINATION_DEVICES_RULE = rules.Rule(
+    destination_devices,
+    reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.FLAVOR_TRAITS, rules.Fact.STATUS}),
+    codes={
+        'pci-destination': rules.RejectionCode(
+            meaning="Its flavor has pci_passthrough:alias, and none of the destination's PCI "
+                    'devices of its resource class has the trait HW_PCI_LIVE_MIGRATABLE: not '
+                    'moved live.',
+            remedy='live_migratable is yes in [pci] device_spec of the destination',
+            retry=rules.RetryClass.ELSEWHERE)})

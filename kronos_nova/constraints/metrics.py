@@ -13,6 +13,7 @@
 """Rules about metrics: moves need scores, and no move overfills a host."""
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 IMBALANCE = (model.Phase.SPREAD, model.Phase.PACK)
@@ -29,6 +30,23 @@ def scored(view: views.View, move: model.Move) -> model.Rejection | None:
     return view.unscored(move) if move.phase in IMBALANCE else view.frozen(move.to_host)
 
 
+SCORED_RULE = rules.Rule(
+    scored, kind=rules.Kind.METRICS,
+    codes={
+        'policy-untrusted': rules.RejectionCode(
+            meaning='The metrics cannot be believed.',
+            remedy='the metrics are repaired; drains and repairs do not need them',
+            retry=None),
+        'host-frozen': rules.RejectionCode(
+            meaning="A host has no score while the others' can be trusted.",
+            remedy='the host has a score again: its exporter is scraped',
+            retry=None),
+        'no-profile': rules.RejectionCode(
+            meaning='The instance has no usage in a policy.',
+            remedy='the vm_profile_query has a series of it, or the policy a fallback',
+            retry=None)})
+
+
 def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a move that lifts its destination above a policy's ceiling.
 
@@ -41,3 +59,13 @@ def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
             return model.Rejection('ceiling', f'host {move.to_host} would reach {fill:.2f} of '
                                               f'{name}, above {limit:.2f}')
     return None
+
+
+CEILING_RULE = rules.Rule(
+    ceiling, kind=rules.Kind.METRICS,
+    codes={
+        'ceiling': rules.RejectionCode(
+            meaning='The destination would be filled above its ceiling.',
+            remedy='load leaves the host, or the ceiling is raised (capacity_threshold when '
+                   'packing)',
+            retry=None)})

@@ -18,6 +18,7 @@ movable that another rule holds.
 """
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
@@ -33,3 +34,16 @@ def opted_out(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('owner-opted-out', f'instance {instance.uuid} was opted out by its '
                                                   f'owner ({instance.opted_out})')
     return None
+
+
+OPTED_OUT_RULE = rules.Rule(
+    opted_out, kind=rules.Kind.ALONE,
+    codes={
+        'project-opted-out': rules.RejectionCode(
+            meaning='Its project is in opted_out_projects.',
+            remedy='the project leaves [engine] opted_out_projects',
+            retry=rules.RetryClass.FINAL),
+        'owner-opted-out': rules.RejectionCode(
+            meaning='Its metadata or tags say so.',
+            remedy='its owner takes the metadata or the tag away',
+            retry=rules.RetryClass.FINAL)})

@@ -13,6 +13,7 @@
 """Possible ends of a move: scope, availability zone, cell."""
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
@@ -24,6 +25,15 @@ def scope(view: views.View, move: model.Move) -> model.Rejection | None:
             return model.Rejection('out-of-scope', f'host {host} is not in this scope' + (
                 '' if zone is None else f': it is in availability zone {zone}'))
     return None
+
+
+SCOPE_RULE = rules.Rule(
+    scope,
+    codes={
+        'out-of-scope': rules.RejectionCode(
+            meaning='A host is not in the scope.',
+            remedy='both hosts belong to one scope: one aggregate of [engine] aggregates, or none',
+            retry=rules.RetryClass.ELSEWHERE)})
 
 
 def zone(view: views.View, move: model.Move) -> model.Rejection | None:
@@ -44,6 +54,23 @@ def zone(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+ZONE_RULE = rules.Rule(
+    zone,
+    codes={
+        'az-pinned': rules.RejectionCode(
+            meaning='The instance was booted into an availability zone, and this is another. From '
+                    'Nova 34 on the pin can be taken away: PUT /servers/UUID with '
+                    'pinned_availability_zone null, microversion 2.104.',
+            remedy='its pin is taken away with microversion 2.104 (Nova 34: PUT /servers/UUID '
+                   'with pinned_availability_zone null); before, it is shelved and unshelved into '
+                   'another',
+            retry=rules.RetryClass.ELSEWHERE),
+        'az-differs': rules.RejectionCode(
+            meaning='restrict_to_az is set.',
+            remedy='[engine] restrict_to_az is off',
+            retry=rules.RetryClass.ELSEWHERE)})
+
+
 def cell(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a move to another cell: Nova live-migrates within a cell only.
 
@@ -62,3 +89,13 @@ def cell(view: views.View, move: model.Move) -> model.Rejection | None:
     return model.Rejection(
         'cell-differs', f'{move.to_host} is in another cell than {move.from_host}, as Nova has '
                         f'shown lately ({advice})')
+
+
+CELL_RULE = rules.Rule(
+    cell,
+    codes={
+        'cell-differs': rules.RejectionCode(
+            meaning='The destination is in another cell: by the names of cells, or, whatever '
+                    'these say, because Nova did not find it from the source within a day.',
+            remedy=None,
+            retry=rules.RetryClass.ELSEWHERE)})

@@ -18,18 +18,15 @@ the rules with Nova's request filters.
 """
 
 from kronos_nova import model
-from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
-from kronos_nova.constraints.reading import Fact
 
 TENANTS = 'limit_tenants_to_placement_aggregate'
 TENANTS_REQUIRED = 'placement_aggregate_required_for_tenants'
 ISOLATED = 'enable_isolated_aggregate_filtering'
 
 
-@reading.declare_facts(Fact.PROJECT, Fact.AGGREGATES,
-                       enabled=lambda options: TENANTS in options.nova_prefilters)
 def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination outside the aggregates of the instance's project.
 
@@ -48,8 +45,22 @@ def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | N
                                                f'project of instance {instance.uuid}')
 
 
-@reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES,
-                       enabled=lambda options: ISOLATED in options.nova_prefilters)
+TENANT_AGGREGATES_RULE = rules.Rule(
+    tenant_aggregates, reads=frozenset({rules.Fact.PROJECT, rules.Fact.AGGREGATES}),
+    enabled=lambda options: TENANTS in options.nova_prefilters,
+    codes={
+        'tenant-aggregate': rules.RejectionCode(
+            meaning='The project has aggregates, and the destination is in none of them. With '
+                    'limit_tenants_to_placement_aggregate.',
+            remedy='the host joins an aggregate of the project',
+            retry=rules.RetryClass.ELSEWHERE),
+        'tenant-without-aggregate': rules.RejectionCode(
+            meaning='The project has no aggregate. With placement_aggregate_required_for_tenants, '
+                    'too.',
+            remedy='an aggregate is given to the project',
+            retry=rules.RetryClass.FINAL)})
+
+
 def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse an aggregate with ``trait:X=required`` to an instance that does not require X.
 
@@ -69,3 +80,15 @@ def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection |
         return None
     return model.Rejection('isolated-aggregate', f'host {move.to_host} is kept for instances '
                                                  f'that require {", ".join(sorted(lacking)[:5])}')
+
+
+ISOLATED_AGGREGATES_RULE = rules.Rule(
+    isolated_aggregates, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.AGGREGATES}),
+    enabled=lambda options: ISOLATED in options.nova_prefilters,
+    codes={
+        'isolated-aggregate': rules.RejectionCode(
+            meaning='An aggregate of the destination has trait:X=required, the flavor does not '
+                    'require X, and the source is in no such aggregate. With '
+                    'enable_isolated_aggregate_filtering.',
+            remedy='the flavor or image requires the traits of the aggregate',
+            retry=rules.RetryClass.ELSEWHERE)})

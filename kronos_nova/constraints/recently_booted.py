@@ -18,6 +18,7 @@ usage, and its owner is waiting for it.
 
 from kronos_nova import model
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 #: Seconds by which clocks of computes may be ahead of ours.
@@ -36,6 +37,15 @@ def just_booted(view: views.View, move: model.Move) -> model.Rejection | None:
         return None
     return model.Rejection('just-booted', f'instance {move.instance_uuid} has just booted and '
                                           f'stays for another {left:.0f} s')
+
+
+JUST_BOOTED_RULE = rules.Rule(
+    just_booted,
+    codes={
+        'just-booted': rules.RejectionCode(
+            meaning='It was launched less than instance_cooldown ago.',
+            remedy='it stays where the scheduler put it for a while; drains do not wait',
+            retry=rules.RetryClass.QUARANTINE)})
 
 
 def compute_fresh_seconds(launched_at: float | None, now: float, cooldown: float) -> float:

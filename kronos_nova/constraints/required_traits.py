@@ -20,13 +20,11 @@ rule ``claims`` and Placement itself judge that.
 from collections.abc import Sequence
 
 from kronos_nova import model
-from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
-from kronos_nova.constraints.reading import Fact
 
 
-@reading.declare_facts(Fact.EXTRA_SPECS, Fact.FLAVOR_TRAITS)
 def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose tree lacks required traits, or whose providers have forbidden
     ones.
@@ -57,6 +55,16 @@ def required_traits(view: views.View, move: model.Move) -> model.Rejection | Non
         if not fits:
             return _build_rejection(move.to_host, group)
     return None
+
+
+REQUIRED_TRAITS_RULE = rules.Rule(
+    required_traits, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.FLAVOR_TRAITS}),
+    codes={
+        'required-traits': rules.RejectionCode(
+            meaning="The destination's providers, nested and sharing ones too, lack a trait that "
+                    'the flavor requires (trait:X=required), or have one that it forbids.',
+            remedy='the destination has, or loses, the trait; or the flavor asks for less',
+            retry=rules.RetryClass.ELSEWHERE)})
 
 
 def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, requests.Group],

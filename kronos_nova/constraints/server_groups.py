@@ -18,6 +18,7 @@ another scope, and in flight at both ends.
 """
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
@@ -32,6 +33,15 @@ def anti_affinity(view: views.View, move: model.Move) -> model.Rejection | None:
                 'anti-affinity', f'server group {group.uuid} has {len(others)} members on '
                                  f'{move.to_host}, {group.max_server_per_host} allowed')
     return None
+
+
+ANTI_AFFINITY_RULE = rules.Rule(
+    anti_affinity,
+    codes={
+        'anti-affinity': rules.RejectionCode(
+            meaning='The group has too many members there.',
+            remedy='a member of the server group leaves the host first',
+            retry=rules.RetryClass.ELSEWHERE)})
 
 
 def affinity(view: views.View, move: model.Move) -> model.Rejection | None:
@@ -55,6 +65,19 @@ def affinity(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+AFFINITY_RULE = rules.Rule(
+    affinity,
+    codes={
+        'affinity': rules.RejectionCode(
+            meaning='The group has no member there.',
+            remedy='a member of the server group is there first',
+            retry=rules.RetryClass.ELSEWHERE),
+        'affinity-unmovable': rules.RejectionCode(
+            meaning='All members are on the source: Nova migrates them nowhere.',
+            remedy=None,
+            retry=rules.RetryClass.FINAL)})
+
+
 def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a move while another member of a group is in flight anywhere in the cloud.
 
@@ -67,3 +90,12 @@ def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | Non
             return model.Rejection('group-in-flight', f'instance {min(under_way)} of server group '
                                                       f'{group.uuid} is migrating')
     return None
+
+
+GROUP_IN_FLIGHT_RULE = rules.Rule(
+    group_in_flight, kind=rules.Kind.IN_FLIGHT,
+    codes={
+        'group-in-flight': rules.RejectionCode(
+            meaning='Another member of the group is migrating.',
+            remedy='the member that is migrating arrives first',
+            retry=rules.RetryClass.PASSING)})

@@ -13,6 +13,7 @@
 """The nova-compute services of both hosts: each must be able to do its part."""
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 #: Phases whose moves also leave a disabled host.
@@ -45,9 +46,43 @@ def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
     return None
 
 
+SERVICE_STATE_RULE = rules.Rule(
+    service_state,
+    codes={
+        'service-unknown': rules.RejectionCode(
+            meaning='A host has no nova-compute service.',
+            remedy='a nova-compute of the host registers with Nova',
+            retry=rules.RetryClass.ELSEWHERE),
+        'service-down': rules.RejectionCode(
+            meaning='A nova-compute is down or forced down.',
+            remedy='nova-compute of the host comes up, or is no longer forced down',
+            retry=rules.RetryClass.ELSEWHERE),
+        'service-disabled': rules.RejectionCode(
+            meaning='The destination is disabled.',
+            remedy='the host is enabled (openstack compute service set --enable)',
+            retry=rules.RetryClass.ELSEWHERE),
+        'source-disabled': rules.RejectionCode(
+            meaning='The source is disabled, and this is no drain.',
+            remedy='it is a drain (evacuate_disabled_hosts), or the host is enabled',
+            retry=rules.RetryClass.ELSEWHERE)})
+
+
 def closed_host(view: views.View, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is being emptied, or that refuses moves."""
     return view.closed(move.to_host)
+
+
+CLOSED_HOST_RULE = rules.Rule(
+    closed_host,
+    codes={
+        'host-draining': rules.RejectionCode(
+            meaning='The destination is being emptied.',
+            remedy='its drain ends, or the host is enabled again',
+            retry=rules.RetryClass.ELSEWHERE),
+        'host-quarantined': rules.RejectionCode(
+            meaning='The destination refused moves lately.',
+            remedy='kronos quarantine lift host, when its refusals are understood',
+            retry=rules.RetryClass.ELSEWHERE)})
 
 
 def drain_over(view: views.View, move: model.Move) -> model.Rejection | None:
@@ -57,3 +92,12 @@ def drain_over(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('drain-over', f'host {move.from_host} is enabled again: its drain '
                                              'is over')
     return None
+
+
+DRAIN_OVER_RULE = rules.Rule(
+    drain_over, kind=rules.Kind.PRE_FLIGHT,
+    codes={
+        'drain-over': rules.RejectionCode(
+            meaning='The source of a drain is enabled again.',
+            remedy=None,
+            retry=rules.RetryClass.ELSEWHERE)})

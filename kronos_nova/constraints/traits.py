@@ -13,6 +13,7 @@
 """CPU features: the destination must have those that a guest started with."""
 
 from kronos_nova import model
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 PREFIX = 'HW_CPU_'
@@ -32,3 +33,13 @@ def cpu_traits(view: views.View, move: model.Move) -> model.Rejection | None:
     if not lacking:
         return None
     return model.Rejection('cpu-traits', f'host {move.to_host} lacks {", ".join(lacking[:5])}')
+
+
+CPU_TRAITS_RULE = rules.Rule(
+    cpu_traits,
+    codes={
+        'cpu-traits': rules.RejectionCode(
+            meaning='require_cpu_compatibility is set, and the destination lacks a CPU feature of '
+                    'the source.',
+            remedy='the destination has the CPU features, or cpu_models of both hosts are levelled',
+            retry=rules.RetryClass.ELSEWHERE)})

@@ -19,10 +19,10 @@ from typing import Any
 
 from oslo_config import cfg
 
-from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.feed import feed_channel
@@ -77,10 +77,10 @@ def find_rejections(hosts: list[Any], spec: Any, flights: Iterable[model.Flight]
 
 
 def _list_refused_hosts(suspects: list[Any], view: cluster_view.ClusterView, spec: Any,
-                        rule: constraints.Rule) -> dict[int, model.Rejection]:
-    """Return the ids of the HostState objects that a rule refuses to the instance, and why."""
+                        judge: rules.Judge) -> dict[int, model.Rejection]:
+    """Return the ids of the HostState objects that a judge refuses to the instance, and why."""
     uuid = spec.instance_uuid
-    return {id(h): rejection for h in suspects if (rejection := rule(
+    return {id(h): rejection for h in suspects if (rejection := judge(
         view, model.Move(uuid, '', h.host, model.Phase.SPREAD))) is not None}
 
 

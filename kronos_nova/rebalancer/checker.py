@@ -36,14 +36,13 @@ from kronos_nova.constraints import hints
 from kronos_nova.constraints import metric_lag
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import relevant_cluster
-from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import rules
 
 #: The replay itself judges the left-out rules, on moves that really may be in flight.
-_RULES = tuple(r for r in constraints.RULES
-               if r not in (server_groups.group_in_flight, hints.hint_in_flight))
+_RULES = tuple(r for r in constraints.RULES if r.kind is not rules.Kind.IN_FLIGHT)
 
 #: Rules that hold for a way back: the instance was there before, however full the host.
-_BACK = tuple(r for r in _RULES if r not in (metrics.scored, metrics.ceiling))
+_BACK = tuple(r for r in _RULES if r in constraints.BACK)
 
 
 def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,

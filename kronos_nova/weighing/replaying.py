@@ -194,7 +194,7 @@ class Boots:
         if known.pinned_zone is not None and service.zone != known.pinned_zone:
             return False
         no = constraints.check(view, model.Move(known.uuid, '', name, model.Phase.SPREAD), (
-            claims.claims, server_groups.anti_affinity, server_groups.affinity))
+            claims.CLAIMS_RULE, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE))
         # The first member of a group goes anywhere.
         return no is None or no.rule == 'affinity-unmovable'
 

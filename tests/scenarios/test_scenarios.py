@@ -14,9 +14,11 @@
 
 import copy
 import dataclasses
+import itertools
 
 import pytest
 
+from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation
@@ -53,6 +55,18 @@ def test_each_rule_stands_in_the_way_somewhere():
                         if (found := state.check(model.Move(
                             instance.uuid, instance.host, host, phase))) is not None)
     assert rule_names.produced('constraints') - told == AFTERWARDS
+
+
+def test_each_rule_rejects_under_its_own_codes():
+    for request in (loader.load(path).request for path in loader.files()):
+        view = simulation.Simulation(request.cluster, request.scores, request.policies,
+                                     request.history, request.options).view
+        for instance, host, phase in itertools.product(
+                request.cluster.instances.values(), request.cluster.hosts, model.Phase):
+            move = model.Move(instance.uuid, instance.host, host, phase)
+            for rule in constraints.ALL:
+                no = rule.judge(view, move)
+                assert no is None or no.rule in rule.codes, (rule.name, no)
 
 
 def ceilings(request):

@@ -30,6 +30,7 @@ from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
@@ -48,7 +49,7 @@ from kronos_nova.rebalancer.store import attempt_phases
 LOG = logging.getLogger(__name__)
 
 #: Rules by which Placement rejects a move: another destination may have room.
-NO_ROOM = frozenset({'no-provider', 'no-inventory', 'claim-unit', 'no-room'})
+NO_ROOM = constraints.select_codes(rules.RetryClass.NO_ROOM)
 
 #: Text of Nova's InvalidSharedStorage: the request excludes disk copies, and the instance
 #: has disks to copy.

@@ -23,31 +23,23 @@ import dataclasses
 
 from oslo_config import cfg
 
+from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.store import rows
 
 #: Rules whose rejection at pre-flight is no fault of the instance: the executor tries another
 #: destination and does not quarantine the instance.
-NOT_THE_INSTANCE = frozenset({
-    'service-unknown', 'service-down', 'service-disabled', 'source-disabled', 'drain-over',
-    'host-draining', 'host-quarantined', 'cell-differs', 'az-pinned', 'az-differs',
-    'anti-affinity', 'affinity', 'cpu-traits', 'out-of-scope', 'hypervisor-type',
-    'hypervisor-older', 'vgpu-hypervisor', 'aggregate-tenant', 'aggregate-extra-specs',
-    'aggregate-image', 'tenant-aggregate', 'isolated-aggregate', 'required-traits',
-    'pci-destination', 'different-host', 'same-host-hint', 'tree-reshaped', 'placement-refused'})
+NOT_THE_INSTANCE = constraints.select_codes(rules.RetryClass.ELSEWHERE) | {'tree-reshaped'}
 #: Rules that are no fault of the instance, but no destination differs: the task ends.
-FINAL = frozenset({
-    'copies-disk', 'quarantined', 'locked', 'method-changed', 'opted-out', 'owner-opted-out',
-    'project-opted-out', 'tenant-without-aggregate', 'accelerators', 'power-state',
-    'memory-encryption', 'vtpm', 'pci-passthrough', 'post-copy', 'one-time-use',
-    'affinity-unmovable', 'source-reshaped', 'source-overcommitted',
-    'placement-refuses-everywhere'})
+FINAL = constraints.select_codes(rules.RetryClass.FINAL) | {
+    'method-changed', 'source-reshaped', 'source-overcommitted'}
 #: The rule of an instance that was deleted: nothing is left to do.
-GONE = 'no-such-instance'
+(GONE,) = constraints.select_codes(rules.RetryClass.GONE)
 #: Rules that pass with time: the executor tries the same destination again.
-PASSING = frozenset({'group-in-flight', 'hint-in-flight'})
+PASSING = constraints.select_codes(rules.RetryClass.PASSING)
 #: Rules that are no failure at all: the task waits as for a slot of ours.
 WAITING = frozenset({'no-slot', 'just-left', 'just-came'})
 #: The longest wait between two passes, in seconds.

@@ -16,6 +16,7 @@ Operators ask for them before they disable the host.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 import dataclasses
 
 from kronos_nova import constraints
@@ -172,7 +173,7 @@ def _list_blocked_instances(request: planner.Request, host: str,
     blocked, missing = [], Counter[str]()
     for n in sorted(map(int, simulation.on_host(host))):
         probe = model.Move(simulation.uuids[n], host, '', model.Phase.EVACUATE)
-        own = [no for rule in constraints.ALONE if (no := rule(simulation.view, probe)) is not None]
+        own = constraints.check_all(simulation.view, probe, constraints.ALONE)
         lasting = [no for no in own if no.rule not in WAITING]
         if lasting:
             blocked.append(Blocked(probe.instance_uuid,
@@ -187,7 +188,7 @@ def _list_blocked_instances(request: planner.Request, host: str,
 
 
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
-                      own: list[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
+                      own: Sequence[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
     :returns: the instance, and the amounts that the host with the smallest shortage lacks.

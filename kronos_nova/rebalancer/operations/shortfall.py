@@ -13,7 +13,7 @@
 
 """Amounts by which a rule refuses a move, and margins by which it allows one. Pure.
 
-Only rules that count something have them. :mod:`remedies` has the changes that would help.
+Only rules that count something have them. A rule's ``codes`` have the changes that would help.
 """
 
 from collections.abc import Mapping

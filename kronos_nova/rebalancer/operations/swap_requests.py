@@ -25,13 +25,8 @@ from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
-from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
-
-#: Rules that hold for a way back.
-BACK = tuple(rule for rule in constraints.RULES
-             if rule not in (metrics.scored, metrics.ceiling))
 
 
 def plan(request: planner.Request, uuids: tuple[str, str],
@@ -164,7 +159,7 @@ def _find_rejection(view: cluster_view.ClusterView,
         if found is None and move is not moves[-1]:
             view.land(move)
             landed.append(move)
-            found = constraints.check(view, _reverse_move(move), BACK)
+            found = constraints.check(view, _reverse_move(move), constraints.BACK)
         if found is not None:
             break
     for move in reversed(landed):

@@ -31,8 +31,8 @@ from kronos_nova.rebalancer.planning import planning_holds
 #: Rules about an instance alone, each reason separately; the last three hold only moves for
 #: balance.
 OWN: tuple[constraints.Rule, ...] = (
-    *(rule for rule in constraints.ALONE if rule is not instances.history),
-    recently_booted.just_booted, disks.copies_disk, metrics.scored)
+    *(rule for rule in constraints.ALONE if rule is not instances.HISTORY_RULE),
+    recently_booted.JUST_BOOTED_RULE, disks.COPIES_DISK_RULE, metrics.SCORED_RULE)
 UNTRUSTED = 'policy-untrusted'
 
 
@@ -164,7 +164,7 @@ def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
 def _list_own_rejections(request: planner.Request, view: cluster_view.ClusterView,
                          probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
-        no = rule(view, probe)
+        no = rule.judge(view, probe)
         # The scope's holds report untrusted policies.
         if no is not None and no.rule != UNTRUSTED:
             yield no

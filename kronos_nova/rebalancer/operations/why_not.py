@@ -22,7 +22,6 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer import simulation as sim
-from kronos_nova.rebalancer.operations import remedies
 from kronos_nova.rebalancer.operations import shortfall
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
@@ -85,7 +84,7 @@ class Answer:
         """Pairs of each refusing rule and its remedy; all are necessary. None: no remedy exists."""
         found = []
         for rule in (v.rule for v in self.refused):
-            remedy, amount = remedies.REMEDIES.get(rule), self.amounts.get(rule)
+            remedy, amount = constraints.CODES[rule].remedy, self.amounts.get(rule)
             found.append((rule, f'{remedy}: {amount}' if remedy and amount else remedy))
         return tuple(found)
 
@@ -142,7 +141,7 @@ def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Verd
     found: list[Verdict] = []
     margins: Mapping[str, str] = {}
     for rule in constraints.RULES:
-        no, name = rule(simulation.view, move), rule.__name__.replace('_', '-')
+        no, name = rule.judge(simulation.view, move), rule.name
         found.append(Verdict(name, True, margins.get(name, '')) if no is None
                      else Verdict(no.rule, False, no.detail))
         if len(found) == 1:

@@ -28,15 +28,11 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
-from kronos_nova.constraints import hints
 from kronos_nova.constraints import metrics
-from kronos_nova.constraints import server_groups
+from kronos_nova.constraints import rules
 
 #: For alternates: whether others are in flight does not depend on the host.
-_RULES = tuple(r for r in constraints.RULES
-               if r not in (server_groups.group_in_flight, hints.hint_in_flight))
-#: Rules that hold for a way back: the instance was there before, however full the host.
-_BACK = tuple(r for r in constraints.RULES if r not in (metrics.scored, metrics.ceiling))
+_RULES = tuple(r for r in constraints.RULES if r.kind is not rules.Kind.IN_FLIGHT)
 
 
 class Board:
@@ -194,7 +190,7 @@ class Board:
             self.view.land(move)
         try:
             return constraints.check(self.view, dataclasses.replace(
-                one, from_host=one.to_host, to_host=one.from_host), _BACK) is None
+                one, from_host=one.to_host, to_host=one.from_host), constraints.BACK) is None
         finally:
             for move in reversed(landed):
                 self.view.undo(move)

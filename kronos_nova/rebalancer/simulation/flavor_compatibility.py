@@ -14,10 +14,9 @@
 """Hosts that flavors, projects and images let an instance reach, as an array.
 
 The rules ``constraints.PAIRS`` compare an instance with a destination, independently of other
-moves. Instances that the rules cannot tell apart, by the facts that they declare to read
-(:mod:`kronos_nova.constraints.reading`), are of a kind, and so are hosts: the rules themselves
-judge each pair of kinds once, when it is needed. A rule that declares nothing is left to be judged
-move by move.
+moves. Instances that the rules cannot tell apart, by the facts that they read (``Rule.reads``),
+are of a kind, and so are hosts: the rules themselves judge each pair of kinds once, when it is
+needed.
 """
 
 from collections.abc import Hashable
@@ -31,9 +30,8 @@ from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hypervisor
-from kronos_nova.constraints import reading
 from kronos_nova.constraints import requests
-from kronos_nova.constraints.reading import Fact
+from kronos_nova.constraints.rules import Fact
 from kronos_nova.rebalancer.simulation import arrays
 
 #: Most verdicts that are kept; any further pair is permitted here and the
@@ -109,14 +107,8 @@ class Pins:
 def _select_declared_rules(options: model.Options) -> tuple[list[constraints.Rule],
                                                             frozenset[Fact]]:
     """Select the rules that are kept as an array, and all that they read."""
-    rules: list[constraints.Rule] = []
-    facts: set[Fact] = set()
-    for rule in constraints.PAIRS:
-        declaration = reading.find_declaration(rule)
-        if declaration is not None and declaration.enabled(options):
-            rules.append(rule)
-            facts |= declaration.facts
-    return rules, frozenset(facts)
+    rules = [rule for rule in constraints.PAIRS if rule.enabled(options)]
+    return rules, frozenset(fact for rule in rules for fact in rule.reads or ())
 
 
 def _collect_flavor_traits(instances: Iterable[model.Instance]) -> frozenset[str]:

@@ -103,8 +103,8 @@ def test_server_group_rules_say_what_novas_filters_say(policy):
         for host in cluster.hosts:
             move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.EVACUATE)
             ours = constraints.check(view, move, (
-                constraints.instance.identity, server_groups.anti_affinity,
-                server_groups.affinity)) is None
+                constraints.instance.IDENTITY_RULE, server_groups.ANTI_AFFINITY_RULE,
+                server_groups.AFFINITY_RULE)) is None
             assert ours == nova_says(filters, spec, host_state(cluster, host)), (cluster, move)
             if host != move.from_host:
                 verdicts.add(ours)

@@ -414,6 +414,6 @@ def test_what_novas_api_refuses_to_move_live():
 
 
 def test_every_rule_of_a_pair_is_judged_by_the_planner_and_before_a_move():
-    assert {*constraints.PAIRS, *constraints.ALONE, hints.hints} <= set(constraints.RULES)
+    assert {*constraints.PAIRS, *constraints.ALONE, hints.HINTS_RULE} <= set(constraints.RULES)
     assert set(constraints.RULES) - set(constraints.PRE_FLIGHT) == {
-        constraints.metrics.scored, constraints.metrics.ceiling}
+        constraints.metrics.SCORED_RULE, constraints.metrics.CEILING_RULE}

@@ -178,7 +178,7 @@ def test_a_spread_goes_above_the_ceiling_only_from_a_host_that_is_worse_off():
 
 
 def test_pre_flight_judges_all_but_metrics():
-    left_out = {r.__name__ for r in set(constraints.RULES) - set(constraints.PRE_FLIGHT)}
+    left_out = {r.name for r in set(constraints.RULES) - set(constraints.PRE_FLIGHT)}
     assert left_out == {'scored', 'ceiling'}
 
 

@@ -51,7 +51,8 @@ REQUEST = types.SimpleNamespace(
     is_legacy_v2=lambda: False, environ={})
 FILTERS = (affinity_filter.ServerGroupAntiAffinityFilter(),
            affinity_filter.ServerGroupAffinityFilter())
-GROUP_RULES = (instance_rules.identity, server_groups.anti_affinity, server_groups.affinity)
+GROUP_RULES = (instance_rules.IDENTITY_RULE, server_groups.ANTI_AFFINITY_RULE,
+               server_groups.AFFINITY_RULE)
 #: Members that cannot move now, and still count.
 ODD = ({'locked': True}, {'status': 'SHUTOFF'}, {'status': 'BUILD', 'task_state': 'spawning'},
        {'status': 'ERROR'}, {'pinned': 'no-allocations: for the test'})
@@ -165,7 +166,7 @@ def test_what_is_legal_beside_flights_nova_allows_before_and_after_they_land(pol
         uuid = rng.choice(others)
         for host in cluster.hosts:
             move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.SPREAD)
-            if constraints.check(view, move, (*GROUP_RULES, server_groups.group_in_flight)):
+            if constraints.check(view, move, (*GROUP_RULES, server_groups.GROUP_IN_FLIGHT_RULE)):
                 continue
             legal += 1
             for some in ((), flights[:1], flights[1:], flights):

@@ -227,7 +227,7 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
         renamed = model.Move(names.identifier(instance), names.host('source'), names.host(host),
                              model.Phase.SPREAD)
         for rule in constraints.PAIRS:
-            said, says = rule(before, move), rule(after, renamed)
+            said, says = rule.judge(before, move), rule.judge(after, renamed)
             assert (said and said.rule) == (says and says.rule), (move, rule)
             verdicts.add(said and said.rule)
     assert len(verdicts) == 6, verdicts

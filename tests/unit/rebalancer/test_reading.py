@@ -19,8 +19,8 @@ import pytest
 
 from kronos_nova import constraints
 from kronos_nova import model
-from kronos_nova.constraints import reading
-from kronos_nova.constraints.reading import Fact
+from kronos_nova.constraints import rules
+from kronos_nova.constraints.rules import Fact
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from tests.unit import clouds
@@ -65,9 +65,8 @@ class Recorded:
 def undeclared(rule, view, move):
     """What the rule reads beyond its declaration."""
     seen = set()
-    rule(Recorded('view', view, seen), move)
-    declaration = reading.find_declaration(rule)
-    facts = declaration.facts if declaration.enabled(view.options) else frozenset()
+    rule.judge(Recorded('view', view, seen), move)
+    facts = rule.reads if rule.enabled(view.options) else frozenset()
     return {read for read in seen - FREE if facts.isdisjoint(FACTS.get(read, ()))}
 
 
@@ -77,12 +76,7 @@ def every_move(simulation):
             yield simulation.move(n, h, model.Phase.EVACUATE)
 
 
-def test_every_rule_about_pairs_declares_what_it_reads():
-    assert [rule.__name__ for rule in constraints.PAIRS
-            if reading.find_declaration(rule) is None] == []
-
-
-@pytest.mark.parametrize('rule', constraints.PAIRS, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize('rule', constraints.PAIRS, ids=lambda rule: rule.name)
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs(clean=False))
 def test_a_rule_reads_nothing_that_it_does_not_declare(rule, knobs):
@@ -100,14 +94,8 @@ def same_rack(view, move):
     return model.Rejection('same-rack', f'{move.to_host} has none')
 
 
-@reading.declare_facts(Fact.EXTRA_SPECS, Fact.AGGREGATES)
-def declared_rack(view, move):
-    return same_rack(view, move)
-
-
-@reading.declare_facts(Fact.EXTRA_SPECS)
-def half_declared_rack(view, move):
-    return same_rack(view, move)
+def rule_that_reads(*facts):
+    return rules.Rule(same_rack, {}, reads=frozenset(facts))
 
 
 def test_a_rule_that_reads_more_than_it_declares_is_found():
@@ -115,7 +103,7 @@ def test_a_rule_that_reads_more_than_it_declares_is_found():
     for seed in range(40):
         simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
         for move in every_move(simulation):
-            found |= undeclared(half_declared_rack, simulation.view, move)
+            found |= undeclared(rule_that_reads(Fact.EXTRA_SPECS), simulation.view, move)
     assert found == {('view', 'aggregates')}
 
 
@@ -126,9 +114,11 @@ def without_filters(knobs):
     return sim.Simulation(r.cluster, r.scores, r.policies, r.history, options)
 
 
-@pytest.mark.parametrize('rule', [same_rack, declared_rack], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize('rule', [
+    rules.Rule(same_rack, {}), rule_that_reads(Fact.EXTRA_SPECS, Fact.AGGREGATES)])
 def test_a_mask_allows_for_a_new_rule_that_no_filter_asks_for(rule, monkeypatch):
-    monkeypatch.setattr(constraints, 'PAIRS', (*constraints.PAIRS, rule))
+    if rule.reads is not None:
+        monkeypatch.setattr(constraints, 'PAIRS', (*constraints.PAIRS, rule))
     monkeypatch.setattr(constraints, 'RULES', (*constraints.RULES, rule))
     legal = refused = 0
     for seed in range(60):
@@ -139,6 +129,6 @@ def test_a_mask_allows_for_a_new_rule_that_no_filter_asks_for(rule, monkeypatch)
             if constraints.check(simulation.view, move, constraints.RULES) is None:
                 legal += 1
                 assert allowed[n, h], move
-            refused += bool(rule(simulation.view, move) and not allowed[n, h])
+            refused += bool(rule.judge(simulation.view, move) and not allowed[n, h])
     assert legal > 100
-    assert refused > 100 or reading.find_declaration(rule) is None
+    assert refused > 100 or rule.reads is None

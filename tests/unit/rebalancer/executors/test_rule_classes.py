@@ -11,24 +11,20 @@
 # under the License.
 
 
-"""What follows from each rule's no at pre-flight is decided for each."""
+"""Each rejection that an executor meets has one consequence."""
 
+from kronos_nova import constraints
+from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import retry
 from tests.unit import rule_names
 
-#: Something is wrong with the instance, and it is quarantined: it is not what
-#: the plan was made for.
-QUARANTINED = frozenset({
-    'moved-away', 'same-host', 'not-active', 'task-state', 'pinned', 'in-flight', 'cooling',
-    'just-booted'})
-#: Of scores: not judged again before a move.
-OF_METRICS = frozenset({'ceiling', 'host-frozen', 'no-profile', 'policy-untrusted'})
 CLASSES = (retry.NOT_THE_INSTANCE, retry.FINAL, retry.PASSING, retry.WAITING, {retry.GONE},
-           nova.NO_ROOM, QUARANTINED)
+           nova.NO_ROOM, constraints.select_codes(rules.RetryClass.QUARANTINE))
 
 
 def test_every_rule_that_an_executor_can_meet_is_in_one_class():
-    met = rule_names.produced('constraints') | rule_names.produced('rebalancer/executors')
+    judged_before_a_move = {name for rule in constraints.PRE_FLIGHT for name in rule.codes}
     classified = [name for names in CLASSES for name in names]
-    assert sorted(classified) == sorted(met - OF_METRICS)
+    assert sorted(classified) == sorted(
+        judged_before_a_move | rule_names.produced('rebalancer/executors'))

@@ -116,7 +116,7 @@ def goes(view, home, first, second, via):
             done.append(move)
             good = n + 1 == len(legs) or constraints.check(view, reverse(move), [
                 r for r in constraints.RULES
-                if r not in (metrics.ceiling, metrics.scored)]) is None
+                if r not in (metrics.CEILING_RULE, metrics.SCORED_RULE)]) is None
     for move in reversed(done):
         view.undo(move)
     return good
