@@ -106,7 +106,7 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 DEVICES_RULE = rules.Rule(
-    devices, kind=rules.Kind.ALONE,
+    devices, kind=rules.Kind.ALONE, keys=EXTRA_SPECS | IMAGE,
     codes={
         'accelerators': rules.RejectionCode(
             meaning='Its flavor has accel:device_profile: Nova moves it neither live nor cold.',

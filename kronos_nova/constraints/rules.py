@@ -102,7 +102,8 @@ class Rule:
     ``reads``: all that the judge reads of instance and hosts, beside their names. A mask then
     judges the instances and hosts that do not differ in these facts only once, for all phases and
     whatever else moves. None: the rule is judged move by move. ``enabled``: False where the judge
-    refuses nothing under these options.
+    refuses nothing under these options. ``keys``: keys of extra specs, image properties and
+    aggregate metadata that the judge compares by name: an anonymised snapshot keeps them.
     """
 
     judge: Judge
@@ -110,6 +111,7 @@ class Rule:
     kind: Kind = Kind.MOVE
     reads: frozenset[Fact] | None = None
     enabled: Callable[[model.Options], bool] = _always
+    keys: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

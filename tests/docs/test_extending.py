@@ -26,6 +26,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / 'doc/source/contributor/extending.rst').read_text()
 EXAMPLE = TOP / 'doc/examples/extend'
+#: In the order of the page.
+RULES = ('same_rack', 'huge_memory')
 #: Plans a scenario with whatever strategies are installed, and has it checked.
 PLAN = '''
 import dataclasses, json, pathlib, sys
@@ -79,20 +81,21 @@ def installed(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def changed(tmp_path_factory):
-    """A copy of our package with the file of the rule and the two lines of the page."""
+    """A copy of our package with the files of the rules and the lines of the page."""
     path = tmp_path_factory.mktemp('changed')
     shutil.copytree(TOP / 'kronos_nova', path / 'kronos_nova',
                     ignore=shutil.ignore_patterns('__pycache__'))
     rules = path / 'kronos_nova/constraints'
-    shutil.copy(EXAMPLE / 'huge_memory.py', rules)
-    imported, listed = re.findall(r'^\.\. code-block:: python\n\n   (.*)$', PAGE, re.MULTILINE)
     text = (rules / '__init__.py').read_text()
-    head, _, rest = text.partition('ALONE: tuple[Rule, ...] = (\n')
-    assert rest
-    (rules / '__init__.py').write_text(
-        head.replace('from kronos_nova.constraints import hypervisor\n',
-                     f'{imported}\nfrom kronos_nova.constraints import hypervisor\n')
-        + f'ALONE: tuple[Rule, ...] = (\n    {listed}\n{rest}')
+    lines = re.findall(r'^\.\. code-block:: python\n\n   (.*)$', PAGE, re.MULTILINE)
+    for name, imported, listed in zip(RULES, lines[::2], lines[1::2], strict=True):
+        shutil.copy(EXAMPLE / f'{name}.py', rules)
+        head, end, rest = text.partition('    live.DEVICES_RULE,\n')
+        assert rest
+        text = head.replace('from kronos_nova.constraints import hypervisor\n',
+                            f'{imported}\nfrom kronos_nova.constraints import hypervisor\n'
+                            ) + f'{end}    {listed}\n{rest}'
+    (rules / '__init__.py').write_text(text)
     return path
 
 
@@ -113,8 +116,9 @@ def test_without_the_strategy_nothing_moves_there(tmp_path):
     assert run(PLAN, EXAMPLE / 'even.yaml', first=tmp_path)['moves'] == []
 
 
-def test_the_rule_holds_what_its_scenario_says_and_the_checker_agrees(changed):
-    result = run(PLAN, EXAMPLE / 'huge_memory.yaml', first=changed)
+@pytest.mark.parametrize('name', RULES)
+def test_the_rule_holds_what_its_scenario_says_and_the_checker_agrees(changed, name):
+    result = run(PLAN, EXAMPLE / f'{name}.yaml', first=changed)
     assert result['moves'] == result['expected'] != []
     assert result['wrong'] == []
 
@@ -125,8 +129,9 @@ def test_a_drain_takes_what_the_rule_holds_for_balancing(changed):
     assert result['wrong'] == []
 
 
-def test_without_the_rule_the_other_instance_moves(tmp_path):
-    result = run(PLAN, EXAMPLE / 'huge_memory.yaml', first=tmp_path)
+@pytest.mark.parametrize('name', RULES)
+def test_without_the_rule_another_move_is_planned(tmp_path, name):
+    result = run(PLAN, EXAMPLE / f'{name}.yaml', first=tmp_path)
     assert result['moves'] != result['expected']
 
 
@@ -134,7 +139,7 @@ def test_the_files_that_the_page_names_are_there():
     named = re.findall(r'``((?:kronos_nova|tests)/[\w/]+\.py)``', PAGE)
     assert len(named) > 8
     assert [name for name in named if not (TOP / name).is_file()] == [
-        'kronos_nova/constraints/huge_memory.py']
+        f'kronos_nova/constraints/{name}.py' for name in RULES]
 
 
 def test_the_page_shows_every_file_of_the_example():

@@ -10,17 +10,18 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Instances whose memory is copied for so long that nobody moves them to balance load."""
+"""Instances whose memory is copied for so long that they do not move to balance load."""
 
 from kronos_nova import model
 from kronos_nova.constraints import metrics
+from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 LARGEST_MB = 262144
 
 
 def huge_memory(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Drains and repairs move them all the same."""
+    """Refuse to balance load with an instance of huge memory; drains and repairs move it."""
     instance = view.instance(move.instance_uuid)
     if instance is None or move.phase not in metrics.IMBALANCE:
         return None
@@ -28,3 +29,12 @@ def huge_memory(view: views.View, move: model.Move) -> model.Rejection | None:
         return model.Rejection('huge-memory', f'instance {instance.uuid} has '
                                               f'{instance.memory_mb} MiB, above {LARGEST_MB}')
     return None
+
+
+HUGE_MEMORY_RULE = rules.Rule(
+    huge_memory, kind=rules.Kind.ALONE,
+    codes={
+        'huge-memory': rules.RejectionCode(
+            meaning='It has so much memory that its migration would last for hours.',
+            remedy='it is resized to less memory; drains move it',
+            retry=rules.RetryClass.FINAL)})

@@ -24,13 +24,14 @@ from kronos_nova.constraints import history_holds
 from kronos_nova.constraints import instance as instances
 from kronos_nova.constraints import metrics
 from kronos_nova.constraints import recently_booted
+from kronos_nova.constraints import rules
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 
 #: Rules about an instance alone, each reason separately; the last three hold only moves for
 #: balance.
-OWN: tuple[constraints.Rule, ...] = (
+OWN: tuple[rules.Rule, ...] = (
     *(rule for rule in constraints.ALONE if rule is not instances.HISTORY_RULE),
     recently_booted.JUST_BOOTED_RULE, disks.COPIES_DISK_RULE, metrics.SCORED_RULE)
 UNTRUSTED = 'policy-untrusted'

@@ -32,6 +32,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import requests
 from kronos_nova.constraints.rules import Fact
+from kronos_nova.constraints.rules import Rule
 from kronos_nova.rebalancer.simulation import arrays
 
 #: Most verdicts that are kept; any further pair is permitted here and the
@@ -53,7 +54,7 @@ class Pins:
                  instances: Sequence[model.Instance], order: arrays.Ints) -> None:
         self._view = view
         self._hosts = hosts
-        self._rules, facts = _select_declared_rules(view.options)
+        self._rules, facts = _select_enabled_rules(view.options)
         spoken = _collect_flavor_traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
         self._host_kind, self._example = _number_kinds(_host_key(view, h, facts, spoken)
                                                        for h in hosts)
@@ -104,8 +105,7 @@ class Pins:
             for number in self._example]
 
 
-def _select_declared_rules(options: model.Options) -> tuple[list[constraints.Rule],
-                                                            frozenset[Fact]]:
+def _select_enabled_rules(options: model.Options) -> tuple[list[Rule], frozenset[Fact]]:
     """Select the rules that are kept as an array, and all that they read."""
     rules = [rule for rule in constraints.PAIRS if rule.enabled(options)]
     return rules, frozenset(fact for rule in rules for fact in rule.reads or ())

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 import re
 
+from kronos_nova import constraints
 from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import extra_specs_ops
@@ -49,6 +50,7 @@ class Pins:
 
     def __init__(self, names: naming.Names, metadata: Iterable[Mapping[str, str]] = ()) -> None:
         self._names = names
+        self._kept = frozenset(key for rule in constraints.ALL for key in rule.keys)
         self._recorded: dict[str, set[str]] = {}
         for found in metadata:
             for key, value in found.items():
@@ -89,7 +91,9 @@ class Pins:
 
     def _rename_shared_key(self, key: str) -> str:
         """Rename a key by which flavors, images and aggregates are compared."""
-        return key if key.startswith(('hw_', 'img_', 'os_')) else self._rename_key(key)
+        if key in self._kept or key.startswith(('hw_', 'img_', 'os_')):
+            return key
+        return self._rename_key(key)
 
     def _rename_key(self, key: str) -> str:
         named = _NAMED.fullmatch(key)

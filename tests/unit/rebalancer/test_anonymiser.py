@@ -40,6 +40,7 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import aggregates
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import prefilters
+from kronos_nova.constraints import rules
 from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.snapshots import anonymiser
@@ -269,6 +270,16 @@ def test_a_flavor_fits_an_aggregate_or_not_as_before(extra_specs, metadata):
 def test_an_extra_spec_of_an_unknown_scope_keeps_a_scope():
     found, = pins.Pins(naming.Names(SALT)).extra_specs({f'{MARK}:{MARK}': MARK})
     assert re.fullmatch('n[0-9a-f]{20}:n[0-9a-f]{20}', found)
+
+
+def test_keys_that_a_rule_compares_by_name_stay(monkeypatch):
+    site = rules.Rule(lambda view, move: None, {}, keys=frozenset({f'{MARK}:a', MARK}))
+    monkeypatch.setattr(constraints, 'ALL', (*constraints.ALL, site))
+    renaming = pins.Pins(naming.Names(SALT))
+    assert renaming.extra_specs({f'{MARK}:a': 'true'}) == {f'{MARK}:a': 'true'}
+    (key, value), = renaming.metadata({MARK: 'r1'}).items()
+    assert key == MARK
+    assert re.fullmatch('n[0-9a-f]{20}', value)
 
 
 def test_live_migratable_devices_keep_their_count():
