@@ -106,7 +106,7 @@ def check(view: views.View, move: model.Move,
 
 def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
     """Return the first rejection that holds for every destination; None without one."""
-    return check(view, move, ALONE)
+    return next((no for rule in ALONE if (no := rule.judge(view, move)) is not None), None)
 
 
 def check_all(view: views.View, move: model.Move,

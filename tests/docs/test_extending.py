@@ -44,7 +44,8 @@ ceilings = simulation.Simulation(request.cluster, request.scores, request.polici
 wrong = checker.check(plan, request.cluster, request.options, request.history, request.scores,
                       ceilings, request.budget)
 print(json.dumps({
-    'moves': [f'{scenario.names[m.instance_uuid]} -> {m.to_host}' for m in plan.moves],
+    'moves': [f'{scenario.names[m.instance_uuid]} {m.from_host} -> {m.to_host}'
+              for m in plan.moves],
     'expected': scenario.expect['moves'], 'wrong': [str(no) for no in wrong]}))
 '''
 PLUGINS = 'from kronos_nova.cli.app import main; import sys; sys.exit(main(sys.argv[1:]))'
