@@ -429,6 +429,8 @@ def silent_doubt(patch: Patch) -> None:
 
 def _without(patch: Patch, *dropped: Any) -> None:
     """Rules, and the masks of the same name, are dropped wherever they are kept."""
+    assert any(one in constraints.RULES for one in dropped)
+
     def kept(rules: Any) -> Any:
         return tuple(r for r in rules if r not in dropped)
 
@@ -446,13 +448,13 @@ def _rule(*dropped: Any) -> Callable[[Patch], None]:
 
 
 for _dropped, _what, _only in (
-        ((server_groups.anti_affinity, masks.groups.hard_groups),
+        ((server_groups.ANTI_AFFINITY_RULE, masks.groups.hard_groups),
          'Anti-affinity is not judged', ()),
-        ((server_groups.affinity, masks.groups.hard_groups), 'Affinity is not judged', ()),
-        ((claims.claims, masks.claims.room), 'Claims are not judged', ()),
-        ((instance.state,), 'Locks and states are not judged',
+        ((server_groups.AFFINITY_RULE, masks.groups.hard_groups), 'Affinity is not judged', ()),
+        ((claims.CLAIMS_RULE, masks.claims.room), 'Claims are not judged', ()),
+        ((instance.STATE_RULE,), 'Locks and states are not judged',
          ('user locks an instance', 'user stops an instance')),
-        ((service_state.service_state, masks.hosts.receiving),
+        ((service_state.SERVICE_STATE_RULE, masks.hosts.receiving),
          'Services are not judged', ('host goes down', 'operator disables a host'))):
     _apply = _rule(*_dropped)
     _apply.__doc__ = f'{_what}.'
@@ -495,7 +497,7 @@ def first_page(patch: Patch) -> None:
 @bug()
 def unchecked(patch: Patch) -> None:
     """The planner ignores server groups, and nobody checks the plan."""
-    _without(patch, server_groups.anti_affinity, server_groups.affinity,
+    _without(patch, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE,
              masks.groups.hard_groups)
     patch.setattr(checker, 'check', lambda *args: [])
 
