@@ -42,8 +42,8 @@ Query = Annotated[str, pydantic.Field(min_length=1, max_length=LONGEST_QUERY)]
 # Prometheus 3 has labels of any characters, such as k8s.node.
 Label = Annotated[str, pydantic.Field(pattern=r'^[^\x00-\x1f\x7f]+$', max_length=128)]
 #: Fields of early releases of Kronos that 0.2.0 ignored, and the settings that replace them.
-_MOVED = {'aggregate': '[engine] aggregates in kronos.conf says what is planned, and aggregates in '
-                       'this file what it is for',
+_MOVED = {'aggregate': '[engine] aggregates in kronos.conf selects the scopes to plan, and '
+                       'aggregates in this file the scopes that it applies to',
           'cooldown': '[engine] cooldown in kronos.conf is obeyed'}
 #: difflib's ratio from which a name counts as a misspelt field.
 _LIKENESS = 0.8
@@ -90,9 +90,8 @@ class Policy(pydantic.BaseModel):
     # What a migration costs follows from it.
     vm_dirty_rate_query: Query | None = None
     peak_deviations: Annotated[float, pydantic.Field(ge=0.0, le=10.0, allow_inf_nan=False)] = 2.0
-    # Ours, pack: mean fill of the hosts in use that is aimed at; the share of
-    # them that must be too many before one is emptied; above the last one a
-    # host gives. None: capacity_threshold.
+    # Ours, pack: intended mean fill of the hosts in use; share of surplus hosts from
+    # which a host is emptied; fill above which a host gives. None: capacity_threshold.
     fill_target: Ratio | None = None
     fill_hysteresis: Ratio = 0.05
     relief_threshold: Ratio | None = None
@@ -312,7 +311,7 @@ def _judge_field(field: Any, value: Any, known: list[str]) -> str | None:
         return f'it has no effect: {_MOVED[field]}'
     if isinstance(field, str) and _find_likely(field, known) is not None:
         return None
-    return 'there is no such field; it has no effect'
+    return 'no such field; it has no effect'
 
 
 def _find_likely(field: str, known: Iterable[str]) -> str | None:
@@ -399,7 +398,7 @@ def _format_problem(error: Any) -> str:
     message = str(error['msg']).removeprefix('Value error, ')
     kind = error['type']
     if kind == 'extra_forbidden':
-        return 'there is no such field'
+        return 'no such field'
     if kind == 'too_short':
         return 'the list is empty'
     if kind == 'missing':

@@ -18,7 +18,7 @@ DISTRIBUTION = 'kronos-nova'
 
 
 def release() -> str:
-    """The version pbr gave the installed distribution, e.g. ``0.1.0.dev7``.
+    """Return the version that pbr gave the installed distribution, e.g. ``0.1.0.dev7``.
 
     ``unknown`` in a source tree that was never installed.
     """

@@ -13,8 +13,8 @@
 """Check constraints.txt: complete, exact, and what this environment really has.
 
 Every requirement of every list has one pin that satisfies it; each pin is a
-plain ``name==version``; the lists are sorted; and what is installed here, which
-is what the other tests ran with, is what is pinned: unless this environment was made with
+plain ``name==version``; the lists are sorted; and the installed packages, with
+which the other tests ran, have the pinned versions: unless this environment was made with
 other constraints, as Zuul makes it, which it says in ``TOX_CONSTRAINTS_FILE``.
 """
 

@@ -12,8 +12,8 @@
 
 """Check lower-constraints.txt: the lower bound of every requirement, exactly.
 
-``--write`` writes it. ``--installed`` asks whether what is installed here is what it
-says, so that tests in this environment have shown the bounds to work. Nova and the test
+``--write`` writes it. ``--installed`` compares the installed packages with it,
+so that tests in this environment have shown the bounds to work. Nova and the test
 tools have bounds of their own and are not in it: see CONTRIBUTING.rst.
 """
 

@@ -14,7 +14,7 @@
 
 """Writes doc/examples/tune/trace.npz and output.txt, for ``kronos weigh tune``.
 
-A made-up cloud of 8 hosts: half of them have few instances that are busy,
+A made-up cloud of 8 hosts: half have few instances that are busy,
 the others many that are idle, and 90 more boot over two days, as Nova's own
 weighers place them: to where the least memory is allocated. The same every
 time; ``--check`` only compares the trace. ``output.txt`` is what the command

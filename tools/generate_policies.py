@@ -16,7 +16,7 @@ the installed Nova and Placement.
 
     tools/generate_policies.py          writes them
 
-Nova ties some of what we read to context_is_admin, which no other rule grants.
+Nova ties some of our reads to context_is_admin, which no other rule grants.
 So our roles must fulfil it, and every rule of Nova that asks for it is written
 out with role:admin in its place. tests/functional/test_policies.py proves that
 nothing is left.

@@ -13,8 +13,8 @@
 """Virtual environments with the Novas before the one of constraints.txt.
 
 ``python tools/novas.py 32 33`` makes ``.pythons/nova-32`` and ``.pythons/nova-33``, at once,
-with the Python it runs on; nothing is done for one that is up to date. What is installed
-there is what constraints.txt says, except for ``tools/nova-SERIES-constraints.txt``.
+with the Python it runs on; nothing is done for one that is up to date. The versions
+installed there are those of constraints.txt, except for ``tools/nova-SERIES-constraints.txt``.
 """
 
 import concurrent.futures
@@ -40,7 +40,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 def constraints(series: str) -> str:
-    """The versions beside this Nova: all of constraints.txt, some of them others."""
+    """The versions beside this Nova: all of constraints.txt, with some others."""
     merged = pins((TOP / 'constraints.txt').read_text())
     merged |= pins(overlay(series).read_text())
     return '\n'.join(merged.values()) + '\n'

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Random plans on a real Nova, one cloud after the other, and what came of them.
+"""Random plans on a real Nova, one cloud after the other, and their outcomes.
 
 Runs tests/functional/test_random_plans.py with one seed after the other until
 so many plans have been made, each cloud in a process of its own, and prints the

@@ -14,7 +14,7 @@
 """Writes tests/fixtures/releases/NAME: messages and a database as this tree writes them.
 
 Later trees must still read them: see tests/unit/rebalancer/test_neighbours.py. Run it
-once before a release, with the release's name; what was recorded is never changed.
+once before a release, with the release's name; a record never changes.
 """
 
 import argparse

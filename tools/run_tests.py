@@ -13,7 +13,7 @@
 """Runs the parts of the test suite and prints one summary; started by tools/test.
 
 Exits 0 when everything passed, 1 when anything failed, 2 on a wrong call, 130
-when interrupted. Whatever a part left running is ended with the part.
+when interrupted. Processes that a part left running are ended with the part.
 """
 
 import argparse
@@ -72,7 +72,7 @@ PR_SET_CHILD_SUBREAPER = 36
 #: A log is often read from its end: so many failed tests again there, and so many lines of each.
 SHOWN_FAILURES = 10
 SHOWN_LINES = 30
-#: What is made for a later part while others run; its processes are nobody's strays.
+#: Preparations for a later part while others run; their processes are not strays.
 PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 
 
@@ -80,7 +80,7 @@ PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 class Tally:
     """How many tests of one part passed, failed and were skipped, and why.
 
-    ``failures`` are the failed tests: name and what it said.
+    ``failures`` are the failed tests: name and output.
     """
 
     passed: int = 0
@@ -107,7 +107,7 @@ class Tally:
 
 
 def execute(command: list[str], minutes: float, **variables: str) -> tuple[int, str]:
-    """Run a command, show and return what it prints; (exit status, output).
+    """Run a command, show its output and return (exit status, output).
 
     One that takes longer than ``minutes`` is ended and has status 124.
     """
@@ -220,7 +220,7 @@ def junit_counts(report: Path) -> tuple[int, int, int]:
 
 
 def junit_failures(report: Path) -> Iterator[tuple[str, str]]:
-    """The tests of a JUnit file that failed, and what they said."""
+    """Yield the tests of a JUnit file that failed, and their output."""
     if not report.exists():
         return
     for case in ElementTree.parse(report).getroot().iter('testcase'):
@@ -230,7 +230,7 @@ def junit_failures(report: Path) -> Iterator[tuple[str, str]]:
 
 
 def stestr_failures(binaries: Path) -> list[tuple[str, str]]:
-    """The tests of stestr's last run that failed, and what they said."""
+    """Return the tests of stestr's last run that failed, and their output."""
     import subunit
     import testtools
 
@@ -262,11 +262,12 @@ def stestr_counts(output: str) -> tuple[int, int, int]:
 
 
 def lint(tally: Tally) -> None:
-    """ruff, hacking, mypy, layers, release notes, samples, pins"""
+    """ruff, hacking, mypy, layers, words, release notes, samples, pins"""
     check(tally, 'ruff', [str(BIN / 'ruff'), 'check', '.'])
     check(tally, 'hacking', [str(BIN / 'flake8')])
     check(tally, 'mypy', [str(BIN / 'mypy')])
     check(tally, 'layers', [str(BIN / 'lint-imports'), '--config', 'setup.cfg'])
+    check(tally, 'words', [PYTHON, 'tools/check_words.py'])
     check(tally, 'image requirements', [PYTHON, 'tools/image_requirements.py'])
     check(tally, 'release notes', [str(BIN / 'reno'), '-q', 'lint'])
     check(tally, 'sample configuration', [PYTHON, 'tools/generate_samples.py', '--check'])
@@ -292,7 +293,7 @@ def functional(tally: Tally) -> None:
 
 def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binaries: Path = BIN,
            eventlet: bool = False) -> None:
-    """A stestr run, counted by what it prints; an empty or broken one is a failure.
+    """Run stestr and count by its output; an empty or broken one is a failure.
 
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
@@ -332,8 +333,8 @@ def package(tally: Tally) -> None:
 
 
 def deploy(tally: Tally) -> None:
-    """kolla, kolla-ansible and the like: what they make of our files"""
-    # Two halves; the tests of a file share what it has rendered.
+    """our files in kolla, kolla-ansible and the like"""
+    # Two halves; the tests of a file share its rendered files.
     pytest(tally, '-n', '2', '--dist', 'loadfile', 'tests/deploy', name='deploy')
 
 
@@ -357,8 +358,8 @@ def pythons(tally: Tally, whole: bool = False) -> None:
         tally.fail(f'no virtual environments for Python {", ".join(found)}')
         return
     for version, (_, venv) in found.items():
-        # The simulation is half of the time, and the same on each of them; so are
-        # random examples: a quarter of them finds what a Python does differently.
+        # The simulation takes half of the time and is the same on each Python; so are
+        # random examples: a quarter is enough to find differences between Pythons.
         left_out = () if whole else COMMAND_TESTS
         pytest(tally, *WORKERS, *UNIT_TESTS, *(f'--ignore={path}' for path in left_out),
                name=f'python{version}', python=str(venv / 'bin/python'),
@@ -366,7 +367,7 @@ def pythons(tally: Tally, whole: bool = False) -> None:
 
 
 def other_pythons() -> dict[str, tuple[str, Path]]:
-    """Version -> interpreter, and where its virtual environment is, of those that are here."""
+    """Version -> interpreter, and where its virtual environment is, for each one installed here."""
     found = {version: find_python(version) for version in OTHER_PYTHONS}
     return {version: (python, TOP / '.pythons' / version)
             for version, python in found.items() if python is not None}
@@ -417,7 +418,7 @@ def novas(tally: Tally) -> None:
 
 
 def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
-    """Functional tests, and what is held to Nova's own classes, beside each older Nova."""
+    """Run the functional tests and the parity tests of filters beside each older Nova."""
     wanted = os.environ.get('KRONOS_NOVAS', ' '.join(OLDER_NOVAS)).split()
     here = []
     for series in wanted:

@@ -15,9 +15,9 @@
     tools/simulate_faults.py --seeds 100000 --first 2000
 
 prints what went wrong how often, how often each invariant was looked at, and
-the seeds that broke one, if any (exit status 1). With ``--keep FILE`` what was
-counted is kept there after every fifty seeds: the same command goes on where
-it was ended, until the code is another one. ``--page`` writes what was counted into
+the seeds that broke one, if any (exit status 1). With ``--keep FILE`` the counts
+are kept there after every fifty seeds: the same command goes on where
+it was ended, until the code is another one. ``--page`` writes the counts into
 doc/source/contributor/invariants.rst. ``--bugs`` looks for a seed that catches each
 seeded bug instead.
 """
@@ -48,7 +48,7 @@ CODE = ('kronos_nova', 'tests/simulation')
 
 
 def simulate(first, count):
-    """(counts, checks, CPU seconds, what was broken) of some seeds."""
+    """(counts, checks, CPU seconds, broken invariants) of some seeds."""
     from tests.simulation.world import run as runs
 
     counts, checks, broken = collections.Counter(), collections.Counter(), []
@@ -76,7 +76,7 @@ def code():
 
 
 def kept(path, running):
-    """(first, count) -> what was counted, of the runs of this code in a file.
+    """(first, count) -> counts, of the runs of this code in a file.
 
     A last line that was cut off when the program ended is taken out.
 
@@ -165,7 +165,7 @@ def many(args):
 
 
 def describe(args, counts, checks, seconds, broken, known):
-    """Return the section of the page that tells what was counted."""
+    """Return the section of the page that shows the counts."""
     total = sum(counts[name] for name in known)
     rarest = min(known, key=lambda name: counts[name])
     last = args.first + args.seeds - 1

@@ -13,7 +13,7 @@
 """Tells stestr how long each functional test takes, when it has no run of its own to know by.
 
 stestr deals tests out to its processes before the first one runs; without that, one process goes
-on for minutes after the others. With --write: keeps what they took in the runs of this directory.
+on for minutes after the others. With --write: keeps their durations in the runs of this directory.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def stream(times: dict[str, float]) -> bytes:
 
 def teach(top: Path, times: dict[str, float]) -> None:
     """As a run of stestr in ``top`` would; the directory had none."""
-    # What it prints would look like the result of a run.
+    # Its output would look like the result of a run.
     subprocess.run([STESTR, 'load', '--force-init'], cwd=top, check=True, input=stream(times),
                    stdout=subprocess.DEVNULL)
 

@@ -64,8 +64,8 @@ def _check_queues(conf: Any, text: str, driver: str) -> base.Item:
     kind = transport.choose_queue_type(conf)
     if kind is None:
         return base.report_warning(
-            'broker', f'{text}: its queues are neither quorum queues nor durable, and what is in '
-            'them is lost when the broker restarts',
+            'broker', f'{text}: its queues are neither quorum queues nor durable, and the broker '
+            'loses their messages when it restarts',
             'Set rabbit_quorum_queue = true in [oslo_messaging_rabbit], as for other services.')
     return base.report_ok('broker', f'{text}, {kind} queues')
 

@@ -117,7 +117,7 @@ def _check_labels(policy: policies.Policy, found: survey.Survey, what: str,
     if told := {label: name for name, label in found.names.items()} if every else found.renamed:
         text += ': ' + show(f'{label} -> {name}' for label, name in sorted(told.items()))
     if found.unknown:
-        text += f'; {len(found.unknown)} are nobody\'s: {show(found.unknown)}'
+        text += f'; {len(found.unknown)} are unknown to Nova: {show(found.unknown)}'
     if found.values or not found.expected:
         return base.report_ok('labels', text)
     return base.report_failure('labels', text, f'Correct host_label ({policy.host_label}), or set '
@@ -130,8 +130,8 @@ def _format_remedy(policy: policies.Policy, by_host: bool) -> str:
     if by_host:
         return ('See that the exporters on these hosts run and are scraped. A host without a '
                 'value neither gives nor takes.')
-    return ('See that the exporters of instances run on all hosts. What has no value follows '
-            f'vm_profile_fallback ({policy.vm_profile_fallback}).')
+    return ('See that the exporters of instances run on all hosts. Instances without a value '
+            f'follow vm_profile_fallback ({policy.vm_profile_fallback}).')
 
 
 def _check_duplicates(policy: policies.Policy, field: str, found: survey.Survey, by_host: bool,

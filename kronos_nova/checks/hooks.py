@@ -70,5 +70,5 @@ def _check_hook(context: base.Context, name: str, option: str) -> base.Item:
                                    f'See that it runs, and the options in [hook_{name}].')
     except Exception as e:  # a hook of a third party may raise anything
         return base.report_failure(title, f'it cannot be loaded or made ({type(e).__name__}: {e})',
-                                   f'Ask whoever has written it, {_BESIDE}')
+                                   f'Ask its author, {_BESIDE}')
     return base.report_ok(title, f'{option}: {text}')

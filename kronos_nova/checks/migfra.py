@@ -89,7 +89,7 @@ def _check_operations(conf: Any, asked: frozenset[str],
         option = 'dry_run = true' if conf.engine.dry_run else 'executor = dry_run'
         yield base.report_warning('migfra: dry run',
                                   f'with [engine] {option} every request is refused',
-                                  'Change it when what is asked for is to be carried out.')
+                                  'Change it when requests are to be carried out.')
     if 'repin-vm' in asked and not conf.repin.uri:
         yield base.report_warning('migfra: repin-vm',
                                   'it is allowed, but [repin] uri is empty: the '
@@ -247,7 +247,7 @@ def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base
         yield base.report_warning(
             'migfra: hosts of several scopes', f'{len(shared)} hosts, such as '
             f'{_format_names(shared[:1])}, are in '
-            f'{" and ".join(map(api.format_printable, first))}: only what is '
+            f'{" and ".join(map(api.format_printable, first))}: only operations '
             f'allowed for the first of [engine] aggregates, {api.format_printable(first[0])}, can '
             'be asked for there', 'Leave each host in one of the aggregates.')
 

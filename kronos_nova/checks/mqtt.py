@@ -66,8 +66,8 @@ def check(context: base.Context) -> Iterator[base.Item]:
         return
     if conf.mqtt.password and not conf.mqtt.tls:
         yield base.report_warning('mqtt: password',
-                                  '[mqtt] has a password and tls = false: whoever can '
-                                             'read the traffic reads the password',
+                                  '[mqtt] has a password and tls = false: anyone who '
+                                             'can read the traffic reads the password',
                                   'Set tls = true and the port where the broker speaks TLS.')
     where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
     visit = Visit(conf.mqtt)
@@ -133,7 +133,7 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
         heard.append(f'{ours}/task')
         said[f'{ours}/result'] = replies.format_refusal(
             None, None, conf.migfra.scheduler, 'kronos-test-config looks whether results may be '
-                                               'published; nobody has asked for anything')
+                                               'published; no request was sent')
         said[f'{ours}/status'] = 'offline'
     if pscom:
         from kronos_nova.rebalancer.hooks import pscom_client

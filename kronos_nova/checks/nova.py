@@ -27,7 +27,7 @@ SHOWN = 5
 
 def check(context: base.Context) -> Iterator[base.Item]:
     if context.connection is None:
-        yield base.report_skip('nova', 'there is no token')
+        yield base.report_skip('nova', 'the token is missing')
         return
     try:
         cluster = collector.Collector(context.conf, context.connection).collect(time.time())
@@ -103,7 +103,7 @@ def _check_cells(context: base.Context, cluster: model.Cluster) -> Iterator[base
             f'Add them to an aggregate whose metadata {key} names their cell.')
     elif found:
         yield base.report_ok('nova: cells',
-                             f'{len(found)} of them are named, and of every host one')
+                             f'{len(found)} are named, and one of every host')
 
 
 def _check_local_disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:

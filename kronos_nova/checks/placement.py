@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.clients import placement_api
 
 def check(context: base.Context) -> Iterator[base.Item]:
     if context.connection is None:
-        yield base.report_skip('placement', 'there is no token')
+        yield base.report_skip('placement', 'the token is missing')
         return
     placement = placement_api.PlacementApi(context.connection)
     try:

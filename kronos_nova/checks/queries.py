@@ -154,13 +154,13 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
                                    f'Correct vm_profile_label ({policy.vm_profile_label}) and '
                                    f'vm_profile_label_type ({policy.vm_profile_label_type}).')
     if found.missing:
-        lacking = {'vm_profile_query': 'What has no value follows vm_profile_fallback '
+        lacking = {'vm_profile_query': 'Instances without a value follow vm_profile_fallback '
                                        f'({policy.vm_profile_fallback}).',
-                   'vm_dirty_rate_query': 'What has no value costs what its memory and its '
-                                          'past migrations say.'}
+                   'vm_dirty_rate_query': 'An instance without a value costs what its memory '
+                                          'and its past migrations say.'}
         return base.report_warning(title, text, ' '.join((
             'See that the exporters of instances run on all hosts.',
-            lacking.get(field, 'What has no value is taken to be steady.'))))
+            lacking.get(field, 'Instances without a value count as steady.'))))
     return base.report_ok(title, text)
 
 
@@ -175,10 +175,10 @@ def check_age(context: base.Context, policy: policies.Policy,
     title = title_of(policy, 'age_query')
     if policy.age_query is None:
         if context.conf.engine.require_age:
-            return base.report_failure(title, 'there is none, and require_age is set',
+            return base.report_failure(title, 'no query is set, and require_age is set',
                                        'Give the policy an age_query, or set require_age = false.')
         return base.report_warning(title,
-                                   'there is none, so stale samples cannot be told from fresh '
+                                   'no query is set, so stale samples look like fresh '
                                    'ones', 'Give the policy an age_query; see the presets.')
     if samples.age is None:
         return base.report_failure(title, samples.imbalance.error or 'the age is not known',

@@ -104,7 +104,7 @@ def request_moves(prog: str, files: Sequence[str], asked: Asked,
     seen = _cloud.read_live_cloud(conf, policy_set, undecided=False, writes=True,
                                   before=read_plan_rows)
     if stored['plan'] is None:
-        raise _make_config_error(prog, asked.plan_id, 'there is no such plan',
+        raise _make_config_error(prog, asked.plan_id, 'no such plan',
                                  'kronos plan list shows the newest.')
     scope = stored['plan'].plan.scope
     wishes = _list_requested_moves(prog, asked, stored['tasks'], wish)
@@ -136,7 +136,7 @@ def _list_requested_moves(prog: str, asked: Asked, rows: Sequence[Any],
         if wish(known[uuid]) is None:
             raise _make_config_error(prog, uuid, f'its task is {known[uuid].task.state}',
                                      'Completed moves are reverted, failed and cancelled ones '
-                                     'retried, and what has not begun is cancelled.')
+                                     'retried, and moves that have not begun are cancelled.')
     found = [w for row in rows if (w := wish(row)) is not None
              and (not asked.moves or w.instance_uuid in asked.moves)]
     if not found:

@@ -67,7 +67,8 @@ def parse_review_options(args: argparse.Namespace,
 def parse_window(args: argparse.Namespace) -> ranges.Window:
     """Return the times to query a live source for."""
     if args.start is None:
-        raise make_option_error('--from', 'there is no first time', 'Write for example --from -2d')
+        raise make_option_error('--from', 'the first time is missing', 'Write for example --from '
+                                                                       '-2d')
     now = math.floor(time.time())
     start = math.floor(parse_option('--from', lambda text: times.parse_time(text, now), args.start))
     end = parse_option('--to', lambda text: times.parse_time(text, now), args.end)
@@ -90,7 +91,7 @@ def build_window(start: float, end: float, step: float) -> ranges.Window:
         raise make_option_error('--step', 'it is longer than the time from --from to --to',
                                 'Give a shorter one')
     if count > MAX_TIMES:
-        raise make_option_error('--step', f'it makes {count} times of it, more than {MAX_TIMES}',
+        raise make_option_error('--step', f'it makes {count} times, more than {MAX_TIMES}',
                                 'Give a longer one, or less time')
     return ranges.Window(start, step, count)
 

@@ -104,7 +104,7 @@ def of_instance(seen: Seen, instance: model.Instance) -> model.Cluster:
         path='kronos.conf', field='[engine] aggregates',
         problem=f'host {instance.host}, where instance {instance.uuid} is, belongs to no scope '
                 'that is planned',
-        remedy='Nothing is moved from there; name an aggregate of it, or set '
+        remedy='Nothing is moved from there; name one of its aggregates, or set '
                'include_unassigned_hosts.')
 
 
@@ -169,8 +169,8 @@ def read_live_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, *, undec
     store = _stores.open_store(conf, reads_only=not writes)
     collector, source = daemons.make_collector(conf), daemons.load_source(conf)
     notice = threading.Timer(NOTICE_AFTER, sys.stderr.write, [
-        'Still reading Nova, Placement and metrics; a server that does not answer is asked again '
-        'for a while.\n'])
+        'Still reading Nova, Placement and metrics; a server that does not answer is retried for '
+        'a while.\n'])
     notice.daemon = True
     notice.start()
     try:

@@ -91,7 +91,7 @@ class ShowStored(DatabaseCommand, show.ShowOne):
             if shown is None:
                 raise exception.ConfigError(
                     path='command line', field=parsed_args.uuid,
-                    problem=f'there is no such {self.kind}', remedy=self.remedy)
+                    problem=f'no such {self.kind}', remedy=self.remedy)
             found.append(shown)
 
         self._run(parsed_args, read_stored_object)

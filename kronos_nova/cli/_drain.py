@@ -85,13 +85,13 @@ def check_drain(args: argparse.Namespace) -> Answer:
             else _cloud.read_live_cloud(conf, policy_set, undecided=False))
     if args.host not in seen.cluster.hosts:
         raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts,
-                                          'there is no such compute host')
+                                          'no such compute host')
     cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)
     if cluster is None:
         raise exception.ConfigError(
             path='kronos.conf', field='[engine] aggregates',
             problem=f'host {args.host} belongs to no scope that is planned',
-            remedy='Name an aggregate of it, or set include_unassigned_hosts.')
+            remedy='Name one of its aggregates, or set include_unassigned_hosts.')
     request = _cloud.request(conf, policy_set, seen, cluster)
     check = drains.plan_drain(request, args.host, model.DrainMode(args.mode) if args.mode else None,
                               overbooking=args.overbooking)

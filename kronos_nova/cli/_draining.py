@@ -121,8 +121,9 @@ def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, servi
         drained = drain_requests.find_drain_refusal(service, options)
         raise exception.ConfigError(
             path='command line', field=args.host,
-            problem=f'it is disabled already, {for_what} (Nova does not keep since when or by '
-                    'whom), and engines ' + ('empty it' if drained is None else 'leave it alone'),
+            problem=f'it is disabled already, {for_what} (Nova records neither the time nor '
+                    'the user), and engines '
+                    + ('empty it' if drained is None else 'leave it alone'),
             remedy='Nothing is changed; --force puts this reason in the place of that one.')
     staying = [b for b in answer.check.blocked if not b.later]
     if not (staying or answer.in_the_way):

@@ -57,8 +57,9 @@ def explain_move(args: argparse.Namespace) -> Found:
         store.close()
     if row is None or plan is None:
         raise exception.ConfigError(
-            path='command line', field=args.task, problem='there is no such task',
-            remedy='kronos task list shows what is not over, kronos plan show those of a plan.')
+            path='command line', field=args.task, problem='no such task',
+            remedy='kronos task list shows tasks that are not over, kronos plan show those of a '
+                   'plan.')
     found = Found(row, plan)
     return found if args.stored else _judge_move_today(conf, policy_set, found)
 

@@ -32,7 +32,7 @@ PROG = 'kronos policy lint'
 #: The format of Prometheus: ``1:7: parse error: ...``.
 _PLACE = re.compile(r'(\d+):(\d+): (?:parse error: )?(.*?)\)?$')
 _CORRECT = 'Correct the query in the policy file.'
-_VARIABLE = 'Grafana alone knows variables that begin with $: write what they stand for.'
+_VARIABLE = 'Grafana alone knows variables that begin with $: write their values.'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

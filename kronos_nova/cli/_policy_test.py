@@ -62,7 +62,7 @@ def _choose_policies(policy_set: policies.PolicySet, names: list[str],
         if name not in known:
             raise exception.ConfigError(
                 path=path, field='--policy',
-                problem=f'there is no policy {tools.format_printable(name)!r}',
+                problem=f'no policy {tools.format_printable(name)!r}',
                 remedy=f'There are: {", ".join(known)}.')
     # A disabled policy is tested before it is enabled.
     return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)

@@ -75,7 +75,7 @@ def _of_plan(conf: cfg.ConfigOpts,
         store.check()
         row = store.plan(args.plan)
         if row is None:
-            raise _make_config_error('--plan', f'{args.plan}: there is no such plan',
+            raise _make_config_error('--plan', f'{args.plan}: no such plan',
                                      'kronos plan list shows the newest; [engine] keep_days is how '
                                      'long they are kept.')
         plans = store.plans(PLANS, row.plan.scope)
@@ -90,7 +90,7 @@ def _of_plan(conf: cfg.ConfigOpts,
             decisions=[_format_decision(decision) for decision in store.decisions(row.plan_id)])
     finally:
         store.close()
-    return 'A stored plan and what became of it.', row.created_at, (section,)
+    return 'A stored plan and its outcome.', row.created_at, (section,)
 
 
 def _of_cloud(conf: cfg.ConfigOpts,
@@ -113,11 +113,11 @@ def _of_cloud(conf: cfg.ConfigOpts,
         # As kronos-replay: a plan does not depend on the machine.
         settings = dataclasses.replace(settings, deadline=math.inf)
         source = ('A snapshot, planned by the configuration of now, as kronos-replay does. '
-                  'Nothing of it is carried out.')
+                  'No move is carried out.')
     else:
         seen = _cloud.read_live_cloud(conf, policy_set, also=read_past_plans)
-        source = ('The cloud, and the plan that a cycle would make of it. Nothing of it is '
-                  'carried out.')
+        source = ('The cloud, and the plan that a cycle would make from it. No move is carried '
+                  'out.')
     if args.scope and args.scope not in seen.scopes:
         raise _make_config_error('--scope', f'{args.scope} is not planned',
                                  f'Planned are: {", ".join(sorted(seen.scopes))}.')

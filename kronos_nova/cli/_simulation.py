@@ -129,7 +129,7 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
                 raise arguments.make_option_error(other, 'it does not go with --trace',
-                                                  'Leave one of them out')
+                                                  'Leave one out')
         return arguments.cut_trace(args, traces.read(args.trace))
     window = arguments.parse_window(args)
     source = daemons.load_source(conf)

@@ -80,7 +80,7 @@ def _require_instance(seen: Any, uuid: str) -> model.Instance:
     found: model.Instance | None = seen.cluster.instances.get(uuid)
     if found is None:
         raise _cloud.make_not_found_error('INSTANCE', uuid, seen.cluster.instances,
-                                          'there is no such instance')
+                                          'no such instance')
     return found
 
 

@@ -188,7 +188,7 @@ def look_at_host(conf: Any, scopes: list[str], store: store_api.Store, connectio
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:
     if host in services:
         return services[host]
-    raise _cloud.make_not_found_error('HOST', host, services, 'there is no such compute host')
+    raise _cloud.make_not_found_error('HOST', host, services, 'no such compute host')
 
 
 def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,
@@ -218,8 +218,8 @@ def _list_holds(conf: Any, store: store_api.Store, host: str,
                 cluster: model.Cluster | None) -> list[str]:
     """Return why engines begin no move from the host."""
     if cluster is None:
-        return [f'host {host} belongs to no scope that is planned: name an aggregate of it in '
-                '[engine] aggregates, or set include_unassigned_hosts']
+        return [f'host {host} belongs to no scope that is planned: name one of its aggregates '
+                'in [engine] aggregates, or set include_unassigned_hosts']
     scope, service = cluster.scope, cluster.services[host]
     now, options = store.now(), engine_conf.build_options(conf)
     refusal = None

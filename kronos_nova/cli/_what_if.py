@@ -90,7 +90,7 @@ def compare_plans(args: argparse.Namespace) -> list[Scope]:
     named = {*args.drain, *args.remove_host, *(like for _, like in args.add_host)}
     for host in sorted(named - seen.cluster.hosts.keys()):
         raise _cloud.make_not_found_error('HOST', host, seen.cluster.hosts,
-                                          'there is no such compute host')
+                                          'no such compute host')
     found = []
     for cluster in clusters:
         request = _cloud.request(conf, policy_set, seen, cluster)

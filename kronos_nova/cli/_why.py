@@ -36,7 +36,7 @@ def judge_move(args: argparse.Namespace) -> why_not.Answer:
                                           'no host has such an instance')
     if args.host not in seen.cluster.hosts:
         raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts,
-                                          'there is no such compute host')
+                                          'no such compute host')
     request = _cloud.request(conf, policy_set, seen, _cloud.of_instance(seen, instance))
     phase = model.Phase(args.phase or policy_set.mode)
     return why_not.why_not(request, args.instance, args.host, phase)

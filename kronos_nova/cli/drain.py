@@ -39,7 +39,7 @@ class CheckDrain(_command.Table):
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
         _command.add_snapshot(parser)
         parser.add_argument('--mode', choices=MODES,
-                            help='Instead of [engine] drain_mode, which engines go by. auto: for '
+                            help='Instead of [engine] drain_mode, which engines follow. auto: for '
                                  'the least imbalance. compact: fill one destination after the '
                                  'other. scatter: as many to each as to any other.')
         parser.add_argument('--overbooking', action='store_true',
@@ -76,7 +76,7 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                 f'{report.threshold:.4f})')
     for uuid, risk in answer.risky.items():
         yield (f'instance {uuid}', 'may not converge',
-               f'a risk of {risk:.0%}, by what it writes to its memory and by its past attempts')
+               f'a risk of {risk:.0%}, by its memory writes and its past attempts')
     if answer.seconds is not None:
         yield 'time', 'about', (
             f'{answer.seconds:.0f} s, by {answer.measured} migrations that were measured '
@@ -144,7 +144,7 @@ class StartDrain(_command.Command):
 
 def _format_start_message(host: str, answer: Any, changed: bool) -> str:
     time = ('' if answer.seconds is None else
-            f' It takes about {answer.seconds:.0f} s at what was measured lately.')
+            f' It takes about {answer.seconds:.0f} s at rates measured lately.')
     done = ('is disabled' if changed else
             'was disabled already for this reason, and nothing was written')
     leaving = _command.counted_with_verb(answer.here, 'instance')

@@ -36,7 +36,7 @@ class ExplainMove(_command.Table):
         parser.add_argument('task', metavar='TASK', help='Its UUID; see kronos task list and '
                                                          'kronos plan show.')
         parser.add_argument('--stored', action='store_true',
-                            help='What is in the database alone: the cloud is not read.')
+                            help='The database alone: the cloud is not read.')
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
@@ -99,7 +99,7 @@ _WHY = {
     'pack': 'to empty a host, or to relieve one that is filled above its ceiling',
     'evacuate': 'its host is disabled and drained, or room is made for such a drain',
     'affinity': 'to repair a server group whose rule is violated',
-    'requested': 'somebody asked for it; kronos plan show says who',
+    'requested': 'an operator asked for it; kronos plan show says who',
 }
 
 

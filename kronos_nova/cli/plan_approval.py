@@ -131,7 +131,7 @@ def _make_no_task_error(store: Any, plan: str, about: str) -> Exception:
                         for w in store.waiting(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:
-        return _make_config_error(plan, 'there is no such plan', remedy)
+        return _make_config_error(plan, 'no such plan', remedy)
     if row.dry_run:
         return _make_config_error(plan, 'it was made in a dry run, of which nothing is carried out',
                                   remedy)

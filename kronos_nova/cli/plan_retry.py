@@ -63,8 +63,8 @@ class Again(_command.Table):
                 'pause, [engine] pinned_instances).\n')
         elif not dry_run:
             self.status = 1
-            sys.stderr.write('Nothing was stored: the rules refuse some of it. With --partly the '
-                             'rest is done.\n')
+            sys.stderr.write('Nothing was stored: the rules refuse some of the moves. With '
+                             '--partly the rest is done.\n')
 
     def wish(self, again: Any) -> Any:
         raise NotImplementedError

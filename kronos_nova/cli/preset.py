@@ -69,7 +69,7 @@ def _read_preset(name: str) -> str:
     except KeyError:
         raise exception.ConfigError(
             path='command line', field='NAME',
-            problem=f'there is no preset {tools.format_printable(name)!r}',
+            problem=f'no preset {tools.format_printable(name)!r}',
             remedy=f'There are: {", ".join(presets.names())}.') from None
 
 

@@ -66,7 +66,7 @@ class LiftQuarantine(_database.DatabaseCommand):
             if not store.lift(kind, name, store.now(), _database.read_operator_name()):
                 raise exception.ConfigError(
                     path='command line', field=f'{kind} {name}', problem='it is not in quarantine',
-                    remedy='kronos quarantine list shows what is')
+                    remedy='kronos quarantine list shows those that are')
             sys.stdout.write(f'{kind} {name} is free again.\n')
 
         self._run(parsed_args, lift_quarantine)

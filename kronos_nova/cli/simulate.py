@@ -58,7 +58,7 @@ class Simulate(_command.Command, lister.Lister):
             help='Between two looks at the load (default: 5m; of a trace, its own).')
         add('--snapshot', metavar='DIR', help='The cloud, as kronos-record wrote it.')
         add('--trace', metavar='FILE', help='Cloud and load, as --record wrote them.')
-        add('--record', metavar='FILE', help='Also write what was read into this trace file.')
+        add('--record', metavar='FILE', help='Also write the data read into this trace file.')
         add('--report', metavar='FILE', help='Also write everything as JSON.')
         add('--plot', metavar='FILE', help='Also draw it: .svg, .png or .pdf.')
         add('--ceiling', default='0.8', metavar='SCORE',

@@ -37,7 +37,7 @@ class ListTasks(_database.DatabaseTable):
         parser.add_argument('--all', action='store_true', dest='ended',
                             help='Also the newest tasks that are over.')
         parser.add_argument('--limit', type=_database.parse_limit, default=100, metavar='N',
-                            help='How many of those; 100 unless you say.')
+                            help='How many tasks to show; 100 by default.')
         return parser
 
     def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
@@ -57,7 +57,7 @@ class ShowTask(_database.ShowStored):
     """A task with its alternates and every attempt, also one that is over."""
 
     kind = 'task'
-    remedy = 'kronos task list shows what is not over, kronos plan show those of a plan'
+    remedy = 'kronos task list shows tasks that are not over, kronos plan show those of a plan'
 
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.task(uuid)
@@ -189,10 +189,10 @@ class CancelTask(_database.DatabaseCommand):
                 row = store.task(uuid)
                 raise exception.ConfigError(
                     path='command line', field=uuid, problem=(
-                        'there is no such task' if row is None else f'it is {row.task.state}'),
-                    remedy='kronos task list shows what is not over. What Nova has been asked '
-                           'for is aborted there: openstack server migration abort. When Nova '
-                           'refuses that, kronos task show has the next step')
+                        'no such task' if row is None else f'it is {row.task.state}'),
+                    remedy='kronos task list shows tasks that are not over. Abort a migration '
+                           'that Nova has begun in Nova: openstack server migration abort. When '
+                           'Nova refuses that, kronos task show has the next step')
             for task in ended:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
@@ -238,7 +238,7 @@ class ResolveTask(_database.DatabaseCommand):
                 row = store.task(uuid)
                 raise exception.ConfigError(
                     path='command line', field=uuid, problem=(
-                        'there is no such task' if row is None
+                        'no such task' if row is None
                         else f'it is {row.task.state}, not submitted or unknown'),
                     remedy='kronos task list shows the states of tasks; kronos task cancel '
                            'ends a task that has not begun')

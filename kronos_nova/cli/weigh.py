@@ -119,13 +119,13 @@ class Tune(_command.Command, lister.Lister):
             help='Cloud and load, as kronos simulate --record wrote them.')
         add('--from', dest='start', metavar='TIME',
             help='First time: 2026-11-01T00:00:00Z, epoch seconds, or -2d. Default: the whole '
-                 'trace. Without a trace, Nova and Prometheus are asked.')
+                 'trace. Without a trace, Nova and Prometheus are read.')
         add('--to', dest='end', default='now', metavar='TIME',
             help='Last time (default: now; of a trace, its last time).')
         add('--step', metavar='DURATION',
             help='Between two looks at the load (default: 5m; of a trace, its own).')
         add('--snapshot', metavar='DIR', help='The cloud, as kronos-record wrote it.')
-        add('--record', metavar='FILE', help='Also write what was read into this trace file.')
+        add('--record', metavar='FILE', help='Also write the data read into this trace file.')
         add('--ceiling', default='0.8', metavar='SCORE',
             help='A host with a higher score is overloaded (default: 0.8).')
         add('--lag', metavar='DURATION',

@@ -70,8 +70,8 @@ class WhatIf(_Planned):
         parser.add_argument('--add-host', action='append', default=[], type=_parse_added_hosts,
                             metavar='N=HOST', help='N more hosts as HOST, empty; repeatable.')
         parser.add_argument('--remove-host', action='append', default=[], metavar='HOST',
-                            help='Without this host: others take its instances, whatever '
-                                 'evacuate_disabled_hosts and max_drain_fraction say; '
+                            help='Without this host: other hosts take its instances, '
+                                 'regardless of evacuate_disabled_hosts and max_drain_fraction; '
                                  'repeatable.')
         parser.add_argument('--drain', action='append', default=[], metavar='HOST',
                             help='With this host disabled, as the configuration has it; '

@@ -40,7 +40,7 @@ class WhyNot(_command.Table):
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
         _command.add_snapshot(parser)
         parser.add_argument('--phase', choices=PHASES,
-                            help='What it would be moved for; spread unless told, or pack where '
+                            help='Strategy that would move it; default: spread, or pack where '
                                  'the policy file packs.')
         return parser
 

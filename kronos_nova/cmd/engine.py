@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     conf = daemons.configure_daemon(PROG, argv, [
         cfg.BoolOpt('once', default=False, help='Run one cycle, print its report as JSON, and '
-                                                'leave. Executors carry out what it planned.')])
+                                                'leave. Executors carry out its plan.')])
     return tools.run_guarded(PROG, lambda: _run(conf))
 
 

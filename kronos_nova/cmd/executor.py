@@ -56,7 +56,7 @@ def _run(conf: Any) -> int:
     worker, listeners = daemons.make_worker(conf, scopes, tally)
     logging.getLogger(__name__).info(
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
-        ' (dry run: nothing is begun, what is under way is watched)'
+        ' (dry run: no move begins, running moves are watched)'
         if conf.engine.dry_run else '')
     health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)

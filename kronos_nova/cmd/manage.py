@@ -47,7 +47,7 @@ def _add_parsers(categories: Any) -> None:
     actions = categories.add_parser('db', help='The database.').add_subparsers(
         dest='db_action', required=True)
     sync = actions.add_parser('sync', help='Make or upgrade the schema. Daemons do so too when '
-                                           'they start; run it first to see what it says.')
+                                           'they start; run it first to see its messages.')
     sync.set_defaults(action=_sync_schema)
     version = actions.add_parser('version', help='Print the schema revision; exit with 1 when '
                                                  'it is not this release\'s.')

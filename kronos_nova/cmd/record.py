@@ -21,7 +21,7 @@ from kronos_nova.wiring import extras
 
 PROG = 'kronos-record'
 DESCRIPTION = ('Reads Nova, Placement, the score source and the database once, as a planning '
-               'cycle does, and writes what it saw into a new directory, for kronos-replay. It '
+               'cycle does, and writes this state into a new directory, for kronos-replay. It '
                'changes nothing. The snapshot holds the names of instances and hosts.')
 
 

@@ -132,5 +132,5 @@ def format_overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
 def format_mismatch(path: str, mode: str, where: str, multiplier: float, done: str) -> str:
     """Format a sentence on a multiplier that contradicts the mode of a file."""
     return (f'{path} says mode: {mode}, but {where} is {multiplier:g}: new instances are {done}. '
-            'Negate one of them, or override the multiplier in the metadata of the aggregates '
+            'Negate one, or override the multiplier in the metadata of the aggregates '
             'that are meant.')

@@ -28,7 +28,7 @@ OPTS: list[cfg.Opt] = [
     cfg.ListOpt('hmac_keys', default=[], secret=True,
                 help='Secrets of at least 32 characters that kronos-engine and nova-scheduler '
                      'share. The first one signs every record (HMAC-SHA256), and a reader accepts '
-                     'the signature of any. Without a key, whoever can write to memcached can '
+                     'the signature of any. Without a key, anyone who can write to memcached can '
                      'close hosts to boots. To rotate, add the new key behind the old one '
                      'everywhere, then put it first, then remove the old one.'),
     cfg.FloatOpt('timeout', default=2.0, min=0.1, max=30.0,

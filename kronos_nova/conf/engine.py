@@ -45,7 +45,7 @@ OPTS: list[cfg.Opt] = [
                     'on regardless.'),
     cfg.IntOpt('keep_days', default=30, min=1,
                help='Days after which plans, and tasks that have ended, are deleted from the '
-                    'database. Whatever is still live or in force stays.'),
+                    'database. Entries that are still live or in force stay.'),
     cfg.IntOpt('keep_audit_days', default=365, min=1,
                help='Days after which audit rows are deleted from the database: who has given '
                     'which command, and why. They outlive the plans that they concern; see '
@@ -71,7 +71,7 @@ OPTS: list[cfg.Opt] = [
                     'one host each need a name, which must not change.'),
     cfg.StrOpt('snapshot_dir', default='',
                help='Directory into which SIGUSR1 writes a snapshot of all that the engine sees. '
-                    'Empty: the signal only logs that there is no directory.'),
+                    'Empty: the signal only logs that no directory is set.'),
     cfg.BoolOpt('evacuate_disabled_hosts', default=False,
                 help='Live-migrate instances off hosts whose nova-compute is disabled and up. '
                      'Hosts that are down are never drained: live migration needs the source.'),
@@ -84,12 +84,12 @@ OPTS: list[cfg.Opt] = [
                 help='Refuse a move whose destination has no room for the instance\'s allocation '
                      'in Placement.'),
     cfg.BoolOpt('enforce_placement_disk',
-                help='Count DISK_GB among the claims. Not set: what an instance has allocated '
-                     'of it counts, because Nova\'s scheduler asks Placement for as much at the '
-                     'destination, whatever the storage. true: also take disks to be copied '
+                help='Count DISK_GB among the claims. Not set: an instance\'s DISK_GB allocation '
+                     'counts, because Nova\'s scheduler asks Placement for as much at the '
+                     'destination, on any storage. true: also take disks to be copied '
                      'where instance_storage is auto, so that of two migrations the smaller one '
                      'with its disk goes first. false: it never counts, and Nova may refuse '
-                     'what is planned.'),
+                     'planned moves.'),
     cfg.BoolOpt('require_cpu_compatibility', default=False,
                 help='Refuse a destination that lacks a CPU trait (HW_CPU_*) of the source.'),
     # New in kronos-nova.
@@ -102,8 +102,8 @@ OPTS: list[cfg.Opt] = [
                     'Executors heed it, too: give it to them as well.'),
     cfg.BoolOpt('allow_disk_copy', default=False,
                 help='Let imbalance moves (spread and pack) copy disks that lie on the host '
-                     'itself. Without it Nova is asked to refuse such a move. Drains and repairs '
-                     'copy where they must.'),
+                     'itself. Without it our requests tell Nova to refuse such a move. Drains and '
+                     'repairs copy where they must.'),
     cfg.StrOpt('instance_storage', default='auto', choices=[
         ('auto', 'Nova finds out at each move. After a refusal by lack of shared storage, '
                  'imbalance moves leave the instances with local disks on that host alone for a '
@@ -152,11 +152,12 @@ OPTS: list[cfg.Opt] = [
                      'twice does not answer for. When it cannot be asked at all, or answers for '
                      'the smaller part only, nothing is moved in that cycle.'),
     cfg.IntOpt('confirm_max_asks', default=200, min=1,
-               help='How many moves of a scope are asked for in one cycle, those of plans that '
-                    'were dropped included. Further ones go unconfirmed, and a warning says so.'),
+               help='How many moves of a scope Placement confirms in one cycle, those of plans '
+                    'that were dropped included. Further ones go unconfirmed, and a warning says '
+                    'so.'),
     cfg.IntOpt('confirm_max_replans', default=3, min=0,
                help='How often a scope is planned again in one cycle because Placement refused '
-                    'moves. What it refuses after that is left out of the plan.'),
+                    'moves. Moves that it refuses after that are left out of the plan.'),
     cfg.ListOpt('pinned_instances', default=[],
                 help='UUIDs of instances that are never moved. They still count for scores, '
                      'claims and groups.'),
@@ -185,7 +186,7 @@ OPTS: list[cfg.Opt] = [
                     'limit_tenants_to_placement_aggregate',
                     'placement_aggregate_required_for_tenants',
                     'enable_isolated_aggregate_filtering']),
-                help='Which of these options of [scheduler] are true in your nova-scheduler. '
+                help='Options of [scheduler] that are true in your nova-scheduler. '
                      'Give it to executors as well.'),
     cfg.ListOpt('live_migratable_pci_aliases', default=[],
                 help='PCI aliases that [pci] alias of Nova calls live_migratable. Instances with '
@@ -226,7 +227,7 @@ OPTS: list[cfg.Opt] = [
             help='By whose clocks the windows begin, such as Europe/Berlin.'),
     cfg.StrOpt('mode', default=scope_mode.AUTO, choices=[
         (scope_mode.AUTO, 'A plan is carried out as soon as it is stored.'),
-        (scope_mode.APPROVE, 'Nothing of a plan begins before somebody has approved it (kronos '
+        (scope_mode.APPROVE, 'Nothing of a plan begins before an operator has approved it (kronos '
                              'plan approve), drains and repairs neither. Until it is approved, '
                              'rejected or has waited for approval_seconds its scope is not '
                              'planned again.')],
@@ -236,7 +237,7 @@ OPTS: list[cfg.Opt] = [
                       'auto or approve. Give the option again for each further scope.'),
     cfg.IntOpt('approval_seconds', default=3600, min=60,
                help='How many seconds a plan waits for approval. Then it lapses: its tasks are '
-                    'cancelled, and the scope is planned anew.'),
+                    'cancelled, and the scope is planned again.'),
     cfg.IntOpt('planning_deadline', default=30, min=1,
                help='Safety stop in seconds; a plan cut off by it says so.'),
     cfg.ListOpt('hypervisor_types', default=['QEMU', 'KVM'],

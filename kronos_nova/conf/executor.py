@@ -46,8 +46,8 @@ OPTS: list[cfg.Opt] = [
     cfg.IntOpt('max_concurrent_per_source', default=1, min=1,
                help='Migrations that may leave one host at a time. Nova queues what exceeds '
                     '[DEFAULT] max_concurrent_live_migrations of nova.conf (1 by default), where '
-                    'it ages unseen; raise both or none. 0 there is no limit but, since Nova 33 '
-                    '(2026.1) with native threads, 5.'),
+                    'it ages unseen; raise both or none. There, 0 means no limit but, since Nova '
+                    '33 (2026.1) with native threads, 5.'),
     cfg.IntOpt('max_concurrent_per_destination', default=2, min=1,
                help='Migrations that may come to one host at a time.'),
     cfg.IntOpt('scheduler_instance_sync_interval', default=120, min=0,
@@ -96,5 +96,5 @@ def find_inconsistency(conf: cfg.ConfigOpts) -> exception.ConfigError | None:
         path='the configuration', field='[nova] collect_timeout',
         problem=f'with [nova] timeout = {timeout:g} one step of an executor may take '
                 f'{longest:g} s, and after {STEP_SECONDS:g} s the executor loses its claims',
-        remedy=f'Lower one of them: collect_timeout + {_REQUESTS} * timeout is at most '
+        remedy=f'Lower one: collect_timeout + {_REQUESTS} * timeout is at most '
                f'{STEP_SECONDS:g}.')

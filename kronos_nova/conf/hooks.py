@@ -15,7 +15,7 @@ import dataclasses
 
 from oslo_config import cfg
 
-GROUP = cfg.OptGroup('hooks', title='What is done before and after a migration')
+GROUP = cfg.OptGroup('hooks', title='Actions before and after a migration')
 
 OPTS: list[cfg.Opt] = [
     cfg.ListOpt('enabled', default=[],
@@ -23,8 +23,8 @@ OPTS: list[cfg.Opt] = [
                      'afterwards they are called in the reverse order. Installed ones: '
                      'kronos plugin list, namespace kronos_nova.hooks.'),
     cfg.ListOpt('on_request', default=['pause'],
-                help='Hooks that a single task may bring beside these, because somebody has asked '
-                     'for that: kronos-migfra brings pause for warm migrations and pscom for '
+                help='Hooks that a single task may bring beside these, because a request names '
+                     'them: kronos-migfra brings pause for warm migrations and pscom for '
                      'pscom-hook-procs. A task that brings another one is not carried out.'),
     cfg.FloatOpt('deadline', default=60.0, min=0.1, max=3600.0,
                  help='Seconds that one hook may take, each time that it is called.'),
@@ -35,7 +35,7 @@ OPTS: list[cfg.Opt] = [
              'its deadline.'),
     cfg.IntOpt('after_tries', default=10, min=1, max=1000,
                help='How often a hook is called after a migration until it is given up, with '
-                    'an error in the log that says what is left to do. The wait in between '
+                    'an error in the log that says how to finish by hand. The wait in between '
                     'begins with 5 s and doubles up to 5 min. Until then no other migration of '
                     'the instance begins.'),
 ]
@@ -106,10 +106,10 @@ ALERTMANAGER = Declared(cfg.OptGroup('hook_alertmanager', title='The hook alertm
                     'user:password@, and is therefore not shown in logs.'),
     cfg.DictOpt('matchers', default={'instance_uuid': 'instance_uuid'},
                 help='Labels of the alerts to be silenced, as LABEL:VALUE with commas '
-                     'between them; an alert must have all of them. VALUE is '
+                     'between them; an alert must have every label. VALUE is '
                      'instance_uuid, from_host or to_host.'),
     cfg.IntOpt('seconds', default=3600, min=60,
-               help='A silence ends by itself after so long.'),
+               help='Alertmanager ends a silence after so long.'),
     cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
                  help='Seconds that Alertmanager has to answer.'),
     cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '

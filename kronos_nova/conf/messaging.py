@@ -30,8 +30,8 @@ def _deprecate_option(opt: cfg.Opt) -> cfg.Opt:
 OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('plan_notifications', default=False,
                 help='Publish a notification of every plan that has moves, and of drains that '
-                     'begin and end, on kronos.plans.<scope>. RabbitMQ keeps what nobody reads: '
-                     'switch it on when somebody does.'),
+                     'begin and end, on kronos.plans.<scope>. RabbitMQ keeps unread messages: '
+                     'switch it on when a consumer reads them.'),
     _deprecate_option(cfg.StrOpt('transport', default='rabbit', help='oslo.messaging driver.')),
     _deprecate_option(cfg.StrOpt('host', default='localhost', help='Broker host.')),
     _deprecate_option(cfg.PortOpt('port', default=5672, help='Broker port.')),

@@ -21,14 +21,14 @@ GROUP = cfg.OptGroup('migfra', title='Requests over MQTT')
 
 OPTS: list[cfg.Opt] = [
     cfg.MultiOpt('allow', item_type=permits.PermitType(),
-                 help='What may be asked for: OPERATIONS:PROJECTS:SCOPES, each of them names with '
-                      'commas between, or * for all; repeatable. Operations are '
+                 help='What may be asked for: OPERATIONS:PROJECTS:SCOPES, each a list of names '
+                      'with commas, or * for all; repeatable. Operations are '
                       f'{", ".join(permits.OPERATIONS)}. Without any every request is refused. '
                       'MQTT does not tell who asks: who may publish is the broker\'s access '
                       'control to say.'),
     cfg.StrOpt('dialect', default='strict', choices=[
-        ('strict', 'the protocol as it is documented; what it does not have is refused'),
-        ('fast-lib', 'also what the original fast-lib writes: no id, null for what is left out, '
+        ('strict', 'the protocol as it is documented; any other field is refused'),
+        ('fast-lib', 'also what the original fast-lib writes: no id, null for omitted fields, '
                      'names that are numbers, retry_counter, swap-with: NAME; '
                      'concurrent-execution, driver and transport are ignored, with a word in '
                      'the log')],
@@ -41,7 +41,7 @@ OPTS: list[cfg.Opt] = [
                help='What results bear as their scheduler: a name, or global.'),
     cfg.BoolOpt('ignore_cooldowns', default=False,
                 help='Move an instance that was asked for also when it was moved a moment ago. '
-                     'That a scope cools down holds nobody who asks.'),
+                     'The cooldown of a scope never delays a request.'),
     cfg.ListOpt('pci_aliases', default=[],
                 help='What the names in pci_passthrough:alias of flavors stand for, each as '
                      'NAME=VENDOR/DEVICE, such as ib=15b3/1004. A request to start an instance '
@@ -68,8 +68,9 @@ OPTS: list[cfg.Opt] = [
                     'then to answer.'),
     cfg.FloatOpt('look_seconds', default=10.0, min=0.0, max=60.0,
                  help='For so long, and until a move ends, requests to migrate single instances '
-                      'are planned by what one of them has seen of Nova, Placement and the '
-                      'metrics. None is refused before it was looked again. 0: each looks.'),
+                      'share the state of Nova, Placement and the metrics that the first '
+                      'one has read. No request is refused before it is read again. 0: each '
+                      'request reads.'),
     cfg.IntOpt('give_up_seconds', default=86400, min=60,
                help='After so long a request that could not be looked into (Nova does not answer, '
                     'tasks do not end) is answered with an error. Its tasks that Nova has not been '

@@ -19,10 +19,9 @@ GROUP = cfg.OptGroup('monitoring', title='Health and metrics over HTTP')
 
 OPTS: list[cfg.Opt] = [
     cfg.HostAddressOpt('listen_address', default='127.0.0.1',
-                       help='Address on which a daemon tells how it is, as /healthz and /readyz, '
-                            'and what it does, as /metrics for Prometheus. '
-                            'There is no login and no TLS: others than this host should come '
-                            'through a proxy.'),
+                       help='Address on which a daemon reports its health, as /healthz and '
+                            '/readyz, and its work, as /metrics for Prometheus. It has no login '
+                            'and no TLS: other hosts should come through a proxy.'),
     cfg.PortOpt('engine_port', default=0,
                 help='Port of kronos-engine; 0: it does not listen.'),
     cfg.PortOpt('executor_port', default=0,

@@ -18,17 +18,18 @@ GROUP = cfg.OptGroup('mqtt', title='The MQTT broker')
 
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt('host', default='',
-               help='Name or address of the broker; empty: nothing is said or heard over MQTT.'),
+               help='Name or address of the broker; empty: MQTT is not used.'),
     cfg.PortOpt('port', default=1883, help='Its port; with TLS mostly 8883.'),
     cfg.StrOpt('protocol', default='3.1.1', choices=['3.1.1', '5'], help='Version of MQTT.'),
-    cfg.StrOpt('username', default='', help='Who we are to the broker; empty: nobody.'),
+    cfg.StrOpt('username', default='', help='User name at the broker; empty: no login.'),
     cfg.StrOpt('password', default='', secret=True, help='The password of username.'),
     cfg.BoolOpt('tls', default=False,
                 help='Speak TLS, and believe the broker only with a certificate for its name.'),
     cfg.StrOpt('ca_file', default='',
                help='File of the authorities that may have signed the broker\'s certificate; '
                     'empty: those of the system.'),
-    cfg.StrOpt('cert_file', default='', help='File of our own certificate, where one is asked.'),
+    cfg.StrOpt('cert_file', default='', help='File of our own certificate, where the broker '
+                                             'requires one.'),
     cfg.StrOpt('key_file', default='', help='File of its private key.'),
     cfg.IntOpt('keepalive', default=30, min=5, max=3600,
                help='Seconds of silence after which either side asks whether the other is there.'),

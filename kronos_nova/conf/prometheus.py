@@ -26,7 +26,7 @@ OPTS: list[cfg.Opt] = [
                  help='Seconds for one query with all its retries. nova-scheduler never waits '
                       'for it: it asks in the background.'),
     cfg.IntOpt('max_retries', default=3, min=0,
-               help='How often a query that failed on the way is asked again.'),
+               help='How often a query that failed on the way is repeated.'),
     cfg.FloatOpt('retry_backoff', default=1.0, min=0.0,
                  help='Seconds before the first retry; it doubles each time.'),
     cfg.IntOpt('staleness_threshold', default=300, min=1,

@@ -17,10 +17,10 @@ GROUP = cfg.OptGroup('repin', title='Pinning vCPUs of running instances')
 
 OPTS: list[cfg.Opt] = [
     cfg.StrOpt('uri', default='',
-               help='Where libvirt of a host is asked to pin vCPUs, with {host} in the place of '
+               help='Address of a host\'s libvirt, which pins vCPUs, with {host} in the place of '
                     'Nova\'s name of the host: qemu+tls://{host}/system. Empty: repin is '
-                    'answered with "unsupported". Whoever can use this URI can do to every '
-                    'instance whatever libvirt can: let TLS certificates say who may.'),
+                    'answered with "unsupported". Users of this URI can do to every instance '
+                    'anything that libvirt can: restrict it by TLS certificates.'),
     cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
                  help='Seconds for one instance, from the connection to the last vCPU.'),
 ]

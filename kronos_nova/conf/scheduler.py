@@ -66,13 +66,13 @@ OPTS: list[cfg.Opt] = [
     cfg.BoolOpt('share_scores', default=False,
                 help='One worker of a host asks the score source, and the others read its '
                      'answers from the cache of [kronos_channel]. Without, or when the cache '
-                     'does not work, each worker asks by itself.'),
+                     'does not work, each worker asks the source.'),
     cfg.IntOpt('settle_seconds', default=300, min=0, max=3600,
                help='Seconds after which the metrics show a new instance in full; until then '
-                    'what they do not show is added to its host. A query whose own mean is '
-                    'longer needs as long; set this to ranges that are hidden in recording '
-                    'rules, as for settle_seconds of the engine. 0: what was booted before a '
-                    'sample is in it.'),
+                    'its load that they do not show is added to its host. A query whose own mean '
+                    'is longer needs as long; set this to ranges that are hidden in recording '
+                    'rules, as for settle_seconds of the engine. 0: a sample shows all instances '
+                    'booted before it.'),
     cfg.IntOpt('concurrent_boots', min=1, max=1024,
                help='Boots that are under way at once and see nothing of each other, in all '
                     'workers of nova-scheduler together. Hosts whose loads differ by less than '
@@ -84,7 +84,7 @@ OPTS: list[cfg.Opt] = [
         ('penalty', 'weighs as a host that is full (under a negative multiplier, empty)'),
         ('exclude', 'as penalty, and KronosCapacityFilter refuses it to new instances, unless '
                     'no host is known')],
-        help='What is done with a host that Nova knows and the metrics do not, such as a new '
+        help='How to treat a host that Nova knows and the metrics do not, such as a new '
              'one, or one whose exporter is down.'),
     cfg.BoolOpt('require_age', default=False,
                 help='Treat a policy without age_query as untrusted.'),
@@ -124,7 +124,7 @@ OPTS: list[cfg.Opt] = [
                  'and 0 leaves it out.'),
     cfg.FloatOpt('scarcity_refresh_interval', default=300.0, min=30.0,
                  help='Seconds between two looks at Placement: one request for each trait and '
-                      'class that counts, whatever the number of hosts.'),
+                      'class that counts, for any number of hosts.'),
 ]
 
 

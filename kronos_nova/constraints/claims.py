@@ -54,8 +54,8 @@ def claims(view: views.View, move: model.Move) -> model.Rejection | None:
             return no
     return model.Rejection(
         'no-room', f'the resource providers of host {host.name} have room for each part of the '
-                   f'allocation of instance {instance.uuid}, but not for all of them at once, '
-                   'with what else is coming to them')
+                   f'allocation of instance {instance.uuid}, but not for all at once, beside '
+                   'other moves to them')
 
 
 CLAIMS_RULE = rules.Rule(

@@ -70,8 +70,8 @@ def state(view: views.View, move: model.Move) -> model.Rejection | None:
     if instance.pinned is not None:
         return model.Rejection('pinned', f'instance {uuid}: {instance.pinned}')
     if view.in_flight(uuid):
-        return model.Rejection('in-flight', f'instance {uuid} is migrating already, or a task of '
-                                            'it is not over')
+        return model.Rejection('in-flight', f'instance {uuid} is migrating already, or its task '
+                                            'is not over')
     return None
 
 

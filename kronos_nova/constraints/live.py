@@ -84,7 +84,7 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
         return None
     if instance.power_state not in (None, RUNNING, PAUSED):
         return model.Rejection('power-state', f'instance {uuid} is not running on its host, '
-                                              'whatever Nova\'s status says')
+                                              'although Nova\'s status says so')
     image = instance.image_properties or {}
     if (parse_boolean(extra_specs.get('hw:mem_encryption'))
             or parse_boolean(image.get('hw_mem_encryption'))):

@@ -25,23 +25,25 @@ EXPORTERS = 'Exporters: '
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class About:
-    """What the comment at the head of a preset says: what it is for, in one paragraph, and
-    what has to be scraped for it."""
+    """Purpose of a preset, in one paragraph, and the exporters to scrape for it.
+
+    Read from the comment at the head of its file.
+    """
 
     purpose: str
     exporters: tuple[str, ...]
 
 
 def names() -> list[str]:
-    """The presets there are."""
+    """Return the names of the presets, sorted."""
     return sorted(entry.name.removesuffix(SUFFIX) for entry in resources.files(__name__).iterdir()
                   if entry.name.endswith(SUFFIX))
 
 
 def read(name: str) -> str:
-    """The text of one.
+    """Return the text of a preset.
 
-    :raises KeyError: there is none of that name.
+    :raises KeyError: no preset has this name.
     """
     if name not in names():
         raise KeyError(name)
@@ -49,8 +51,9 @@ def read(name: str) -> str:
 
 
 def about(name: str) -> About:
-    """
-    :raises KeyError: there is none of that name.
+    """Return the purpose and the exporters of a preset.
+
+    :raises KeyError: no preset has this name.
     """
     # The licence comes first, and ends with an empty line.
     head = read(name).split('\n\n', 2)[1]

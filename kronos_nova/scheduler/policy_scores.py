@@ -233,7 +233,7 @@ class Scorecard:
                         landed: Collection[tuple[str, str, float]],
                         ) -> tuple[Snapshot, frozenset[str]]:
         if self.policy_set is None:
-            return Snapshot(reason=f'there is no valid {self.path}'), frozenset({'policies_file'})
+            return Snapshot(reason=f'no valid {self.path}'), frozenset({'policies_file'})
         if not self._held:
             return Snapshot(reason='nothing was heard yet'), frozenset()
         if not tracks:

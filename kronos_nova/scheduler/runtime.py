@@ -203,7 +203,7 @@ def check_options() -> None:
     if CONF.kronos.source not in known:
         raise exception.ConfigError(
             path=', '.join(CONF.config_file or ()) or 'nova.conf', field='[kronos] source',
-            problem=f'there is no score source named {CONF.kronos.source!r}',
+            problem=f'no score source is named {CONF.kronos.source!r}',
             remedy=f'Use one of: {", ".join(known)}.')
 
 

@@ -186,7 +186,7 @@ class SharedSource(base.Source):
     def _warn_once(self, why: Exception) -> None:
         if not self._said:
             LOG.warning('kronos: share_scores is set, but the cache cannot be used, and each '
-                        'worker asks by itself: %s: %s', type(why).__name__, why)
+                        'worker asks the source: %s: %s', type(why).__name__, why)
         self._said = True
 
 

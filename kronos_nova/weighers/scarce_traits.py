@@ -160,7 +160,7 @@ class Board:
         if len(asks) > MAX_NAMES:
             raise PlacementSilent(
                 f'scarcity_traits and scarcity_resource_classes match {len(asks)} names, more '
-                f'than the {MAX_NAMES} that are asked about; narrow them')
+                f'than the {MAX_NAMES} that would be queried; narrow them')
         holders = {name: {p['root_provider_uuid'] for p in self._list_providers(query)}
                    for name, query in asks}
         return build_specials(holders, nodes, kronos.scarcity_weights)

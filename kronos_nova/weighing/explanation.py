@@ -142,7 +142,7 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Seq
             lines.append(_build_host_line(host, held, rank=len(lines) + 1, total=total,
                                           weights=weights.get(id(host), {})))
     lines += [_build_host_line(host, held, filtered_by=candidates.NO_CANDIDATE,
-                               why='the filters have refused every one of it') for host in hollow]
+                               why='the filters have refused all its hosts') for host in hollow]
     order = [type(f).__name__ for f in manager.enabled_filters]
     refused = [(host, *filtered.refused[id(host)]) for host in filtered.considered
                if id(host) in filtered.refused]
@@ -206,7 +206,7 @@ def _list_decision_notes(order: request_spec.Order, stage: dry_run.Rehearsal,
         found.append(f'{len(best)} hosts have the highest sum; ' + (
             'Nova shuffles them (shuffle_best_same_weighed_hosts).'
             if conf.filter_scheduler.shuffle_best_same_weighed_hosts
-            else 'which of them is first is left to chance.'))
+            else 'their order is random.'))
     if conf.filter_scheduler.host_subset_size > 1:
         found.append('Nova takes any of the first '
                      f'{conf.filter_scheduler.host_subset_size} (host_subset_size).')

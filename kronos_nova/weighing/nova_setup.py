@@ -51,7 +51,7 @@ def configure_nova(files: Sequence[str], debug: bool = False) -> Any:
     paths = found_files(files)
     if not paths:
         raise exception.WeighError(
-            what='nova.conf', problem='there is none where nova-scheduler looks for it',
+            what='nova.conf', problem='nova-scheduler finds none in its directories',
             remedy='Run the command where nova-scheduler runs, or name it with --config-file')
     conf = _load_configuration(paths, debug)
     from nova.db.api import api as api_db

@@ -170,5 +170,5 @@ def _read_image(name: str) -> Any:
 
 
 def _make_unknown_error(option: str, name: str, what: str, command: str) -> exception.WeighError:
-    return exception.WeighError(what=f'{option} {name}', problem=f'there is no such {what}',
+    return exception.WeighError(what=f'{option} {name}', problem=f'no such {what}',
                                 remedy=f'"{command}" shows what there is')

@@ -112,8 +112,7 @@ def run_guarded(prog: str, run: Callable[[], int]) -> int:
     except Exception as e:
         LOG.debug('%s', prog, exc_info=True)
         exit_with_error(prog, f'unexpected error {type(e).__name__}: {e}. This is a defect of '
-                              'ours: run it '
-                   'with --debug and report what it prints.')
+                              'ours: run it with --debug and report its output.')
 
 
 def print_document(document: Any, form: str) -> None:

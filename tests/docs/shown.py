@@ -65,7 +65,7 @@ def parser(name: str):
 
 
 def split(command: str) -> tuple[str, list[str]]:
-    """(subcommand, its arguments); '' when there is no such subcommand."""
+    """(subcommand, its arguments); '' when no such subcommand exists."""
     words = shlex.split(command)[1:]
     # What a shell does with the output is not ours.
     words = words[:next((n for n, word in enumerate(words) if word in ('>', '|')), None)]

@@ -88,7 +88,7 @@ def test_a_command_in_a_block_is_one_that_there_is_and_takes_what_is_shown(comma
     words = shlex.split(command)
     if words[0] == 'kronos':
         name, arguments = shown.split(command)
-        assert name, 'there is no such subcommand'
+        assert name, 'no such subcommand'
         shown.parser(name).parse_args(arguments)
     elif words[0] in program_help.programs():
         assert program_takes(words)

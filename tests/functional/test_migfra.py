@@ -595,7 +595,7 @@ class TestRefused(MigfraCase):
         # Of another project's server nothing is told, not even that it is there.
         found = self.asked(f'task: stop vm\nid: {ID}5\nlist: [{{vm-name: {server["id"]}}}, '
                            '{vm-name: vm-1}, {vm-name: vm-2}]\n')
-        self.assertEqual(['there is no such server in a project that may be asked for'] * 3,
+        self.assertEqual(['no such server in a project that may be asked for'] * 3,
                          [one['details'] for one in found['list']])
         # In a dry run nothing is done for anybody.
         self.conf.set_override('dry_run', True, 'engine')

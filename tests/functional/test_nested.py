@@ -194,7 +194,7 @@ class NestedTestCase(NestedCase):
         self.reshape('host2', HOLLOW)
         found = self.engine._collector.collect(self.engine._clock()).instances
         for uuid in (one, two):
-            self.assertIn('nothing on the root resource provider', str(found[uuid].pinned))
+            self.assertIn('no allocation on the root resource provider', str(found[uuid].pinned))
 
     def recorded(self) -> str:
         """A snapshot of now, by the engine's own collector and source."""

@@ -124,7 +124,7 @@ class TestSwap(SwapCase):
         self.assertEqual([], self.store.plans())
         status, _, error = self.swap([servers[0], {'id': 'nobody'}])
         self.assertEqual(1, status)
-        self.assertIn('nobody: there is no such instance', error)
+        self.assertIn('nobody: no such instance', error)
 
     def test_two_change_places_as_the_block_of_the_documentation_shows_it(self) -> None:
         servers = self.two()

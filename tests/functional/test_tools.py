@@ -226,7 +226,7 @@ class TestReport(ToolsCase):
         self.assertIn('&lt;script&gt;alert(1)&lt;/script&gt;', done.stdout)
         text = ' '.join(re.sub('<[^>]*>', ' ', done.stdout).split())
         for said in ('1 instance of 1 host moves to 1 host, in 1 wave.', server['id'],
-                     'The cloud, and the plan that a cycle would make of it.',
+                     'The cloud, and the plan that a cycle would make from it.',
                      'host1 nova', 'The line is what each of 2 plans found', '0.3141'):
             self.assertIn(said, text)
         self.assertEqual([], self.migrations(server))
@@ -481,7 +481,7 @@ class TestAgain(ToolsCase):
         self.assertIn('Host host3 is not empty yet.', done.stderr)
         done = self.drain('watch', 'hots3')
         self.assertEqual(1, done.returncode)
-        self.assertIn('hots3: there is no such compute host. Is host3 meant?', done.stderr)
+        self.assertIn('hots3: no such compute host. Is host3 meant?', done.stderr)
         self.drain_by_an_engine()
         done = self.drain('watch', 'host3', '-f', 'json')
         self.assertEqual(0, done.returncode, done.stderr)
@@ -538,7 +538,7 @@ class TestAgain(ToolsCase):
         self.assertEqual(1, status)
         self.assertIn('has no move of such an instance', error)
         status, _, error = self.again('retry', 'nobody')
-        self.assertIn('there is no such plan', error)
+        self.assertIn('no such plan', error)
 
 
 class TestSimulate(ToolsCase):
@@ -674,7 +674,7 @@ class TestPolicyTest(ToolsCase):
         status, found = self.check()
         self.assertEqual(1, status)
         self.assertIn('percent', found['imbalance_query', 'range'][1])
-        self.assertIn('1 are nobody\'s: stranger', found['imbalance_query', 'labels'][1])
+        self.assertIn('1 are unknown to Nova: stranger', found['imbalance_query', 'labels'][1])
         self.assertEqual(('warning', '1 of 3 hosts have no value: host3'),
                          found['imbalance_query', 'missing'])
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 60})

@@ -280,7 +280,7 @@ class SetTestCase(ExplainTestCase):
     def test_an_option_of_ours(self):
         _found, said = self.explain('--set', 'policies_file=/nowhere/policies.yaml')
         self.assertIn('With --set: There are no scores of 5 hosts', said)
-        self.assertIn('there is no valid /nowhere/policies.yaml', said)
+        self.assertIn('no valid /nowhere/policies.yaml', said)
         self.assertEqual([self.policies_file], CONF.kronos.policies_file)
 
     def test_wrong_names_and_values_say_what_there_is(self):
@@ -312,7 +312,7 @@ class UnusualTestCase(ExplainTestCase):
 
     def test_unknown_names_are_one_line_each(self):
         for options, words in (
-                (('--flavor', 'no\x1bne'), 'there is no such flavor'),
+                (('--flavor', 'no\x1bne'), 'no such flavor'),
                 (('--group', '7b1f7d3c-0000-4000-8000-000000000000'), 'no such server group'),
                 (('--aggregate', 'nowhere'), 'no such aggregate'),
                 (('--availability-zone', 'moon'), 'no aggregate makes this zone')):

@@ -168,7 +168,7 @@ def test_check_names_each_leftover_of_the_ancestor(broker, vhost, tmp_path, left
 def test_check_accepts_the_ancestors_queues_when_ours_are_classic(broker, vhost, tmp_path):
     leave_topology(vhost[1])
     found = test_broker_check.item(tmp_path, vhost[1], CLASSIC)
-    assert found['status'] == 'warning' and 'lost when the broker restarts' in found['text']
+    assert found['status'] == 'warning' and 'loses their messages when it restarts' in found['text']
     assert list_topology(broker, vhost[0]) == (
         sorted([*LEFT, f'{FANOUT}_0']), sorted(['openstack', FANOUT]))
 

@@ -205,7 +205,7 @@ def test_a_wrong_password_is_told_and_tried_again(tmp_path):
                 break
             threading.Event().wait(0.1)
         assert not one.connection.connected.is_set()
-    assert '; see [mqtt] username and password. It is tried again' in log.output
+    assert '; see [mqtt] username and password. The connection is retried' in log.output
     assert 'wr0ng' not in log.output
 
 

@@ -206,7 +206,7 @@ def test_nothing_of_us_stays_and_nobody_who_runs_is_cut_off(tmp_path, protocol):
         if protocol == '5':
             (result, text), (status, offline) = told
             assert re.fullmatch('fast/migfra/kronos-test-[0-9a-f]{10}/result', result)
-            assert 'result: error' in text and 'nobody has asked' in text
+            assert 'result: error' in text and 'no request was sent' in text
             assert status == result.replace('result', 'status') and offline == 'offline'
         else:
             assert told == []

@@ -283,9 +283,9 @@ def test_what_is_not_instance_and_process_is_refused(listed):
     ('request_topic', 'pscom/{name}-{process}', 'neither a plain level nor a placeholder'),
     ('request_topic', 'pscom/{name}/+', 'neither a plain level nor a placeholder'),
     ('request_topic', 'pscom//{name}', 'neither a plain level nor a placeholder'),
-    ('request_topic', 'pscom/{name}/{guest}', 'there is no {guest}'),
+    ('request_topic', 'pscom/{name}/{guest}', 'unknown placeholder {guest}'),
     ('request_topic', 'pscom/{name}/{name}', 'stands there twice'),
-    ('resume_payload', 'task: resume, {uid}', 'there is no {uid}')])
+    ('resume_payload', 'task: resume, {uid}', 'unknown placeholder {uid}')])
 def test_a_template_that_cannot_be_used_is_refused_at_start(option, value, problem):
     with pytest.raises(exception.ConfigError) as caught:
         pscom.PscomHook.create(servers.conf(mqtt_host='x', **{f'pscom_{option}': value}), None)

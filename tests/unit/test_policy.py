@@ -96,7 +96,7 @@ def test_a_file_of_kronos_0_2_0_loads_unchanged():
     ({'peak_deviations': -1}, ('.peak_deviations',)),
     ({'vm_mean_query': 'q'}, ('vm_mean_query needs vm_profile_query',)),
     ({'vm_deviation_query': ' ', 'vm_profile_query': 'q'}, ('.vm_deviation_query', 'empty')),
-    ({'imbalance_qery': 'q'}, ('there is no such field', 'imbalance_query')),
+    ({'imbalance_qery': 'q'}, ('no such field', 'imbalance_query')),
 ])
 def test_a_wrong_field_is_named_with_the_remedy(fields, words):
     text = refusal(entry(**fields))
@@ -122,7 +122,7 @@ def test_rules_over_the_whole_file():
     assert 'cannot be mixed' in refusal(entry(weight=0.5), pack)
     assert 'every policy is disabled' in refusal(entry(enabled=False))
     assert 'the list is empty' in refusal()
-    assert 'there is no such field' in refusal(entry(), polices=[])
+    assert 'no such field' in refusal(entry(), polices=[])
     assert 'cpu 0.5 + mem 0.4' in refusal(entry(weight=0.5), entry(name='mem', weight=0.4))
 
 

@@ -12,7 +12,7 @@
 
 """``burst``: many boots at once, placed by several workers of nova-scheduler.
 
-What counts is what the hosts would really do with what was booted. The metrics
+What counts is the load that the booted instances really put on the hosts. The metrics
 do not show it meanwhile: the workers ask Prometheus once, before.
 """
 
@@ -40,7 +40,7 @@ from tools.cloud.run import Run
 
 PREFIX = 'burst-'
 AGGREGATE = 'burst-without-weigher'
-#: What is booted: it is busy, and looks small to Nova's own weighers. And what
+#: The booted flavor: it is busy, and looks small to Nova's own weighers. And what
 #: looks large to them, and is idle.
 BUSY = scenario.Flavor('burst-busy', 2, 4096, 1)
 IDLE = scenario.Flavor('burst-idle', 8, 16384, 1)
@@ -78,7 +78,7 @@ def burst(layout: Layout, hosts: int, workers: int, boots: int, progress: Progre
 
 
 def cores(hosts: Iterable[str], guests: Iterable[tuple[str, scenario.Flavor]]) -> dict[str, float]:
-    """What each host really does, of its cores (1.0: all of them).
+    """What each host really does, of its cores (1.0: all cores).
 
     :param guests: host and flavor of each server.
     """
@@ -100,7 +100,7 @@ class Burst:
         self._settled: dict[str, scenario.Flavor] = {}
 
     def show(self) -> bool:
-        """All of them; whether ours ended less than half as uneven."""
+        """Run all bursts; return whether ours ended less than half as uneven."""
         self._settle()
         self._restart_scheduler()
         ours = self._burst('with')
@@ -174,7 +174,7 @@ class Burst:
             self._stage.delete(warm)
             return scored() >= self._workers
         poll(warmed, 'every worker of nova-scheduler has scores', timeout=300)
-        # And a request each that sees them: what is allocated from then on counts.
+        # And a request each that sees them: allocations from then on count.
         self._stage.delete(self._boot_all('warm', TINY, 4 * self._workers))
         self._progress.step(f'{self._workers} workers of nova-scheduler have scores')
 

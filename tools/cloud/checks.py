@@ -39,7 +39,7 @@ DISK_MIB = 1500
 
 
 def available_memory_mib() -> int:
-    """Memory that can be had without swapping, within a control group's limit."""
+    """Memory that is available without swapping, within a control group's limit."""
     meminfo = dict(
         line.split(':', 1) for line in pathlib.Path('/proc/meminfo').read_text().splitlines()
     )
@@ -51,14 +51,14 @@ def available_memory_mib() -> int:
             used = int((group / 'memory.current').read_text())
             available = min(available, (int(limit) - used) // 1024 // 1024)
     except (OSError, ValueError):
-        pass  # no control groups of version 2 here, hence no limit of theirs
+        pass  # no control groups of version 2 hereand so no limit of theirs
     return available
 
 
 def machine(directory: pathlib.Path, hosts: int) -> None:
     """Check programs, Python packages, memory and disk.
 
-    :raises errors.NotPossibleHere: says what is missing and what to do
+    :raises errors.NotPossibleHere: names the missing part and the remedy
     """
     path = f'{os.environ.get("PATH", "")}:{run.PATH}'
     missing = sorted({

@@ -53,7 +53,7 @@ class Cloud:
         self.session.session.trust_env = False
 
     def call(self, method: str, service: str, path: str, body: Any = None) -> Any:
-        """One request; returns the JSON answer, or None when there is no body."""
+        """One request; returns the JSON answer, or None for an empty body."""
         versions = {
             'nova': {'OpenStack-API-Version': f'compute {COMPUTE_VERSION}'},
             'placement': {'OpenStack-API-Version': f'placement {PLACEMENT_VERSION}'},
@@ -78,7 +78,7 @@ class Cloud:
         return list(self._nova('GET', '/os-hypervisors')['hypervisors'])
 
     def resource_providers(self) -> list[dict[str, Any]]:
-        """Those that nova-scheduler considers: a nova-compute has reported all of them."""
+        """Those that nova-scheduler considers: a nova-compute has reported each."""
         found = self.call('GET', 'placement', f'/resource_providers?required={OWNER}')
         return list(found['resource_providers'])
 
@@ -142,7 +142,7 @@ class Cloud:
         self._nova('DELETE', f'/os-aggregates/{aggregate}')
 
     def ensure_flavor(self, name: str, vcpus: int, ram_mb: int, disk_gb: int) -> str:
-        """The id of the flavor, which is made when there is none of this name."""
+        """The id of the flavor, which is made unless one has this name."""
         for flavor in self._nova('GET', '/flavors')['flavors']:
             if flavor['name'] == name:
                 return str(flavor['id'])
@@ -150,7 +150,7 @@ class Cloud:
         return str(self._nova('POST', '/flavors', body)['flavor']['id'])
 
     def ensure_image(self, name: str) -> str:
-        """The id of a tiny raw image, which is made when there is none of this name."""
+        """The id of a tiny raw image, which is made unless one has this name."""
         for image in self.call('GET', 'glance', f'/v2/images?name={name}')['images']:
             if image['status'] == 'active':
                 return str(image['id'])

@@ -153,7 +153,7 @@ def glance(cloud: Cloud) -> str:
 
 
 def _nova(cloud: Cloud) -> dict[str, dict[str, object]]:
-    """What every Nova service is told."""
+    """Options of every Nova service."""
     sections: dict[str, dict[str, object]] = {
         'DEFAULT': {
             'my_ip': '127.0.0.1',
@@ -222,7 +222,7 @@ def computes(cloud: Cloud) -> str:
     sections = _nova(cloud)
     sections['DEFAULT'] |= {
         'compute_driver': 'sandbox.SandboxDriver',
-        # no agent answers for a port, so nobody waits for one
+        # no agent answers for a port, so no service waits for one
         'vif_plugging_is_fatal': 'false',
         'vif_plugging_timeout': 0,
         'update_resources_interval': 30,
@@ -240,7 +240,7 @@ def computes(cloud: Cloud) -> str:
 
 
 def compute(cloud: Cloud, host: str) -> str:
-    """What one nova-compute is told besides."""
+    """Further options of one nova-compute."""
     return render({
         'DEFAULT': {'host': host, 'state_path': cloud.data / 'state' / host},
         'oslo_concurrency': {'lock_path': cloud.data / 'locks' / host},

@@ -58,7 +58,7 @@ def demo(layout: Layout, size: up.Size, keep: bool, progress: Progress) -> bool:
     except TimeoutError as e:
         raise errors.ServiceDied(f'{e}; logs: {layout.log}') from e
     finally:
-        # an interrupted demo leaves no executor behind that would go on by itself
+        # an interrupted demo leaves no executor behind that would go on unattended
         if rebalancer.is_running(run):
             rebalancer.stop_executor(run)
         if not found and not keep:
@@ -66,7 +66,7 @@ def demo(layout: Layout, size: up.Size, keep: bool, progress: Progress) -> bool:
 
 
 class Demo:
-    """The acts of the demo, in their order, and what was seen to be true."""
+    """The acts of the demo, in their order, and the facts that it confirmed."""
 
     def __init__(self, run: Run, progress: Progress) -> None:
         self._run = run

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``down``: stop what was started and delete its data."""
+"""``down``: stop the started processes and delete their data."""
 
 from tools.cloud import errors
 from tools.cloud import state

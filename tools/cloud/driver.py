@@ -51,7 +51,7 @@ class SandboxDriver(fake.FakeDriver):  # type: ignore[misc]
 
     The stock driver derives the node's UUID from the process, so that a
     restarted nova-compute refuses to start; and its abort and force-complete
-    concern whatever the process migrates.
+    concern every migration of the process.
     """
 
     def __init__(self, virtapi: Any, read_only: bool = False) -> None:

@@ -38,6 +38,6 @@ class NotUp(SandboxError):
 
 
 class ServiceDied(SandboxError):
-    """A process that was started has ended, or never became what it should."""
+    """A process that was started has ended, or never became ready."""
 
     code = 5

@@ -12,8 +12,8 @@
 
 """``python -m tools.cloud.exporter STATE LOAD VCPUS MEMORY_MB``: the exporters of every host.
 
-``/HOST/node`` and ``/HOST/libvirt`` are one scrape target each. Where guests
-run is asked from Nova every second; what they use is in the control file.
+``/HOST/node`` and ``/HOST/libvirt`` are one scrape target each. Every second
+it asks Nova where guests run; the control file has their load.
 """
 
 import http.server
@@ -140,7 +140,7 @@ def handler(exporter: Exporter) -> type[http.server.BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet: a line per scrape helps nobody."""
+            """Log nothing: a line per scrape is noise."""
 
     return Handler
 

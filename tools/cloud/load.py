@@ -66,7 +66,7 @@ def parse(raw: Any) -> Loads:
     ``{"instances": {UUID: {"cpu": cores, "memory": bytes, "disk": ratio}}, "hosts": {...}}``,
     every part optional.
 
-    :raises ValueError: names the entry and what is wrong with it
+    :raises ValueError: names the entry and its fault
     """
     if not isinstance(raw, dict) or not set(raw) <= {'instances', 'hosts'}:
         raise ValueError('load: an object with the keys instances and hosts is needed')
@@ -160,7 +160,7 @@ class Integrator:
         local = [c for (h, _), c in self.guests.items() if h == name]
         demands = [demand(c.guest, self._loads) for c in local]
         cpu = base.cpu + sum(d.cpu for d in demands)
-        # an overloaded host gives everybody the same share of what they ask for
+        # an overloaded host gives each guest the same share of its demand
         granted = min(1.0, host.cores / cpu) if cpu else 1.0
         for counters, use in zip(local, demands, strict=True):
             counters.cpu_time += use.cpu * granted * seconds

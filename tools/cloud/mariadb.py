@@ -129,6 +129,6 @@ def dump(run: Run, databases: Iterable[str], file: pathlib.Path) -> None:
 def restore(run: Run, file: pathlib.Path) -> None:
     """Execute a dump; the first refused statement ends it.
 
-    :raises errors.ServiceDied: with what was refused
+    :raises errors.ServiceDied: with the refused statement
     """
     run.task('mariadb-restore', _client(run, 'mariadb', '--batch'), stdin=file)()

@@ -63,7 +63,7 @@ def answer(method: str, path: str, host: str) -> tuple[str, Any]:
 def application(
     environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], object]
 ) -> Iterable[bytes]:
-    """The WSGI application; it asks nobody who you are."""
+    """The WSGI application; it authenticates no client."""
     status, body = answer(
         environ['REQUEST_METHOD'], environ['PATH_INFO'], environ['HTTP_HOST']
     )

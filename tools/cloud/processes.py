@@ -55,7 +55,7 @@ def is_alive(process: Process) -> bool:
 
 
 def marked(directory: pathlib.Path) -> list[Process]:
-    """Every process, of whatever parent, that was started for this directory.
+    """Every process, of any parent, that was started for this directory.
 
     One that is just being executed has no environment yet and is not found.
     """

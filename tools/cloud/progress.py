@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Lines that say what is done, with the seconds since the command began."""
+"""Lines that name each step, with the seconds since the command began."""
 
 import sys
 import time

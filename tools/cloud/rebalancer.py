@@ -112,7 +112,7 @@ def plan_once(run: Run, *more: str) -> dict[str, Any]:
 
 
 def ask(run: Run, *arguments: str) -> tuple[int, str]:
-    """A subcommand of kronos: its exit status, and what it says."""
+    """A subcommand of kronos: its exit status and its output."""
     script = command(run, 'kronos')[0]
     done = subprocess.run(
         [script, *arguments, '--config-file', str(run.layout.kronos_conf)],
@@ -126,7 +126,7 @@ def start_executor(run: Run) -> None:
 
 
 def stop_executor(run: Run) -> int | None:
-    """SIGTERM, and what it exits with; None when it had to be killed."""
+    """Send SIGTERM and return the exit status; None when it had to be killed."""
     return run.stop_one(EXECUTOR, grace=30)
 
 

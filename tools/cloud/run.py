@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""One run of a sandbox: starts processes, remembers them, waits for what they should become."""
+"""One run of a sandbox: starts processes, remembers them, waits until they are ready."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from tools.cloud import state
 from tools.cloud.layout import CHECKOUT
 from tools.cloud.layout import Layout
 
-#: clients of these hang at SIGTERM once they are gone, so they stop last
+#: their clients hang at SIGTERM once they are gone, so they stop last
 BACKING = ('rabbitmq', 'mariadb', 'memcached')
 SWEEPS = 3
 PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
@@ -49,7 +49,7 @@ def tail(path: pathlib.Path, lines: int = 12) -> str:
 
 
 class Run:
-    """Owns a layout and its state; every process of it is started here."""
+    """Owns a layout and its state; every process of the sandbox is started here."""
 
     def __init__(self, layout: Layout, current: state.State) -> None:
         self.layout = layout
@@ -149,7 +149,7 @@ class Run:
         timeout: float = 180,
         interval: float = 0.2,
     ) -> None:
-        """Poll ``ready`` until it returns None; otherwise it says what is still missing.
+        """Poll ``ready`` until it returns None; otherwise it names the missing part.
 
         :raises errors.ServiceDied: a process ended meanwhile, or the time is over
         """
@@ -164,7 +164,7 @@ class Run:
         self.check_alive()
 
     def wait_http(self, name: str, path: str = '/') -> None:
-        """Wait until the service answers HTTP at all; what it answers is checked elsewhere."""
+        """Wait until the service answers HTTP at all; the answers are checked elsewhere."""
 
         def ready() -> str | None:
             try:
@@ -202,7 +202,7 @@ class Run:
         processes.stop([p for p in recorded if p.name not in BACKING], grace=2)
         # their data goes too, so nothing is lost when they have no time
         processes.stop(backing, grace=1)
-        # what they have started, which was perhaps just being executed at the first look
+        # their children, which were perhaps just being executed at the first look
         for _ in range(SWEEPS):
             left = processes.stop(processes.marked(self.layout.root), grace=1)
             time.sleep(0.05)

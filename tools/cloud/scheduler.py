@@ -19,7 +19,7 @@ from tools.cloud import errors
 from tools.cloud import policies
 from tools.cloud.run import Run
 
-#: Nova's own weighers vote with up to 1 each whatever their differences are,
+#: Nova's own weighers vote with up to 1 each for any differences,
 #: ours with the true difference in load; here load shall decide first
 WEIGHT_MULTIPLIER = 20.0
 FEWEST_MOVES = 3

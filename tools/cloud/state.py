@@ -49,7 +49,7 @@ class State:
 
 
 def load(path: pathlib.Path) -> State | None:
-    """Read the state; None when there is none.
+    """Read the state; None without one.
 
     :raises errors.AlreadyThere: the file is there but cannot be understood
     """

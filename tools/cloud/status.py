@@ -27,7 +27,7 @@ MIB = 1024 * 1024
 def status(layout: Layout, progress: Progress) -> None:
     """Print what there is.
 
-    :raises errors.NotUp: nothing is, or not all of it
+    :raises errors.NotUp: nothing runs, or only some parts
     """
     current = state.load(layout.state)
     if current is None:

@@ -258,7 +258,7 @@ def _nova(run: Run, size: Size) -> None:
         [sys.executable, '-m', 'tools.cloud.computes', str(etc), str(run.layout.log),
          *run.state.hosts],
     )
-    # its debug lines name each filter and weigher, and what they said about each host
+    # its debug lines name each filter and weigher, and their answers for each host
     run.spawn('nova-scheduler', [f'{bin_directory}/nova-scheduler', *conf, '--debug'])
     # Nova hands the first file to Paste, so the second is the one it reads options from
     (etc / 'api-paste.ini').write_text(

@@ -139,4 +139,4 @@ class Carrier:
         self.cancelled[why] += 1
         while waiting := [t for t in self._queued
                           if t.plan_id == task.plan_id and task.instance_uuid in t.requires]:
-            self._cancel_task(waiting[0], 'what it required was cancelled')
+            self._cancel_task(waiting[0], 'a move that it requires was cancelled')

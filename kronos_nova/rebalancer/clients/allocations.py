@@ -41,11 +41,11 @@ def attach_claims(instance: model.Instance, own: Allocations, host: model.Host) 
         pinned = (f'other-allocations: it has allocations on resource provider {away[0]}, which '
                   'is neither its host\'s nor shared with it')
     elif pinned is None and at_home.isdisjoint(own):
-        pinned = 'no-allocations: Placement knows no allocation of it on its host'
+        pinned = 'no-allocations: Placement knows no allocation for it on its host'
     elif pinned is None and host.uuid not in own:
         # Source: nova.conductor.tasks.migrate, replace_allocation_with_migration.
-        pinned = ('no-allocations: it has nothing on the root resource provider of its host, and '
-                  'what it has on others Nova would leave there when it moves')
+        pinned = ('no-allocations: it has no allocation on the root resource provider of its host, '
+                  'and Nova would leave its allocations on other providers there when it moves')
     return dataclasses.replace(_attach_allocations(instance, own, known), pinned=pinned)
 
 

@@ -58,7 +58,7 @@ def _build_cell_conflict(host: str, told: Mapping[str, str], key: str) -> api.Ap
     return api.ApiError(
         'Nova', f'the cell of host {host}',
         f'a host is in one cell, but in metadata {key} {words}. Correct the metadata (openstack '
-        'aggregate set --property), or take the host out of one of these aggregates')
+        'aggregate set --property), or take the host out of one of the aggregates')
 
 
 def find_unreadable_hosts(services: Sequence[Mapping[str, model.Service]],

@@ -331,7 +331,7 @@ def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
     kept = 'no instance leaves it' + (', and it receives none' if enforced else '')
     closed = ('receives no instance' if enforced else
               'is planned all the same, as enforce_placement_claims is false; Nova refuses '
-              'what is to go there')
+              'moves to it')
     return [f'The resource providers of host {h.name} ({h.uuid}) change faster than they can be '
             f'read. Until they rest it is taken for one without: {kept}. See what writes to '
             'Placement: the log of its nova-compute.'

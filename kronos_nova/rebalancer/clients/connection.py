@@ -34,7 +34,7 @@ def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
             remedy='Give the options of an installed keystoneauth plugin') from None
     if auth is None:
         raise exception.ConfigError(
-            path='[nova]', field='auth_type', problem='not set, so nobody can log in',
+            path='[nova]', field='auth_type', problem='not set, so login is impossible',
             remedy='Give auth_type, auth_url and the credentials of a service user')
     session = loading.load_session_from_conf_options(
         conf, 'nova', auth=auth, timeout=conf.nova.timeout or nova_conf.REQUEST_TIMEOUT)

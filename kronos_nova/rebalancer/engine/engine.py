@@ -193,8 +193,8 @@ class Engine:
                 continue
             again = self._store.retake(lease, LEASE_SECONDS)
             if again is not None:
-                LOG.info('Scope %s: somebody has asked for moves; if a plan was being made, it is '
-                         'dropped', scope)
+                LOG.info('Scope %s: an operator has asked for moves; if a plan was being made, it '
+                         'is dropped', scope)
                 if self._leases.get(scope) is lease:
                     self._leases[scope] = again
             else:
@@ -360,8 +360,8 @@ class Engine:
         if lease is not None:
             lapsed = self._store.lapse(lease, self._store.now())
             for task in lapsed:
-                LOG.warning('Instance %s: task %s of plan %s is cancelled: nobody approved it in '
-                            'time', task.instance_uuid, task.task_id, task.plan_id)
+                LOG.warning('Instance %s: task %s of plan %s is cancelled: no operator approved '
+                            'it in time', task.instance_uuid, task.task_id, task.plan_id)
             self._listeners.decided(lease, self._store, now, lapsed)
         flights = self._store.flights()
         under_way = {f.instance_uuid for f in flights}
@@ -382,7 +382,7 @@ class Engine:
             outcome = self._confirming.confirmed(
                 outcome, now, lambda: plan(self._add_refusals(history, now)))
         if self._stopping.is_set():
-            LOG.info('Scope %s: stopped while it was planned; nothing of it is kept', scope)
+            LOG.info('Scope %s: stopped while it was planned; its plan is dropped', scope)
             return None
         outcome = self._judge_earlier_plans(scope, lease, outcome, now)
         self._store_plan(lease, outcome, policy_set, self._clock())

@@ -64,7 +64,7 @@ class Log:
         for host, names in shared.items():
             if self._shared.get(host) != names:
                 LOG.warning('Host %s is in several aggregates that are planned, %s: it belongs '
-                            'to scope %s, the first of them in [engine] aggregates', host,
+                            'to scope %s, the first one in [engine] aggregates', host,
                             ', '.join(names), names[0])
         self._shared = shared
 
@@ -157,7 +157,7 @@ class Listeners:
         try:
             found = store.tell(lease)
         except exception.StoreError as e:
-            LOG.warning('%s Listeners are told of what is said of plans in the next cycle.', e)
+            LOG.warning('%s Listeners get these plan notifications in the next cycle.', e)
             return
         for d in found:
             if d.decided_at >= now - NEWS:

@@ -251,7 +251,7 @@ class Confirming:
             if over > 0:
                 outcome = _add_warnings(outcome, [
                     f'Placement does not confirm {plurals.count_noun(over, "move")}: '
-                    f'{conf.confirm_max_asks} are asked for per cycle ([engine] '
+                    f'{conf.confirm_max_asks} are confirmed per cycle ([engine] '
                     'confirm_max_asks)'])
             if not dropped:
                 break
@@ -303,9 +303,9 @@ class Confirming:
             LOG.info('Instance %s: Placement does not confirm host %s, which is left out for '
                      '%.0f s: %s', uuid, host, REFUSED_SECONDS, why)
         for (uuid, host), error in found.unanswered.items():
-            LOG.warning('Instance %s: Placement was asked for allocation candidates on host %s '
-                        'twice and did not answer; the host is left out for %.0f s, unless most '
-                        'of what is asked is not answered: %s', uuid, host, REFUSED_SECONDS,
+            LOG.warning('Instance %s: Placement did not answer two requests for allocation '
+                        'candidates on host %s; the host is left out for %.0f s, unless '
+                        'most requests get no answer: %s', uuid, host, REFUSED_SECONDS,
                         error.problem)
         self.refusals.cleared(confirmed)
         held = (self.refusals.add(found.refused, now)

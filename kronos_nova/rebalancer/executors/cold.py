@@ -131,8 +131,8 @@ class ColdMigration:
             return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
         foreign = [m for m in migrations if m.id > after and not m.ended]
         if foreign:
-            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, '
-                                                    f'{foreign[-1].uuid}')
+            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this '
+                                                    f'instance, {foreign[-1].uuid}')
         if server.task_state == collector.RESIZE_PREP:
             return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
                                  version='not recorded')

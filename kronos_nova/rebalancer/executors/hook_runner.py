@@ -282,7 +282,7 @@ class Hooks:
         if self._held_up():
             # Another executor may have taken the task over and ended the hook already.
             LOG.warning('Instance %s: task %s: this executor was held up before it could call '
-                        'hook %s; it begins anew', row.task.instance_uuid, row.task.task_id,
+                        'hook %s; it starts again', row.task.instance_uuid, row.task.task_id,
                         wanted.name)
             return False
         before.name, before.call = wanted.name, call
@@ -415,7 +415,7 @@ class Hooks:
         try:
             return self._catalogue.installed(name).remedy(call)
         except Exception:
-            return 'Undo by hand what it has done.'
+            return 'Undo its work by hand.'
 
     @property
     def due(self) -> float | None:

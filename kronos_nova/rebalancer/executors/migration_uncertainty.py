@@ -15,7 +15,7 @@
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import rows
 
-SAID = {base.Stage.ABSENT: 'Nova shows no migration of it',
+SAID = {base.Stage.ABSENT: 'Nova shows no migration of this instance',
         base.Stage.SETTLING: 'its migration failed, and not all that it had taken is given back',
         base.Stage.UNTOLD: 'its migration failed, and Nova has not said why',
         base.Stage.CANCELLED: 'it was aborted, and Nova may still put its instance into ERROR',

@@ -402,8 +402,8 @@ class NovaExecutor(base.Executor):
             return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
         foreign = [m for m in migrations if m.id > after and not m.ended]
         if foreign:
-            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, '
-                                                    f'{foreign[-1].uuid}')
+            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this '
+                                                    f'instance, {foreign[-1].uuid}')
         return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
                              version='not recorded')
 

@@ -163,8 +163,8 @@ class FreshReader:
             if (exc.status is None or exc.status < 500
                     or not hypervisors.misses_cell(self.nova)):
                 raise
-            raise api.ApiError('Nova', exc.what, 'a member of it may be in a cell that does not '
-                                                 'answer Nova') from None
+            raise api.ApiError('Nova', exc.what, 'a member may be in a cell that does not answer '
+                                                 'Nova') from None
 
     def _read_member(self, uuid: str) -> model.Instance | None:
         server = _unless_gone(lambda: self.nova.server(uuid))

@@ -49,5 +49,5 @@ def check(task: model.Task, cluster: model.Cluster) -> None:
         now = sum(p.generation for p in host.tree)
         if now != known.generation:
             LOG.debug('Task %s: the resource providers of %s have changed since it was planned '
-                      '(generations %d, now %d in sum); judged anew', task.task_id, name,
+                      '(generations %d, now %d in sum); checking it again', task.task_id, name,
                       known.generation, now)

@@ -328,8 +328,9 @@ class Worker:
 
     def _start(self, row: rows.TaskRow) -> None:
         if self._hooks.interrupted(row):
-            LOG.warning('Instance %s: task %s goes back to the queue: whoever called its hooks '
-                        'did not come to ask Nova; they are ended first',
+            LOG.warning('Instance %s: task %s goes back to the queue: the executor that ran its '
+                        'pre-migration hooks did not request the migration; running the '
+                        'post-migration hooks first',
                         row.task.instance_uuid, row.task.task_id)
             self._give_back(row)
             return
@@ -588,7 +589,7 @@ class Worker:
         try:
             return self._driver.measured(row.task, row.reference)
         except Exception as e:
-            LOG.debug('Task %s: how long its phases took is told by looks alone: %s',
+            LOG.debug('Task %s: its phase durations come from polling alone: %s',
                       row.task.task_id, e)
             return {}
 
@@ -773,7 +774,7 @@ class Worker:
     def _tell_settling(self, task: model.Task, progress: base.Progress) -> None:
         if progress.stage is base.Stage.UNTOLD:
             LOG.info('Instance %s: task %s: its migration to %s failed (%s), and Nova has not said '
-                     'why yet; it is asked again for up to %.0f s', task.instance_uuid,
+                     'why yet; repeating the question for up to %.0f s', task.instance_uuid,
                      task.task_id, task.to_host, progress.detail, self._settings.settling_seconds)
         else:
             LOG.info('Instance %s: task %s: its migration to %s failed; before anything else, %s',

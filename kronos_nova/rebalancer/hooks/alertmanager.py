@@ -69,7 +69,7 @@ class AlertmanagerHook(base.Hook):
         if wrong or not self._conf.matchers:
             raise exception.ConfigError(
                 path='kronos.conf', field='[hook_alertmanager] matchers',
-                problem=f'{wrong[0]} does not name a label and what it is' if wrong
+                problem=f'{wrong[0]} does not name a label and its value' if wrong
                         else 'it is empty, and would silence all alerts',
                 remedy='Write LABEL:VALUE, where VALUE is one of ' + ', '.join(VALUES) + '.')
         if not self._conf.url:

@@ -148,7 +148,7 @@ class Hook(abc.ABC):
 
     def remedy(self, call: Call) -> str:
         """Return the instruction to people after ``after`` was given up, as a sentence."""
-        return 'Undo by hand what it has done.'
+        return 'Undo its work by hand.'
 
     def close(self) -> None:
         """Release all resources: the executor ends."""

@@ -39,7 +39,7 @@ class Pool:
         """
         self._busy = {k: future for k, future in self._busy.items() if not future.done()}
         if key in self._busy:
-            raise base.Failed(problem='is still at work on what it was called for before')
+            raise base.Failed(problem='is still busy with its last call')
         over = threading.Event()
         self._busy[key] = self._threads.submit(work, over)
         return _Blocking(self._busy[key], over)

@@ -63,7 +63,7 @@ class Topic:
                 raise _build_config_error(option,
                                           f'{level!r} is neither a plain level nor a placeholder')
         if unknown := set(self.names) - PLACEHOLDERS:
-            raise _build_config_error(option, f'there is no {{{min(unknown)}}}')
+            raise _build_config_error(option, f'unknown placeholder {{{min(unknown)}}}')
         if len(set(self.names)) < len(self.names):
             raise _build_config_error(option, 'a placeholder stands there twice')
         if not {'name', 'uuid'} & set(self.names):
@@ -123,8 +123,8 @@ class Client:
                 remedy='Install it: pip install "kronos-nova[rebalancer,mqtt]".') from None
         if not conf.mqtt.host:
             raise exception.ConfigError(
-                path='kronos.conf', field='[mqtt] host', problem='pscom speaks to a broker, and '
-                'none is named', remedy='Name the broker of the processes.')
+                path='kronos.conf', field='[mqtt] host', problem='pscom needs a broker, and the '
+                'name is not set', remedy='Name the broker of the processes.')
         self.request = Topic(conf.mqtt.prefix, 'request_topic', conf.hook_pscom.request_topic)
         self.response = Topic(conf.mqtt.prefix, 'response_topic', conf.hook_pscom.response_topic)
         if PROCESS not in self.response.names:
@@ -134,7 +134,7 @@ class Client:
                           'resume': conf.hook_pscom.resume_payload}
         for task, payload in self._payloads.items():
             if (unknown := find_unknown_placeholder(payload)) is not None:
-                raise _build_config_error(f'{task}_payload', f'there is no {{{unknown}}}')
+                raise _build_config_error(f'{task}_payload', f'unknown placeholder {{{unknown}}}')
         self._lock = threading.Lock()
         #: Topic of a response -> number of its last answer; 0: the process was only seen.
         self._answers: dict[str, int] = {}

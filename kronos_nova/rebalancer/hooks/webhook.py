@@ -57,7 +57,7 @@ class WebhookHook(base.Hook):
         found.close()
         status = found._send_request('OPTIONS', {})
         if status in UNREACHABLE:
-            raise base.Failed(problem=f'was answered HTTP {status}: there is nobody behind it')
+            raise base.Failed(problem=f'was answered HTTP {status}: no service is behind it')
         _refuse_redirect(status)
         return f'its program answers (HTTP {status} to OPTIONS; nothing was posted)'
 
@@ -84,7 +84,7 @@ class WebhookHook(base.Hook):
         return self._pool.step(call.key, lambda over: self._post(call, AFTER))
 
     def remedy(self, call: base.Call) -> str:
-        return (f'Tell whoever listens at [hook_webhook] url that {call.key} is over.')
+        return (f'Tell the service at [hook_webhook] url that {call.key} is over.')
 
     def close(self) -> None:
         self._pool.close()

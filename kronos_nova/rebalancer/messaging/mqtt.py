@@ -211,8 +211,8 @@ class Connection:
     def _log_trouble(self, trouble: str) -> None:
         """Log a trouble with the broker once, until it changes or is over."""
         if trouble != self._trouble:
-            LOG.warning('MQTT broker %s:%d: %s. It is tried again until it is there; what is to '
-                        'be said waits.', self._conf.host, self._conf.port, trouble)
+            LOG.warning('MQTT broker %s:%d: %s. The connection is retried until it succeeds; '
+                        'outgoing messages wait.', self._conf.host, self._conf.port, trouble)
         self._trouble = trouble
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:

@@ -166,7 +166,7 @@ class _Conflicts:
                 return
             self._logged.add(name)
         LOG.error('%s Until then no message is sent or received where it is needed; executors '
-                  'poll the database. The broker is asked again every %g s.', error, PAUSE_SECONDS)
+                  'poll the database. The connection is retried every %g s.', error, PAUSE_SECONDS)
 
 
 _CONFLICTS = _Conflicts()
@@ -190,7 +190,7 @@ class _Breaker:
         try:
             action()
         except oslo_messaging.MessageUndeliverable:
-            LOG.debug('%s: nobody listens; %s', what, self._instead)
+            LOG.debug('%s: no listener; %s', what, self._instead)
             return False
         except exception.BrokerConflict as e:
             self._until = self._clock() + PAUSE_SECONDS
@@ -305,7 +305,7 @@ class _Notifying(_Sender):
                  transport: Any, clock: Callable[[], float], retry: int) -> None:
         super().__init__(transport)
         self._names = publisher, topic
-        self._breaker = _Breaker(clock, 'whoever listens misses it, kronos shows it')
+        self._breaker = _Breaker(clock, 'listeners miss it, kronos shows it')
         self._retry = retry
         self._notifiers: dict[str, tuple[list[Exception], Any]] = {}
 

@@ -96,7 +96,7 @@ def resolve_server(nova: nova_api.NovaApi, name: str, projects: frozenset[str] |
     found = _by_uuid(nova, name, here) if uuidutils.is_uuid_like(name) else None
     found = found or _by_name(nova, name, projects, here)
     if found is None or (projects is not None and found.instance.project_id not in projects):
-        raise NotMeant(problem='there is no such server in a project that may be asked for')
+        raise NotMeant(problem='no such server in a project that may be asked for')
     if found.instance.host != host:
         raise NotMeant(problem='it is on '
                                f'{api.format_printable(found.instance.host) or "no host"}, not '

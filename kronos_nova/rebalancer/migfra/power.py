@@ -285,8 +285,8 @@ class PowerHandler:
         undefine = getattr(item, 'undefine', None)
         if isinstance(task, protocol.StopVm) and (
                 task.undefine if undefine is None else undefine):
-            raise Failed('undefine: servers are never deleted for whoever asks over MQTT; delete '
-                         'it in Nova')
+            raise Failed('undefine: servers are never deleted over MQTT; delete it in '
+                         'Nova')
 
     def _check_flavor(self, item: Any, found: nova_api.Server) -> None:
         """Raise Failed unless memory, processors and devices are those of the server's flavor."""

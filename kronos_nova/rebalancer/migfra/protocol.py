@@ -416,7 +416,7 @@ def _format_first_error(error: pydantic.ValidationError) -> tuple[str, str]:
     where = '.'.join(str(part) for part in found['loc']) or 'message'
     problem = found['msg'].removeprefix('Value error, ')
     if found['type'] == 'extra_forbidden':
-        problem = 'there is no such field'
+        problem = 'no such field'
     elif found['type'] == 'missing':
         problem = 'it is missing'
     return _format_plain(where), _format_plain(problem[:1].lower() + problem[1:])

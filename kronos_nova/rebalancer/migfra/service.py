@@ -98,8 +98,8 @@ class Kept:
         try:
             self._store.transaction(lambda c: requests.release_requests(c, worker))
         except exception.StoreError as e:
-            LOG.warning('%s Others take over what is open when they have not heard of us for a '
-                        'while.', e)
+            LOG.warning('%s Others take over open requests when our heartbeat is '
+                        'late.', e)
 
     def receive(self, request: requests.Request,
                 former: Sequence[str] = ()) -> requests.Request | None:
@@ -324,8 +324,8 @@ class Lane:
                       request.request_id, request.kind, request.host)
         if count < TRIES:
             return None
-        return self._given_up(request, f'a defect of kronos-nova ({type(error).__name__}); its '
-                                       'log tells of it')
+        return self._given_up(request, f'a defect of kronos-nova ({type(error).__name__}); see '
+                                       'its log')
 
     def _given_up(self, request: requests.Request, why: str) -> request_handler.Ended:
         return dataclasses.replace(self._build_refusal(request, why), given_up=True)
@@ -512,7 +512,7 @@ class Service:
             LOG.exception('A message for %s could not be read for a reason that is a defect of '
                           'ours.', api.format_printable(host))
             return self._publish_refusal(message, host, None, None, 'a defect of kronos-nova '
-                                         f'({type(e).__name__}); its log tells of it')
+                                         f'({type(e).__name__}); see its log')
         document = request_handler.format_document(
             request_handler.resolve_hosts(task, self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
@@ -529,7 +529,7 @@ class Service:
                                          'id: another task had it; each needs one of its own',
                                          request_handler.list_named_instances(request))
         elif known.ended_at is not None:
-            LOG.info('Request %s came again after its end: its result is told again',
+            LOG.info('Request %s came again after its end: sending its result again',
                      known.request_id)
             self._again.add(known.request_id)
             self._kept.tell(known.request_id, again=True)

@@ -270,7 +270,7 @@ class _Task:
 
     def _in_time(self) -> None:
         if self._late.is_set():
-            raise TimeoutError('nobody waits for it any more')
+            raise TimeoutError('its client no longer waits')
 
     def _undo(self, domain: Any, before: Pins, why: Exception) -> None:
         """Restore the former pins.
@@ -287,7 +287,7 @@ class _Task:
             raise exception.RepinUnknown(
                 host=self._host, instance=self._instance,
                 problem=f'{_format_error(why)}, and they could not be pinned back',
-                remedy='Migrate it or reboot it hard: Nova defines it anew then.') from why
+                remedy='Migrate it or reboot it hard: Nova then defines it again.') from why
 
 
 def _has_pins(xml: str) -> bool:

@@ -98,8 +98,8 @@ class Asking(Generic[_T]):
         self._left = [other for other in self._left if not other.answered.is_set()]
         if now - question.began < self._hung or len(self._left) >= LEFT:
             return False
-        LOG.warning('Metrics: %s has not answered for %.0f s, nor has the connection ended; it '
-                    'is asked again through another one', self._subject, now - question.began)
+        LOG.warning('Metrics: %s has not answered for %.0f s, nor has the connection ended; '
+                    'repeating the query through another one', self._subject, now - question.began)
         self._left.append(question)
         self._renew()
         return True

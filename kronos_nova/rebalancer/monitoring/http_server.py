@@ -160,6 +160,6 @@ def start_monitor(conf: cfg.ConfigOpts, health: healths.Health, option: str,
         return None
     address = conf.monitoring.listen_address
     monitor = Monitor(health, address, port, option, metrics).start()
-    LOG.info('Health is told at http://%s:%d/healthz and /readyz, metrics at /metrics',
+    LOG.info('Health is served at http://%s:%d/healthz and /readyz, metrics at /metrics',
              f'[{address}]' if ':' in address else address, port)
     return monitor

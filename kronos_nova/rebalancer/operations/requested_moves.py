@@ -93,8 +93,8 @@ class State:
             if move.instance_uuid not in kept:
                 simulation.undo(move)
                 refused[move.instance_uuid] = model.Rejection(
-                    'no-order', f'instance {move.instance_uuid}: no order of these moves makes '
-                                'it safe')
+                    'no-order', f'instance {move.instance_uuid}: no order of the moves is '
+                                'safe')
         return Answer(self.checked(ordered.moves), refused)
 
     def checked(self, moves: Sequence[model.Move],

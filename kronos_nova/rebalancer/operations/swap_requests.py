@@ -62,7 +62,7 @@ def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str],
     instances = [cluster.instances.get(uuid) for uuid in uuids]
     for uuid, instance in zip(uuids, instances, strict=True):
         if instance is None or instance.host not in cluster.scope_hosts:
-            raise _make_config_error(uuid, 'there is no such instance' if instance is None else
+            raise _make_config_error(uuid, 'no such instance' if instance is None else
                                      f'its host {instance.host} is not in scope {cluster.scope}',
                                      'Instances change places inside one scope.')
     if len({i.host for i in instances if i is not None}) == 1:

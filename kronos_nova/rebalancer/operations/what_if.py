@@ -112,7 +112,7 @@ def build_reason_regex(options: model.Options) -> str:
 def _check_host_exists(cluster: model.Cluster, host: str) -> None:
     if host not in cluster.hosts or host not in cluster.services:
         raise exception.ConfigError(
-            path='command line', field='HOST', problem=f'{host}: there is no such compute host',
+            path='command line', field='HOST', problem=f'{host}: no such compute host',
             remedy='Give the name of its compute service\'s host.')
 
 

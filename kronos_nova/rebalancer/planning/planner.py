@@ -529,7 +529,7 @@ def _not_computed(request: Request) -> str:
         return 'not computed: no host of the scope may give load, or none may take any'
     return (f'not computed: {", ".join(others)} '
             f'{"is" if len(others) == 1 else "are"} not trusted, and a host counts only where '
-            'every policy has a score of it')
+            'every policy has its score')
 
 
 def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:

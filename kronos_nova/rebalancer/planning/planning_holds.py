@@ -38,8 +38,8 @@ def find_outage_reason(cluster: model.Cluster, options: model.Options) -> str | 
     if len(disabled) > max(1.0, options.max_drain_fraction * len(hosts)):
         return (f'{len(disabled)} of {len(hosts)} hosts are disabled '
                 f'({_format_first_hosts(disabled)}), more '
-                f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some of them '
-                'or raise the option')
+                f'than max_drain_fraction ({options.max_drain_fraction:g}): enable some hosts or '
+                'raise the option')
     return None
 
 

@@ -22,8 +22,8 @@ _OTHERS = {
     'foreseen-peak': 'The destination would be above a ceiling at its foreseen peak (pack).',
     'partial-drain': 'No order lets the whole drain end (pack).',
     'just-came': (
-        'Whom it was booted beside has just come to the destination by a live migration, and '
-        'nova-scheduler may not know it yet.'),
+        'The instance that it was booted beside has just come to the destination by a live '
+        'migration, and nova-scheduler may not know it yet.'),
     'just-left': (
         'A member of its anti-affinity group, or an instance it was booted apart from, has '
         'just left the destination by a live migration, and nova-scheduler may not know it '
@@ -44,7 +44,7 @@ _OTHERS = {
     'over-budget': 'The plan has more moves than its budget.',
     'moved-twice': 'It moves an instance twice.',
     'alternate-twice': "A destination stands twice among a move's.",
-    'wave-order': 'A move begins before what it requires.',
+    'wave-order': 'A move begins before a move that it requires.',
     'outage': 'Too many hosts are down or disabled.',
     'paused': 'The scope is paused.',
     'scope-cooling': 'The scope cools down.',
@@ -53,11 +53,11 @@ _OTHERS = {
     'no-repair': 'The instance is in no group that is to be repaired.',
     'held': 'The scope is paused, frozen or in an outage.',
     'no-destination': 'No host is known where the instance might go.',
-    'no-order': 'No order of those that are asked for makes it safe.',
+    'no-order': 'No order of the requested moves is safe.',
 }
 MEANINGS = {name: code.meaning for name, code in constraints.CODES.items()} | _OTHERS
 #: Meaning of a rule that only a strategy of a plug-in has.
-UNKNOWN = 'A rule of a plug-in; its own documentation says what it means.'
+UNKNOWN = 'A rule of a plug-in; its own documentation explains it.'
 
 
 def explain_rule(rule: str) -> str:

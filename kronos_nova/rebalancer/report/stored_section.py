@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.report import planned_section
 from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.store import rows
 
-NO_SCORES = ('Of hosts a plan stores the scores of those that give or take, as planning expected '
+NO_SCORES = ('A plan stores the scores of hosts that give or take, as planning expected '
              'them. A snapshot has all: kronos-record writes one, and kronos report --snapshot '
              'shows it.')
 #: Text for a plan of an earlier release, or for one without trusted scores.

@@ -23,7 +23,7 @@ def list_sentences(section: values.Section) -> tuple[str, ...]:
     """List sentences about the decision, its effect, and the policies still above their
     thresholds."""
     if section.failed is not None:
-        return (f'There is no plan: {section.failed}',)
+        return (f'No plan: {section.failed}',)
     return tuple(_yield_sentences(section))
 
 
@@ -58,7 +58,7 @@ def _yield_sentences(section: values.Section) -> Iterator[str]:
     if left_out:
         yield f'Not believed: {", ".join(left_out)}.'
     if section.dry_run:
-        yield 'It is the plan of a dry run: nothing of it is carried out.'
+        yield 'It is the plan of a dry run: no move is carried out.'
     states = [move.state.partition(' ')[0] for move in section.moves if move.state]
     if states:
         yield 'Tasks: ' + ', '.join(

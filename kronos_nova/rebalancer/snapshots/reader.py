@@ -165,7 +165,7 @@ class _Reader:
             policy = model.GroupPolicy(next(iter(named)))
         except ValueError:
             raise self._make_error(schema.GROUPS,
-                                   f'{where}: its policy is none of Nova\'s') from None
+                                   f'{where}: its policy is unknown to Nova') from None
         return model.ServerGroup(uuid=record.id, policy=policy, name=record.name,
                                  members=frozenset(record.members), max_server_per_host=limit)
 

@@ -55,7 +55,7 @@ _SQLITE_REMEDIES = {
                  'which one has the file open (fuser -v FILE) and hangs.',
     'readonly': 'Give the user of the daemons the right to write to the file and its directory, '
                 'and see that their file system is not mounted read-only.',
-    'is full': 'Make room on the file system of the file. What was committed is not harmed.',
+    'is full': 'Make room on the file system of the file. Committed data is not harmed.',
     'disk I/O error': 'See the kernel\'s log for the disk of the file, and its free space.',
     'malformed': 'The file is damaged: stop the daemons and restore a backup.',
     'not a database': 'Give [database] connection another file, or restore a backup of this one.',

@@ -141,7 +141,8 @@ def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Said
             connection, _task.c.plan_id == plan_id, _task.c.swap_id.in_(sorted(swapped)),
             _task.c.state == TaskState.PENDING.value) if row.task.instance_uuid not in meant):
         raise exception.StoreError(
-            problem=f'says that instances {", ".join(apart)} move with some of these, or none does',
+            problem=f'says that instances {", ".join(apart)} move together with some others, or '
+                    'not at all',
             remedy='Nothing was approved; approve these, too.')
     following = {swap.members[-1].instance_uuid
                  for swap in swaps.list_swaps(connection, tables.swap.c.plan_id == plan_id)}

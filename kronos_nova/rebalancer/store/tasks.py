@@ -38,7 +38,7 @@ from kronos_nova.rebalancer.store import tables
 _task = tables.task
 #: ``error_type`` and text of tasks that did not begin, or were not approved, in time.
 EXPIRED_TYPE = 'TaskExpired'
-LAPSED = 'Nobody approved it in time.'
+LAPSED = 'No operator approved it in time.'
 
 #: The newest ended tasks are those within so many seconds before the newest end.
 COUNTED_SECONDS = 3600.0

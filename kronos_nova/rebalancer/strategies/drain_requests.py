@@ -74,7 +74,7 @@ def find_drain_refusal(service: model.Service, options: model.Options) -> str | 
     if not service.up:
         return 'its nova-compute is down: migration needs it'
     if reason.startswith(AUTOMATIC):
-        return f'nobody ordered it: its disabled_reason is {reason!r}'
+        return f'no operator ordered it: its disabled_reason is {reason!r}'
     if not re.search(options.drain_reason_regex, reason):
         return (f'its disabled_reason {reason!r} does not match drain_reason_regex '
                 f'{options.drain_reason_regex!r}')

@@ -172,7 +172,7 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
         (begun.task_id, 'submitting'), (waits.task_id, 'cancelled')]
     assert len(json.loads(run('task', 'list', '-f', 'json')[1])) == 1
     for other, why in ((waits.task_id, 'it is cancelled'), (begun.task_id, 'it is submitting'),
-                       ('nobody', 'there is no such task')):
+                       ('nobody', 'no such task')):
         status, _, error = run('task', 'cancel', other, '--reason', 'why')
         assert status == 1 and why in error and 'openstack server migration abort' in error
     assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING
@@ -214,11 +214,11 @@ def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
     (said,) = listed(run, 'plan', 'show', plan_id)['Decisions']
     assert said['verb'] == 'resolved' and task.task_id in said['reason']
     status, _, error = run('task', 'resolve', 'nobody', '--as', 'failed', '--reason', 'why')
-    assert status == 1 and 'there is no such task' in error
+    assert status == 1 and 'no such task' in error
 
 
 @pytest.mark.parametrize(('kept', 'said'), [
-    ('absent', 'Nova shows no migration of it'),
+    ('absent', 'Nova shows no migration of this instance'),
     ('settling', 'its migration failed, and not all that it had taken is given back'),
     ('untold', 'its migration failed, and Nova has not said why'),
     ('untold@1', 'what Nova shows contradicts it'), (None, 'what Nova shows contradicts it')])
@@ -281,7 +281,7 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU\n' in values[-1]
     assert values[-1].endswith('\n  queue 2 s, running 11 s')
     status, _, error = run('task', 'show', 'nobody')
-    assert status == 1 and 'there is no such task' in error
+    assert status == 1 and 'no such task' in error
 
 
 def test_a_task_shows_the_hooks_that_are_owed(run, store):
@@ -411,7 +411,7 @@ def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, sto
     assert status == 0, error
     assert f'{task.instance_uuid} h1 to h2: spread, wave 0' in ' '.join(table.split())
     status, _, error = run('plan', 'show', 'nobody')
-    assert status == 1 and 'there is no such plan' in error and 'keep_days' in error
+    assert status == 1 and 'no such plan' in error and 'keep_days' in error
 
 
 def test_the_pairs_of_a_dry_run_are_shown_as_planned(run, store):
@@ -449,7 +449,7 @@ def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_
     assert found['alternate h3'][0] == '0.2000' and found['alternate h4'][0] == '0.1000'
     assert first in found['requires'][1] and found['state'] == ('queued', '')
     status, _, error = run('explain', 'move', 'nobody', '--stored')
-    assert status == 1 and 'there is no such task' in error
+    assert status == 1 and 'no such task' in error
 
 
 def test_how_old_samples_were_is_told_where_it_is_known():
@@ -584,7 +584,7 @@ def test_what_cannot_be_decided_says_why_and_what_waits(run, store):
     done, _, _ = cases.save(store, [lambda p, s: cases.make_task(p, s, from_host='h8')], now=now)
     dry, _, _ = cases.save(store, 0, dry_run=True, now=now, reason='a look')
     for args, why in (
-            (('approve', 'nobody'), 'there is no such plan'),
+            (('approve', 'nobody'), 'no such plan'),
             (('approve', done), 'it has no move that waits for approval; its tasks are: 1 queued'),
             (('reject', done, '--reason', 'x'), 'waits for approval; its tasks are: 1 queued'),
             (('approve', dry), 'it was made in a dry run')):

@@ -318,7 +318,7 @@ def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
 
 
 def test_a_reason_as_nova_gives_itself_is_refused():
-    with pytest.raises(exception.ConfigError, match='--reason: .*nobody ordered it'):
+    with pytest.raises(exception.ConfigError, match='--reason: .*no operator ordered it'):
         _draining._drained_by_engines(
             model.Options(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
 

@@ -225,7 +225,7 @@ def test_a_cell_that_is_down_is_no_empty_host(conf, store):
 
 
 def test_a_host_that_nova_does_not_know_is_no_empty_host(conf, store):
-    with pytest.raises(exception.ConfigError, match='compute-10: there is no .* compute-01 meant'):
+    with pytest.raises(exception.ConfigError, match='compute-10: no .* compute-01 meant'):
         seen(conf, store, [served.service('compute-01')], host='compute-10')
 
 
@@ -265,7 +265,7 @@ def test_a_plan_that_waits_for_approval_holds_with_its_uuid_and_the_commands(con
 
 @pytest.mark.parametrize(('options', 'reason', 'said'), [
     ({'drain_reason_regex': '^CHG'}, 'change 7', 'does not match drain_reason_regex'),
-    ({}, 'AUTO: libvirt', 'nobody ordered it'),
+    ({}, 'AUTO: libvirt', 'no operator ordered it'),
     ({'evacuate_disabled_hosts': False}, 'change 7', 'evacuate_disabled_hosts is not set'),
     ({'dry_run': True}, 'change 7', '[engine] dry_run is set, and then nothing is moved'),
     ({'freeze_windows': ['0 0 * * * 24h']}, 'change 7', 'freeze')])

@@ -234,7 +234,7 @@ def test_more_load_makes_a_larger_imbalance():
 
 @pytest.mark.parametrize(('arguments', 'status', 'said'), [
     (('what-if', '--add-host', '2=compute-013'), 1, 'Is compute-03 meant?'),
-    (('what-if', '--drain', 'nowhere'), 1, 'nowhere: there is no such compute host. kronos host '
+    (('what-if', '--drain', 'nowhere'), 1, 'nowhere: no such compute host. kronos host '
                                            'list has the names of all hosts'),
     (('what-if', '--add-host', 'compute-01'), 2, 'write how many'),
     (('what-if', '--add-host', '0=compute-01'), 2, 'write how many'),

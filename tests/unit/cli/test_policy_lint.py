@@ -287,4 +287,4 @@ def test_field_without_effect_is_a_warning_with_its_line(file):
     rows, status = lint(file(VALID + '    owner: team-x\n'))
     (found,) = [row for row in rows if row[1] == 'warning']
     assert status == 0 and found[0] == 'policies[0] (cpu).owner'
-    assert found[2].startswith(f'line {VALID.count(chr(10)) + 1}: there is no such field')
+    assert found[2].startswith(f'line {VALID.count(chr(10)) + 1}: no such field')

@@ -60,7 +60,7 @@ def test_a_preset_that_is_not_there_is_told_with_those_that_are(name):
     done = kronos('show', name)
     assert done.returncode == 1 and done.stdout == ''
     assert done.stderr.startswith('kronos policy preset show: ')
-    assert 'there is no preset' in done.stderr and 'spread-inovex' in done.stderr
+    assert 'no preset' in done.stderr and 'spread-inovex' in done.stderr
     assert len(done.stderr.splitlines()) == 1 and '\x1b' not in done.stderr
 
 

@@ -110,7 +110,7 @@ def test_another_file_than_the_configured_one_is_tested(ask, prometheus, tmp_pat
 
 
 @pytest.mark.parametrize(('arguments', 'text', 'said'), [
-    (['--policy', 'none'], POLICIES, "there is no policy 'none'. There are: cpu, spare."),
+    (['--policy', 'none'], POLICIES, "no policy 'none'. There are: cpu, spare."),
     (['/none.yaml'], POLICIES, '/none.yaml: file: it cannot be read'),
     ([], 'policies: 3', 'policies.yaml: policies: '),
     (['--config-file', '/none.conf'], POLICIES, '/none.conf')])

@@ -75,7 +75,7 @@ def test_a_scope_that_is_not_there_is_said_and_the_others_are_shown(tmp_path):
                          snapshot, '-o', '-')
     assert done.returncode == 0, done.stderr
     text = parsed.parse(done.stdout).text
-    assert 'Scope ghost There is no plan: the cloud has no aggregate ghost' in text
+    assert 'Scope ghost No plan: the cloud has no aggregate ghost' in text
     assert 'Scope fast-storage 4 instances of 2 hosts' in text
 
 
@@ -210,13 +210,13 @@ def test_what_operators_said_of_a_stored_plan_is_shown(store, of_plan):
 def test_a_dry_run_has_planned_times_and_says_that_nothing_was_done(store, of_plan):
     plan_id, _ = saved(store, NOW, dry_run=True)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
-    assert 'It is the plan of a dry run: nothing of it is carried out.' in found.text
+    assert 'It is the plan of a dry run: no move is carried out.' in found.text
     assert 'there are no tasks, so nothing is known of real times' in found.text
 
 
 def test_a_plan_that_is_not_there_is_said_and_no_database_is_made(store, of_plan, tmp_path):
     done = of_plan('--plan', 'nobody')
-    assert done.returncode == 1 and 'nobody: there is no such plan. kronos plan list' in done.stderr
+    assert done.returncode == 1 and 'nobody: no such plan. kronos plan list' in done.stderr
     (tmp_path / 'kronos.sqlite').unlink()
     done = of_plan('--plan', 'nobody')
     assert done.returncode == 1 and 'does not exist' in done.stderr

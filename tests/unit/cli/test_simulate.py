@@ -173,7 +173,7 @@ WRONG = {
     'no configuration': (['--config-file', 'none.conf'], 'none.conf'),
 }
 LIVE = {
-    'no first time': ([], '--from: there is no first time'),
+    'no first time': ([], '--from: the first time is missing'),
     'future': (['--from', '-1d', '--to', '2120-01-01'], '--to: it lies in the future'),
     'too fine': (['--from', '-1000d', '--step', '1m'], 'more than 50000'),
     'too long': (['--from', '-1h', '--step', '2h'], 'longer than the time'),

@@ -58,9 +58,9 @@ def test_a_drain_asks_for_no_improvement():
 
 
 @pytest.mark.parametrize(('arguments', 'said'), [
-    ((MOVED, 'compute-013'), 'HOST: compute-013: there is no such compute host. Is compute-03 '
+    ((MOVED, 'compute-013'), 'HOST: compute-013: no such compute host. Is compute-03 '
                              'meant?'),
-    ((MOVED, 'nowhere'), 'HOST: nowhere: there is no such compute host. kronos host list has the '
+    ((MOVED, 'nowhere'), 'HOST: nowhere: no such compute host. kronos host list has the '
                          'names of all hosts'),
     (('nobody', 'compute-01'), 'INSTANCE: nobody: no host has such an instance. Give the UUID'),
     ((MOVED, 'compute-01', '--snapshot', 'nowhere'), 'nowhere')])

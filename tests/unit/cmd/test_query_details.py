@@ -166,7 +166,7 @@ def test_the_mapping_of_labels_is_told():
     found = look(Source(load))
     item = found['imbalance_query', 'labels']
     assert item.text == ('1 are hosts of Nova\'s, by another name 1: h1.example.org -> h1; '
-                         '9 are nobody\'s: s0, s1, s2, s3, s4 and 4 more')
+                         '9 are unknown to Nova: s0, s1, s2, s3, s4 and 4 more')
     missing = found['imbalance_query', 'missing']
     assert missing.status == 'warning' and missing.text == '1 of 2 hosts have no value: h2'
     every = look(Source(load), every=True)['imbalance_query', 'labels']

@@ -160,7 +160,7 @@ EACH = {'a-root': {'VCPU': 2}, 'a-gpu0': {'VGPU': 1}, 'a-gpu1': {'VGPU': 1}}
     (TWO, host('b', 1, 1), 'no-room', 'has 1 VGPU left, instance i needs 2; 1 others'),
     (TWO, host('b', 1, 2), None, ''),
     (EACH, host('b', 2), None, ''),
-    (EACH, host('b', 1), 'no-room', 'but not for all of them at once'),
+    (EACH, host('b', 1), 'no-room', 'but not for all at once'),
     (EACH, host('b', root_gpus=2), None, ''),
     (EACH, host('b', root_gpus=1), 'no-room', 'b-root of host b has 1 VGPU left'),
     (GPU, host('b', 4, vcpus=1), 'no-room', 'b-root of host b has 1 VCPU left'),

@@ -160,7 +160,7 @@ def test_what_nova_has_shown_of_two_hosts_counts_whatever_their_names_say(names)
 @pytest.mark.parametrize('options', [{}, {'enforce_placement_disk': True},
                                      {'instance_storage': 'shared'}])
 def test_disk_counts_unless_it_is_switched_off(options):
-    """Nova's scheduler asks Placement for it whatever the storage."""
+    """Nova's scheduler asks Placement for it on any storage."""
     assert judge(instance={'claims': {'DISK_GB': 11}}, options=options) == 'no-room'
 
 

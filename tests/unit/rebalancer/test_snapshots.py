@@ -535,7 +535,7 @@ ROOT = {'uuid': 'r', 'nested': [{'uuid': 'n', 'parent_uuid': 'r'}]}
     (schema.INSTANCES, {'a': [{'uuid': 'u', 'flavor_vcpus': 2**70}]}, 'flavor_vcpus'),
     (schema.INSTANCES, {'a': [{'uuid': 'u', 'flavor_vcpus': True}]}, 'flavor_vcpus'),
     (schema.INSTANCES, {'a': [{'uuid': 'u', 'locked': 'no'}]}, 'locked'),
-    (schema.GROUPS, [{'id': 'g', 'policy': 'together'}], 'none of Nova'),
+    (schema.GROUPS, [{'id': 'g', 'policy': 'together'}], 'unknown to Nova'),
     (schema.GROUPS, [{'id': 'g'}], '0 policies'),
     (schema.GROUPS, [{'id': 'g', 'policy': 'affinity', 'policies': ['anti-affinity']}],
      '2 policies'),

@@ -40,5 +40,5 @@ class Pack(base.Strategy):
         moves = [] if cooling else relief.relieve_hosts(outlook, budget)
         moves += emptying.empty_hosts(outlook, budget - len(moves))
         if not moves:
-            simulation.notes.append('no host is over its ceiling and none can be emptied')
+            simulation.notes.append('no host is over its ceiling or can be emptied')
         return moves

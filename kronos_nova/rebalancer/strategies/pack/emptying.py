@@ -306,4 +306,4 @@ def _give_up(outlook: outlooks.Outlook, h: int) -> None:
     """Warn that a drain that began earlier cannot be finished and is called off."""
     host = outlook.simulation.hosts[h]
     outlook.simulation.warnings.append(
-        f'the drain of host {host} is called off: what is left on it has no legal destination')
+        f'the drain of host {host} is called off: its last instances have no legal destination')

@@ -87,7 +87,7 @@ def test_what_does_not_begin_in_time_is_cancelled_and_so_is_what_requires_it():
                     task('4', requires=('u3',)), per_scope=1)
     assert ended(found, 1000.0) == [('1', 100.0)]
     assert found.cancelled == {'it did not begin in time': 1,
-                               'what it required was cancelled': 2}
+                               'a move that it requires was cancelled': 2}
     assert not found.live
 
 

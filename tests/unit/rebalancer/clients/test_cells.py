@@ -51,7 +51,7 @@ def test_aggregates_of_two_cells_are_an_error_that_names_host_aggregates_and_rem
     assert error.value.problem == (
         'a host is in one cell, but in metadata kronos:cell aggregate near says cell1, aggregate '
         'wrong says cell2. Correct the metadata (openstack aggregate set --property), or take '
-        'the host out of one of these aggregates')
+        'the host out of one of the aggregates')
     assert cells.of_hosts(wrong, KEY, 'a') == {'a': 'cell1'}, 'who is not planned is no matter'
 
 

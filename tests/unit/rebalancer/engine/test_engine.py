@@ -197,8 +197,8 @@ def test_imbalance_beside_an_untrusted_policy_is_not_computed(world):
     cpu, other = row['policies']
     assert other['imbalance_measured'] is None and other['imbalance_before'] is None
     assert other['skipped'] and other['reason'] == (
-        'not computed: cpu is not trusted, and a host counts only where every policy has a score '
-        'of it')
+        'not computed: cpu is not trusted, and a host counts only where every policy has its '
+        'score')
     assert cpu['reason'] != other['reason']
 
 
@@ -212,7 +212,7 @@ def test_a_plan_that_nobody_approved_lapses_and_the_scope_is_planned_anew(world,
     row, = engine.run_cycle()
     (second,) = world.store.waiting(world.clock())
     assert [m['instance_uuid'] for m in row['moves']] == [A0]
-    assert first.plan_id != second.plan_id and 'nobody approved it in time' in caplog.text
+    assert first.plan_id != second.plan_id and 'no operator approved it in time' in caplog.text
     (task,) = world.store.tasks(first.plan_id)
     assert str(task.task.state) == 'cancelled'
 
@@ -256,7 +256,7 @@ def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
         world.clock.now += 10
         engine.keep_leases()
     assert world.store.leased() == {scope}
-    assert 'somebody has asked for moves' in caplog.text
+    assert 'an operator has asked for moves' in caplog.text
     assert 'held up' not in caplog.text
     assert engine.run_cycle()[0]['hosts'] is not None
 
@@ -417,7 +417,7 @@ def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, cap
     with monkeypatch.context() as patch:
         patch.setattr(world.store, 'tell', broken)
         assert engine.run_cycle()[0]['hosts'] is not None
-    assert 'nobody approved it in time' in caplog.text and 'in the next cycle' in caplog.text
+    assert 'no operator approved it in time' in caplog.text and 'in the next cycle' in caplog.text
 
 
 def test_listeners_are_told_that_nobody_approved_a_plan_in_time(world):
@@ -1281,7 +1281,7 @@ def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(
     assert not any(r['moves'] for r in rows), 'a and b are in different scopes'
     said = [m for m in caplog.messages if 'several aggregates' in m]
     assert said == ['Host b is in several aggregates that are planned, green, blue: it belongs to '
-                    'scope green, the first of them in [engine] aggregates']
+                    'scope green, the first one in [engine] aggregates']
 
 
 def shared(world, aggregates):
@@ -1344,7 +1344,7 @@ def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reporte
         first, = one.run_cycle()
         again, = one.run_cycle()
     text, = first['undrained']
-    assert text.startswith('host a is disabled, not drained, because nobody ordered it')
+    assert text.startswith('host a is disabled, not drained, because no operator ordered it')
     assert again['undrained'] == [text]
     assert caplog.messages.count(f'Scope {model.UNASSIGNED}: {text}') == 1
     stored = world.store.plans()[0].plan

@@ -107,7 +107,7 @@ def progress(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progr
     ([[novas.cold(6, dest_compute='host3', status='migrating'),
        novas.cold(7, dest_compute='host4', status='migrating')]],
      novas.stopped('RESIZE', 'resize_prep'),
-     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, m7')),
+     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this instance, m7')),
     ([[novas.cold(5, dest_compute='host3', status='migrating'),
        novas.cold(7, dest_compute='host3', status='confirmed')]], novas.stopped(),
      base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),

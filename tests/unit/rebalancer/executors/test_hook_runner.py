@@ -395,7 +395,7 @@ def test_one_that_is_no_longer_installed_is_given_up_and_left_to_whoever_reads(b
     assert bench.owed() == []
     line, = said(caplog, 'ERROR')
     assert 'No plugin named' in line and line.endswith(
-        'It is given up. Undo by hand what it has done.')
+        'It is given up. Undo its work by hand.')
 
 
 def test_hooks_of_a_task_that_is_too_late_to_begin_are_ended_in_the_pass_that_cancels_it(bench):
@@ -638,7 +638,7 @@ def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench, capl
     task = bench.row().task
     assert said(caplog, 'WARNING')[:1] == [
         f'Instance {task.instance_uuid}: task {task.task_id}: this executor was held up before it '
-        'could call hook one; it begins anew']
+        'could call hook one; it starts again']
     bench.store.owe = real
     bench.passes(8)
     assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']
@@ -739,5 +739,6 @@ def test_a_task_whose_hooks_nobody_came_back_to_says_that_they_are_ended_first(b
     bench.passes(1, by=bench.new_worker('w2'))
     task, = bench.tasks
     assert said(caplog, 'WARNING') == [
-        f'Instance {task.instance_uuid}: task {task.task_id} goes back to the queue: whoever '
-        'called its hooks did not come to ask Nova; they are ended first']
+        f'Instance {task.instance_uuid}: task {task.task_id} goes back to the queue: the '
+        'executor that ran its pre-migration hooks did not request the migration; running the '
+        'post-migration hooks first']

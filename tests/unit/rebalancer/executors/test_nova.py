@@ -663,7 +663,7 @@ ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, de
      base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
     ([[]], MIGRATING, base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
     ([ELSEWHERE], MIGRATING,
-     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of it, m7')),
+     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this instance, m7')),
     ([ELSEWHERE], answers.server('vm'),
      base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
     ([[answers.migration(5, dest_compute='host3'),

@@ -80,4 +80,4 @@ def test_what_has_only_changed_is_told_to_whoever_debugs(
         check(provider('host2', generation=9))
     assert caplog.messages == [
         'Task t1: the resource providers of host2 have changed since it was planned '
-        '(generations 5, now 9 in sum); judged anew']
+        '(generations 5, now 9 in sum); checking it again']

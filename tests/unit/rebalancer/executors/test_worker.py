@@ -466,7 +466,7 @@ def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench
     uuid, task_id = bench.tasks[0].instance_uuid, bench.tasks[0].task_id
     assert said == [
         f'Instance {uuid}: task {task_id}: its migration to h2 failed (Nova: migration error), '
-        'and Nova has not said why yet; it is asked again for up to 300 s',
+        'and Nova has not said why yet; repeating the question for up to 300 s',
         f'Instance {uuid}: task {task_id}: its migration to h2 failed; before anything else, its '
         'allocation is still there', said[0]]
 

@@ -156,7 +156,7 @@ def test_nothing_is_ended_while_the_pause_may_still_take_effect():
     step = found.before(servers.call(marker='ours'))
     assert hangs.wait(30)
     step.close()
-    with pytest.raises(base.Failed, match='still at work on what it was called for before'):
+    with pytest.raises(base.Failed, match='still busy with its last call'):
         found.after(servers.call(marker='ours'))
     go_on.set()
     found.nova.post = posted

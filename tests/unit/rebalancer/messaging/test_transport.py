@@ -119,7 +119,7 @@ def test_queues_outlive_the_broker_unless_the_configuration_says_otherwise(
 
 @pytest.mark.parametrize(('line', 'status', 'words'), [
     ('', 'ok', 'at here, quorum queues'), ('amqp_durable_queues = true', 'ok', 'durable queues'),
-    ('rabbit_quorum_queue = false', 'warning', 'lost when the broker restarts')])
+    ('rabbit_quorum_queue = false', 'warning', 'loses their messages when it restarts')])
 def test_queues_that_a_restart_of_the_broker_empties_are_warned_of(tmp_path, line, status, words):
     path = tmp_path / 'kronos.conf'
     path.write_text(f'[oslo_messaging_rabbit]\n{line}\n')

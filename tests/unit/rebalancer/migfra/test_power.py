@@ -233,7 +233,7 @@ def test_a_server_that_has_left_the_host_is_looked_up_alone(world):
     (found,) = world.go_on(stop)
     assert [one['details'] for one in found] == [
         'it is on node2, not on node1',
-        'there is no such server in a project that may be asked for']
+        'no such server in a project that may be asked for']
     assert world.nova.count() == {'list': 1, 'show': 2, 'name': 1}
 
 
@@ -245,7 +245,7 @@ def test_a_list_does_not_show_servers_of_other_projects(world):
     world.nova.settle('SHUTOFF')
     (found,) = world.go_on(stop)
     assert [one['details'] for one in found] == [
-        'there is no such server in a project that may be asked for', '']
+        'no such server in a project that may be asked for', '']
     assert world.nova.count()['os-stop'] == 1
 
 

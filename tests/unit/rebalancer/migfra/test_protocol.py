@@ -141,7 +141,7 @@ def test_what_a_stop_says_once_holds_for_all_of_its_list():
 
 
 @pytest.mark.parametrize('old, new, field, problem', [
-    ('id: 8d7e6f7a', 'ID: 8d7e6f7a', 'ID', 'there is no such field'),
+    ('id: 8d7e6f7a', 'ID: 8d7e6f7a', 'ID', 'no such field'),
     (f'id: {ID}', 'id: [1]', 'id', 'should be a valid string'),
     (f'id: {ID}', 'id: a b', 'id', 'should match pattern'),
     (f'id: {ID}\n', '', 'id', 'it is missing'),
@@ -153,8 +153,8 @@ def test_what_a_stop_says_once_holds_for_all_of_its_list():
     ('destination: node2', 'destination: "node+"', 'destination', 'is no name of a host'),
     ('destination: node2', 'destination: "node2\\n"', 'destination', 'is no name of a host'),
     ('destination: node2\n', '', 'destination', 'it is missing'),
-    ('destination:', 'destnation:', 'destnation', 'there is no such field'),
-    ('vm-name: vm-1', 'vm_name: vm-1', 'vm_name', 'there is no such field'),
+    ('destination:', 'destnation:', 'destnation', 'no such field'),
+    ('vm-name: vm-1', 'vm_name: vm-1', 'vm_name', 'no such field'),
     ('vm-name: vm-1', 'vm-name: 12', 'vm-name', 'should be a valid string'),
     ('vm-name: vm-1', 'vm-name: "a\\nb"', 'vm-name', 'cannot be printed'),
     ('vm-name: vm-1', 'vm-name: ""', 'vm-name', 'at least 1 character'),
@@ -222,7 +222,7 @@ def test_a_refusal_has_the_shape_of_the_results_of_its_kind(kind):
              Kind.SUSPEND: ['vm-1', 'vm-2']}.get(kind, ['vm-1'])
     assert [item['vm-name'] for item in items] == names
     for item in items:
-        assert (item['status'], item['details']) == ('error', 'more: there is no such field')
+        assert (item['status'], item['details']) == ('error', 'more: no such field')
         has_process = kind in (Kind.START, Kind.MIGRATE, Kind.EVACUATE)
         assert ('process-id' in item) == has_process and item.get('process-id') is None
 

@@ -209,7 +209,7 @@ def test_no_message_stops_those_behind_it(store):
         world.broker.deliver('x')
         world.run()
     (_, found, said), = world.broker.said
-    assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); its log tells of it')
+    assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); see its log')
     said(True)
     world.broker.deliver(TASKS[Kind.STOP])
     world.run()
@@ -530,7 +530,7 @@ def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
         assert [world.lane.run_once() for _ in range(4)] == [1, 1, 1, 0]
         world.run()
     (_, found, _), = world.broker.said
-    assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); its log tells of it')
+    assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); see its log')
     assert 'failed for a reason that is a defect of ours' in log.output
 
 

@@ -230,7 +230,7 @@ def test_what_may_not_go_back_does_not_go():
 
 
 @pytest.mark.parametrize(('uuids', 'parking', 'said'), [
-    (('i0', 'gone'), None, 'there is no such instance'),
+    (('i0', 'gone'), None, 'no such instance'),
     (('i0', 'i2'), None, 'they are on one host'),
     (('i0', 'i1'), 'b', 'it is no third host of scope scope'),
     (('i0', 'i1'), 'nowhere', 'it is no third host'),

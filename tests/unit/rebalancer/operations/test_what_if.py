@@ -86,7 +86,7 @@ def test_more_load_is_more_of_everything_but_room():
 @pytest.mark.parametrize('ask', [lambda s: s.with_hosts('nowhere', 1),
                                  lambda s: s.drained('nowhere', 'why')])
 def test_a_host_that_is_not_there_is_named(ask):
-    with pytest.raises(exception.ConfigError, match='nowhere: there is no such compute host'):
+    with pytest.raises(exception.ConfigError, match='nowhere: no such compute host'):
         ask(supposed())
 
 

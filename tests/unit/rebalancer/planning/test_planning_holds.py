@@ -72,7 +72,7 @@ def test_too_many_disabled_hosts_stop_everything():
     reason = planning_holds.find_outage_reason(cluster(*OFF, *up(*'abcdef')), options)
     assert reason == (
         '3 of 9 hosts are disabled (o1, o2, o3), more than max_drain_fraction (0.3): enable some '
-        'of them or raise the option')
+        'hosts or raise the option')
 
 
 def test_a_long_list_of_hosts_is_cut():

@@ -187,7 +187,7 @@ def test_a_summary_says_what_moves_what_it_brings_and_what_stays_above():
 def test_a_summary_of_nothing_says_why_and_claims_nothing():
     said = summary.list_sentences(values.Section('s', 0.0, reason='all is well', dry_run=True))
     assert said == ('Nothing is moved: all is well.', 'The combined imbalance is not known.',
-                    'It is the plan of a dry run: nothing of it is carried out.')
+                    'It is the plan of a dry run: no move is carried out.')
 
 
 @pytest.mark.parametrize(('seconds', 'text'), [

@@ -149,11 +149,11 @@ def test_the_report_has_each_part_for_each_scope_that_has_a_plan(good):
     for title in ('Policies', 'Heat map', 'Moves', 'Waves on a time line', 'Imbalance over time',
                   'Rejections'):
         assert good.text.count(f' {title}') >= 4, title
-    assert good.text.count('What was not looked at') == 5
+    assert good.text.count('Not covered') == 5
 
 
 def test_a_scope_without_a_plan_says_why(good):
-    assert 'There is no plan: failure' in good.text and 'Nothing is moved: reason.' in good.text
+    assert 'No plan: failure' in good.text and 'Nothing is moved: reason.' in good.text
 
 
 def test_what_is_not_stored_is_said_and_not_invented(good):

@@ -149,7 +149,7 @@ def a_plan_that_nobody_approved_lapses_whoever_looks_first(store):
         t.task_id for t in tasks}
     assert states(store, tasks) == ['cancelled'] * 3
     row = store.task(tasks[2].task_id)
-    assert (row.error_type, row.error) == ('TaskExpired', 'Nobody approved it in time.')
+    assert (row.error_type, row.error) == ('TaskExpired', 'No operator approved it in time.')
 
 
 def who_has_asked_is_not_who_has_approved_or_cancelled(store):
@@ -253,7 +253,7 @@ def an_executor_says_as_well_that_nobody_approved_it(store):
     _, (waits, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
     assert len(store.expire(None, NOW + 3600, 60)) == 2
-    assert store.task(waits.task_id).error == 'Nobody approved it in time.'
+    assert store.task(waits.task_id).error == 'No operator approved it in time.'
     assert 'not begun in time' in store.task(queued.task_id).error
 
 

@@ -214,7 +214,7 @@ def what_is_late_is_cancelled_in_its_scope_alone(store):
     ids = crowd(store, deadline=NOW + 10)
     assert changed(store, lambda: store.expire(None, NOW + 9, 60)) == ([], {})
     gone, found = changed(store, lambda: store.expire(['blue'], NOW + 10, 60))
-    errors = {TaskState.PENDING: 'Nobody approved it in time.',
+    errors = {TaskState.PENDING: 'No operator approved it in time.',
               TaskState.QUEUED: 'It was not begun in time: the plan is too old.'}
     ended = {'state': 'cancelled', 'active_instance': None, 'updated_at': NOW + 10,
              'completed_at': NOW + 10, 'error_type': 'TaskExpired'}

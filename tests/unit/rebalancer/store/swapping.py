@@ -287,7 +287,7 @@ def one_half_is_not_approved_without_the_other(store):
     store.save_plan(lease_of(store), plan, [a, b], plan_id=plan_id, now=NOW, dry_run=False,
                     cooldown=1, instance_cooldown=1)
     how = {'begin_within': {}, 'cooldown': 1, 'instance_cooldown': 1}
-    with pytest.raises(exception.StoreError, match='or none does'):
+    with pytest.raises(exception.StoreError, match='or not at all'):
         store.approve(plan_id, NOW, dataclasses.replace(SAID, instances=[a.instance_uuid]), **how)
     how['begin_within'] = {model.Phase.SPREAD: 60.0}
     assert len(store.approve(plan_id, NOW, SAID, **how)) == 2
