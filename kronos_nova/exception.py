@@ -147,8 +147,7 @@ class PreFlightError(MigrationError):
 
 
 class OtherCell(PreFlightError):
-    """Nova does not find a destination that is up: rule ``cell-differs``, which
-    is neither the destination's fault nor the instance's."""
+    """Nova does not find a destination that is up: rule ``cell-differs``; blames neither side."""
 
     msg_fmt = ('Instance %(instance_uuid)s: from %(from_host)s Nova does not find %(to_host)s, '
                'whose nova-compute is up (%(problem)s). They are probably in different cells, '
@@ -163,8 +162,7 @@ class MigrationFailed(MigrationError):
 
 
 class FailureUntold(MigrationError):
-    """A migration failed and Nova did not say why: the next destination is tried,
-    and no host is blamed."""
+    """A migration failed without a reason: the task tries the next host and blames none."""
 
     msg_fmt = ('Instance %(instance_uuid)s: its migration to %(to_host)s failed, and Nova did not '
                'say why within %(seconds)s s (%(problem)s). See its events (openstack server '
@@ -191,8 +189,7 @@ class AllocationsLeft(MigrationError):
 
 
 class MigrationAbandoned(MigrationError):
-    """Nova works on the migration no more, and its record says otherwise: neither the
-    instance nor a host is blamed."""
+    """Nova has left a migration whose record says otherwise; blames neither instance nor host."""
 
     msg_fmt = ('Instance %(instance_uuid)s: %(problem)s. Nova works on it no more: see the '
                'nova-compute log of both hosts')
@@ -231,22 +228,20 @@ class NovaClientError(MigrationError):
 
 
 class ServiceUnavailable(NovaClientError):
-    """Nova, Placement or Keystone does not work now, and Nova was not asked for the
-    migration: the task waits, and uses up no retry."""
+    """A service is down before the request: the task waits and uses up no retry."""
 
     code = 'kronos.migration.service_unavailable'
 
 
 class HeldUp(NovaClientError):
-    """The executor stood still before it could send the request: the task waits, and uses up
-    no retry."""
+    """The executor stood still before the request: the task waits and uses up no retry."""
 
     code = 'kronos.migration.held_up'
 
 
 class HookFailed(MigrationError):
-    """A hook before a migration, with [hooks] on_failure = abort: Nova was not asked, and
-    neither the instance nor a host is blamed."""
+    """A hook failed before the request with on_failure = abort; blames neither instance nor host.
+    """
 
     msg_fmt = 'Instance %(instance_uuid)s: hook %(hook)s %(problem)s.'
     code = 'kronos.migration.hook'

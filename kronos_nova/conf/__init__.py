@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The options of every daemon and plug-in, by group; the only readers of
-configuration and policy files."""
+"""Options of daemons and plug-ins by group, and the only readers of configuration files."""
 
 from collections.abc import Sequence
 

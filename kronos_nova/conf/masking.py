@@ -43,8 +43,7 @@ _WORDS = ('password', 'secret', 'token', 'passcode')
 
 
 class Mask:
-    """A mask for the login of every URL, credentials in HTTP headers, Keystone's tokens, and
-    every secret value of a configuration."""
+    """A mask for logins in URLs, credentials in HTTP headers, tokens and secret options."""
 
     def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
         self._conf = conf

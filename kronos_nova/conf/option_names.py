@@ -79,8 +79,7 @@ Known = dict[str, dict[str, tuple[str, str]]]
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The known options: ``ours``; ``theirs``, of other programs, in groups that we share with
-    them; and those of ``libraries`` that read kronos.conf."""
+    """Known options: ``ours``, ``theirs`` in shared groups, and those of ``libraries``."""
 
     ours: Known
     theirs: dict[str, frozenset[str]]
@@ -162,8 +161,7 @@ def judge_files(files: Iterable[str]) -> Iterator[tuple[str, Finding]]:
 
 
 def read_files(conf: cfg.ConfigOpts) -> list[str]:
-    """Return the paths that a configuration was read from: those of --config-file, then those
-    of --config-dir."""
+    """Return the paths that a configuration was read from: files first, then directories."""
     files = list(conf.config_file or [])
     for directory in conf.config_dir or []:
         files += sorted(glob.glob(os.path.join(directory, '*.conf')))

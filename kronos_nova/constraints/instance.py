@@ -105,8 +105,7 @@ STATE_RULE = rules.Rule(
 
 
 def history(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Refuse to move an instance that its history holds: cooling, quarantined, refused
-    everywhere."""
+    """Refuse an instance that its history holds: cooling, quarantined, refused everywhere."""
     return view.held(move.instance_uuid)
 
 

@@ -26,8 +26,7 @@ from kronos_nova.constraints import view as views
 
 
 def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
-    """Refuse a destination whose tree lacks required traits, or whose providers have forbidden
-    ones.
+    """Refuse a destination that lacks required traits or has forbidden ones.
 
     The traits of the unsuffixed group may be anywhere in the tree, or on a provider that shares
     with it; a group with a suffix has all its traits on one provider. A root without any trait

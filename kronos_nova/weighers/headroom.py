@@ -205,8 +205,7 @@ def choose_weigh_function(spec: Any) -> Weigh:
 
 def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | None = 0,
                             unknown: Unknown = None) -> list[float]:
-    """Return raw weights as :func:`compute_raw_weights` does, with the load that the request is
-    expected to add.
+    """Return raw weights as :func:`compute_raw_weights`, with the request's expected load.
 
     This load is the usual load of the flavor, else the request's vCPUs (or MiB) at the mean
     use. Of two hosts that are equally full the larger one then has more headroom; hosts of

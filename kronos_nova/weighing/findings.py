@@ -61,9 +61,7 @@ class HostLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """Result of one request. ``chosen``: (host, node) of each instance, in the order of the
-    request.
-    """
+    """Result of one request; ``chosen`` has (host, node) of each instance, in its order."""
 
     lines: tuple[HostLine, ...]
     weighers: tuple[str, ...]

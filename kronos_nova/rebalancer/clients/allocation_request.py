@@ -84,8 +84,7 @@ class _Request:
             self.root_required.add(trait)
 
     def add(self, name: str, amount: object, suffix: str = '') -> None:
-        """Set an amount of a resource class; ignore a value that is not a number from 0, as Nova
-        does.
+        """Set an amount of a resource class; ignore values that are no number from 0, as Nova does.
 
         The class is not checked: Nova has its own list, and Placement knows best.
         """
@@ -134,8 +133,9 @@ def own_traits(instance: model.Instance) -> frozenset[str]:
 
 def build_candidates_query(instance: model.Instance, root_uuid: str,
                            reported: Collection[str] | None = None) -> Pairs | None:
-    """Return the parameters of ``GET /allocation_candidates``; None when Nova does not show the
-    flavor's extra specs.
+    """Return the parameters of ``GET /allocation_candidates``; None without extra specs.
+
+    Nova does not show these to every user.
 
     :param root_uuid: root provider of the destination.
     :param reported: the traits that hosts of the cloud have. A trait that Nova derives from an

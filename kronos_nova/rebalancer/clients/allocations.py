@@ -25,8 +25,7 @@ Allocations = Mapping[str, placement_api.Resources]
 
 
 def attach_claims(instance: model.Instance, own: Allocations, host: model.Host) -> model.Instance:
-    """Return the instance with its allocations on its host, pinned where these are incomplete or
-    missing.
+    """Return the instance with its allocations on its host, pinned unless they are complete.
 
     :param own: all of the instance's, on any provider.
     :param host: the instance's host.

@@ -210,8 +210,7 @@ class Api:
 
     def get(self, path: str, what: str, policy: str, version: str,
             params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a path; retry as [nova] connect_retries and status_code_retries
-        say.
+        """Return the JSON object at a path, with the retries of [nova].
 
         :param policy: the rule that an administrator must grant for it.
         :raises ApiError: the answer is not 200 with an object.

@@ -51,8 +51,7 @@ RESIZE_PREP = 'resize_prep'
 
 
 class Collector:
-    """Reads the whole cloud; from Placement, the changes since the last reading (see
-    :mod:`provider_trees`).
+    """Reads the whole cloud; from Placement only changes (see :mod:`provider_trees`).
 
     :param connection: an openstacksdk connection.
     """
@@ -158,8 +157,7 @@ class Collector:
             self, reads: parallel_reads.Reading, instances: Mapping[str, model.Instance],
             listed: Collection[str],
             ) -> tuple[list[model.ServerGroup], dict[str, model.Instance], list[str]]:
-        """Read the groups that Nova can show; pin the members of all others, and of groups with a
-        member that Nova has not listed.
+        """Read the server groups; pin the members of groups that are not fully known.
 
         Nova does not say which groups it cannot show. So the group of each server that is in no
         other group is read from the server. The answer is remembered, because a server keeps its
@@ -243,8 +241,7 @@ def cells_away(unreadable: Mapping[str, str]) -> list[str]:
 def choose_hypervisors(hypervisors: Iterable[nova_api.Hypervisor], types: Collection[str],
                        services: Mapping[str, model.Service],
                        ) -> tuple[dict[str, nova_api.Hypervisor], list[str]]:
-    """Return the one hypervisor of each host that can be planned, and the warnings about the other
-    hosts.
+    """Return the hypervisor of each host that can be planned, and warnings about others.
 
     Hosts of other types (ironic) get no warning.
     """
@@ -281,9 +278,7 @@ def not_shown(servers: Iterable[model.Instance]) -> list[str]:
 
 
 def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
-    """Return one server of each of two projects: one server at least is of another project than
-    ours.
-    """
+    """Return servers of two projects: at least one is of another project than ours."""
     by_project = {s.project_id: s.uuid for s in servers}
     return [uuid for _project, uuid in sorted(by_project.items())[:2]]
 
@@ -350,8 +345,7 @@ def sharing_of(hosts: Mapping[str, model.Host],
 
 def flights_of(migrations: Iterable[nova_api.Migration],
                instances: Mapping[str, model.Instance], now: float) -> tuple[model.Flight, ...]:
-    """Return the moves under way: by record, and by task_state where Nova has not written the
-    record yet.
+    """Return moves under way: by record, or by task_state while Nova has not written a record.
 
     Ignore records of instances that are gone, and of live migrations that Nova left behind.
     """
@@ -374,8 +368,7 @@ def with_claims(instances: Mapping[str, model.Instance], hosts: Mapping[str, mod
                 by_consumer: Mapping[str, allocations.Allocations], in_flight: Collection[str],
                 migrations: Iterable[nova_api.Migration],
                 frozen: Collection[str] = ()) -> dict[str, model.Instance]:
-    """Return the instances with their allocations (see :mod:`allocations`); do not judge those in
-    flight.
+    """Return instances with their allocations (see :mod:`allocations`); skip those in flight.
 
     :param migrations: those under way, which hold allocations themselves.
     :param frozen: names of hosts whose providers are not known.

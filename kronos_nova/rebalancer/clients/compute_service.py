@@ -42,8 +42,7 @@ def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
 
 
 def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
-    """Disable the service, so that Nova's scheduler sends nothing more to the host and engines see
-    the reason.
+    """Disable the service, so that Nova schedules nothing there and engines see the reason.
 
     :param uuid: of its service.
     :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled for the

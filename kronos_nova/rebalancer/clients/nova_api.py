@@ -113,9 +113,7 @@ class Migration:
         return self.status in ENDED
 
     def is_unchanged(self, now: float) -> bool:
-        """Return whether Nova has not written the record for UNCHANGED_SECONDS; False where Nova
-        does not tell.
-        """
+        """Return whether the record is unchanged for UNCHANGED_SECONDS; False if unknown."""
         return 0.0 < self.updated_at <= now - UNCHANGED_SECONDS
 
 
@@ -452,9 +450,7 @@ class NovaApi:
 
     def cold_migrate(self, instance_uuid: str, host: str,
                      may_send: Callable[[], bool] = lambda: True) -> Any:
-        """Request once a cold migration to a host that the scheduler must admit (2.56); see
-        :meth:`live_migrate`.
-        """
+        """Request once a cold migration to an admitted host (2.56); see :meth:`live_migrate`."""
         return self._api.post(
             f'/servers/{instance_uuid}/action', f'cold migration of {instance_uuid}',
             _format_version(BASE), {'migrate': {'host': host}}, may_send)
@@ -618,9 +614,7 @@ def _parse_launch_time(value: Any) -> float | None:
 
 
 def _root_gb(record: records.Record, flavor: records.Record) -> int:
-    """Return the local root disk in GB; Nova shows an empty image for a server that boots from a
-    volume.
-    """
+    """Return the local root disk in GB; 0 where the server boots from a volume (empty image)."""
     if record.has_value('image'):
         return max(1, flavor.amount('disk'))
     return 0

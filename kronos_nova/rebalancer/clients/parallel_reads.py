@@ -27,9 +27,7 @@ T = TypeVar('T')
 
 
 def read_with_retry(read: Callable[[], T]) -> T:
-    """Return the result of a read; read a second time if the first read found that a listed record
-    was gone.
-    """
+    """Return the result of a read; read once more if a listed record was gone."""
     try:
         return read()
     except api.ApiError as exc:

@@ -33,9 +33,7 @@ NAT64 = ipaddress.IPv6Network('64:ff9b::/96')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Action:
-    """A server action of Nova, the server statuses in which Nova admits it, and the status that it
-    leads to.
-    """
+    """A server action of Nova, the statuses that admit it, and the resulting status."""
 
     name: str
     policy: str

@@ -11,8 +11,7 @@
 # under the License.
 
 
-"""Whole provider trees of Placement: every part of a provider of one generation, and every provider
-of a tree of one moment.
+"""Whole provider trees of Placement: each provider of one generation, each tree of one moment.
 
 Placement has no call for that. So a tree that changes while it is read is read again, each tree for
 itself, and remembered contents are only used where they certainly still hold. A generation rises
@@ -66,8 +65,7 @@ class Sharing:
             name for name, found in self.members.items() if provider in found}
 
     def with_tree(self, tree: Collection[str]) -> frozenset[str]:
-        """Return the providers that share with a tree from outside: one aggregate in common with
-        any of its providers is enough.
+        """Return the outside providers that share with a tree: one common aggregate is enough.
 
         Source: placement.objects.research_context, anchors_for_sharing_providers.
         """
@@ -90,8 +88,7 @@ class Forest:
     unsettled: frozenset[str] = frozenset()
 
     def changing(self, root: str, tree: Collection[str]) -> bool:
-        """Return whether a tree is not known as of one moment, or a provider that shares with it is
-        not known at all.
+        """Return whether a tree is not known as of one moment, or one that shares is unknown.
 
         :param tree: UUIDs of the tree's providers in :meth:`trees`.
         """
@@ -323,8 +320,7 @@ def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
 
 def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listing],
                         found: Mapping[str, Content]) -> Iterator[str]:
-    """Yield the roots of trees to read again: changed trees of several providers, and trees with
-    unknown content.
+    """Yield the roots of trees to read again: changed nested trees, and unknown ones.
 
     A generation equal to the content's is not enough: the list must be the same since the first
     provider of the tree was read, because a removed allocation raises no generation.

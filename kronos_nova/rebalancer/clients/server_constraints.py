@@ -67,9 +67,7 @@ def _extra_specs(record: records.Record) -> Mapping[str, str] | None:
 
 
 def _image_properties(record: records.Record) -> Mapping[str, str] | None:
-    """Return the properties of the image that the server booted from; Nova does not show a
-    volume's.
-    """
+    """Return the properties of the boot image; Nova does not show a volume's."""
     if not record.has_value('image'):
         return None
     image = record.part('image')

@@ -277,8 +277,7 @@ class Engine:
                       self._conf.engine.keep_days)
 
     def _acquire_lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
-        """Acquire or extend the scope's lease. A dry run takes none, because it blocks no other
-        engine.
+        """Acquire or extend the scope's lease; a dry run takes none and blocks no engine.
 
         The lease lasts as long as :meth:`keep_leases` is called; without these calls, until after
         the next cycle, so that no engine with other policies takes the scope between two cycles.
@@ -344,8 +343,9 @@ class Engine:
     def _plan_scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
                     live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
                     policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
-        """Plan one scope on the present state of the database, under a fresh lease: collecting may
-        have taken longer than the last one.
+        """Plan one scope on the present database, under a fresh lease.
+
+        Collecting may have taken longer than the last lease.
 
         :param named: the aggregates of [engine] aggregates that this engine has policies for or
             another one plans: else a host could belong to an aggregate that no engine plans.
@@ -427,8 +427,7 @@ class Engine:
                               plan: Callable[[model.History], planning_pipeline.Outcome],
                               history: model.History,
                               now: float) -> tuple[planning_pipeline.Outcome, model.History]:
-        """Return the outcome and the history that it was planned on; hold back imbalance moves
-        until ``sustain_for`` is over.
+        """Return the outcome and its history; hold imbalance moves until ``sustain_for`` is over.
 
         Until then, drains and repairs are planned without them.
         """
@@ -479,16 +478,13 @@ class Engine:
                 f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
 
     def _find_waiting_plan(self, scope: str, now: float) -> str | None:
-        """Return the plan that waits for an operator's approval: until it is decided no other is
-        made.
-        """
+        """Return the plan that waits for approval; until the decision no other is made."""
         if self._conf.engine.dry_run:
             return None
         return next((str(plan) for plan in self._store.waiting(now, scope)), None)
 
     def _find_first_cycle_hold(self, scope: str, now: float) -> str | None:
-        """Return the reason to move nothing in the first cycle after a start or a long silence, or
-        None.
+        """Return the reason to hold the first cycle after a start or a long silence, or None.
 
         An operator who restarts an engine because something is wrong has time to see it.
         """

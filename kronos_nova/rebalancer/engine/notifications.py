@@ -10,9 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The outputs of an engine: its log for operators, its publications for nova-scheduler, and
-notifications for other listeners.
-"""
+"""Outputs of an engine: log, publications for nova-scheduler, notifications for listeners."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -98,9 +96,7 @@ class Log:
                           host, score, (score - low) / (high - low) if high > low else 0.0)
 
     def _undrained_of(self, row: Mapping[str, Any]) -> None:
-        """Log the hosts that are not drained once, and again when the reason changes; ignore
-        seconds, which run down.
-        """
+        """Log hosts that are not drained, once for each reason; seconds do not count."""
         told = frozenset(_SECONDS.sub('', text) for text in row['undrained'])
         for text in row['undrained']:
             if _SECONDS.sub('', text) not in self._undrained.get(row['name'], ()):
@@ -181,9 +177,7 @@ class Scheduler:
         self._clock = clock
 
     def moves(self, cluster: model.Cluster) -> None:
-        """Publish the drains and moves of all scopes, also those that other engines plan or that
-        failed.
-        """
+        """Publish the drains and moves of all scopes, also of other engines and failed ones."""
         if self._publish is None:
             return
         now = self._clock()

@@ -147,16 +147,13 @@ class Refusals:
 
 
 def _drop_expired(until: Mapping[K, float], now: float, longest: float) -> dict[K, float]:
-    """Return the entries that still last; drop those that a clock that was set back would keep too
-    long.
-    """
+    """Return the entries that still last, even if the clock was set back."""
     return {key: end for key, end in until.items() if now < end <= now + longest}
 
 
 @dataclasses.dataclass(slots=True)
 class _Round:
-    """The answers to one round of requests: the refused pairs with the reason, and the unanswered
-    ones.
+    """Answers to one round of requests: refused pairs with the reason, and unanswered ones.
 
     Placement confirmed all others.
     """
@@ -344,9 +341,7 @@ def _build_queries(outcome: planning_pipeline.Outcome,
 
 
 def _find_blocked_instances(outcome: planning_pipeline.Outcome) -> set[str]:
-    """Return the instances whose move is not allowed before others; without claims, all that wait
-    for others.
-    """
+    """Return instances whose moves must follow others; without claims, all that wait for others."""
     waiting = [m for m in outcome.plan.moves if m.requires]
     request = outcome.request
     if not (waiting and request.options.enforce_placement_claims

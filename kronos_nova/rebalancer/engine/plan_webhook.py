@@ -66,9 +66,7 @@ class PlanWebhook:
         self._session = http_sessions.DirectSession()
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
-        """Queue an event to be posted; return False when too many wait already. Never raise, never
-        wait.
-        """
+        """Queue an event without waiting; return False when too many wait already."""
         with self._changed:
             if len(self._waiting) >= MAX_WAITING or self._stopping.is_set():
                 LOG.warning('[plan_webhook]: %s of scope %s is dropped: %d events wait already',

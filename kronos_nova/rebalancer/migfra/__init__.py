@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""migfra, the protocol by which schedulers of HPC clusters start, stop and move virtual machines,
-spoken over MQTT on top of Nova.
+"""migfra, the protocol by which HPC schedulers start, stop and move instances over MQTT.
 
 ``protocol`` reads tasks, ``replies`` writes results, ``messaging.mqtt`` carries both.
 ``conf.permits`` holds the permitted requests, ``names`` finds the server that a task names.

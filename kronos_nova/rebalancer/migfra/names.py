@@ -127,9 +127,7 @@ def _by_name(nova: nova_api.NovaApi, name: str, projects: frozenset[str] | None,
 
 def list_pci_devices(instance: model.Instance, aliases: Mapping[str, tuple[int, int]],
                      ) -> set[tuple[int, int]] | None:
-    """Return vendor and device of the PCI devices that the flavor names; None where a name is
-    unknown.
-    """
+    """Return vendor and device of the flavor's PCI devices; None where a name is unknown."""
     wanted = str((instance.extra_specs or {}).get('pci_passthrough:alias', ''))
     names = [part.partition(':')[0].strip() for part in wanted.split(',') if part.strip()]
     if any(name not in aliases for name in names):

@@ -48,8 +48,7 @@ class Probes:
         self._asked: dict[str, _Probe] = {}
 
     def reached(self, uuid: str, addresses: Sequence[str]) -> bool | None:
-        """Return whether the server has answered at one of its addresses; None while that is
-        unknown.
+        """Return whether the server has answered at an address; None while that is unknown.
 
         After a negative answer a new probe begins, for the next call.
         """

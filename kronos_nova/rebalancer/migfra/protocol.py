@@ -194,8 +194,7 @@ def _list(item: Any) -> Any:
 
 
 class _Task(_Part):
-    """A task. ``id`` is the publisher's: a second message for the host with the same id is the same
-    task.
+    """A task; a second message for the host with the publisher's ``id`` is the same task.
 
     :func:`parse` has checked it; None: the dialect does not need one.
     """

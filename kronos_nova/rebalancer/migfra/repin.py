@@ -36,8 +36,7 @@ Repin = Callable[[str, str, Any, str | None], None]
 
 
 def cpu_policy(instance: model.Instance) -> str | None:
-    """Return the CPU policy of the flavor, else of the image; a flavor may also request dedicated
-    processors by their class.
+    """Return the CPU policy of the flavor, also by its resource class, else of the image.
 
     Source: nova.virt.hardware, get_cpu_policy_constraint and numa_get_constraints.
     """

@@ -142,9 +142,7 @@ def make_key(host: str, request_id: str | int) -> str:
 
 
 def find_id(request: requests.Request) -> str | int | None:
-    """Return the id that the publisher gave; for a request that cannot be read, take it from the
-    key.
-    """
+    """Return the publisher's id; take it from the key of an unreadable request."""
     if find_damage(request) is None:
         return parse_task(request).id
     return request.request_id.removeprefix(f'{request.host}/')

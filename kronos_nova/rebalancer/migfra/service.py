@@ -168,9 +168,7 @@ class Kept:
         return self._store.transaction(end_and_cancel)
 
     def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
-        """List requests with unpublished results: those of the workers, and those that no worker
-        has published for a while.
-        """
+        """List requests with unpublished results: our workers', and overdue ones of others."""
         return self._store.transaction(lambda c: requests.list_undelivered_replies(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
 

@@ -74,9 +74,7 @@ class Health:
         self._write(part, {'': 'it has not come round yet'})
 
     def note(self, part: str, troubles: Mapping[str, str]) -> None:
-        """Record which of a part's tasks failed the last time, and why; empty ``troubles``: none
-        failed.
-        """
+        """Record which tasks of a part failed last time, and why; empty ``troubles``: none."""
         self._write(part, dict(troubles))
         self._noted[part] = self._monotonic()
 

@@ -11,8 +11,7 @@
 # under the License.
 
 
-"""``/healthz``, ``/readyz`` and ``/metrics`` over HTTP, for people, containers, balancers
-and Prometheus."""
+"""``/healthz``, ``/readyz`` and ``/metrics`` over HTTP, for containers and Prometheus."""
 
 from collections.abc import Callable
 from collections.abc import Iterable

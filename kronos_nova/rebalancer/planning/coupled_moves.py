@@ -103,8 +103,7 @@ class _Harm:
         return list(self._change)
 
     def of(self, made: set[str], more: set[str]) -> float:
-        """Compute the harm that ``more`` does after the ``made`` moves; negative: an
-        improvement."""
+        """Compute the harm of ``more`` after the ``made`` moves; negative: an improvement."""
         self._asked += 1
         before, after = self._compute_imbalances(made), self._compute_imbalances(made | more)
         weights, limits = self._measure.weights, np.maximum(before, self._measure.thresholds)

@@ -451,8 +451,10 @@ def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Before:
-    """Imbalances before a plan, by policy and combined: with moves in flight counted as done,
-    and as measured. Not ``comparable``: no host may give, or none may take."""
+    """Imbalances before a plan by policy and combined, with moves in flight and as measured.
+
+    Not ``comparable``: no host may give, or none may take.
+    """
 
     imbalances: sim.Floats
     combined: float

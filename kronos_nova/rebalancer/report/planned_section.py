@@ -70,8 +70,7 @@ def _describe_no_moves(outcome: planning_pipeline.Outcome, waiting: Mapping[str,
 
 def build_move_lines(plan: model.Plan, names: Mapping[str, str],
                      stagger: float) -> tuple[values.MoveLine, ...]:
-    """List the moves as planned: each begins some seconds after its wave, as tasks are
-    staggered."""
+    """List the moves as planned, each with its staggered begin in its wave."""
     numbers = {move.instance_uuid: n for n, move in enumerate(plan.moves, 1)}
     in_wave: Counter[int] = Counter()
     found = []

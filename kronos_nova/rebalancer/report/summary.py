@@ -20,8 +20,7 @@ from kronos_nova.rebalancer.report import words
 
 
 def list_sentences(section: values.Section) -> tuple[str, ...]:
-    """List sentences about the decision, its effect, and the policies still above their
-    thresholds."""
+    """List sentences about the decision, its effect, and policies above their thresholds."""
     if section.failed is not None:
         return (f'No plan: {section.failed}',)
     return tuple(_yield_sentences(section))

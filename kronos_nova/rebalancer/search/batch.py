@@ -191,8 +191,7 @@ class _Search:
         return False
 
     def _too_little(self, left: sim.Ints, allowed: sim.Bools) -> bool:
-        """Return whether the free room is too small for all instances, even if they could
-        be divided.
+        """Return whether the free room is too small even for divided instances.
 
         Room on hosts that can take no instance does not count.
         """

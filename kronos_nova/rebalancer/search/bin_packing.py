@@ -37,8 +37,7 @@ LOOKED_AT = 1000
 
 def place_by_mode(simulation: sim.Simulation, numbers: sim.Ints, mode: model.DrainMode,
                   phase: model.Phase, hosts: sim.Ints | None = None) -> list[model.Move]:
-    """Place the instances that a host can take; return the applied moves in the order of
-    ``numbers``.
+    """Place the instances that a host can take; return the moves in the order of ``numbers``.
 
     :param mode: compact or scatter.
     :param hosts: destinations, ascending; None: any of the scope.

@@ -162,8 +162,7 @@ class Board:
         return total
 
     def order(self) -> list[int] | None:
-        """Return the plan's rows in an order in which each finds room that earlier moves
-        left free.
+        """Return the plan's rows in an order in which each finds room left by earlier moves.
 
         None if this one attempt finds no such order.
         """

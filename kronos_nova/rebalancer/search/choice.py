@@ -28,9 +28,7 @@ ENDS = 16
 
 
 def may_move(simulation: sim.Simulation) -> sim.Bools:
-    """Return which instances an imbalance move may take, as far as they and their source
-    decide it.
-    """
+    """Return which instances an imbalance move may take, judged without a destination."""
     return np.asarray(simulation.movable & simulation.profiled
                       & simulation.givers[simulation.place])
 

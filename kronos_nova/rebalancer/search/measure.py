@@ -95,9 +95,7 @@ class Measure:
                           & (imbalance @ self.weights <= self.start + metrics.ROUNDING))
 
     def refused(self, score: sim.Floats) -> bool:
-        """Return whether a policy ends worse and above its threshold, or all policies
-        together end worse.
-        """
+        """Return whether a policy ends worse above its threshold, or all together end worse."""
         imbalance = self.imbalances(score)
         return bool((imbalance > self._limits).any()
                     or float(self.weights @ imbalance) > self.start + metrics.ROUNDING)

@@ -25,8 +25,7 @@ from kronos_nova.rebalancer.simulation import arrays
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
-    """Instances in any group, in a hard one, and in one of which another
-    member is in flight: shape (N,)."""
+    """Instances in any, in a hard and in a moving group: shape (N,)."""
 
     grouped: arrays.Bools
     hard: arrays.Bools

@@ -57,8 +57,7 @@ Pair = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Found:
-    """A candidate. ``order``: source host, instance, destination host; the
-    lower one of equal gains wins."""
+    """A candidate; of equal gains the lower ``order`` (source, instance, destination) wins."""
 
     gain: float
     order: tuple[int, int, int]
@@ -189,9 +188,7 @@ class Search:
         return self._combined - total
 
     def _bounds_towards(self, sources: sim.Ints, d: int) -> sim.Floats:
-        """Return the highest possible gain of a move from each of the hosts, which are not
-        hot, to d.
-        """
+        """Return the highest possible gain of a move to d from each host that is not hot."""
         simulation = self._simulation
         total = np.zeros(len(sources))
         for p, weight in enumerate(self._weights):
@@ -279,8 +276,7 @@ class Search:
 
 
 def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -> sim.Bools:
-    """Return the columns that groups permit: the hard group masks, and seed 000's rule for
-    all groups.
+    """Return the columns that the hard group masks and seed 000's group rule permit.
 
     Seed 000 lets soft rules veto, and gathers an affinity group only as a whole. Members in
     other scopes count for the hard rules alone, as in Nova.

@@ -178,8 +178,7 @@ class Outlook:
         return max(1.0, float(self.counts[among].sum()) / max(1.0, float(hosts)))
 
     def sustains(self, gone: sim.Bools, among: sim.Bools, part: float) -> bool:
-        """Return whether the hosts ``among`` can empty those ``gone`` and keep to their
-        fill targets.
+        """Return whether ``among`` can take all from ``gone`` within their fill targets.
 
         :param part: the part of the mean fill targets that counts.
         """
