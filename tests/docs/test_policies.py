@@ -118,6 +118,6 @@ def test_every_check_of_policy_test_is_explained():
     assert (units.LEAST, units.scoring.HIGH_COVERAGE, units.scoring.MAX_COVERAGE) == (0.1, 1.5, 3)
     assert all(f'{share} %' in text for share in (10, 150, 300))
     assert (units.OFTEN, units.ONCE) == (2, 16)
-    assert 'no score is above 16 and half of them are not above 2' in text
+    assert 'no score is above 16 and half are not above 2' in text
     lint = PAGE.split('What lint looks at')[1].split('What test looks at')[0]
     assert f'more than {_promql.MOST_OPERATORS} operators' in lint
