@@ -44,8 +44,8 @@ class Window:
         """
         import croniter
 
-        # Include a window that begins this very second, and none that begins in the next: the
-        # window before it may still be open.
+        # Include a window that begins in this second. Leave out a window that begins in the
+        # next second: the window before it may still be open.
         begun = croniter.croniter(
             self.cron, datetime.datetime.fromtimestamp(math.floor(now) + 1, zone)
         ).get_prev(datetime.datetime).timestamp()

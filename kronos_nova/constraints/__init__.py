@@ -81,7 +81,7 @@ ALL: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not Kind.PRE_FLIGHT)
 #: Rules of a planner whose rejection holds for all destinations.
 ALONE: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is Kind.ALONE)
-#: Rules of a planner that one mask judges by what they read.
+#: Rules of a planner that one mask judges by the facts that they read.
 PAIRS: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.reads is not None)
 #: Rules of a planner that hold for a way back: the instance was there before, however full the
 #: host.

@@ -68,7 +68,7 @@ CLAIMS_RULE = rules.Rule(
             retry=rules.RetryClass.NO_ROOM),
         'no-inventory': rules.RejectionCode(
             meaning="No provider of the destination's tree has a resource class, or its root has "
-                    'none of those that the instance needs.',
+                    'no resource class that the instance needs.',
             remedy='the host has an inventory of the class',
             retry=rules.RetryClass.NO_ROOM),
         'claim-unit': rules.RejectionCode(

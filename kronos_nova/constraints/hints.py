@@ -58,14 +58,14 @@ HINTS_RULE = rules.Rule(
     hints,
     codes={
         'different-host': rules.RejectionCode(
-            meaning='It was booted with the hint different_host, and one of those is there, or '
-                    'may come there by a move under way, also by an alternate of its task. With '
-                    'DifferentHostFilter.',
+            meaning='It was booted with the hint different_host, and such an instance is there, '
+                    'or may come there by a move under way, also by an alternate of its task. '
+                    'With DifferentHostFilter.',
             remedy='those that it was booted apart from leave the host',
             retry=rules.RetryClass.ELSEWHERE),
         'same-host-hint': rules.RejectionCode(
-            meaning='It was booted with the hint same_host, and none of those is there, or only '
-                    'such as a move under way may take away. With SameHostFilter.',
+            meaning='It was booted with the hint same_host, and no such instance is there, or '
+                    'only instances that a move under way may take away. With SameHostFilter.',
             remedy='those that it was booted beside are there first',
             retry=rules.RetryClass.ELSEWHERE)})
 

@@ -83,12 +83,12 @@ STATE_RULE = rules.Rule(
             remedy='its owner unlocks it (openstack server unlock)',
             retry=rules.RetryClass.FINAL),
         'not-active': rules.RejectionCode(
-            meaning='Its status is none that is moved.',
+            meaning='Instances in its status are not moved.',
             remedy='it is started, or resumed, first; a drain takes some other states as well',
             retry=rules.RetryClass.QUARANTINE),
         'task-state': rules.RejectionCode(
             meaning='Nova is doing something with it.',
-            remedy='what Nova does with it ends by itself',
+            remedy='Nova finishes its own action',
             retry=rules.RetryClass.QUARANTINE),
         'opted-out': rules.RejectionCode(
             meaning='It is in pinned_instances.',
@@ -118,7 +118,7 @@ HISTORY_RULE = rules.Rule(
             retry=rules.RetryClass.FINAL),
         'cooling': rules.RejectionCode(
             meaning='It was moved lately.',
-            remedy='the cooldown ends by itself; kronos plan retry does not wait for it',
+            remedy='the cooldown ends with time; kronos plan retry does not wait for it',
             retry=rules.RetryClass.QUARANTINE),
         'placement-refuses-everywhere': rules.RejectionCode(
             meaning='Placement was asked for it on three hosts and confirmed none; only when '

@@ -178,8 +178,8 @@ DESTINATION_DEVICES_RULE = rules.Rule(
     reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.FLAVOR_TRAITS, rules.Fact.STATUS}),
     codes={
         'pci-destination': rules.RejectionCode(
-            meaning="Its flavor has pci_passthrough:alias, and none of the destination's PCI "
-                    'devices of its resource class has the trait HW_PCI_LIVE_MIGRATABLE: not '
-                    'moved live.',
+            meaning='Its flavor has pci_passthrough:alias, and no PCI device of its resource '
+                    'class at the destination has the trait HW_PCI_LIVE_MIGRATABLE: not moved '
+                    'live.',
             remedy='live_migratable is yes in [pci] device_spec of the destination',
             retry=rules.RetryClass.ELSEWHERE)})

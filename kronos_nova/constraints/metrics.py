@@ -43,7 +43,7 @@ SCORED_RULE = rules.Rule(
             retry=None),
         'no-profile': rules.RejectionCode(
             meaning='The instance has no usage in a policy.',
-            remedy='the vm_profile_query has a series of it, or the policy a fallback',
+            remedy='the vm_profile_query has a series for it, or the policy a fallback',
             retry=None)})
 
 

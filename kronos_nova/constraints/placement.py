@@ -95,7 +95,7 @@ CELL_RULE = rules.Rule(
     cell,
     codes={
         'cell-differs': rules.RejectionCode(
-            meaning='The destination is in another cell: by the names of cells, or, whatever '
-                    'these say, because Nova did not find it from the source within a day.',
+            meaning='The destination is in another cell: by the names of cells, or, despite the '
+                    'names, because Nova did not find it from the source within a day.',
             remedy=None,
             retry=rules.RetryClass.ELSEWHERE)})

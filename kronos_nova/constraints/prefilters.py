@@ -50,8 +50,8 @@ TENANT_AGGREGATES_RULE = rules.Rule(
     enabled=lambda options: TENANTS in options.nova_prefilters,
     codes={
         'tenant-aggregate': rules.RejectionCode(
-            meaning='The project has aggregates, and the destination is in none of them. With '
-                    'limit_tenants_to_placement_aggregate.',
+            meaning='The project has aggregates, and the destination is outside all these '
+                    'aggregates. With limit_tenants_to_placement_aggregate.',
             remedy='the host joins an aggregate of the project',
             retry=rules.RetryClass.ELSEWHERE),
         'tenant-without-aggregate': rules.RejectionCode(

@@ -70,7 +70,7 @@ class RetryClass(enum.Enum):
     PASSING = 'passing'
     #: End the task: no destination differs, and waiting does not help.
     FINAL = 'final'
-    #: End the task and quarantine the instance: the plan was made for another state of it.
+    #: End the task and quarantine the instance: the plan was made for another state.
     QUARANTINE = 'quarantine'
     #: End the task: the instance was deleted.
     GONE = 'gone'
@@ -101,7 +101,7 @@ class Rule:
 
     ``reads``: all that the judge reads of instance and hosts, beside their names. A mask then
     judges the instances and hosts that do not differ in these facts only once, for all phases and
-    whatever else moves. None: the rule is judged move by move. ``enabled``: False where the judge
+    all other moves. None: the rule is judged move by move. ``enabled``: False where the judge
     refuses nothing under these options. ``keys``: keys of extra specs, image properties and
     aggregate metadata that the judge compares by name: an anonymised snapshot keeps them.
     """

@@ -67,7 +67,7 @@ def list_settable_options(conf: cfg.ConfigOpts, group: str) -> set[str]:
 
 
 def apply(conf: cfg.ConfigOpts, wanted: Iterable[tuple[str, str, str]]) -> Taken:
-    """Override the options for this process, or none of them when one fails.
+    """Override all options for this process, or no option when one fails.
 
     :returns: the values before, for :func:`restore_options`.
     :raises WeighError: the option does not accept a value.

@@ -103,7 +103,7 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
                 return found, model.Swap(first, second, host)
             parked[first] = found
     by_parking = (f'by parking host {third[-1]}: {_join_rejections(parked)}' if third
-                  else 'there is no third host')
+                  else 'no third host exists')
     return model.Rejection(direct[uuids[0]].rule,
                            f'directly: {_join_rejections(direct)}; {by_parking}')
 

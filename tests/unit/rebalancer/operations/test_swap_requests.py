@@ -199,7 +199,7 @@ def test_refusal_names_the_reason_against_each_order():
     no_third = swap_requests.plan(cloud({'a': 4, 'b': 4}, [4, 3], 'ab'), ('i0', 'i1'))
     directly = (f'directly: instance i0 first: {refuse_room("b", 1, "i0", 4)}; '
                 f'instance i1 first: {refuse_room("a", 0, "i1", 3)}')
-    expected = model.Rejection('no-room', f'{directly}; there is no third host')
+    expected = model.Rejection('no-room', f'{directly}; no third host exists')
     assert no_third.refused == {'i0': expected, 'i1': expected}
     # i1 has less memory and would wait first; of parking hosts the last one is named.
     small = swap_requests.plan(cloud({'a': 4, 'b': 4, 'c': 1, 'd': 2}, [4, 3], 'ab'), ('i0', 'i1'))
