@@ -13,6 +13,7 @@
 """Sphinx configuration of the documentation."""
 
 from pathlib import Path
+import shutil
 import sys
 
 from kronos_nova.wiring import tools
@@ -31,7 +32,12 @@ extensions = [
     'oslo_config.sphinxext',
     'program_help',
     'sphinx.ext.autodoc',
+    'sphinx.ext.graphviz',
 ]
+# Graphviz draws the picture of the rooms; without it the page names the source.
+if shutil.which('dot'):
+    tags.add('dot')  # noqa: F821 (Sphinx defines it)
+graphviz_output_format = 'svg'
 exclude_patterns: list[str] = []
 html_theme = 'openstackdocs'
 html_static_path = ['_static']

@@ -58,8 +58,7 @@ def explain_move(args: argparse.Namespace) -> Found:
     if row is None or plan is None:
         raise exception.ConfigError(
             path='command line', field=args.task, problem='no such task',
-            remedy='kronos task list shows tasks that are not over, kronos plan show those of a '
-                   'plan.')
+            remedy='kronos task list --all shows tasks, kronos instance show those of an instance.')
     found = Found(row, plan)
     return found if args.stored else _judge_move_today(conf, policy_set, found)
 

@@ -57,7 +57,7 @@ class ShowTask(_database.ShowStored):
     """A task with its alternates and every attempt, also one that is over."""
 
     kind = 'task'
-    remedy = 'kronos task list shows tasks that are not over, kronos plan show those of a plan'
+    remedy = 'kronos task list --all shows tasks, kronos instance show those of an instance'
 
     def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
         row = store.task(uuid)

@@ -115,3 +115,7 @@ ALERTMANAGER = Declared(cfg.OptGroup('hook_alertmanager', title='The hook alertm
     cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
                                'system\'s.'),
 ])
+
+
+#: All groups of hooks and of the webhook of plans, in the order of the sample.
+GROUPS = (PSCOM, WEBHOOK, PLAN_WEBHOOK, ALERTMANAGER)

@@ -41,8 +41,8 @@ class _Declared(Protocol):
 
 
 _MODULES: tuple[_Declared, ...] = (
-    engine, prometheus, channel, executor, hooks, hooks.PSCOM, hooks.WEBHOOK, hooks.PLAN_WEBHOOK,
-    hooks.ALERTMANAGER, messaging, monitoring, mqtt, migfra, nova, repin)
+    engine, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring, mqtt,
+    migfra, nova, repin)
 
 
 def register(conf: cfg.ConfigOpts) -> None:

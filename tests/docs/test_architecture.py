@@ -11,11 +11,16 @@
 # under the License.
 
 
-"""The layers that the architecture page shows are those of the contract."""
+"""The architecture page shows the layers of the contract, the imports, and names that exist."""
 
 import configparser
+import importlib
 from pathlib import Path
 import re
+
+import pytest
+
+from tools import generate_rooms
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / 'doc/source/contributor/architecture.rst').read_text()
@@ -28,7 +33,63 @@ def lines(text):
 def test_the_page_shows_the_layers_of_the_contract():
     contracts = configparser.ConfigParser(interpolation=None)
     contracts.read(TOP / 'setup.cfg')
-    blocks = re.findall(r'::\n\n((?:    .+\n)+)', PAGE.partition('What flows\n')[0])
+    blocks = re.findall(r'::\n\n((?:    .+\n)+)', PAGE.partition('Where a new part goes\n')[0])
     assert [lines(block) for block in blocks] == [
         lines(contracts[f'importlinter:contract:{name}']['layers'])
         for name in ('layers', 'rebalancer-layers')]
+
+
+def test_the_picture_shows_the_imports_of_today():
+    assert generate_rooms.PICTURE.read_text() == generate_rooms.draw(), (
+        'run tools/generate_rooms.py')
+
+
+def test_arrows_that_a_longer_way_implies_are_left_out():
+    assert generate_rooms.drop_implied_arrows(
+        {'a': {'b', 'c', 'd'}, 'b': {'c'}, 'c': set(), 'd': set()}) == {
+        'a': {'b', 'd'}, 'b': {'c'}, 'c': set(), 'd': set()}
+
+
+WALKS = re.findall(r'^(.+)\n-+\n((?:(?!^-+$).*\n)+?)(?=^.+\n[-=]+\n)',
+                   PAGE.partition('Five walks\n')[2], re.MULTILINE)
+#: Rooms, in which the names of a walk begin.
+ROOMS = sorted(path.stem for path in (TOP / 'kronos_nova').iterdir() if path.name[0] != '_')
+NAME = re.compile(rf'``((?:{"|".join(ROOMS)})(?:\.\w+)+)``')
+
+
+def find(name):
+    """The module, class or function with this dotted name below kronos_nova."""
+    parts = name.split('.')
+    for n in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module('.'.join(['kronos_nova', *parts[:n]]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[n:]:
+            found = getattr(found, attribute)
+        return found
+    raise AttributeError(name)
+
+
+def test_there_are_five_walks_of_ten_steps():
+    assert [(title, len(re.findall('^#\\. ', text, re.MULTILINE))) for title, text in WALKS] == [
+        ('From a score to a boot', 10), ('From a score to a migration', 10),
+        ('A task through the executor', 10), ("An operator's command", 10),
+        ('A request over MQTT', 10)]
+
+
+FAILED = PAGE.partition('Follow a failed migration\n')[2].partition('One truth for rules\n')[0]
+
+
+@pytest.mark.parametrize('text', [*(text for _, text in WALKS), FAILED],
+                         ids=[*(title for title, _ in WALKS), 'Follow a failed migration'])
+def test_every_name_of_a_walk_is_there(text):
+    missing = []
+    names = NAME.findall(text)
+    assert len(names) >= 5
+    for name in names:
+        try:
+            find(name)
+        except AttributeError:
+            missing.append(name)
+    assert not missing

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The plug-ins of the page on extending are loaded as anybody's are, and do what it says."""
+"""The plug-ins of the page on extending load like other plug-ins, and do what the page says."""
 
 import configparser
 import json
@@ -26,36 +26,22 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / 'doc/source/contributor/extending.rst').read_text()
 EXAMPLE = TOP / 'doc/examples/extend'
+#: Calls a function of tests/docs/extensions.py.
+USE = ('import json, sys; from tests.docs import extensions; '
+       'print(json.dumps(getattr(extensions, sys.argv[1])(*sys.argv[2:])))')
 #: In the order of the page.
 RULES = ('same_rack', 'huge_memory')
-#: Plans a scenario with whatever strategies are installed, and has it checked.
-PLAN = '''
-import dataclasses, json, pathlib, sys
-from kronos_nova import plugins
-from kronos_nova.rebalancer import checker, simulation
-from kronos_nova.rebalancer.planning import planner, planning_settings
-from tests.scenarios import loader
-scenario = loader.load(pathlib.Path(sys.argv[1]))
-request = dataclasses.replace(scenario.request, strategies=[
-    plugins.load(plugins.STRATEGIES, name)() for name in planning_settings.strategy_names()])
-plan = planner.plan(request)
-ceilings = simulation.Simulation(request.cluster, request.scores, request.policies,
-                                 request.history, request.options).ceilings
-wrong = checker.check(plan, request.cluster, request.options, request.history, request.scores,
-                      ceilings, request.budget)
-print(json.dumps({
-    'moves': [f'{scenario.names[m.instance_uuid]} {m.from_host} -> {m.to_host}'
-              for m in plan.moves],
-    'expected': scenario.expect['moves'], 'wrong': [str(no) for no in wrong]}))
-'''
+#: Plans a scenario with all installed strategies, and lets the checker judge the plan.
+PLAN = ('import json, sys; from tests.docs import extensions; '
+        'print(json.dumps(extensions.plan(sys.argv[1])))')
 PLUGINS = 'from kronos_nova.cli.app import main; import sys; sys.exit(main(sys.argv[1:]))'
 
 
-def run(program, *arguments, first):
-    """In an interpreter of its own, which finds ``first`` before what is installed."""
+def run(program, *arguments, first, cwd=None):
+    """Run in an interpreter of its own, which finds ``first`` before installed packages."""
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', program, *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=first,
+        capture_output=True, text=True, check=False, cwd=cwd or first,
         env={**os.environ, 'PYTHONPATH': f'{first}{os.pathsep}{TOP}'})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -68,7 +54,7 @@ def installed(tmp_path_factory):
     setup = configparser.ConfigParser()
     setup.read(EXAMPLE / 'setup.cfg')
     name, version = setup['metadata']['name'], setup['metadata']['version']
-    for module in setup['options']['py_modules'].split():
+    for module in setup['options']['py_modules'].split(', '):
         shutil.copy(EXAMPLE / f'{module}.py', path)
     information = path / f'{name.replace("-", "_")}-{version}.dist-info'
     information.mkdir()
@@ -104,7 +90,7 @@ def test_the_strategy_is_installed_and_loads(installed):
     rows = run(PLUGINS, 'plugin', 'list', '-f', 'json', first=installed)
     row = next(row for row in rows if row['Name'] == 'even')
     assert row['Namespace'] == 'kronos_nova.strategies'
-    assert (row['Distribution'], row['Loads']) == ('kronos-even', 'yes')
+    assert (row['Distribution'], row['Loads']) == ('kronos-examples', 'yes')
 
 
 def test_the_strategy_moves_what_its_scenario_says_and_the_checker_agrees(installed):
@@ -147,3 +133,120 @@ def test_the_page_shows_every_file_of_the_example():
     shown = set(re.findall(r'^\.\. literalinclude:: \.\./\.\./examples/extend/(\S+)$', PAGE,
                            re.MULTILINE))
     assert shown == {path.name for path in EXAMPLE.iterdir() if path.is_file()}
+
+
+def test_every_example_is_installed_and_loads(installed):
+    rows = run(PLUGINS, 'plugin', 'list', '-f', 'json', first=installed)
+    assert {(row['Namespace'].removeprefix('kronos_nova.'), row['Name'], row['Loads'])
+            for row in rows if row['Distribution'] == 'kronos-examples'} >= {
+        ('filters', 'SpareHostFilter', 'yes'), ('weighers', 'CrowdWeigher', 'yes'),
+        ('sources', 'json_file', 'yes'), ('executors', 'by_hand', 'yes'),
+        ('hooks', 'backup_lock', 'yes')}
+
+
+@pytest.mark.parametrize(('moving', 'hosts'), [((), ['h1']), (('moving',), ['spare1', 'h1'])])
+def test_nova_keeps_boots_and_no_moves_off_spare_hosts(installed, moving, hosts):
+    assert run(USE, 'filter_hosts', *moving, first=installed) == hosts
+
+
+@pytest.mark.parametrize(('multiplier', 'hosts'), [
+    ('1', ['empty', 'full']), ('-1', ['full', 'empty'])])
+def test_nova_orders_hosts_by_the_weigher(installed, multiplier, hosts):
+    assert run(USE, 'weigh_hosts', multiplier, first=installed) == hosts
+
+
+@pytest.mark.parametrize(('content', 'age', 'hosts', 'untrusted'), [
+    ('{"cpu": {"a": 0.5, "b": 0.2}}', 10, {'a': 0.5, 'b': 0.2}, ''),
+    ('{"cpu": {"a": 0.5, "b": 0.2}}', 1000, {'a': 0.5, 'b': 0.2}, 'samples are 1000 s old'),
+    ('{"cpu": {"a": NaN, "b": 0.2}}', 10, {}, 'a value is no finite number'),
+    ('{"ram": {"a": 0.5}}', 10, {}, "KeyError: 'cpu'"),
+    ('{"cpu": {"a": 0.', 10, {}, 'JSONDecodeError')])
+def test_the_source_gives_whole_fresh_answers_or_a_reason(
+        installed, tmp_path, content, age, hosts, untrusted):
+    found = run(USE, 'score_from_file', content, age, first=installed, cwd=tmp_path)
+    assert found['hosts'] == hosts
+    assert untrusted in found['untrusted'] if untrusted else found['untrusted'] is None
+
+
+@pytest.mark.parametrize(('hosts', 'states', 'error_type'), [
+    (['h1', 'h1', 'h2'], ['submitted', 'submitted', 'completed'], None),
+    (['h1', 'h7'], ['submitted', 'queued'], 'MigrationFailed'),
+    (['h7'], ['failed'], 'PreFlightError')])
+def test_the_executor_completes_a_task_when_nova_shows_the_new_host(
+        installed, hosts, states, error_type):
+    found = run(USE, 'carry_out_by_hand', *hosts, first=installed)
+    assert found == {'states': states, 'error_type': error_type, 'asked': ['GET']}
+
+
+def test_the_hook_holds_its_file_while_the_migration_runs(installed, tmp_path):
+    found = run(USE, 'call_hook', first=installed, cwd=tmp_path)
+    assert found['during'] == [found['instance']]
+    assert (found['after'], found['state']) == ([], 'failed')
+
+
+def test_the_command_counts_the_tasks_of_a_database(installed, tmp_path):
+    conf = run(USE, 'fill_database', first=installed, cwd=tmp_path)
+    rows = run(PLUGINS, 'task', 'count', '--config-file', conf, '-f', 'json', first=installed)
+    assert rows == [{'Scope': 'blue', 'State': 'queued', 'Tasks': 2}]
+
+
+@pytest.fixture(scope='module', params=['option', 'metric', 'notification_field'])
+def patched(request, tmp_path_factory):
+    """The name of a diff, and a copy of our package to which git has applied it."""
+    path = tmp_path_factory.mktemp(request.param)
+    shutil.copytree(TOP / 'kronos_nova', path / 'kronos_nova',
+                    ignore=shutil.ignore_patterns('__pycache__'))
+    done = subprocess.run(['git', 'apply', EXAMPLE / f'{request.param}.diff'], cwd=path,
+                          capture_output=True, text=True, check=False,
+                          env={**os.environ, 'GIT_CEILING_DIRECTORIES': str(path.parent)})
+    assert done.returncode == 0, f'{request.param}.diff does not fit the code: {done.stderr}'
+    return request.param, path
+
+
+def test_each_diff_does_what_the_page_says(patched, tmp_path):
+    name, path = patched
+    if name == 'option':
+        balanced = TOP / 'tests/scenarios/defect_02_tied_extremes_still_move.yaml'
+        with_it, without = (run(USE, 'plan', balanced, '[engine]', f'spread = {value}',
+                                first=path, cwd=tmp_path)['moves'] for value in ('true', 'false'))
+        assert with_it and not without
+    elif name == 'metric':
+        assert 'kronos_executors 1.0' in run(USE, 'read_metrics', first=path, cwd=tmp_path)
+    else:
+        assert run(USE, 'hear_of_plan', first=path, cwd=tmp_path)['truncated'] is True
+
+
+ROWS = re.findall(r'^   \* - ([a-z ]+)\n((?:     .*\n)+)',
+                  (TOP / 'CONTRIBUTING.rst').read_text(), re.MULTILINE)
+EXAMPLES = {kind: re.findall('``(.*?)``', text.rpartition('     - ')[2]) for kind, text in ROWS}
+
+
+def files_of(text):
+    """The files of a row of CONTRIBUTING.rst, without those that the example does not need."""
+    return re.findall(r'``(kronos_nova/[\w/]+\.py)``', text)
+
+
+def test_contributing_answers_for_every_kind_and_names_its_example():
+    assert list(EXAMPLES) == [
+        'filter', 'weigher', 'score source', 'rule', 'strategy', 'executor', 'hook', 'command',
+        'option', 'metric', 'notification field']
+    assert all(EXAMPLES.values())
+    assert [name for names in EXAMPLES.values() for name in names
+            if not (EXAMPLE / name).is_file()] == []
+
+
+def test_contributing_names_files_that_are_there():
+    named = {name for _, text in ROWS for name in files_of(text)
+             if not name.endswith(('/NAME.py', '/GROUP.py'))}
+    assert len(named) >= 8
+    assert [name for name in named if not (TOP / name).is_file()] == []
+
+
+@pytest.mark.parametrize('kind', ['option', 'metric', 'notification field'])
+def test_a_diff_touches_three_files_at_most(kind):
+    text = (EXAMPLE / EXAMPLES[kind][0]).read_text()
+    touched = re.findall(r'^\+\+\+ b/(.*)$', text, re.MULTILINE)
+    assert 1 <= len(touched) <= 3
+    named = [re.sub('(NAME|GROUP)', r'\\w+', name) for name in files_of(dict(ROWS)[kind])]
+    if kind != 'option':  # the file that reads it is any
+        assert all(any(re.fullmatch(name, one) for name in named) for one in touched)

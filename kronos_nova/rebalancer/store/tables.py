@@ -62,6 +62,9 @@ plan = make_table(
 #: when it is terminal: UNIQUE then means one live task per instance.
 #: ``improvements`` are those of ``destinations`` but the first; ``attempts`` those that
 #: have ended (NULL: none). ``swap_id`` is that of the swap to which the task belongs.
+#: Of the attempt under way, or of the last one: ``attempt`` is its number, from 0, and so the
+#: index of its host in ``destinations``; ``marker`` is the driver's text by which it finds its
+#: migration again; ``reference`` is Nova's request ID, then the UUID of Nova's migration.
 task = make_table(
     'task',
     sa.Column('task_id', sa.String(36), primary_key=True),

@@ -57,6 +57,12 @@ def test_what_an_operator_sets_is_what_the_planner_reads(name, conf):
     assert after == (frozenset(value) if isinstance(value, list) else value)
 
 
+def test_options_made_by_hand_have_the_defaults_of_the_configuration(conf):
+    """Which filters Nova has is a fact about Nova: options made by hand name none."""
+    assert dataclasses.replace(
+        engine.build_options(conf), nova_enabled_filters=frozenset()) == model.Options()
+
+
 def test_what_no_operator_sets_is_no_option(conf):
     assert [name for name in engine.NOT_SET if name in conf.engine] == []
     assert engine.build_options(conf).overbooking is model.Options().overbooking

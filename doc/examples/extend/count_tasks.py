@@ -1,0 +1,36 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""``kronos task count``: how many tasks each scope has in each state."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from kronos_nova.cli import _command
+from kronos_nova.cli import _database
+
+
+class CountTasks(_database.DatabaseTable):
+    """Numbers of tasks that are not over, by scope and state."""
+
+    columns = ('Scope', 'State', 'Tasks')
+    examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
+
+    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
+        from kronos_nova.rebalancer.store import rows as store_rows
+
+        found = Counter((row.task.aggregate, str(row.task.state))
+                        for row in store.in_states(store_rows.LIVE))
+        for (scope, state), number in sorted(found.items()):
+            yield *_command.format_printable_row((scope, state)), number
