@@ -39,10 +39,15 @@ BIN = Path(sys.executable).parent
 PYTHON = str(BIN / 'python')
 RESULTS = TOP / '.test'
 UNIT_TESTS = ('tests/unit', 'tests/scenarios')
-FAST_TESTS = (*UNIT_TESTS, 'tests/simulation')
+SIMULATION = 'tests/simulation'
+FAST_TESTS = (*UNIT_TESTS, SIMULATION)
 #: One more than the cores, as some tests mostly wait for a daemon; who has nothing left
 #: to do takes from the others.
 WORKERS = ('-n', '3', '--dist', 'worksteal')
+#: How many seeds of the simulated world (tests/simulation/test_world.py) `unit` runs, and in
+#: how many ranges of so many it takes turns, commit by commit.
+WORLD_SEEDS = 500
+WORLD_RANGES = 4
 OTHER_PYTHONS = ('3.12', '3.13')
 #: Two thirds of the time on other Pythons, as each starts processes. test_packaging.py
 #: imports each of our commands there; `tools/test long` and a gate's jobs run these as well.
@@ -278,7 +283,21 @@ def lint(tally: Tally) -> None:
 
 def unit(tally: Tally) -> None:
     """unit tests, scenarios and simulation"""
-    pytest(tally, *WORKERS, *FAST_TESTS, name='unit')
+    # Printed with the command, so that a failure can be repeated.
+    first = os.environ.get('KRONOS_WORLD_FIRST') or str(choose_first_seed(read_commit()))
+    pytest(tally, *WORKERS, *FAST_TESTS, name='unit', KRONOS_WORLD_FIRST=first)
+
+
+def read_commit() -> str:
+    """Return the id of the commit that is checked out; '0': this is no checkout."""
+    done = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=TOP, check=False, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return done.stdout.strip() if done.returncode == 0 else '0'
+
+
+def choose_first_seed(commit: str) -> int:
+    """Return the first seed of the range of :data:`WORLD_SEEDS` that a commit runs."""
+    return WORLD_SEEDS * (int(commit, 16) % WORLD_RANGES)
 
 
 def functional(tally: Tally) -> None:
@@ -444,7 +463,8 @@ def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
 
 def long(tally: Tally) -> None:
     """what takes too long for every run"""
-    pytest(tally, '-m', 'long', 'tests', name='long', minutes=120)
+    pytest(tally, '-m', 'long', *WORKERS, SIMULATION, name='long-simulation', minutes=240)
+    pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', name='long', minutes=120)
     os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
     pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
     check(tally, 'random plans', [PYTHON, 'tools/random_plans.py', '--plans', '500'], minutes=240)

@@ -21,9 +21,9 @@ import pytest
 from tests.simulation import booting_cloud
 from tests.simulation import test_settling
 
-SEEDS = int(os.environ.get('KRONOS_BOOT_SEEDS', '100'))
+SEEDS = int(os.environ.get('KRONOS_BOOT_SEEDS', '50'))
 #: What `tools/test long` adds.
-LONG_SEEDS = 4100
+LONG_SEEDS = 4150
 CHUNK = 25
 #: Within which clouds come to rest (see test_settling).
 HOURS_OF_REST = 3

@@ -34,7 +34,9 @@ from tests.fixtures import stores
 from tests.unit import clouds
 from tests.unit.rebalancer import brute
 
-SEEDS = int(os.environ.get('KRONOS_PLAN_SEEDS', '90'))
+SEEDS = int(os.environ.get('KRONOS_PLAN_SEEDS', '40'))
+#: What `tools/test long` runs.
+LONG_SEEDS = 90
 SETTINGS = retry.Settings(per_scope=99, total=99, per_source=99, per_destination=99,
                           look_interval=5.0, retry_backoff=20.0, migration_timeout=1e6)
 
@@ -116,10 +118,11 @@ class Run:
         return [self.store.task(t) for t in self.task_ids]
 
 
+@pytest.mark.parametrize('seeds', [SEEDS, pytest.param(LONG_SEEDS, marks=pytest.mark.long)])
 @pytest.mark.parametrize('failures', [0.0, 0.3, 0.7])
-def test_no_hard_rule_is_broken_on_the_way_whatever_fails(failures):
+def test_no_hard_rule_is_broken_on_the_way_whatever_fails(failures, seeds):
     seen = collections.Counter()
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         run = Run(seed, failures)
         run.go()
         assert run.nova.broken == [], seed

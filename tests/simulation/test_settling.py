@@ -12,6 +12,7 @@
 
 """No ping-pong under metric lag: constant load, whole cycles, random clouds."""
 
+import itertools
 import os
 import random
 
@@ -19,9 +20,9 @@ import pytest
 
 from tests.simulation import lagging_cloud
 
-SEEDS = int(os.environ.get('KRONOS_SETTLING_SEEDS', '60'))
+SEEDS = int(os.environ.get('KRONOS_SETTLING_SEEDS', '30'))
 #: What `tools/test long` adds.
-LONG_SEEDS = 660
+LONG_SEEDS = 690
 CHUNK = 15
 HOURS = 9
 #: No move later: range, lag and cycle are at most 25 minutes, and every one of
@@ -76,18 +77,20 @@ def test_nothing_goes_to_and_fro_in_many_more_clouds(first):
 
 
 def returns(seeds, **fixed):
-    return sum(bool(run(seed, mode='spread', measured=True, lag=500.0, window=500.0,
-                        **fixed).returned()) for seed in seeds)
+    """Yield each seed with which an instance goes to and fro."""
+    return (seed for seed in seeds if run(
+        seed, mode='spread', measured=True, lag=500.0, window=500.0, **fixed).returned())
 
 
 def test_without_settling_instances_go_to_and_fro():
     """The worlds above are not too easy."""
-    assert returns(range(8), hidden=False, settle_seconds=0.0) >= 4
+    assert len(list(itertools.islice(
+        returns(range(8), hidden=False, settle_seconds=0.0), 4))) == 4
 
 
 def test_a_range_that_nobody_tells_of_is_not_waited_for():
     """Why settle_seconds must cover the ranges inside recording rules."""
-    assert returns(range(8), hidden=True, settle_seconds=1.0) >= 1
+    assert list(itertools.islice(returns(range(8), hidden=True, settle_seconds=1.0), 1))
 
 
 def test_one_seed_is_one_run():
@@ -103,7 +106,7 @@ def maintained(seeds, **fixed):
     return clouds
 
 
-@pytest.mark.parametrize('first', [0, 10])
+@pytest.mark.parametrize('first', [0, pytest.param(10, marks=pytest.mark.long)])
 def test_a_region_under_rolling_maintenance_is_balanced_meanwhile(first):
     """Ages are measured and ranges are in the queries: scores with what has
     been done laid over them are exact, and no plan makes reality worse."""
@@ -113,6 +116,7 @@ def test_a_region_under_rolling_maintenance_is_balanced_meanwhile(first):
     assert sum(len(c.spreads) for c in clouds) >= 3 * len(clouds)
 
 
+@pytest.mark.long
 def test_what_is_uncertain_under_maintenance_misleads_far_less_than_it_helps():
     """Without an age_query, and with a range that only settle_seconds tells."""
     clouds = maintained(range(14), hidden=True, measured=False)

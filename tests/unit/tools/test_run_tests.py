@@ -26,6 +26,7 @@ import psutil
 import pytest
 
 from tests import ci
+from tests.simulation import test_world
 
 TOP = Path(__file__).resolve().parents[3]
 RUNNER = TOP / 'tools/run_tests.py'
@@ -292,6 +293,34 @@ def test_a_part_runs_the_whole_of_its_directories(executed, part, directories):
     assert command.count('-m') == 1
 
 
+def test_unit_runs_another_range_of_seeds_with_each_commit(runner, executed, monkeypatch):
+    monkeypatch.delenv('KRONOS_WORLD_FIRST', raising=False)
+    monkeypatch.setattr(runner, 'read_commit', lambda: '1e')
+    ((_command, variables),) = executed('unit')
+    assert variables == {'KRONOS_WORLD_FIRST': '1000'}
+    assert {runner.choose_first_seed(f'{number:040x}') for number in range(20)} == {
+        0, 500, 1000, 1500}
+    monkeypatch.setenv('KRONOS_WORLD_FIRST', '3000')
+    ((_command, variables),) = executed('unit')
+    assert variables == {'KRONOS_WORLD_FIRST': '3000'}
+
+
+@pytest.mark.parametrize('checkout', [True, False])
+def test_commit_is_that_of_the_checkout(runner, tmp_path, monkeypatch, checkout):
+    monkeypatch.setattr(runner, 'TOP', tmp_path)
+    if checkout:
+        git = ['git', '-C', str(tmp_path), '-c', 'user.name=a', '-c', 'user.email=a@b']
+        subprocess.run([*git, 'init', '-q'], check=True)
+        subprocess.run([*git, 'commit', '-q', '--allow-empty', '-m', 'First'], check=True)
+    assert re.fullmatch('[0-9a-f]{40}' if checkout else '0', runner.read_commit())
+
+
+def test_long_runs_every_range_of_seeds_that_a_commit_may_have(runner):
+    assert test_world.DEFAULT_SEEDS == runner.WORLD_SEEDS
+    assert runner.WORLD_SEEDS * runner.WORLD_RANGES <= test_world.LONG_SEEDS
+    assert runner.WORLD_SEEDS % test_world.CHUNK == test_world.LONG_SEEDS % test_world.CHUNK == 0
+
+
 def test_pythons_runs_the_unit_tests_on_each_of_the_others(executed):
     made, *runs = executed('pythons')
     assert '/python3.12' in made[0] and '/python3.13' in made[0]
@@ -300,7 +329,8 @@ def test_pythons_runs_the_unit_tests_on_each_of_the_others(executed):
         assert 'tests/unit tests/scenarios --ignore=tests/unit/cmd' in text
 
 
-def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(executed, monkeypatch):
+def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(
+        runner, executed, monkeypatch):
     monkeypatch.delenv('KRONOS_NOVAS', raising=False)
     found = executed('long')
     assert [variables['KRONOS_KOLLA'] for _command, variables in found
@@ -309,11 +339,14 @@ def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(executed,
     assert [text.rpartition(' ')[2] for text in texts
             if text.startswith('-m tests.deploy.checkers tox -e ')] == [
         'lower-constraints', 'sbom', 'audit']
-    for wanted in ('-m long tests', 'tests/unit/fuzz', 'tools/random_plans.py --plans 500',
-                   '--concurrency 4 test_bursts', 'tests/unit tests/scenarios'):
+    for wanted in ('-m long tests --ignore=tests/simulation',
+                   f'-m long {" ".join(runner.WORKERS)} tests/simulation', 'tests/unit/fuzz',
+                   'tools/random_plans.py --plans 500', '--concurrency 4 test_bursts',
+                   'tests/unit tests/scenarios'):
         assert any(wanted in text for text in texts), wanted
     assert 'tools/novas.py 32 33' in texts
-    assert not any('--ignore' in text for text in texts), 'commands too, on each Python'
+    assert not any('--ignore' in text for text in texts if 'tests/scenarios' in text), (
+        'commands too, on each Python')
 
 
 @pytest.mark.parametrize('value', [None, '', '0', 'false', 'no', '1', 'true', 'True', 'yes'])
