@@ -31,7 +31,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 import xml.etree.ElementTree as ElementTree
 
 TOP = Path(__file__).resolve().parent.parent
@@ -49,9 +49,17 @@ WORKERS = ('-n', '3', '--dist', 'worksteal')
 WORLD_SEEDS = 500
 WORLD_RANGES = 4
 OTHER_PYTHONS = ('3.12', '3.13')
-#: Two thirds of the time on other Pythons, as each starts processes. test_packaging.py
-#: imports each of our commands there; `tools/test long` and a gate's jobs run these as well.
-COMMAND_TESTS = ('tests/unit/cmd', 'tests/unit/cli', 'tests/unit/tools')
+#: What runs on other Pythons: an import of every module, and the tests of what computes
+#: without a clock, a thread or a network. `tools/test long` and a gate's jobs run all.
+PURE_TESTS = (
+    'tests/unit/test_packaging.py::test_every_module_can_be_imported', 'tests/scenarios',
+    *(f'tests/unit/{name}' for name in (
+        'conf', 'constraints', 'fuzz', 'rebalancer/planning', 'rebalancer/strategies',
+        'rebalancer/test_checker.py', 'rebalancer/test_masks.py',
+        'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
+        'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
+#: Functional tests that are marked long end so: their name is all that stestr selects by.
+LONG_FUNCTIONAL = r'\[long\]$'
 #: Series of kolla-ansible before the one of deploy-constraints.txt: 2026.1 and 2025.1.
 OLDER_KOLLAS = ('22', '20')
 #: Series of Nova before the one of constraints.txt -> the Pythons that it declares.
@@ -77,7 +85,9 @@ PR_SET_CHILD_SUBREAPER = 36
 #: A log is often read from its end: so many failed tests again there, and so many lines of each.
 SHOWN_FAILURES = 10
 SHOWN_LINES = 30
-#: Preparations for a later part while others run; their processes are not strays.
+#: So many of the slowest tests are named at the end.
+SHOWN_SLOWEST = 10
+#: What is made for a later part while others run; its processes are nobody's strays.
 PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 
 
@@ -93,6 +103,8 @@ class Tally:
     skipped: int = 0
     remarks: list[str] = dataclasses.field(default_factory=list)
     failures: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    #: Seconds that each test took, and its name.
+    durations: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
     #: Of all processes that ended with the part.
     processor_seconds: float = 0.0
@@ -206,6 +218,7 @@ def pytest(tally: Tally, *arguments: str, name: str, python: str = PYTHON,
     passed, failed, skipped = junit_counts(report)
     tally.add(passed, failed, skipped)
     tally.failures += junit_failures(report)
+    tally.durations += junit_durations(report)
     if passed + failed + skipped == 0:
         tally.fail(f'{name}: ran no test')
     elif status and not failed:
@@ -234,18 +247,37 @@ def junit_failures(report: Path) -> Iterator[tuple[str, str]]:
                 yield f'{case.get("classname")}::{case.get("name")}', problem.text or ''
 
 
-def stestr_failures(binaries: Path) -> list[tuple[str, str]]:
-    """Return the tests of stestr's last run that failed, and their output."""
+def junit_durations(report: Path) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that each test of a JUnit file took, and its name."""
+    if not report.exists():
+        return
+    for case in ElementTree.parse(report).getroot().iter('testcase'):
+        yield float(case.get('time', 0)), f'{case.get("classname")}::{case.get("name")}'
+
+
+class EndedTest(NamedTuple):
+    """A test that has run; ``said`` is why it failed, None: it did not."""
+
+    name: str
+    seconds: float
+    said: str | None
+
+
+def stestr_tests(binaries: Path) -> list[EndedTest]:
+    """Return the tests of stestr's last run."""
     import subunit
     import testtools
 
     found = []
 
     def ended(test: dict[str, Any]) -> None:
+        began, over = test['timestamps']
+        seconds = (over - began).total_seconds() if began and over else 0.0
+        said = None
         if test['status'] in ('fail', 'uxsuccess'):
-            found.append((test['id'], '\n'.join(
-                detail.as_text() for name, detail in sorted(test['details'].items())
-                if name.startswith('traceback'))))
+            said = '\n'.join(detail.as_text() for name, detail in sorted(test['details'].items())
+                             if name.startswith('traceback'))
+        found.append(EndedTest(test['id'], seconds, said))
 
     done = subprocess.run([str(binaries / 'stestr'), 'last', '--subunit'], cwd=TOP, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -304,15 +336,15 @@ def functional(tally: Tally) -> None:
     """real Nova on its own in-process fixtures (stestr); both doors on eventlet"""
     if not (TOP / '.stestr').exists():
         execute([PYTHON, 'tools/stestr_times.py'], minutes=2)
-    stestr(tally, name='functional')
+    stestr(tally, '--exclude-regex', LONG_FUNCTIONAL, name='functional')
     stestr(tally, r'test_base\.|test_filters\.CeilingTestCase\.test_a_host_above_its|'
            r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet',
            minutes=10, eventlet=True)
 
 
 def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binaries: Path = BIN,
-           eventlet: bool = False) -> None:
-    """Run stestr and count by its output; an empty or broken one is a failure.
+           eventlet: bool = False, **variables: str) -> None:
+    """A stestr run, counted by what it prints; an empty or broken one is a failure.
 
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
@@ -320,11 +352,13 @@ def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binari
     status, output = execute(
         [str(binaries / 'stestr'), 'run', '--concurrency', '4', *arguments], minutes,
         OS_NOVA_DISABLE_EVENTLET_PATCHING=str(int(not eventlet)),
-        PATH=f'{binaries}{os.pathsep}{os.environ["PATH"]}')
+        PATH=f'{binaries}{os.pathsep}{os.environ["PATH"]}', **variables)
     passed, failed, skipped = stestr_counts(output)
     tally.add(passed, failed, skipped)
-    if failed:
-        tally.failures += stestr_failures(binaries)
+    for test in stestr_tests(binaries) if passed + failed else ():
+        if test.said is not None:
+            tally.failures.append((test.name, test.said))
+        tally.durations.append((test.seconds, test.name))
     if passed + failed + skipped == 0:
         tally.fail(f'{name}: ran no test')
     elif status and not failed:
@@ -366,7 +400,7 @@ def deploy_older(tally: Tally) -> None:
 
 
 def pythons(tally: Tally, whole: bool = False) -> None:
-    """unit tests and scenarios on the other supported Python versions that are here"""
+    """pure unit tests and scenarios on the other supported Python versions that are here"""
     found = other_pythons()
     for version in OTHER_PYTHONS:
         if version not in found and CONTINUOUS_INTEGRATION:
@@ -377,10 +411,8 @@ def pythons(tally: Tally, whole: bool = False) -> None:
         tally.fail(f'no virtual environments for Python {", ".join(found)}')
         return
     for version, (_, venv) in found.items():
-        # The simulation takes half of the time and is the same on each Python; so are
-        # random examples: a quarter is enough to find differences between Pythons.
-        left_out = () if whole else COMMAND_TESTS
-        pytest(tally, *WORKERS, *UNIT_TESTS, *(f'--ignore={path}' for path in left_out),
+        # A quarter of the random examples finds what a Python does differently.
+        pytest(tally, *WORKERS, *(UNIT_TESTS if whole else PURE_TESTS),
                name=f'python{version}', python=str(venv / 'bin/python'),
                KRONOS_TEST_EXAMPLES='0.25')
 
@@ -462,17 +494,43 @@ def older(tally: Tally, *arguments: str, name: str, minutes: float) -> None:
 
 
 def long(tally: Tally) -> None:
-    """what takes too long for every run"""
-    pytest(tally, '-m', 'long', *WORKERS, SIMULATION, name='long-simulation', minutes=240)
+    """all that the default leaves out, and twenty times the fuzzing"""
+    for name in os.environ.get('KRONOS_LONG', ' '.join(LONG_STEPS)).split():
+        if name in LONG_STEPS:
+            LONG_STEPS[name](tally)
+        else:
+            tally.fail(f'KRONOS_LONG: {name!r} is none of {", ".join(LONG_STEPS)}')
+
+
+def simulate_long(tally: Tally) -> None:
+    pytest(tally, '-m', 'long', *WORKERS, SIMULATION, name='long-simulation', minutes=170)
+
+
+def run_marked(tally: Tally) -> None:
+    """Run the tests that are marked long but for those that have a step of their own."""
     pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', name='long', minutes=120)
-    os.environ.setdefault('KRONOS_TEST_EXAMPLES', '20')
-    pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60)
+    stestr(tally, LONG_FUNCTIONAL, name='long-functional', minutes=60)
+
+
+def fuzz(tally: Tally) -> None:
+    examples = os.environ.get('KRONOS_TEST_EXAMPLES', '20')
+    pytest(tally, 'tests/unit/fuzz', name='long-fuzz', minutes=60, KRONOS_TEST_EXAMPLES=examples)
+    stestr(tally, 'test_bursts', name='long-bursts', minutes=60, KRONOS_TEST_EXAMPLES=examples)
+
+
+def plan_at_random(tally: Tally) -> None:
     check(tally, 'random plans', [PYTHON, 'tools/random_plans.py', '--plans', '500'], minutes=240)
-    stestr(tally, 'test_bursts', name='long-functional', minutes=60)
+
+
+def try_older_novas(tally: Tally) -> None:
     older(tally, *WHOLE, name='long-nova', minutes=60)
-    try_beside_ancestor(tally)
-    deploy_older(tally)
+
+
+def try_all_on_pythons(tally: Tally) -> None:
     pythons(tally, whole=True)
+
+
+def try_tox_environments(tally: Tally) -> None:
     for environment in ('lower-constraints', 'sbom'):
         check(tally, f'tox -e {environment}', [
             PYTHON, '-m', 'tests.deploy.checkers', 'tox', '-e', environment], minutes=60)
@@ -543,6 +601,12 @@ def find_python(version: str) -> str | None:
     return None
 
 
+#: `tools/test long`, step by step. A job of Zuul runs each (.zuul.yaml): KRONOS_LONG names it.
+LONG_STEPS: dict[str, Callable[[Tally], None]] = {
+    'simulation': simulate_long, 'marked': run_marked, 'fuzz': fuzz, 'plans': plan_at_random,
+    'novas': try_older_novas, 'ancestor': try_beside_ancestor, 'kolla': deploy_older,
+    'pythons': try_all_on_pythons, 'tox': try_tox_environments}
+
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part
     for part in (lint, unit, functional, integration, docs, package, deploy, pythons, novas,
@@ -595,7 +659,8 @@ def processor_seconds() -> float:
 
 
 def summary(tallies: dict[str, Tally]) -> Iterator[str]:
-    """What failed, the table, the remarks, and the closing line alone on its line."""
+    """What failed, the slowest tests, the table, the remarks, and the closing line alone on
+    its line."""
     failures = [(name, *failure) for name, tally in tallies.items() for failure in tally.failures]
     for name, test, said in failures[:SHOWN_FAILURES]:
         yield f'--- {name}: failed: {test}'
@@ -603,6 +668,13 @@ def summary(tallies: dict[str, Tally]) -> Iterator[str]:
     if len(failures) > SHOWN_FAILURES:
         yield f'--- and {len(failures) - SHOWN_FAILURES} more, above'
     if failures:
+        yield ''
+    durations = [(seconds, name, test) for name, tally in tallies.items()
+                 for seconds, test in tally.durations]
+    if durations:
+        yield 'slowest tests, seconds:'
+        for seconds, name, test in sorted(durations, reverse=True)[:SHOWN_SLOWEST]:
+            yield f'{seconds:>8.1f}  {name}: {test}'
         yield ''
     yield (f'{"part":<12} {"minutes":>8} {"of cpu":>8} {"passed":>8} {"failed":>8} '
            f'{"skipped":>8}')

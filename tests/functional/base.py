@@ -34,6 +34,7 @@ import nova.conf
 from nova.tests.functional import integrated_helpers
 
 from kronos_nova.conf import scheduler as scheduler_conf
+from tests import marks
 from tests.functional import bus
 from tests.functional import databases
 from tests.functional import threads
@@ -61,7 +62,7 @@ def api_paste() -> str:
     raise RuntimeError('The installed nova has no api-paste.ini; install it from its wheel.')
 
 
-class NovaTestCase(integrated_helpers.ProviderUsageBaseTestCase):
+class NovaTestCase(marks.MarkedTestCase, integrated_helpers.ProviderUsageBaseTestCase):
     """Nova with ``hosts`` as computes and, unless told not to, our plug-ins.
 
     ``plugins``: load our filters and weigher through their entry points, as a

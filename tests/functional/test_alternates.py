@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.executors import outcomes
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import rows
+from tests import marks
 from tests.functional import test_nova_executor
 
 
@@ -150,6 +151,7 @@ class RefusedTestCase(AlternatesCase):
         self.assertEqual((outcomes.COMPLETED, row.attempts), (event, result.attempts))
         self.assertEqual({}, dict(self.store.history(task.aggregate, time.time()).quarantined))
 
+    @marks.long
     def test_the_next_one_waits_for_an_allocation_that_stays(self) -> None:
         server = self.boot(host='host1')
         self.refuse_at_its_compute('host2')
@@ -191,6 +193,7 @@ class RefusedTestCase(AlternatesCase):
         self.assertEqual(['host2', 'host3'], [a.to_host for a in row.attempts])
         self.assertEqual('host3', self.host_of(server))
 
+    @marks.long
     def test_an_instance_that_no_host_could_take_is_tried_on_one(self) -> None:
         server = self.boot(host='host1')
 

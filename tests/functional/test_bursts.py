@@ -31,6 +31,7 @@ from kronos_nova.feed import flavor_usages
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import runtime
+from tests import marks
 from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import burst_hosts
@@ -145,6 +146,7 @@ def blind(scores, tracks, **kwargs):
                               for host, score in scores.items()}, 0.0, False, {})
 
 
+@marks.long
 class PerfectTestCase(UnevenTestCase):
     """What the others are compared with is what real Nova does, given a source
     whose scores are true after each boot."""
@@ -167,11 +169,13 @@ class BurstTestCase(UnevenTestCase):
         self.boot_at_once()
         self.assert_as_good_as(perfect)
 
+    @marks.long
     def test_many_requests_within_one_sample(self):
         perfect = self.perfect(burst_hosts.mixed(COUNT))
         self.boot_one_by_one()
         self.assert_as_good_as(perfect)
 
+    @marks.long
     def test_without_depletion_they_pile_up(self):
         perfect = self.perfect(['m1.medium'] * SOME)
         with mock.patch.object(policy_scores.depletion, 'compute_outlook', blind):
@@ -202,6 +206,7 @@ class MoveTestCase(UnevenTestCase):
     def wait_for_load(self, load):
         self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')
 
+    @marks.long
     def test_it_counts_at_its_destination_once_and_boots_see_it(self):
         self.publish(self.move(1.0))
         self.wait_for_load(self.expected)
@@ -223,7 +228,7 @@ class MoveTestCase(UnevenTestCase):
         self.assertEqual('host2', self.host_of(self.boot(flavor=self.flavors['m1.tiny'])))
 
 
-class ForkedWorkersTestCase(unittest.TestCase):
+class ForkedWorkersTestCase(marks.MarkedTestCase, unittest.TestCase):
     """Forked workers, each placing one boot while the others place theirs."""
 
     def spread(self, workers, multiplier, concurrent):
@@ -240,6 +245,7 @@ class ForkedWorkersTestCase(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         return json.loads(done.stdout)['spread']
 
+    @marks.long
     def test_they_end_more_level_than_with_stock_weighers(self):
         for workers in (2, 4, 8):
             with self.subTest(workers=workers):

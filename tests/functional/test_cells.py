@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.planning import planner
+from tests import marks
 from tests.functional import test_collector
 from tests.functional import test_nova_executor
 
@@ -118,6 +119,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.conf.set_override('cell_metadata_key', '', 'engine')
         self.assertEqual({None}, {h.cell for h in self.collect().hosts.values()})
 
+    @marks.long
     def test_without_names_a_refusal_teaches_and_charges_nobody(self) -> None:
         server = self.boot(host='host1')
         cluster = self.collect()
@@ -161,6 +163,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         error = self.assertRaises(exception.OtherCell, self.executor.submit, task)
         self.assertIn('HTTP 400: Compute host host3 could not be found', str(error))
 
+    @marks.long
     def test_a_cell_that_is_down_stops_every_scope_while_cells_have_no_names(self) -> None:
         """Its server groups' members and its moves in flight are not known."""
         with nova_fixtures.DownCellFixture([self.cell_mappings['cell2']]):

@@ -28,6 +28,7 @@ from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from tests import marks
 from tests.functional import test_nova_executor
 
 Stage = executors.Stage
@@ -171,6 +172,7 @@ class ColdMigrationTestCase(DrainCase):
         self._delete_server(server)
         self.assertIs(Stage.CANCELLED, self.watched(self.task(server), marker).stage)
 
+    @marks.long
     def test_refusals_failures_and_other_ways_to_move_than_planned(self) -> None:
         server = self.drained()
         task = self.task(server)
@@ -347,6 +349,7 @@ class RaisedAborts(fixtures.Fixture):
             'nova.virt.fake.FakeLiveMigrateDriver.live_migration', live_migration))
 
 
+@marks.long
 class AbortErrorTestCase(AbortTestCase):
     """Nova writes ERROR after the abort."""
 

@@ -21,6 +21,7 @@ from oslo_utils import uuidutils
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import collector
+from tests import marks
 from tests.functional import api
 from tests.functional import placement_writer
 
@@ -102,6 +103,7 @@ class CloudTestCase(CollectorCase):
         self.assertRegex(cluster.instances[first['id']].pinned, 'host-not-planned')
         self.assertEqual('host1', cluster.instances[first['id']].host, 'but it counts')
 
+    @marks.long
     def test_every_page_of_every_list_is_read(self) -> None:
         servers = [self.boot(host='host1') for _ in range(5)]
         groups = [self.server_group(f'g{i}', 'soft-affinity') for i in range(5)]

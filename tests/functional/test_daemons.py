@@ -30,6 +30,7 @@ from testtools import content
 
 from kronos_nova import model
 from kronos_nova.rebalancer.store import tables
+from tests import marks
 from tests.functional import test_first_light
 from tests.functional import test_migfra
 from tests.integration import servers
@@ -148,6 +149,7 @@ placement_endpoint_override = {self.placement_api.url}
         with open(os.path.join(self.snapshots, name, 'nova', 'instances.json')) as f:
             self.assertIn(server['id'], f.read())
 
+    @marks.long
     def test_migfra_takes_a_task_that_executors_carry_out_and_another_process_goes_on(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
@@ -177,6 +179,7 @@ placement_endpoint_override = {self.placement_api.url}
         self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
         self.assertEqual(1, len(self.migrations(server)))
 
+    @marks.long
     def test_in_a_dry_run_without_nova_health_tells_so(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         port = free_port()
@@ -207,6 +210,7 @@ placement_endpoint_override = {self.placement_api.url}
         lease = self.lease()
         return lease if lease is not None and lease.planned_at is not None else None
 
+    @marks.long
     def test_an_engine_that_freezes_is_overtaken_at_once_and_writes_nothing_when_it_thaws(
             self) -> None:
         """Cycles are an hour apart: who waits for a scope does not wait for one."""
@@ -231,6 +235,7 @@ placement_endpoint_override = {self.placement_api.url}
                 now = self.lease()
                 self.assertEqual((taken.owner, taken.epoch), (now.owner, now.epoch))
 
+    @marks.long
     def test_an_engine_that_is_killed_is_overtaken(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         self.edit('evaluation_interval = 5', 'evaluation_interval = 3600')

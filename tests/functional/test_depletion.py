@@ -20,6 +20,7 @@ from unittest import mock
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import runtime
+from tests import marks
 from tests.functional import scores
 
 COUNT = 6
@@ -63,6 +64,7 @@ class DepletionTestCase(OneSampleTestCase):
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3), self.multi_create(COUNT))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
+    @marks.long
     def test_without_it_they_pile_up(self):
         def blind(scores, tracks, **kwargs):
             return depletion.Outlook({host: depletion.Load(score, score)
@@ -81,6 +83,7 @@ class DepletionTestCase(OneSampleTestCase):
         self.assertEqual('host1', self.host_of(self.boot()))
         self.assertEqual('host2', self.host_of(self.boot()))
 
+    @marks.long
     def test_what_is_deleted_is_given_back(self):
         old = [self.boot(host=host) for host in self.hosts]
         self.prometheus.series['cpu'] = {'host1': 0.36, 'host2': 0.30, 'host3': 0.40}

@@ -29,6 +29,7 @@ from kronos_nova.conf import opts
 from kronos_nova.conf import permits
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import connection
+from tests import marks
 from tests.fixtures import keystone_server
 from tests.functional import api
 
@@ -89,6 +90,7 @@ class KeystoneTestCase(api.ApiTestCase):
         self.assertEqual((checks.Status.OK, True),
                          (item.status, item.text.startswith(self.keystone.url)))
 
+    @marks.long
     def test_projects_that_may_be_asked_for_are_looked_up(self) -> None:
         conf = self.configured()
         context = checks.Context(conf, connection=connection.make_connection(conf))
@@ -104,6 +106,7 @@ class KeystoneTestCase(api.ApiTestCase):
             if status is checks.Status.OK:
                 self.assertNotIn('does not tell', item.text)
 
+    @marks.long
     def test_a_token_that_is_refused_is_replaced(self) -> None:
         self.boot(host='host1')
         self.register('placement', self.placement_api.url)
@@ -114,6 +117,7 @@ class KeystoneTestCase(api.ApiTestCase):
             b'{"error": {"code": 401, "message": "expired", "title": "Unauthorized"}}'))
         self.assertEqual(1, len(reader.collect(time.time()).instances))
 
+    @marks.long
     def test_what_is_wrong_with_the_login_is_one_clear_line(self) -> None:
         for changes, words in (
                 ({'password': 'wr0ng-canary'}, 'Keystone refused the credentials'),

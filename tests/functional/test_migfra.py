@@ -39,6 +39,7 @@ from kronos_nova.rebalancer.migfra import cloud_cache
 from kronos_nova.rebalancer.migfra import wiring
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.sources import prometheus
+from tests import marks
 from tests.functional import test_first_light
 from tests.integration import servers
 
@@ -219,6 +220,7 @@ list:
 '''))
         self.assertEqual('ACTIVE', self.status(one))
 
+    @marks.long
     def test_a_server_in_error_is_stopped(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.admin_api.post_server_action(server['id'], {'os-resetState': {'state': 'error'}})
@@ -249,6 +251,7 @@ parameter:
             'status': 'success', 'details': '0', 'process-id': None}, found)
         self.assertEqual('host3', self.host_of(server))
 
+    @marks.long
     def test_of_a_request_that_is_given_up_nothing_begins_any_more(self) -> None:
         moved, left = (self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2))
         self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\ndestinations: [host3]\n')
@@ -272,6 +275,7 @@ parameter:
                    self.worker.run_once(self.worker._clock()) is None)
         self.assertEqual(('host3', 'host1'), (self.host_of(moved), self.host_of(left)))
 
+    @marks.long
     def test_requests_that_come_together_share_a_look(self) -> None:
         self.conf.set_override('look_seconds', 60.0, 'migfra')
         servers = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(3)]
@@ -324,6 +328,7 @@ parameter:
         self.assertIn('total', found['time-measurement'][0])
 
 
+    @marks.long
     def test_retry_counter_bounds_the_attempts_of_each_instance(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
 
@@ -350,6 +355,7 @@ parameter: {{retry-counter: {number}}}
                 for name in ('quarantine', 'cooldown'):
                     connection.execute(sa.delete(getattr(tables, name)))
 
+    @marks.long
     def test_a_server_that_runs_is_moved_offline_and_runs_again(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         found = self.asked(f'''\
@@ -369,6 +375,7 @@ parameter:
                               'total'}, tags.keys())
         self.assertLessEqual(sum(tags.values()) - tags['total'], tags['total'] + 1.0)
 
+    @marks.long
     def test_what_cannot_be_moved_is_told_with_its_reason(self) -> None:
         group = self.server_group('pair', 'anti-affinity')
         one, two = (self.named(self.boot(host=host, hints={'group': group['id']}), name)
@@ -416,6 +423,7 @@ parameter:
                          (found['vm-name'], found['status'], found['details']), found)
         self.assertEqual(['host2', 'host1'], [self.host_of(s) for s in (one, two)])
 
+    @marks.long
     def test_a_partner_that_is_not_on_the_destination_is_refused(self) -> None:
         self.named(self.boot(host='host1'), 'vm-1')
         self.named(self.boot(host='host3'), 'vm-2')
@@ -452,6 +460,7 @@ class TestPins(MigfraCase):
                          found['details'])
         self.assertEqual('host1', self.host_of(server))
 
+    @marks.long
     def test_the_driver_is_asked_where_the_server_is(self) -> None:
         self.useFixture(fixtures.MonkeyPatch(
             'kronos_nova.rebalancer.migfra.vcpu_pinning.Pinning.repin', self.repin))
@@ -533,6 +542,7 @@ class TestHooks(MigfraCase):
                          (self.actions(server), self.host_of(server)))
         self.assertIn('hooks', {tag for one in found['time-measurement'] for tag in one})
 
+    @marks.long
     def test_who_was_paused_before_stays_so(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.admin_api.post_server_action(server['id'], {'pause': None})
@@ -544,6 +554,7 @@ class TestHooks(MigfraCase):
             self.worker.run_once(time.time())
         self.assertEqual(('PAUSED', 'host2'), (self.status(server), self.host_of(server)))
 
+    @marks.long
     def test_processes_are_suspended_before_and_resumed_after(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         for number in ('11', '12'):
@@ -603,6 +614,7 @@ class TestRefused(MigfraCase):
         self.assertEqual('[engine] dry_run is set, and then nothing is done', found['details'])
         self.assertEqual(('ACTIVE', 'host1'), (self.status(server), self.host_of(server)))
 
+    @marks.long
     def test_a_name_that_two_servers_bear_and_a_server_elsewhere_are_not_meant(self) -> None:
         for host in ('host1', 'host2'):
             self.named(self.boot(host=host), 'vm-1')
@@ -614,6 +626,7 @@ class TestRefused(MigfraCase):
                          [one['details'] for one in found['list']])
 
 
+@marks.long
 class TestOtherZone(MigfraCase):
     def test_servers_on_hosts_of_another_zone_are_refused(self) -> None:
         self.aggregate('far', 'host1', availability_zone='elsewhere')
@@ -650,6 +663,7 @@ class TestDelivery(MigfraCase):
         self.assertEqual('id: another task had it; each needs one of its own', found['details'])
         self.assertEqual('host2', self.host_of(server))
 
+    @marks.long
     def test_a_task_that_the_broker_has_kept_for_long_is_left_alone(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.service.ended()
@@ -661,6 +675,7 @@ class TestDelivery(MigfraCase):
         self.assertEqual(f'{ID}2', found['id'])
         self.assertEqual('ACTIVE', self.status(server))
 
+    @marks.long
     def test_an_evacuation_survives_the_broker_and_the_service(self) -> None:
         moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
         self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\n'
@@ -679,6 +694,7 @@ class TestDelivery(MigfraCase):
                          (found['id'], [one['status'] for one in found['list']]))
         self.assertEqual([1, 1], [len(self.migrations(s)) for s in moved])
 
+    @marks.long
     def test_what_is_asked_while_nobody_is_there_is_done_later(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.asked(f'task: suspend vm\nid: {ID}1\nlist: [{{vm-name: none}}]\n')
@@ -690,6 +706,7 @@ class TestDelivery(MigfraCase):
         self.assertEqual('PAUSED', self.status(server))
 
 
+@marks.long
 class TestStarted(MigfraCase):
 
     def test_a_server_has_started_when_its_ssh_answers(self) -> None:

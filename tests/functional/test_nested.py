@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer as snapshots
 from kronos_nova.rebalancer.store import rows
+from tests import marks
 from tests.functional import nested_cloud
 from tests.functional import placement_writer
 from tests.functional import test_tools
@@ -246,6 +247,7 @@ class NestedTestCase(NestedCase):
         return answers
 
 
+@marks.long
 class ContentionTestCase(NestedCase):
     """Generations rise just when Nova claims for a migration of ours."""
 

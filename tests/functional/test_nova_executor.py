@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova
 from kronos_nova.rebalancer.executors import stale_scheduler_view
+from tests import marks
 from tests.functional import api
 from tests.functional import base
 from tests.functional import test_collector
@@ -122,6 +123,7 @@ class MoveTestCase(ExecutorCase):
         self.assertIn('No valid host', progress.detail)
         self.assertEqual('host1', self.host_of(server))
 
+    @marks.long
     def test_why_it_was_refused_is_waited_for_until_nova_has_written_it(self) -> None:
         """nova-conductor saves the migration's error first."""
         looked: list[executors.Progress] = []
@@ -145,6 +147,7 @@ class MoveTestCase(ExecutorCase):
         self.assertEqual([Stage.UNTOLD, Stage.FAILED], [found.stage for found in looked])
         self.assertIn('No valid host', looked[1].detail)
 
+    @marks.long
     def test_an_instance_in_error_is_told_from_one_that_merely_stayed(self) -> None:
         def broken(server: dict[str, Any]) -> None:
             self.admin_api.post_server_action(
@@ -270,6 +273,7 @@ class PreFlightTestCase(ExecutorCase):
         self._wait_for_state_change(server, 'SHELVED_OFFLOADED')
         self.assert_refused('moved-away', task)
 
+    @marks.long
     def test_state_of_the_services(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
@@ -322,6 +326,7 @@ class PreFlightTestCase(ExecutorCase):
         self.conf.set_override('enforce_placement_claims', False, 'engine')
         self.pre_flight(task)
 
+    @marks.long
     def test_an_overcommitted_source_that_an_older_placement_does_not_let_shrink(self) -> None:
         """Placement before 14.0 did not consider what a consumer of the write had before."""
         server = self.boot(host='host1')
@@ -361,6 +366,7 @@ class PreFlightTestCase(ExecutorCase):
         self.assert_refused('affinity-unmovable', self.task(alone))
 
 
+    @marks.long
     def test_what_our_database_learnt_after_planning(self) -> None:
         group = self.server_group('g', 'soft-anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
@@ -424,6 +430,7 @@ class UnlearntTestCase(ExecutorCase):
         self.pre_flight(self.task(alone))
         self.assert_waits_until_nova_knows(self.task(one))
 
+    @marks.long
     def test_no_more_wait_than_the_group_admits(self) -> None:
         group = self.server_group('g', 'anti-affinity', max_server_per_host=2)
         one = self.boot(host='host1', hints={'group': group['id']})
@@ -431,6 +438,7 @@ class UnlearntTestCase(ExecutorCase):
         self.live_migrate(two, 'host3')
         self.assertIs(Stage.COMPLETED, self.asked(self.task(one)).stage)
 
+    @marks.long
     def test_one_booted_apart_waits_as_well(self) -> None:
         two = self.boot(host='host2')
         one = self.boot(host='host1', hints={'different_host': [two['id']]})
@@ -438,6 +446,7 @@ class UnlearntTestCase(ExecutorCase):
         self.live_migrate(two, 'host3')
         self.assert_waits_until_nova_knows(self.task(one))
 
+    @marks.long
     def test_one_booted_beside_waits_for_the_other_to_have_come(self) -> None:
         two = self.boot(host='host1')
         one = self.boot(host='host1', hints={'same_host': [two['id']]})
@@ -447,6 +456,7 @@ class UnlearntTestCase(ExecutorCase):
         self.live_migrate(two, 'host2')
         self.assert_waits_until_nova_knows(self.task(one), 'just-came')
 
+    @marks.long
     def test_long_ago_is_not_just_now(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})

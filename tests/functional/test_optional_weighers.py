@@ -19,6 +19,7 @@ from nova import context
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import project_cache
 from kronos_nova.weighers import scarce_traits
+from tests import marks
 from tests.functional import base
 
 
@@ -77,11 +78,13 @@ class ScarcityTestCase(base.NovaTestCase):
         runtime.get_runtime().keep(scarce_traits.Board).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
+    @marks.long
     def test_an_aggregate_overrides_the_multiplier(self):
         self.wait_for_specials()
         self.aggregate('open', 'host3', kronos_scarcity_weight_multiplier='0')
         self.assertEqual('host3', self.host_of(self.boot()))
 
+    @marks.long
     def test_without_placements_answers_nova_decides_alone(self):
         board = runtime.get_runtime().keep(scarce_traits.Board)
         self.flags(scarcity_weights={'CUSTOM_FPGA': 0.0, 'CUSTOM_CARD': 0.0}, group='kronos')
@@ -89,6 +92,7 @@ class ScarcityTestCase(base.NovaTestCase):
         self.assertEqual('host3', self.host_of(self.boot()))
 
 
+@marks.long
 class ScarcityOffTestCase(ScarcityTestCase):
     """Off by default: no thread, no question, and Nova's choice."""
 
@@ -159,11 +163,13 @@ class ProjectTestCase(base.NovaTestCase):
         self.learn()
         self.assertEqual(['host1', 'host2', 'host3'], self.multi_create(3))
 
+    @marks.long
     def test_another_project_does_not_care(self):
         self.learn()
         with mock.patch.object(self.admin_api, 'project_id', 'another-project'):
             self.assertEqual('host3', self.host_of(self.boot()))
 
+    @marks.long
     def test_a_negative_multiplier_of_an_aggregate_gathers(self):
         self.boot(host='host1')
         self.learn()
@@ -171,12 +177,14 @@ class ProjectTestCase(base.NovaTestCase):
         self.assertEqual('host1', self.host_of(self.boot()))
 
 
+@marks.long
 class UntrackedProjectTestCase(ProjectTestCase):
     """HostState tells nothing but UUIDs: all is looked up."""
 
     tracked = False
 
 
+@marks.long
 class ProjectOffTestCase(ProjectTestCase):
     """Off by default: nothing is looked up, and Nova decides alone."""
 

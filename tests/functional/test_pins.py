@@ -32,6 +32,7 @@ from kronos_nova.constraints import hints
 from kronos_nova.constraints import prefilters
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
+from tests import marks
 from tests.functional import test_collector
 
 CONF = nova.conf.CONF
@@ -97,6 +98,7 @@ class PinsCase(test_collector.CollectorCase):
         self.assertEqual(home if rule else host, self.host_of({'id': uuid}))
 
 
+@marks.long
 class AggregatesTestCase(PinsCase):
 
     hosts = ('host1', 'host2', 'host3', 'host4', 'host5')
@@ -143,6 +145,7 @@ class HostsAndWishesTestCase(PinsCase):
             self.judged(self.server(**{'trait:CUSTOM_LICENCE': 'required'}), 'host2',
                         'required-traits')
 
+    @marks.long
     def test_an_instance_stays_in_the_zone_that_it_was_booted_into(self) -> None:
         """One for which no zone was asked goes into any."""
         self.aggregate('east', 'host1', 'host3', availability_zone='east')
@@ -158,6 +161,7 @@ class HostsAndWishesTestCase(PinsCase):
         self.conf.set_override('restrict_to_az', True, 'engine')
         self.assertEqual('az-differs', self.ours(self.server('host1'), 'host2'))
 
+    @marks.long
     def test_a_host_whose_cpu_lacks_a_trait_takes_nothing(self) -> None:
         """By Placement's traits; Nova's fake driver compares no CPUs."""
         self.give_trait('HW_CPU_X86_AVX', 'host1', 'host3')

@@ -53,6 +53,7 @@ from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import power
 from kronos_nova.rebalancer.executors import base as executors
 from kronos_nova.rebalancer.executors import nova as nova_executor
+from tests import marks
 from tests.functional import api
 from tests.functional import placement_writer
 
@@ -350,6 +351,7 @@ class ExecutorTestCase(Case):
         return bodies
 
 
+@marks.long
 class MigfraTestCase(Case):
 
     def test_starts_stops_pauses_and_unpauses_and_does_nothing_else(self) -> None:
@@ -383,6 +385,7 @@ class MigfraTestCase(Case):
         self.assertEqual('ACTIVE', self.admin_api.get_server(server['id'])['status'])
 
 
+@marks.long
 class DrainTestCase(Case):
     """``kronos drain``, as a process, with the rights of either role."""
 

@@ -19,6 +19,7 @@ import os
 import yaml
 
 from kronos_nova.scheduler import runtime
+from tests import marks
 from tests.functional import scores
 
 
@@ -87,6 +88,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         runtime.get_runtime().scores.refresh()
         self.assertEqual(1, self.log_count(text))
 
+    @marks.long
     def test_a_file_without_scores_leaves_its_hosts_to_nova_and_no_others(self):
         self.prometheus.series['load'] = {}
         self.wait_for_files(1)

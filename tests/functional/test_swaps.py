@@ -18,6 +18,7 @@ from typing import Any
 
 from kronos_nova.rebalancer.store import swaps
 from tests import commands
+from tests import marks
 from tests.docs import shown as docs
 from tests.functional import test_tools
 
@@ -77,6 +78,7 @@ class TestSwap(SwapCase):
         self.assertEqual([{'instances': [s['id'] for s in servers], 'state': 'swapped',
                            'undos': []}], shown['Swaps'])
 
+    @marks.long
     def test_where_neither_has_room_beside_the_other_one_waits_on_a_third_host(self) -> None:
         servers = self.two(self._create_flavor(vcpu=1, memory_mb=5000, disk=1))
         status, _, error = self.swap(servers, '--parking', 'host2')
@@ -102,6 +104,7 @@ class TestSwap(SwapCase):
         self.assertEqual(2, len(self.migrations(servers[0])))
         self.assertEqual([], self.migrations(servers[1]))
 
+    @marks.long
     def test_an_undo_that_is_refused_is_an_alarm(self) -> None:
         servers = self.two()
         self.assertEqual(0, self.swap(servers)[0])
@@ -126,6 +129,7 @@ class TestSwap(SwapCase):
         self.assertEqual(1, status)
         self.assertIn('nobody: no such instance', error)
 
+    @marks.long
     def test_two_change_places_as_the_block_of_the_documentation_shows_it(self) -> None:
         servers = self.two()
         uuids = iter([s['id'] for s in servers] * 2)
@@ -169,6 +173,7 @@ class TestSpread(SwapCase):
                            'undos': []}], shown['Swaps'])
         self.assertEqual({'spread'}, {m['phase'] for m in shown['Moves']})
 
+    @marks.long
     def test_half_of_it_goes_back_when_the_other_half_fails(self) -> None:
         servers, plan_id = self.planned()
         homes = self.places(servers)
@@ -181,6 +186,7 @@ class TestSpread(SwapCase):
         self.assertEqual(['undoing', 'undone'],
                          [said.verb for said in self.store.decisions(plan_id)])
 
+    @marks.long
     def test_half_of_it_goes_back_when_the_other_instance_is_deleted_meanwhile(self) -> None:
         servers, _ = self.planned()
         homes = self.places(servers)

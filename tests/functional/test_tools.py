@@ -34,6 +34,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.store import plan_approvals
 from tests import commands
+from tests import marks
 from tests.docs import shown as docs
 from tests.functional import api
 from tests.functional import test_first_light
@@ -329,6 +330,7 @@ class TestAgain(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn('it has been made', done.stdout)
 
+    @marks.long
     def test_what_a_drain_would_take_is_told_by_what_was_measured(self) -> None:
         done = self.ask('drain', 'check', 'host1')
         self.assertEqual(1, done.returncode, done.stderr)
@@ -410,6 +412,7 @@ class TestAgain(ToolsCase):
         self.assertEqual(1, len(self.plan()['moves']))
         self.work()
 
+    @marks.long
     def test_what_holds_a_drain_is_told_by_check_and_watch(self) -> None:
         self.engine_options('evacuate_disabled_hosts = true')
         self.work()
@@ -454,6 +457,7 @@ class TestAgain(ToolsCase):
                      if s['host'] == host)
         return found['status'], found.get('disabled_reason')
 
+    @marks.long
     def test_a_drain_is_started_watched_and_told_of(self) -> None:
         self.work()
         done = self.drain('start', 'host3', '--reason', 'a change')
@@ -490,6 +494,7 @@ class TestAgain(ToolsCase):
                          (row['Instance'], row['State'], row['Error']))
         self.assertEqual(self.host_of(self.server), row['To'])
 
+    @marks.long
     def test_a_host_that_somebody_has_disabled_keeps_its_reason_unless_it_is_forced(self) -> None:
         self.engine_options('evacuate_disabled_hosts = true')
         service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
@@ -526,6 +531,7 @@ class TestAgain(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual(('disabled', 'change 7'), self.status('host3'))
 
+    @marks.long
     def test_what_was_cancelled_is_tried_again(self) -> None:
         (row,) = self.store.tasks(self.plan_id)
         self.store.cancel(row.task.task_id, self.worker._clock(), cancelled_by='me',
@@ -564,6 +570,7 @@ class TestSimulate(ToolsCase):
             (moved['instance_uuid'], moved['from_host'], moved['to_host']))
         self.assertEqual('host1', self.host_of(server))
 
+    @marks.long
     def test_a_week_is_simulated_as_the_blocks_of_the_documentation_show_it(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -622,6 +629,7 @@ class TestTestConfig(ToolsCase):
         self.assertIn('host2', failed['query: cpu imbalance_query'])
         self.assertIn('no series', failed['query: cpu vm_profile_query'])
 
+    @marks.long
     def test_a_right_that_only_engines_need_is_a_warning(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.placement_api.door.answers = [
@@ -633,6 +641,7 @@ class TestTestConfig(ToolsCase):
         self.assertIn('policy placement:allocation_candidates:list', found['text'])
         self.assertIn('confirm_moves', found['remedy'])
 
+    @marks.long
     def test_a_host_without_a_value_is_a_warning_that_names_it(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5}, {})
         _status, items = self.check()

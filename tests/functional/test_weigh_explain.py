@@ -39,6 +39,7 @@ from kronos_nova.cli import _weighing
 from kronos_nova.cli import weigh
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import request_spec
+from tests import marks
 from tests.docs import shown as docs
 from tests.functional import api
 from tests.functional import scores
@@ -173,6 +174,7 @@ class ParityTestCase(ExplainTestCase):
         self.assertEqual(expected, [places[n] for n in range(1, 8)])
         self.assertGreater(len(set(expected)), 1)
 
+    @marks.long
     def test_num_beyond_what_fits_is_said(self):
         self.hosts_hold(2)
         found, said = self.explain('--num', '12')
@@ -219,12 +221,14 @@ class ReasonsTestCase(ExplainTestCase):
         self.assertEqual('ComputeFilter', found['filtered_by'])
         self.assertEqual('it has not been heard from in a while', found['why'])
 
+    @marks.long
     def test_a_zone(self):
         east = self.aggregate('east', 'host1', 'host2', availability_zone='east')
         found = self.by_host('--availability-zone', 'east')
         self.assertEqual({'host1', 'host2'}, {h for h, row in found.items() if row['rank']})
         self.assertIn(east['uuid'], found['host3']['why'])
 
+    @marks.long
     def test_an_anti_affinity_group_and_the_members_of_one_request(self):
         group = self.server_group('group', 'anti-affinity')
         self.boot(host='host5', hints={'group': group['id']})
@@ -242,12 +246,14 @@ class ReasonsTestCase(ExplainTestCase):
         self.assertEqual('KronosCapacityFilter', found['host3']['filtered_by'])
         self.assertIn('above boot_ceiling 0.6', found['host3']['why'])
 
+    @marks.long
     def test_an_aggregate_limits_what_is_shown_and_no_rank(self):
         self.aggregate('some', 'host4', 'host5')
         every, some = self.by_host(), self.by_host('--aggregate', 'some')
         self.assertEqual({'host4', 'host5'}, set(some))
         self.assertEqual(every['host4']['rank'], some['host4']['rank'])
 
+    @marks.long
     def test_a_multiplier_is_shown_with_the_aggregate_that_sets_it(self):
         self.aggregate('packed', 'host1', kronos_weight_multiplier='-7',
                        ram_weight_multiplier='3')
@@ -277,12 +283,14 @@ class SetTestCase(ExplainTestCase):
         self.wait()
         self.assertEqual('host3', self.select()[0][0])
 
+    @marks.long
     def test_an_option_of_ours(self):
         _found, said = self.explain('--set', 'policies_file=/nowhere/policies.yaml')
         self.assertIn('With --set: There are no scores of 5 hosts', said)
         self.assertIn('no valid /nowhere/policies.yaml', said)
         self.assertEqual([self.policies_file], CONF.kronos.policies_file)
 
+    @marks.long
     def test_wrong_names_and_values_say_what_there_is(self):
         for text, words in (('colour=2', 'ram_weight_multiplier'), ('ram_weight_multiplier', '='),
                             ('workers=2', 'no'), ('ram_weight_multiplier=much', 'much'),
@@ -305,11 +313,13 @@ class UnusualTestCase(ExplainTestCase):
             self.assertEqual(0.0, row['weighers']['KronosWeigher']['product'])
             self.assertIsNone(row['headroom'])
 
+    @marks.long
     def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_asked(self):
         with mock.patch('kronos_nova.scheduler.score_cache.Scoreboard.answered', False):
             _found, said = self.explain('--wait', '0')
         self.assertIn('has not answered within 0 s', said)
 
+    @marks.long
     def test_unknown_names_are_one_line_each(self):
         for options, words in (
                 (('--flavor', 'no\x1bne'), 'no such flavor'),
@@ -337,6 +347,7 @@ class UnusualTestCase(ExplainTestCase):
                 error = self.assertRaises(exception.WeighError, self.explain, '--image', name)
                 self.assertIn(words, str(error))
 
+    @marks.long
     def test_csv_has_a_column_for_everything(self):
         rows, _said = self.explain(form='csv')
         self.assertEqual([1, 2, 3, 4, 5], [row['Rank'] for row in rows])
@@ -344,6 +355,7 @@ class UnusualTestCase(ExplainTestCase):
             for what in ('raw', 'normalised', 'multiplier', 'aggregates', 'product'):
                 self.assertIn(f'{name} {what}', rows[0])
 
+    @marks.long
     def test_a_table_leaves_out_weighers_that_add_nothing_and_names_them(self):
         self.occupy()
         rows, said = self.explain(form='table')
@@ -385,6 +397,7 @@ class UnusualTestCase(ExplainTestCase):
         self.assertTrue([rows for name, rows in found if name == 'instances' and rows])
         return found
 
+    @marks.long
     def test_the_door_is_closed_afterwards(self):
         self.explain()
         self.assertIsNone(runtime._door)
@@ -465,6 +478,7 @@ class CommandTestCase(ExplainTestCase):
         for one, other in zip(expected, found, strict=True):
             self.assertAlmostEqual(one['sum'], other['sum'])
 
+    @marks.long
     def test_errors_are_one_line(self):
         self.assert_one_line(self.run_command(flavor='none'), 'no such flavor', 'openstack flavor')
         self.assert_one_line(self.run_command(files=['/nowhere/nova.conf']), '/nowhere/nova.conf')
@@ -475,16 +489,19 @@ class CommandTestCase(ExplainTestCase):
         self.values['placement']['endpoint_override'] = api.ApiTestCase.closed_port()
         self.assert_one_line(self.run_command(), 'Placement', '[placement]')
 
+    @marks.long
     def test_a_dead_glance(self):
         self.values['glance'] = {'endpoint_override': api.ApiTestCase.closed_port(),
                                  'num_retries': '0'}
         for image in ('name', '70a599e0-31e7-49b7-b260-868f441e862b'):
             self.assert_one_line(self.run_command('--image', image), 'Glance', '[glance]')
 
+    @marks.long
     def test_a_dead_database(self):
         self.values['api_database']['connection'] = f'sqlite:///{self.directory}/no/such.db'
         self.assert_one_line(self.run_command(), "Nova's database", '[api_database]')
 
+    @marks.long
     def test_a_dead_cell_database(self):
         cell = next(uuid for uuid in self.paths if uuid and '00000000' not in uuid)
         with sqlite3.connect(self.paths[None]) as copy:
@@ -497,6 +514,7 @@ class CommandTestCase(ExplainTestCase):
         self.assertIn(f'Failed to get computes for cell {cell}', done.stderr)
         self.assertIn('Nova knows no compute host', done.stderr)
 
+    @marks.long
     def test_values_that_are_none(self):
         self.values['kronos']['settle_seconds'] = 'soon'
         self.assert_one_line(self.run_command(), '[kronos] settle_seconds', 'nova.conf')

@@ -19,6 +19,7 @@ from nova import exception
 
 from kronos_nova.scheduler import runtime
 from kronos_nova.scheduler import score_cache
+from tests import marks
 from tests.fixtures import prometheus_api
 from tests.functional import base
 from tests.functional import scores
@@ -49,6 +50,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.9, host2=0.2, host3=0.9)
         self.assertEqual('host2', self.chosen())
 
+    @marks.long
     def test_a_negative_multiplier_of_an_aggregate_flips_the_choice(self):
         self.occupy()
         self.wait_for_scores(**self.scores)
@@ -59,6 +61,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.8, host2=0.9, host3=0.7)
         self.assertEqual('host2', self.chosen())
 
+    @marks.long
     def test_an_unknown_host_gets_the_mean_of_the_known(self):
         self.prometheus.series['cpu'] = {'host1': 0.9, 'host2': 0.1}
         self.occupy()
@@ -105,6 +108,7 @@ class MovesTestCase(scores.ScoredTestCase):
         self.assertEqual(host, self.host_of(self.server))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
+    @marks.long
     def test_resize_goes_to_the_least_loaded(self):
         larger = next(f for f in self.api.get_flavors() if f['vcpus'] == 2)
         self._resize_server(self.server, larger['id'])
@@ -120,12 +124,14 @@ class MovesTestCase(scores.ScoredTestCase):
         self.live_migrate(self.server)
         self.assert_on('host2')
 
+    @marks.long
     def test_unshelving_goes_to_the_least_loaded(self):
         self.flags(shelved_offload_time=0)
         self._shelve_server(self.server)
         self._unshelve_server(self.server)
         self.assert_on('host2')
 
+    @marks.long
     def test_rebuild_stays(self):
         self.prometheus.series['cpu'] = {'host1': 1.0, 'host2': 0.0, 'host3': 0.0}
         self.wait_for_scores(host1=1.0, host2=0.0, host3=0.0)
@@ -151,6 +157,7 @@ class UnknownHostTestCase(scores.ScoredTestCase):
             # Of those that the request has, host2 is the mean.
             self.assertEqual('host3', self.chosen())
 
+    @marks.long
     def test_a_penalty_makes_it_the_last_resort(self):
         self.unknown('penalty')
         with self.disabled('host1'):
@@ -158,6 +165,7 @@ class UnknownHostTestCase(scores.ScoredTestCase):
             with self.disabled('host2'):
                 self.assertEqual('host3', self.chosen())
 
+    @marks.long
     def test_a_penalty_when_packing_as_well(self):
         self.unknown('penalty')
         self.flags(kronos_weight_multiplier=-1000.0, group='filter_scheduler')
@@ -179,6 +187,7 @@ class UnknownHostTestCase(scores.ScoredTestCase):
             # None of those that are left is known.
             self.assertEqual('host3', self.chosen())
 
+    @marks.long
     def test_its_loss_and_its_return_are_said_once(self):
         lost = '1 hosts have no score and are treated as unknown_hosts = mean says: host3'
         back = '1 hosts have a score now: host3'
@@ -256,6 +265,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
         self.occupy()
         self.assert_stock('cannot be reached')
 
+    @marks.long
     def test_answers_that_must_not_be_believed(self):
         self.occupy()
         good = dict(self.prometheus.series['cpu'])
@@ -273,6 +283,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
                 self.prometheus.series['cpu'], self.prometheus.extra = good, {}
                 self.wait_for_scores(**self.scores)
 
+    @marks.long
     def test_defect_10_stale_samples(self):
         self.occupy()
         self.assert_scores_are_back()
@@ -283,12 +294,14 @@ class NoScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host2=0.5, host3=0.9)
         self.assertEqual('host2', self.chosen())
 
+    @marks.long
     def test_one_nan_is_a_missing_host(self):
         self.occupy()
         self.prometheus.series['cpu']['host1'] = 'NaN'
         self.wait_for_scores(host2=0.5, host3=0.9)
         self.assertEqual('host2', self.chosen())
 
+    @marks.long
     def test_server_errors(self):
         self.occupy()
         for status in (500, 400, 302):

@@ -81,6 +81,7 @@ def test_killed_on_mariadb(run):
         executors=(Fall('post-sent', 'kill'), Fall('in-end', 'kill')))
 
 
+@pytest.mark.long
 def test_frozen_on_postgresql(run):
     run('postgresql', engines=(Fall('before-plan', 'stop'),),
         executors=(Fall('in-claim', 'stop'), Fall('after-submitting', 'stop')))

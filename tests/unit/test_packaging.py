@@ -91,6 +91,22 @@ def test_every_entry_point_leads_to_an_attribute(name, target):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.needs_nova
+def test_every_module_can_be_imported():
+    # alembic alone imports env.py, with a context.
+    code = """
+import importlib, pkgutil, kronos_nova
+for module in pkgutil.walk_packages(kronos_nova.__path__, 'kronos_nova.'):
+    if module.name != 'kronos_nova.rebalancer.store.migrations.env':
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+    done = subprocess.run([sys.executable, '-W', 'ignore', '-c', code], cwd=TOP,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 200
+
+
 def test_every_plugin_namespace_is_one_that_the_code_loads():
     from kronos_nova.cli import plugin
 

@@ -12,6 +12,7 @@
 
 """The runner of tools/test counts honestly and leaves no process behind."""
 
+import ast
 import configparser
 import importlib.util
 import os
@@ -21,11 +22,13 @@ import signal
 import subprocess
 import sys
 import time
+import unittest
 
 import psutil
 import pytest
 
 from tests import ci
+from tests import marks
 from tests.simulation import test_world
 
 TOP = Path(__file__).resolve().parents[3]
@@ -202,7 +205,7 @@ def test_failed_tests_are_told_again_at_the_end(tmp_path):
         f'runner.pytest(tally, "-p", "no:cacheprovider", "--rootdir", "{tmp_path}", "-c", '
         f'"/dev/null", "{tests}", name="self-test")')
     assert status == 1
-    again = output[output.index('\n=== part: '):output.index('\npart  ')]
+    again = output[output.index('\n=== part: '):output.index('\nslowest tests')]
     assert '--- part: failed: test_two::test_bad\n' in again
     assert 'one is not two' in again and 'test_good' not in again
 
@@ -216,6 +219,8 @@ def test_failed_test_of_stestr_is_told_with_what_it_said(runner, tmp_path, monke
     monkeypatch.setattr(runner, 'TOP', tmp_path)
     tally = runner.Tally()
     runner.stestr(tally, name='self-test', minutes=1)
+    assert {name for _seconds, name in tally.durations} == {
+        'test_two.Case.test_good', 'test_two.Case.test_bad'}
     assert (tally.passed, tally.failed) == (1, 1)
     ((test, said),) = tally.failures
     assert test == 'test_two.Case.test_bad'
@@ -236,6 +241,8 @@ def executed(runner, monkeypatch):
         monkeypatch.setattr(runner, 'execute', execute)
         monkeypatch.setattr(runner, 'junit_counts', lambda report: (1, 0, 0))
         monkeypatch.setattr(runner, 'junit_failures', lambda report: ())
+        monkeypatch.setattr(runner, 'junit_durations', lambda report: ())
+        monkeypatch.setattr(runner, 'stestr_tests', lambda binaries: [])
         monkeypatch.setattr(runner, 'find_python', lambda version: f'/python{version}')
         monkeypatch.setattr(runner, 'OLDER_NOVAS', dict.fromkeys(
             runner.OLDER_NOVAS, (sys.version_info[:2],)))
@@ -261,12 +268,12 @@ def test_default_is_every_part_that_a_gate_has_no_other_job_for(runner):
     assert set(runner.PARTS) == {*runner.DEFAULT, 'novas', 'long'}
 
 
-def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(executed):
+def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(runner, executed):
     native, eventlet = executed('functional')
     assert [each[1]['OS_NOVA_DISABLE_EVENTLET_PATCHING'] for each in (native, eventlet)] == [
         '1', '0']
-    assert native[0] == ['run', '--concurrency', '4']
-    assert eventlet[0][:3] == native[0]
+    assert native[0] == ['run', '--concurrency', '4', '--exclude-regex', runner.LONG_FUNCTIONAL]
+    assert eventlet[0][:3] == native[0][:3]
     (pattern,) = eventlet[0][3:]
     for name in ('test_base.', 'test_filters.CeilingTestCase.test_a_host_above_its',
                  'test_weigher.FollowScoresTestCase.test_boots_follow'):
@@ -279,7 +286,7 @@ def test_tox_on_eventlet_has_as_many_workers(executed):
     section = tox['testenv:functional-eventlet']
     assert 'OS_NOVA_DISABLE_EVENTLET_PATCHING=0' in section['setenv'].split()
     (native, _variables), *_ = executed('functional')
-    assert section['commands'].split()[:4] == ['stestr', *native]
+    assert section['commands'].split()[:4] == ['stestr', *native[:3]]
 
 
 @pytest.mark.parametrize(('part', 'directories'), [
@@ -321,12 +328,101 @@ def test_long_runs_every_range_of_seeds_that_a_commit_may_have(runner):
     assert runner.WORLD_SEEDS % test_world.CHUNK == test_world.LONG_SEEDS % test_world.CHUNK == 0
 
 
-def test_pythons_runs_the_unit_tests_on_each_of_the_others(executed):
+def test_pythons_imports_all_and_runs_pure_tests_on_each_of_the_others(runner, executed):
     made, *runs = executed('pythons')
     assert '/python3.12' in made[0] and '/python3.13' in made[0]
     assert len(runs) == 2
-    for text in words(runs):
-        assert 'tests/unit tests/scenarios --ignore=tests/unit/cmd' in text
+    for command, _variables in runs:
+        assert tuple(command[-len(runner.PURE_TESTS):]) == runner.PURE_TESTS
+    for path in runner.PURE_TESTS:
+        file, _, test = path.partition('::')
+        assert (TOP / file).exists() and test in (TOP / file).read_text() if test else True, path
+
+
+def test_long_runs_whatever_parts_of_the_default_leave_out(runner, executed, monkeypatch):
+    monkeypatch.delenv('KRONOS_NOVAS', raising=False)
+    long = [command for command, _variables in executed('long')]
+    by_mark = [command for command in long if command[5:7] == ['-m', 'long']]
+    # By the marker: in all directories, of which one has a run of its own.
+    everywhere, ignored = next(
+        (command, [word.partition('=')[2] for word in command if word.startswith('--ignore=')])
+        for command in by_mark if 'tests' in command)
+    assert not {'-k', '--deselect'} & {word.partition('=')[0] for word in everywhere}
+    assert ignored and all(any(command[-1] == path for command in by_mark) for path in ignored)
+    # By the name: stestr leaves out by default what it selects in the long run.
+    (functional, _variables), *_ = executed('functional')
+    (left_out,) = functional[functional.index('--exclude-regex') + 1:]
+    assert ['run', '--concurrency', '4', left_out] in long
+    # On other Pythons: all of the unit tests in the long run.
+    assert len([command for command in long if list(runner.UNIT_TESTS) == command[-2:]]) == len(
+        runner.OTHER_PYTHONS)
+
+
+def test_long_runs_the_steps_that_are_asked_for(runner, executed, monkeypatch):
+    monkeypatch.setenv('KRONOS_LONG', 'plans simulation')
+    first, second = words(executed('long'))
+    assert 'random_plans.py' in first and 'tests/simulation' in second
+    monkeypatch.setenv('KRONOS_LONG', 'plan')
+    tally = runner.Tally()
+    runner.long(tally)
+    assert tally.failed == 1 and "'plan'" in tally.remarks[0]
+
+
+def test_a_functional_test_that_is_marked_long_says_so_in_its_name(runner):
+    class Case(marks.MarkedTestCase, unittest.TestCase):
+        @marks.long
+        def test_long(self):
+            pass
+
+        def test_short(self):
+            pass
+
+    class Derived(Case):
+        pass
+
+    @marks.long
+    class LongCase(Derived):
+        pass
+
+    names = {case: [re.search(runner.LONG_FUNCTIONAL, case(test).id()) is not None
+                    for test in ('test_long', 'test_short')]
+             for case in (Case, Derived, LongCase)}
+    assert names == {Case: [True, False], Derived: [True, False], LongCase: [True, True]}
+    assert LongCase('test_short').id().endswith('LongCase.test_short[long]')
+
+
+def test_each_case_of_the_functional_tests_can_tell_that_it_is_long():
+    """The mark has no effect on a class whose names do not tell it."""
+    bare = []
+    for path in sorted((TOP / 'tests/functional').glob('test_*.py')):
+        for case in ast.parse(path.read_text()).body:
+            if isinstance(case, ast.ClassDef) and '@marks.long' in ''.join(
+                    f'@{ast.unparse(mark)}' for node in ast.walk(case)
+                    for mark in getattr(node, 'decorator_list', ())):
+                bases = [ast.unparse(base) for base in case.bases]
+                if bases in (['unittest.TestCase'], ['testtools.TestCase']):
+                    bare.append(f'{path.name}: {case.name}')
+    assert not bare
+
+
+def test_the_ten_slowest_tests_of_all_parts_are_told_before_the_table(runner):
+    tallies = {'unit': runner.Tally(durations=[(float(n), f'test_{n}') for n in range(30)]),
+               'functional': runner.Tally(durations=[(25.5, 'test_boot'), (0.1, 'test_quick')])}
+    lines = list(runner.summary(tallies))
+    assert lines[0] == 'slowest tests, seconds:'
+    assert [line.split() for line in lines[1:7]] == [
+        ['29.0', 'unit:', 'test_29'], ['28.0', 'unit:', 'test_28'], ['27.0', 'unit:', 'test_27'],
+        ['26.0', 'unit:', 'test_26'], ['25.5', 'functional:', 'test_boot'],
+        ['25.0', 'unit:', 'test_25']]
+    assert lines[11] == '' and lines[12].startswith('part ')
+
+
+def test_durations_are_read_from_a_report(runner, tmp_path):
+    report = tmp_path / 'report.xml'
+    assert list(runner.junit_durations(report)) == []
+    report.write_text('<testsuites><testsuite><testcase classname="tests.a" name="test_b" '
+                      'time="1.5"/></testsuite></testsuites>')
+    assert list(runner.junit_durations(report)) == [(1.5, 'tests.a::test_b')]
 
 
 def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(
