@@ -509,6 +509,9 @@ def simulate_long(tally: Tally) -> None:
 def run_marked(tally: Tally) -> None:
     """Run the tests that are marked long but for those that have a step of their own."""
     pytest(tally, '-m', 'long', 'tests', f'--ignore={SIMULATION}', name='long', minutes=120)
+
+
+def run_long_functional(tally: Tally) -> None:
     stestr(tally, LONG_FUNCTIONAL, name='long-functional', minutes=60)
 
 
@@ -601,11 +604,13 @@ def find_python(version: str) -> str | None:
     return None
 
 
-#: `tools/test long`, step by step. A job of Zuul runs each (.zuul.yaml): KRONOS_LONG names it.
+#: `tools/test long`, step by step. KRONOS_LONG names some of them, as Zuul's periodic jobs do
+#: (.zuul.yaml).
 LONG_STEPS: dict[str, Callable[[Tally], None]] = {
-    'simulation': simulate_long, 'marked': run_marked, 'fuzz': fuzz, 'plans': plan_at_random,
-    'novas': try_older_novas, 'ancestor': try_beside_ancestor, 'kolla': deploy_older,
-    'pythons': try_all_on_pythons, 'tox': try_tox_environments}
+    'simulation': simulate_long, 'marked': run_marked, 'functional': run_long_functional,
+    'fuzz': fuzz, 'plans': plan_at_random, 'novas': try_older_novas,
+    'ancestor': try_beside_ancestor, 'kolla': deploy_older, 'pythons': try_all_on_pythons,
+    'tox': try_tox_environments}
 
 PARTS: dict[str, Callable[[Tally], None]] = {
     part.__name__: part

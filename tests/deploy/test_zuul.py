@@ -23,6 +23,7 @@ import subprocess
 import pytest
 
 from tests.deploy import checkers
+from tools import run_tests
 
 TOP = Path(__file__).resolve().parents[2]
 ZUUL = TOP / '.zuul.yaml'
@@ -32,6 +33,9 @@ OURS = {'kronos-nova-functional-eventlet', 'kronos-nova-functional-nova32',
         'kronos-nova-functional-nova33', 'kronos-nova-functional-py313',
         'kronos-nova-kolla-ansible-config', 'kronos-nova-live-migration',
         'kronos-nova-lower-constraints'}
+#: Steps of `tools/test long`.
+LONG = {f'kronos-nova-long-{step}' for step in run_tests.LONG_STEPS
+        if step not in ('novas', 'pythons')}
 #: Of openstack-zuul-jobs.
 THEIRS = {'openstack-tox-pep8', 'openstack-tox-py311', 'openstack-tox-py312',
           'openstack-tox-py313', 'openstack-tox-functional-py311',
@@ -56,8 +60,9 @@ def loaded() -> dict:
 
 def test_zuuls_own_loader_finds_nothing_wrong(loaded):
     assert loaded['errors'] == []
-    assert set(loaded['jobs']) == OURS
+    assert set(loaded['jobs']) == OURS | LONG | {'kronos-nova-long'}
     assert set(loaded['pipelines']['check']) == OURS | THEIRS
+    assert set(loaded['pipelines']['periodic']) == LONG
     assert set(loaded['templates']) == {
         'check-requirements', 'publish-openstack-docs-pti', 'release-notes-jobs-python3'}
 
@@ -100,7 +105,8 @@ def gated(loaded: dict) -> set[str]:
     wanted = {name.removeprefix('openstack-tox-') for name in jobs
               if name.startswith('openstack-tox-')}
     return wanted | {job['vars']['tox_envlist'] for job in loaded['jobs'].values()
-                     if job['parent'].startswith('openstack-tox')}
+                     if job['parent'].startswith(('openstack-tox', 'kronos-nova-long'))
+                     and 'tox_envlist' in job['vars']}
 
 
 def test_every_tox_job_has_its_environment(loaded):
@@ -114,7 +120,8 @@ def test_every_tox_job_has_its_environment(loaded):
     wanted = gated(loaded)
     assert wanted == {'deploy', 'functional-eventlet', 'functional-nova32', 'functional-nova33',
                       'functional-py311', 'functional-py312', 'functional-py313',
-                      'lower-constraints', 'pep8', 'py311', 'py312', 'py313'}
+                      'lower-constraints', 'pep8', 'py311', 'py312', 'py313',
+                      *(name.removeprefix('kronos-nova-') for name in LONG)}
     assert {name for name in wanted if not re.fullmatch(r'py3\d+', name)} <= known
     # The constraints that Zuul hands to its tox jobs are the upper ones.
     assert '{env:TOX_CONSTRAINTS_FILE:' in tox['testenv']['deps']
@@ -136,7 +143,18 @@ def test_what_a_job_does_not_find_is_an_error(loaded):
 
 def test_what_is_checked_is_what_gates(loaded):
     assert loaded['pipelines']['check'] == loaded['pipelines']['gate']
-    assert set(loaded['jobs']) <= set(loaded['pipelines']['gate'])
+    assert set(loaded['pipelines']['gate']) >= OURS
+
+
+def test_each_periodic_job_runs_its_step_of_the_long_tests(loaded):
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(TOP / 'tox.ini')
+    (section,) = (name for name in tox.sections() if name.startswith('testenv:long-'))
+    for name in LONG:
+        step = name.removeprefix('kronos-nova-long-')
+        assert loaded['jobs'][name]['vars'] == {'tox_envlist': f'long-{step}'}
+        assert f'{step}: KRONOS_LONG={step}' in tox[section]['setenv']
+    assert tox[section]['commands'].strip() == 'python tools/run_tests.py long'
 
 
 def test_the_settings_of_the_job_are_the_plugins(loaded):
