@@ -52,12 +52,15 @@ OTHER_PYTHONS = ('3.12', '3.13')
 #: What runs on other Pythons: an import of every module, and the tests of what computes
 #: without a clock, a thread or a network. `tools/test long` and a gate's jobs run all.
 PURE_TESTS = (
-    'tests/unit/test_packaging.py::test_every_module_can_be_imported', 'tests/scenarios',
+    'tests/unit/test_packaging.py::'
+    'test_every_module_can_be_imported_and_entry_points_lead_to_attributes', 'tests/scenarios',
     *(f'tests/unit/{name}' for name in (
         'conf', 'constraints', 'fuzz', 'rebalancer/planning', 'rebalancer/strategies',
         'rebalancer/test_checker.py', 'rebalancer/test_masks.py',
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
+#: pytest leaves out what is marked long (pyproject.toml), unless it is told otherwise.
+EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
 LONG_FUNCTIONAL = r'\[long\]$'
 #: Series of kolla-ansible before the one of deploy-constraints.txt: 2026.1 and 2025.1.
@@ -394,7 +397,7 @@ def deploy(tally: Tally) -> None:
 def deploy_older(tally: Tally) -> None:
     """Render and check the role with older series of kolla-ansible."""
     for series in OLDER_KOLLAS:
-        pytest(tally, '-n', '2', '--dist', 'loadfile',
+        pytest(tally, *EVERY_TEST, '-n', '2', '--dist', 'loadfile',
                *(f'tests/deploy/test_kolla_{name}.py' for name in ('ansible', 'plain', 'actions')),
                name=f'long-kolla{series}', KRONOS_KOLLA=series)
 
@@ -412,7 +415,8 @@ def pythons(tally: Tally, whole: bool = False) -> None:
         return
     for version, (_, venv) in found.items():
         # A quarter of the random examples finds what a Python does differently.
-        pytest(tally, *WORKERS, *(UNIT_TESTS if whole else PURE_TESTS),
+        tests = (*EVERY_TEST, *UNIT_TESTS) if whole else PURE_TESTS
+        pytest(tally, *WORKERS, *tests,
                name=f'python{version}', python=str(venv / 'bin/python'),
                KRONOS_TEST_EXAMPLES='0.25')
 
@@ -551,7 +555,8 @@ def try_beside_ancestor(tally: Tally) -> None:
         (tally.fail if CONTINUOUS_INTEGRATION else tally.skip)(
             f'{ANCESTOR} cannot be installed; it needs Python {ANCESTOR_PYTHON}')
         return
-    pytest(tally, *ANCESTOR_TESTS, name='long-ancestor', minutes=30, KRONOS_ANCESTOR=directory)
+    pytest(tally, *EVERY_TEST, *ANCESTOR_TESTS, name='long-ancestor', minutes=30,
+           KRONOS_ANCESTOR=directory)
 
 
 def install_ancestor() -> str | None:

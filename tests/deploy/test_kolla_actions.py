@@ -87,6 +87,7 @@ def test_upgrade_brings_the_schema_up_before_it_restarts_executors_and_then_engi
                                              *RESTARTED]
 
 
+@pytest.mark.long
 def test_reconfigure_is_a_deploy_and_makes_no_database_where_the_operator_has_made_it(cloud):
     asked = cloud.asked('reconfigure', '-e', 'use_preconfigured_databases=true',
                         '-e', 'enable_proxysql=false')
@@ -104,6 +105,7 @@ def test_each_daemons_user_has_the_one_role_that_the_policy_files_give_it(deploy
     assert {role for _, _, role in granted} == named
 
 
+@pytest.mark.long
 def test_without_requests_over_mqtt_there_is_no_trace_of_kronos_migfra(cloud):
     """As kolla-ansible has it by itself; an older inventory has no group for it either."""
     cloud.run_containers()

@@ -76,6 +76,7 @@ def test_another_option_of_nova_conf(tmp_path):
     assert alone == loud
 
 
+@pytest.mark.long
 def test_errors_are_one_line():
     for arguments, words in (
             (('--multiplier', 'x'), ('--multiplier',)),

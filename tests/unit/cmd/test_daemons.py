@@ -172,6 +172,7 @@ def test_the_cap_of_the_whole_cloud_reaches_the_executor(place):
         until(lambda: place.state(second) is TaskState.COMPLETED, process)
 
 
+@pytest.mark.long
 def test_with_room_under_the_cap_the_executor_begins(place):
     place.task()
     assert cases.claim(place.store, 'another executor', now=time.time() + LONG)

@@ -108,6 +108,7 @@ def test_of_many_instances_so_many_are_looked_at():
     assert found is None or found in set(trades(board))
 
 
+@pytest.mark.long
 def test_a_search_where_room_is_scarce_does_better_with_exchanges(monkeypatch):
     """In sum over clusters in which every host is nearly full of claims."""
     cases = [clusters.build(clusters.Spec('tight', hosts=16, instances=300, room=1.08), seed)
