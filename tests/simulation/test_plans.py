@@ -138,7 +138,7 @@ def test_no_hard_rule_is_broken_on_the_way_whatever_fails(failures, seeds):
                 assert needed, 'what requires nothing is not cancelled'
         seen['fell back'] += run.nova.elsewhere
         run.store.close()
-    assert seen[TaskState.COMPLETED] > 20
+    assert seen[TaskState.COMPLETED] > min(20, seeds // 4)
     if failures:
         assert seen[TaskState.FAILED] and seen['cancelled with what it requires'], seen
         assert seen['fell back'] > 5, seen
