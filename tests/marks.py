@@ -21,7 +21,7 @@ from typing import Any
 
 
 def long(marked: Any) -> Any:
-    """Leave a test, or all tests of a class and of those derived from it, to the long run."""
+    """Leave a test, or all tests of a class and of its subclasses, to the long run."""
     marked.is_long = True
     return marked
 

@@ -59,7 +59,7 @@ PURE_TESTS = (
         'rebalancer/test_checker.py', 'rebalancer/test_masks.py',
         'rebalancer/test_plan_properties.py', 'test_labels.py', 'test_plurals.py',
         'test_policy.py', 'test_scoring.py', 'test_units.py', 'weighing')))
-#: pytest leaves out what is marked long (pyproject.toml), unless it is told otherwise.
+#: pytest leaves out long tests (pyproject.toml); this selects all tests.
 EVERY_TEST = ('-m', 'long or not long')
 #: Functional tests that are marked long end so: their name is all that stestr selects by.
 LONG_FUNCTIONAL = r'\[long\]$'
@@ -88,9 +88,9 @@ PR_SET_CHILD_SUBREAPER = 36
 #: A log is often read from its end: so many failed tests again there, and so many lines of each.
 SHOWN_FAILURES = 10
 SHOWN_LINES = 30
-#: So many of the slowest tests are named at the end.
+#: Number of the slowest tests that the end names.
 SHOWN_SLOWEST = 10
-#: What is made for a later part while others run; its processes are nobody's strays.
+#: Preparations for a later part while others run; their processes are not strays.
 PREPARING: dict[str, 'subprocess.Popen[bytes]'] = {}
 
 
@@ -347,7 +347,7 @@ def functional(tally: Tally) -> None:
 
 def stestr(tally: Tally, *arguments: str, name: str, minutes: float = 25, binaries: Path = BIN,
            eventlet: bool = False, **variables: str) -> None:
-    """A stestr run, counted by what it prints; an empty or broken one is a failure.
+    """Run stestr and count by its output; an empty or broken one is a failure.
 
     :param binaries: of the environment to run it in.
     :param eventlet: Nova on eventlet, not on native threads.
@@ -609,7 +609,7 @@ def find_python(version: str) -> str | None:
     return None
 
 
-#: `tools/test long`, step by step. KRONOS_LONG names some of them, as Zuul's periodic jobs do
+#: `tools/test long`, step by step. KRONOS_LONG names some steps, as Zuul's periodic jobs do
 #: (.zuul.yaml).
 LONG_STEPS: dict[str, Callable[[Tally], None]] = {
     'simulation': simulate_long, 'marked': run_marked, 'functional': run_long_functional,

@@ -339,7 +339,7 @@ def test_pythons_imports_all_and_runs_pure_tests_on_each_of_the_others(runner, e
         assert (TOP / file).exists() and test in (TOP / file).read_text() if test else True, path
 
 
-def test_long_runs_whatever_parts_of_the_default_leave_out(runner, executed, monkeypatch):
+def test_long_runs_the_tests_that_the_default_leaves_out(runner, executed, monkeypatch):
     monkeypatch.delenv('KRONOS_NOVAS', raising=False)
     long = [command for command, _variables in executed('long')]
     by_mark = [command for command in long if command[5:7] == ['-m', 'long']]
@@ -358,7 +358,7 @@ def test_long_runs_whatever_parts_of_the_default_leave_out(runner, executed, mon
         runner.OTHER_PYTHONS)
 
 
-def test_long_runs_the_steps_that_are_asked_for(runner, executed, monkeypatch):
+def test_long_runs_the_steps_that_kronos_long_names(runner, executed, monkeypatch):
     monkeypatch.setenv('KRONOS_LONG', 'plans simulation')
     first, second = words(executed('long'))
     assert 'random_plans.py' in first and 'tests/simulation' in second
@@ -405,7 +405,7 @@ def test_each_case_of_the_functional_tests_can_tell_that_it_is_long():
     assert not bare
 
 
-def test_the_ten_slowest_tests_of_all_parts_are_told_before_the_table(runner):
+def test_the_ten_slowest_tests_of_all_parts_stand_before_the_table(runner):
     tallies = {'unit': runner.Tally(durations=[(float(n), f'test_{n}') for n in range(30)]),
                'functional': runner.Tally(durations=[(25.5, 'test_boot'), (0.1, 'test_quick')])}
     lines = list(runner.summary(tallies))
@@ -425,7 +425,7 @@ def test_durations_are_read_from_a_report(runner, tmp_path):
     assert list(runner.junit_durations(report)) == [(1.5, 'tests.a::test_b')]
 
 
-def test_long_runs_what_is_marked_every_nova_and_both_tox_environments(
+def test_long_runs_marked_tests_every_nova_and_both_tox_environments(
         runner, executed, monkeypatch):
     monkeypatch.delenv('KRONOS_NOVAS', raising=False)
     found = executed('long')
