@@ -19,12 +19,12 @@ import sys
 from typing import Any
 
 from kronos_nova import plurals
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 MODES = ('auto', 'compact', 'scatter')
 
 
-class CheckDrain(_command.Table):
+class CheckDrain(command.Table):
     """Check if a host can be emptied, in which order, and which obstacles there are.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit status is
@@ -37,7 +37,7 @@ class CheckDrain(_command.Table):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        _command.add_snapshot(parser)
+        command.add_snapshot(parser)
         parser.add_argument('--mode', choices=MODES,
                             help='Instead of [engine] drain_mode, which engines follow. auto: for '
                                  'the least imbalance. compact: fill one destination after the '
@@ -47,11 +47,15 @@ class CheckDrain(_command.Table):
                                  'never above what Placement allows.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _drain
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova import model
+        from kronos_nova.rebalancer.operations import drain_checks
 
-        found = [_command.format_printable_row(row)
-                 for row in _render_rows(_drain.check_drain(args), args.host)]
+        with self.open_session(args) as session:
+            answer = drain_checks.check_drain(
+                session, args.host, mode=model.DrainMode(args.mode) if args.mode else None,
+                overbooking=args.overbooking)
+        found = [command.format_printable_row(row) for row in _render_rows(answer, args.host)]
         # 1 when the host would not become empty: the table says why.
         self.status = int(found[-1][1] in ('blocked', 'waits'))
         return found
@@ -108,7 +112,7 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
     return 'possible', f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
 
 
-class StartDrain(_command.Command):
+class StartDrain(command.Command):
     """Check that a host can be emptied, and disable it, so that engines do.
 
     The reason stands in Nova. Engines begin in their next cycle, where
@@ -127,17 +131,18 @@ class StartDrain(_command.Command):
         parser.add_argument('--force', action='store_true',
                             help='Also when some instances would stay, or the host is '
                                  'disabled for another reason.')
-        parser.set_defaults(snapshot=None, mode=None, overbooking=False)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.guarded(lambda: self._start(parsed_args))
 
     def _start(self, args: argparse.Namespace) -> None:
-        from kronos_nova.cli import _draining
+        from kronos_nova.rebalancer.operations import drain_starts
         from kronos_nova.wiring import tools
 
-        answer, changed = _draining.start(args)
+        with self.open_session(args) as session:
+            answer, changed = drain_starts.start_drain(session, args.host, reason=args.reason,
+                                                       force=args.force)
         sys.stdout.write(tools.format_printable(_format_start_message(args.host, answer, changed))
                          + '\n')
 
@@ -147,7 +152,7 @@ def _format_start_message(host: str, answer: Any, changed: bool) -> str:
             f' It takes about {answer.seconds:.0f} s at rates measured lately.')
     done = ('is disabled' if changed else
             'was disabled already for this reason, and nothing was written')
-    leaving = _command.counted_with_verb(answer.here, 'instance')
+    leaving = plurals.count_with_verb(answer.here, 'instance')
     return (f'Host {host} {done}; {leaving} to leave it.{time} kronos drain watch shows how far '
             'it is.')
 
@@ -160,7 +165,7 @@ def _parse_reason(text: str) -> str:
     return found
 
 
-class WatchDrain(_command.Table):
+class WatchDrain(command.Table):
     """Look at a host until it is empty, and show the state of each instance.
 
     Standard error says why no move begins: a pause, a plan that waits for approval, an outage, a
@@ -186,9 +191,9 @@ class WatchDrain(_command.Table):
                                  'before; 3600 unless given.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _watching
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         from kronos_nova.cli import progress
+        from kronos_nova.rebalancer.operations import drain_watches
         from kronos_nova.wiring import tools
 
         line = progress.Progress(sys.stderr)
@@ -201,7 +206,10 @@ class WatchDrain(_command.Table):
             line.clear()
             sys.stderr.write(tools.format_printable(text) + '\n')
 
-        why, found = _watching.watch_host(args, show_progress, print_message)
+        with self.open_session(args) as session:
+            why, found = drain_watches.watch_drain(
+                session, args.host, show_progress, print_message,
+                drain_watches.WatchTimes(args.interval, args.timeout, args.since))
         self.status = int(why is not None)
         print_message(f'Host {args.host} ' + (why or 'is empty.'))
         return [(r.instance_uuid, tools.format_printable(r.to_host), r.state,

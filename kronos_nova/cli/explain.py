@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class ExplainMove(_command.Table):
+class ExplainMove(command.Table):
     """Explain why a move was planned, its expected effect, and today's verdict of the rules.
 
     The reasons and the expected effects of the plan are in the database. Then the cloud is read as
@@ -39,11 +39,12 @@ class ExplainMove(_command.Table):
                             help='The database alone: the cloud is not read.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _explain
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import move_verdicts
 
-        found = _explain.explain_move(args)
-        return map(_command.format_printable_row,
+        with self.open_session(args, live=not args.stored) as session:
+            found = move_verdicts.explain_move(session, args.task, stored=args.stored)
+        return map(command.format_printable_row,
                    (*_render_plan_rows(found), *_render_verdict_rows(found)))
 
 
@@ -75,14 +76,14 @@ def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:
 
 def _render_effect_rows(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the effects of the move on its hosts and on the imbalance."""
-    from kronos_nova.cli import _plans
+    from kronos_nova.cli import plan_text
     from kronos_nova.rebalancer.planning import move_effects
 
     if plan.combined_before is None:
         return
     whole = (f'of the combined imbalance, which the whole plan lowers from '
              f'{plan.combined_before:.4f} to {plan.combined_after:.4f}')
-    move = next((_plans.build_move_effects(m) for m in plan.moves
+    move = next((plan_text.build_move_effects(m) for m in plan.moves
                  if m.instance_uuid == task.instance_uuid and m.to_host == task.to_host
                  and m.gain is not None), None)
     if move is None:  # an alternate, or a plan of an earlier release

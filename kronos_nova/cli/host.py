@@ -19,10 +19,10 @@ from typing import Any
 
 from cliff import show
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class ListHosts(_command.Table):
+class ListHosts(command.Table):
     """Hosts with their scores by policy, the part that no instance explains, and their state.
 
     Reads the cloud as a planning cycle does, or a snapshot. Standard error says why scores are
@@ -34,16 +34,18 @@ class ListHosts(_command.Table):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _command.add_snapshot(parser)
-        _command.add_scope(parser)
+        command.add_snapshot(parser)
+        command.add_scope(parser)
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _look
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import cloud_views
         from kronos_nova.wiring import tools
 
-        nested = _command.is_nested_format(args)
-        for found in _look.read_hosts(args):
+        nested = command.is_nested_format(args)
+        with self.open_session(args) as session:
+            scopes = cloud_views.list_hosts(session, args.scope)
+        for found in scopes:
             for reason in found.untrusted:
                 self.status = 1
                 sys.stderr.write(tools.format_printable(
@@ -56,7 +58,7 @@ class ListHosts(_command.Table):
                        _format_loads(host.loads, nested))
 
 
-class ShowInstance(_command.Command, show.ShowOne):
+class ShowInstance(command.Command, show.ShowOne):
     """An instance with its share of its host, what holds it, its server groups and its tasks.
 
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.
@@ -67,22 +69,23 @@ class ShowInstance(_command.Command, show.ShowOne):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('instance', metavar='UUID', help='Of the instance.')
-        _command.add_snapshot(parser)
+        command.add_snapshot(parser)
         return parser
 
     def take_action(
         self, parsed_args: argparse.Namespace
-    ) -> tuple[tuple[str, ...], _command.Row]:
+    ) -> tuple[tuple[str, ...], command.Row]:
         shown: list[tuple[str, Any]] = []
 
         def read_fields() -> None:
-            from kronos_nova.cli import _look
+            from kronos_nova.rebalancer.operations import cloud_views
 
-            shown.extend(_render_fields(_look.read_instance(parsed_args),
-                                        _command.is_nested_format(parsed_args)))
+            with self.open_session(parsed_args) as session:
+                found = cloud_views.read_instance(session, parsed_args.instance)
+            shown.extend(_render_fields(found, command.is_nested_format(parsed_args)))
 
         self.guarded(read_fields)
-        return tuple(name for name, _ in shown), _command.format_cells(
+        return tuple(name for name, _ in shown), command.format_cells(
             parsed_args, (value for _, value in shown))
 
 

@@ -15,10 +15,10 @@
 import argparse
 from collections.abc import Iterable
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class Lint(_command.Table):
+class Lint(command.Table):
     """Check policy files: fields, weights, and the PromQL of every query.
 
     Every problem is shown with its file, field and remedy, and an error of syntax with its
@@ -41,12 +41,12 @@ class Lint(_command.Table):
                                  'samples (default: 60).')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _lint
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.cli import policy_findings
 
-        found = _lint.lint_files(args)
-        self.status = _lint.compute_exit_status(found)
-        return [_command.format_printable_row((row.path, row.item.name, row.item.status,
+        found = policy_findings.lint_files(args)
+        self.status = policy_findings.compute_exit_status(found)
+        return [command.format_printable_row((row.path, row.item.name, row.item.status,
                                                row.item.text,
                                                row.item.remedy)) for row in found]
 

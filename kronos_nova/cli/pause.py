@@ -18,11 +18,11 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 
 
-class Pause(_database.DatabaseCommand):
+class Pause(database_command.DatabaseCommand):
     """Plan and begin nothing more, in one scope or anywhere.
 
     Migrations that Nova has been asked for go on and are watched to their
@@ -42,24 +42,20 @@ class Pause(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        scope = parsed_args.scope
+        def pause_scope(session: Any) -> None:
+            from kronos_nova.rebalancer.operations import operator_decisions
 
-        def pause_scope(conf: Any, store: Any) -> None:
-            now = store.now()
-            seconds = _parse_duration(parsed_args.duration, now)
-            if scope is not None:
-                _database.check_scope(conf, store, scope)
-            found = store.pause(
-                scope, now, seconds=seconds,
-                paused_by=_database.read_operator_name()[:255],
-                reason=_database.format_single_line(parsed_args.reason))
-            sys.stdout.write(f'{_format_scope(found.scope)} is paused '
+            found = operator_decisions.pause_scope(
+                session, parsed_args.scope,
+                seconds=_parse_duration(parsed_args.duration, session.existing_store.now()),
+                reason=command.format_single_line(parsed_args.reason))
+            sys.stdout.write(f'{operator_decisions.format_paused(found.scope)} is paused '
                              f'{_format_end(found.until)}.\n')
 
-        self._run(parsed_args, pause_scope)
+        self.run_in_session(parsed_args, pause_scope)
 
 
-class Resume(_database.DatabaseCommand):
+class Resume(database_command.DatabaseCommand):
     """End a pause. Tasks that were queued before it go on, unless they are too old."""
 
     examples = ('', '--scope ssd')
@@ -72,38 +68,30 @@ class Resume(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        scope = parsed_args.scope
+        def resume_scope(session: Any) -> None:
+            from kronos_nova.rebalancer.operations import operator_decisions
 
-        def resume_scope(conf: Any, store: Any) -> None:
-            from kronos_nova import exception
+            left = operator_decisions.resume_scope(session, parsed_args.scope)
+            sys.stdout.write(
+                f'{operator_decisions.format_paused(parsed_args.scope)} goes on.\n' + ''.join(
+                    f'{operator_decisions.format_paused(p.scope)} is still paused by '
+                    f'{p.paused_by}: {p.reason}\n' for p in left))
 
-            now = store.now()
-            if not store.resume(scope, now, _database.read_operator_name()):
-                paused = ', '.join(_format_scope(p.scope) for p in store.pauses(now)) or 'nothing'
-                raise exception.ConfigError(
-                    path='command line', field='--scope',
-                    problem=f'{_format_scope(scope)} is not paused',
-                    remedy=f'Paused is: {paused}')
-            left = [p for p in store.pauses(now)
-                    if p.scope is None or scope is None]
-            sys.stdout.write(f'{_format_scope(scope)} goes on.\n' + ''.join(
-                f'{_format_scope(p.scope)} is still paused by {p.paused_by}: {p.reason}\n'
-                for p in left))
-
-        self._run(parsed_args, resume_scope)
+        self.run_in_session(parsed_args, resume_scope)
 
 
-class ListPauses(_database.DatabaseTable):
+class ListPauses(database_command.DatabaseTable):
     """List the pauses: scope, operator, reason, begin and end."""
 
     columns = ('Scope', 'Since', 'Until', 'By', 'Reason')
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
-    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
+    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import stored_views
         from kronos_nova.wiring import times
 
-        for p in store.pauses(store.now()):
-            yield _command.format_printable_row((
+        for p in stored_views.list_pauses(session):
+            yield command.format_printable_row((
                 'everything' if p.scope is None else p.scope, times.format_time(p.since),
                 '' if p.until is None else times.format_time(p.until), p.paused_by, p.reason))
 
@@ -122,10 +110,6 @@ def _parse_duration(text: str | None, now: float) -> float | None:
     except ValueError as e:
         raise exception.ConfigError(path='command line', field='--for', problem=str(e),
                                     remedy='Leave it out to pause until kronos resume') from None
-
-
-def _format_scope(scope: str | None) -> str:
-    return 'Everything' if scope is None else f'Scope {scope}'
 
 
 def _format_end(until: float | None) -> str:

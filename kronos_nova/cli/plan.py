@@ -17,13 +17,13 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 
 SHOWN = 20
 
 
-class ListPlans(_database.DatabaseTable):
+class ListPlans(database_command.DatabaseTable):
     """The newest plans, newest first.
 
     Empty plans are kept only if they gave a new reason. Asked by names the operator who requested
@@ -37,48 +37,42 @@ class ListPlans(_database.DatabaseTable):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('--scope', metavar='NAME', help='Of this scope alone.')
-        parser.add_argument('--limit', type=_database.parse_limit, default=SHOWN, metavar='N',
-                            help=f'At most so many; {SHOWN} unless told.')
+        parser.add_argument('--limit', type=database_command.parse_limit, default=SHOWN,
+                            metavar='N', help=f'At most so many; {SHOWN} unless told.')
         return parser
 
-    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _plans
+    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import stored_views
         from kronos_nova.wiring import times
         from kronos_nova.wiring import tools
 
-        plans = store.plans(args.limit, args.scope)
-        if not plans and args.scope is not None:
-            _database.check_scope(conf, store, args.scope)
-        ended = _plans.count_task_states(store.tasks_of([p.plan_id for p in plans]))
-        asked = store.asked_by([p.plan_id for p in plans])
-        return [(p.plan_id, tools.format_printable(p.plan.scope), times.format_time(p.created_at),
-                 p.dry_run,
-                 len(p.plan.moves), ended.get(p.plan_id, ''), p.plan.measured,
-                 p.plan.combined_after, tools.format_printable(p.plan.reason or ''),
-                 tools.format_printable(asked.get(p.plan_id, ''))) for p in plans]
+        for found in stored_views.list_plans(session, args.scope, args.limit):
+            row, plan = found.row, found.row.plan
+            yield (row.plan_id, tools.format_printable(plan.scope),
+                   times.format_time(row.created_at), row.dry_run, len(plan.moves),
+                   found.task_states, plan.measured, plan.combined_after,
+                   tools.format_printable(plan.reason or ''),
+                   tools.format_printable(found.asked_by))
 
 
-class ShowPlan(_database.ShowStored):
+class ShowPlan(database_command.ShowStored):
     """A plan with its moves, the state of each, and the rejected candidates, by rule."""
 
     kind = 'plan'
-    remedy = 'kronos plan list shows the newest; [engine] keep_days is how long they are kept'
 
-    def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
-        row = store.plan(uuid)
-        return None if row is None else _render_plan(
-            row, store.tasks_of([uuid]), store.realised([uuid]).get(uuid),
-            store.decisions(uuid), store.swaps_of(uuid), nested)
+    def look(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
+        from kronos_nova.rebalancer.operations import stored_views
+
+        return _render_plan(stored_views.read_plan(session, uuid), nested)
 
 
-def _render_plan(row: Any, tasks: Sequence[Any], realised: float | None, decisions: Sequence[Any],
-                 swaps: Sequence[Any], nested: bool) -> _database.Shown:
-    from kronos_nova.cli import _plans
+def _render_plan(found: Any, nested: bool) -> database_command.Shown:
+    from kronos_nova.cli import plan_text
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
-    plan = row.plan
-    of = {t.task.instance_uuid: t for t in tasks}
+    row, plan = found.row, found.row.plan
+    of = {t.task.instance_uuid: t for t in found.tasks}
     moves: Any = [_render_move(m, of.get(m.instance_uuid)) for m in plan.moves]
     rejections: Any = dict(sorted(plan.rejections.items()))
     if not nested:
@@ -92,17 +86,18 @@ def _render_plan(row: Any, tasks: Sequence[Any], realised: float | None, decisio
         'Imbalance foreseen', 'Imbalance realised', 'Policies', 'Moves', 'Rejections', 'Held',
         'Draining', 'Undrained', 'Warnings', 'Truncated', 'Decisions', 'Swaps'), (
         row.plan_id, tools.format_printable(plan.scope), times.format_time(row.created_at),
-        row.dry_run,
-        tools.format_printable(plan.reason or ''), plan.measured, plan.combined_after, realised,
-        _plans.format_policies(plan.policies, nested), moves, rejections,
-        _plans.format_texts([no.detail for no in plan.held], nested),
-        _plans.format_texts(sorted(plan.draining), nested),
-        _plans.format_texts([no.detail for no in plan.undrained], nested),
-        _plans.format_texts(plan.warnings, nested), plan.truncated,
-        [_render_decision(d) for d in decisions] if nested else '\n'.join(
+        row.dry_run, tools.format_printable(plan.reason or ''), plan.measured, plan.combined_after,
+        found.realised,
+        plan_text.format_policies(plan.policies, nested), moves, rejections,
+        plan_text.format_texts([no.detail for no in plan.held], nested),
+        plan_text.format_texts(sorted(plan.draining), nested),
+        plan_text.format_texts([no.detail for no in plan.undrained], nested),
+        plan_text.format_texts(plan.warnings, nested), plan.truncated,
+        [_render_decision(d) for d in found.decisions] if nested else '\n'.join(
             '{tasks} {verb} by {decided_by} at {decided_at}'.format_map(said)
             + (f': {said["reason"]}' if said['reason'] else '')
-            for said in map(_render_decision, decisions)), _format_swaps(plan, swaps, nested))
+            for said in map(_render_decision, found.decisions)),
+        _format_swaps(plan, found.swaps, nested))
 
 
 def _format_effects(move: Any) -> str:
@@ -140,11 +135,11 @@ def _render_decision(decision: Any) -> dict[str, Any]:
 
 def _render_move(move: Any, task: Any) -> dict[str, Any]:
     """Return a move and the state of its task; a dry run has no tasks."""
-    from kronos_nova.cli import _plans
+    from kronos_nova.cli import plan_text
     from kronos_nova.wiring import tools
 
     return {
-        **_plans.build_move_effects(move), 'instance_uuid': move.instance_uuid,
+        **plan_text.build_move_effects(move), 'instance_uuid': move.instance_uuid,
         'phase': str(move.phase),
         'wave': move.wave, 'improvement': move.improvement, 'requires': list(move.requires),
         'alternates': [tools.format_printable(host) for host in move.alternates],

@@ -13,19 +13,18 @@
 """``kronos plan approve``, ``reject`` and ``cancel``: an operator's decisions on a plan."""
 
 import argparse
+from collections.abc import Sequence
 import sys
 from typing import Any
 
-from kronos_nova import plurals
-from kronos_nova.cli import _database
+from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 
 
-class Decide(_database.DatabaseCommand):
+class Decide(database_command.DatabaseCommand):
     """A decision on a plan. ``past``: its verb, as a participle."""
 
     past: str
-    #: A clause on the tasks that the decision applies to.
-    about = 'waits for approval'
     reason_help: str | None = 'Why; it is kept with the plan.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -38,29 +37,17 @@ class Decide(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        def apply_decision(conf: Any, store: Any) -> None:
-            from kronos_nova.rebalancer.store import plan_approvals
-
-            plan, moves = parsed_args.plan, parsed_args.move
-            said = plan_approvals.Said(
-                _database.read_operator_name(), _database.format_single_line(parsed_args.reason),
-                moves or None)
-            known = {row.task.instance_uuid for row in store.tasks(plan)}
-            for uuid in moves:
-                if known and uuid not in known:
-                    raise _make_config_error(uuid, f'plan {plan} has no move of such an instance',
-                                             'kronos plan show lists them.')
-            # Use the clock of the database, as executors and engines do.
-            tasks = self.decide(conf, store, plan, store.now(), said)
-            if not tasks:
-                raise _make_no_task_error(store, plan, self.about)
-            for task in tasks:
+        def apply_decision(session: Any) -> None:
+            for task in self.decide(session, parsed_args.plan,
+                                    command.format_single_line(parsed_args.reason),
+                                    parsed_args.move):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  f'{self.past}.\n')
 
-        self._run(parsed_args, apply_decision)
+        self.run_in_session(parsed_args, apply_decision)
 
-    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
+    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+        """Return the tasks that the decision concerned."""
         raise NotImplementedError
 
 
@@ -74,20 +61,18 @@ class ApprovePlan(Decide):
     past, reason_help = 'approved', None
     examples = ('PLAN', 'PLAN --move INSTANCE --move INSTANCE')
 
-    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
-        from kronos_nova.cli import _liveness
-        from kronos_nova.rebalancer.planning import tasks
+    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+        from kronos_nova.rebalancer.operations import operator_decisions
+        from kronos_nova.rebalancer.operations import scope_liveness
         from kronos_nova.wiring import tools
 
-        found: list[Any] = store.approve(
-            plan, now, said, begin_within=tasks.begin_within(conf.engine.cooldown),
-            cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
-        row = store.plan(plan)
-        scope = None if row is None else row.plan.scope
-        if found and scope is not None and not _liveness.has_executor(store.census(), scope):
-            sys.stderr.write(f'{self.prog}: warning: '
-                             f'{_liveness.NO_EXECUTOR.format(tools.format_printable(scope))}.\n')
-        return found
+        tasks, unserved = operator_decisions.approve_plan(session, plan, reason=reason,
+                                                          instances=instances)
+        if unserved is not None:
+            sys.stderr.write(
+                f'{self.prog}: warning: '
+                f'{scope_liveness.NO_EXECUTOR.format(tools.format_printable(unserved))}.\n')
+        return tasks
 
 
 class RejectPlan(Decide):
@@ -101,9 +86,10 @@ class RejectPlan(Decide):
     examples = ('PLAN --reason "not in office hours"',
                 'PLAN --move INSTANCE --reason "its owner asked"')
 
-    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
-        found: list[Any] = store.reject(plan, now, said, conf.engine.instance_cooldown)
-        return found
+    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+        from kronos_nova.rebalancer.operations import operator_decisions
+
+        return operator_decisions.reject_plan(session, plan, reason=reason, instances=instances)
 
 
 class CancelPlan(Decide):
@@ -115,32 +101,8 @@ class CancelPlan(Decide):
 
     past = 'cancelled'
     examples = ('PLAN --reason "the rack is being worked on"',)
-    about = 'can be cancelled'
 
-    def decide(self, conf: Any, store: Any, plan: str, now: float, said: Any) -> list[Any]:
-        found: list[Any] = store.cancel_plan(plan, now, said, conf.engine.instance_cooldown)
-        return found
+    def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
+        from kronos_nova.rebalancer.operations import operator_decisions
 
-
-def _make_no_task_error(store: Any, plan: str, about: str) -> Exception:
-    """Return the error for a plan without a task to decide on, with the reason."""
-    from kronos_nova.cli import _plans
-
-    row = store.plan(plan)
-    waiting = '; '.join(f'{w.plan_id} ({plurals.count_noun(w.moves, "move")})'
-                        for w in store.waiting(store.now()))
-    remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
-    if row is None:
-        return _make_config_error(plan, 'no such plan', remedy)
-    if row.dry_run:
-        return _make_config_error(plan, 'it was made in a dry run, of which nothing is carried out',
-                                  remedy)
-    states = _plans.count_task_states(store.tasks(plan)).get(plan)
-    return _make_config_error(plan, 'it has no moves' if states is None else
-                              f'it has no move that {about}; its tasks are: {states}', remedy)
-
-
-def _make_config_error(field: str, problem: str, remedy: str) -> Exception:
-    from kronos_nova import exception
-
-    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)
+        return operator_decisions.cancel_plan(session, plan, reason=reason, instances=instances)

@@ -13,19 +13,17 @@
 """``kronos plan revert`` and ``retry``: undo or repeat moves of a plan."""
 
 import argparse
-from collections.abc import Iterable
-import sys
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import request_table
 
 
-class Again(_command.Table):
-    """A request for moves of a stored plan. ``past``: its verb, as a participle."""
+class Again(request_table.RequestTable):
+    """A request for moves of a stored plan."""
 
-    past: str
-    columns = ('Instance', 'From', 'To', 'Verdict', 'Task')
+    stored_note = ('Its instances cool down afterwards; then the engine may plan them again '
+                   '(kronos pause, [engine] pinned_instances).')
+    refused_note = 'the rules refuse some of the moves. With --partly the rest is done.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -40,35 +38,6 @@ class Again(_command.Table):
                             help='Why; it is kept with the new plan.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _again
-        from kronos_nova.rebalancer.store import plan_approvals
-
-        found = _again.request_moves(self.prog, args.config_file, _again.Asked(
-            args.plan, args.move,
-            plan_approvals.Said(_database.read_operator_name(),
-                                _database.format_single_line(args.reason)),
-            carry_out=not args.dry_run, partly=args.partly), self.wish(_again), self.past)
-        self._print_result(found, args.dry_run)
-        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict,
-                                               r.task_id))
-                for r in found.rows]
-
-    def _print_result(self, found: Any, dry_run: bool) -> None:
-        """Print the result on standard error: programs read the table on standard output."""
-        if found.plan_id:
-            sys.stderr.write(
-                f'Plan {found.plan_id} is stored; executors begin within their poll_interval. Its '
-                'instances cool down afterwards; then the engine may plan them again (kronos '
-                'pause, [engine] pinned_instances).\n')
-        elif not dry_run:
-            self.status = 1
-            sys.stderr.write('Nothing was stored: the rules refuse some of the moves. With '
-                             '--partly the rest is done.\n')
-
-    def wish(self, again: Any) -> Any:
-        raise NotImplementedError
-
 
 class RevertPlan(Again):
     """Move what a plan has moved back to where it was.
@@ -77,12 +46,14 @@ class RevertPlan(Again):
     refuses. Cooldowns do not hold it. Without --partly it is all or nothing.
     """
 
-    past = 'reverted'
     examples = ('PLAN --reason "slower since" --dry-run',
                 'PLAN --move INSTANCE --reason "slower since"')
 
-    def wish(self, again: Any) -> Any:
-        return again.build_revert_move
+    def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
+        from kronos_nova.rebalancer.operations import plan_requests
+
+        return plan_requests.revert_plan(session, args.plan, reason=reason, instances=args.move,
+                                         partly=args.partly, dry_run=args.dry_run)
 
 
 class RetryPlan(Again):
@@ -92,8 +63,10 @@ class RetryPlan(Again):
     tried last. Cooldowns do not hold it, a quarantine does.
     """
 
-    past = 'retried'
     examples = ('PLAN --reason "the network is repaired"',)
 
-    def wish(self, again: Any) -> Any:
-        return again.once_more
+    def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
+        from kronos_nova.rebalancer.operations import plan_requests
+
+        return plan_requests.retry_plan(session, args.plan, reason=reason, instances=args.move,
+                                        partly=args.partly, dry_run=args.dry_run)

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Iterator
 from importlib import metadata
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 NAMESPACES = (
     'kronos_nova.filters',
@@ -28,14 +28,14 @@ NAMESPACES = (
 )
 
 
-class ListPlugins(_command.Table):
+class ListPlugins(command.Table):
     """List every installed filter, weigher, source, strategy, executor and hook."""
 
     columns = ('Namespace', 'Name', 'Class', 'Distribution', 'Loads')
     examples = ('',)
     config = None
 
-    def rows(self, args: argparse.Namespace) -> Iterator[_command.Row]:
+    def rows(self, args: argparse.Namespace) -> Iterator[command.Row]:
         """Return one row per entry point, in the order of NAMESPACES, then by name."""
         from kronos_nova.wiring import tools
 

@@ -15,10 +15,10 @@
 import argparse
 from collections.abc import Iterable
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class Test(_command.Table):
+class Test(command.Table):
     """Run the queries of policies and compare the results with Nova.
 
     For each query: series, which label values are Nova's hosts or instances and which are not,
@@ -42,14 +42,14 @@ class Test(_command.Table):
                             help='Every name, not the first five.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         from kronos_nova.checks import base
-        from kronos_nova.cli import _policy_test
+        from kronos_nova.cli import policy_checks
 
-        for found in _policy_test.run_policy_queries(args):
+        for found in policy_checks.run_policy_queries(args):
             item = found.item
             if item.status is base.Status.FAILED:
                 self.status = 1
-            yield _command.format_printable_row((found.policy, found.field, item.name, item.status,
+            yield command.format_printable_row((found.policy, found.field, item.name, item.status,
                                                  item.text,
                                                  item.remedy))

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class ListPresets(_command.Table):
+class ListPresets(command.Table):
     """List the policy files in this package, and the exporters that they need.
 
     Policies in parentheses are disabled in the file.
@@ -30,17 +30,17 @@ class ListPresets(_command.Table):
     examples = ('', '-f json')
     config = None
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         from kronos_nova import presets
 
-        nested = _command.is_nested_format(args)
+        nested = command.is_nested_format(args)
         for name in presets.names():
             about = presets.about(name)
             yield (name, about.purpose, _format_names(about.exporters, nested),
                    _format_names(_list_policies(presets.read(name)), nested))
 
 
-class ShowPreset(_command.Command):
+class ShowPreset(command.Command):
     """Print a policy file of this package."""
 
     examples = ('spread-inovex > /etc/kronos/policies.yaml',)

@@ -18,13 +18,13 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 
 KINDS = ('instance', 'host', 'disks', 'cells')
 
 
-class ListQuarantines(_database.DatabaseTable):
+class ListQuarantines(database_command.DatabaseTable):
     """Instances and hosts in quarantine, since when, until when, and why.
 
     Kind disks: imbalance moves take no instance from this host, because Nova said that its disks
@@ -36,16 +36,17 @@ class ListQuarantines(_database.DatabaseTable):
     columns = ('Kind', 'Name', 'Since', 'Until', 'Reason')
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
-    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
+    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import stored_views
         from kronos_nova.wiring import times
 
-        for q in store.quarantines(store.now()):
-            yield _command.format_printable_row((q.kind, q.name, times.format_time(q.since),
+        for q in stored_views.list_quarantines(session):
+            yield command.format_printable_row((q.kind, q.name, times.format_time(q.since),
                                                  '' if q.until is None
                                                  else times.format_time(q.until), q.reason))
 
 
-class LiftQuarantine(_database.DatabaseCommand):
+class LiftQuarantine(database_command.DatabaseCommand):
     """End a quarantine: the next cycle may plan with the instance or host again."""
 
     examples = ('instance UUID', 'host compute-07')
@@ -60,13 +61,10 @@ class LiftQuarantine(_database.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         kind, name = parsed_args.kind, parsed_args.name
 
-        def lift_quarantine(conf: Any, store: Any) -> None:
-            from kronos_nova import exception
+        def lift_quarantine(session: Any) -> None:
+            from kronos_nova.rebalancer.operations import operator_decisions
 
-            if not store.lift(kind, name, store.now(), _database.read_operator_name()):
-                raise exception.ConfigError(
-                    path='command line', field=f'{kind} {name}', problem='it is not in quarantine',
-                    remedy='kronos quarantine list shows those that are')
+            operator_decisions.lift_quarantine(session, kind, name)
             sys.stdout.write(f'{kind} {name} is free again.\n')
 
-        self._run(parsed_args, lift_quarantine)
+        self.run_in_session(parsed_args, lift_quarantine)

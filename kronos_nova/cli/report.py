@@ -15,10 +15,10 @@
 import argparse
 import sys
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class Report(_command.Command):
+class Report(command.Command):
     """Write a report as one HTML file that needs nothing else, on a screen or on paper.
 
     Without --plan and --snapshot the command reads the cloud as a planning cycle does, plans as one
@@ -48,17 +48,17 @@ class Report(_command.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.guarded(lambda: _write(parsed_args))
+        self.guarded(lambda: self._write(parsed_args))
 
+    def _write(self, args: argparse.Namespace) -> None:
+        from kronos_nova.cli import html_file
+        from kronos_nova.rebalancer.operations import report_pages
 
-def _write(args: argparse.Namespace) -> None:
-    from kronos_nova.cli import _html_file
-    from kronos_nova.cli import _report
-
-    if args.output != '-':
-        _html_file.refuse_foreign_file(args.output, args.force)
-    text = _report.render_report(args)
-    if args.output == '-':
-        sys.stdout.write(text)
-    else:
-        _html_file.write(args.output, text)
+        if args.output != '-':
+            html_file.refuse_foreign_file(args.output, args.force)
+        with self.open_session(args) as session:
+            text = report_pages.render_report(session, plan=args.plan, scope=args.scope)
+        if args.output == '-':
+            sys.stdout.write(text)
+        else:
+            html_file.write(args.output, text)

@@ -18,7 +18,7 @@ from typing import Any
 
 from cliff import lister
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 #: SPECpower_ssj2008 of an HP ProLiant ML110 G5, the table that CloudSim uses.
 WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
@@ -26,7 +26,7 @@ WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
 REASON = 36
 
 
-class Simulate(_command.Command, lister.Lister):
+class Simulate(command.Command, lister.Lister):
     """Run the real planner over past load and compare policy files.
 
     The cloud comes from Nova and Placement, or from a snapshot of
@@ -83,9 +83,9 @@ class Simulate(_command.Command, lister.Lister):
         found: list[Any] = []
 
         def run() -> None:
-            from kronos_nova.cli import _simulation
+            from kronos_nova.cli import simulation_run
 
-            found.append(_simulation.run(parsed_args))
+            found.append(simulation_run.run(parsed_args))
 
         self.guarded(run)
         names, rows = found[0]

@@ -16,10 +16,10 @@
 import argparse
 import sys
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class Anonymise(_command.Command):
+class Anonymise(command.Command):
     """Write a copy of a snapshot without a name in it.
 
     UUIDs, hosts, projects, aggregates, zones, names and labels are replaced

@@ -13,15 +13,12 @@
 """``kronos swap``: exchange the hosts of two instances, both or none."""
 
 import argparse
-from collections.abc import Iterable
-import sys
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import request_table
 
 
-class Swap(_command.Table):
+class Swap(request_table.RequestTable):
     """Have two instances change places, both or none.
 
     Directly where one has room beside the other; else one instance waits on a third host until the
@@ -29,7 +26,8 @@ class Swap(_command.Table):
     today's rules; cooldowns do not hold it.
     """
 
-    columns = ('Instance', 'From', 'To', 'Verdict', 'Task')
+    stored_note = 'kronos plan show has how far it is.'
+    refused_note = 'the rules refuse it.'
     examples = ('UUID UUID --reason "closer to its users" --dry-run',
                 'UUID UUID --parking compute-09 --reason "closer to its users"')
 
@@ -45,27 +43,12 @@ class Swap(_command.Table):
                             help='Why; it is kept with the plan.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _swap
-        from kronos_nova.rebalancer.store import plan_approvals
+    def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
+        from kronos_nova.rebalancer.operations import plan_requests
 
         one, other = args.instances
-        found = _swap.request_swap(self.prog, args.config_file, _swap.Asked(
-            (one, other), args.parking,
-            plan_approvals.Said(_database.read_operator_name(),
-                                _database.format_single_line(args.reason)),
-            carry_out=not args.dry_run))
-        self._print_result(found, args.dry_run)
-        return [_command.format_printable_row((r.instance_uuid, r.from_host, r.to_host, r.verdict,
-                                               r.task_id))
-                for r in found.rows]
+        return plan_requests.swap_instances(session, (one, other), reason=reason,
+                                            parking=args.parking, dry_run=args.dry_run)
 
-    def _print_result(self, found: Any, dry_run: bool) -> None:
-        """Print the result on standard error: programs read the table on standard output."""
-        if found.plan_id:
-            sys.stderr.write(
-                f'Plan {found.plan_id} is stored; executors begin within their poll_interval. '
-                'kronos plan show has how far it is.\n')
-        elif not dry_run or not any(r.verdict.startswith('wave') for r in found.rows):
-            self.status = 1
-            sys.stderr.write('Nothing was stored: the rules refuse it.\n')
+    def is_refused(self, found: Any, dry_run: bool) -> bool:
+        return not dry_run or not any(row.verdict.startswith('wave') for row in found.rows)

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 
 
-class ListTasks(_database.DatabaseTable):
+class ListTasks(database_command.DatabaseTable):
     """Tasks that are not over, in the order in which they begin.
 
     Error also has an executor's doubts about a task that Nova was asked for, and since when. With
@@ -36,32 +36,32 @@ class ListTasks(_database.DatabaseTable):
         parser = super().get_parser(prog_name)
         parser.add_argument('--all', action='store_true', dest='ended',
                             help='Also the newest tasks that are over.')
-        parser.add_argument('--limit', type=_database.parse_limit, default=100, metavar='N',
+        parser.add_argument('--limit', type=database_command.parse_limit, default=100, metavar='N',
                             help='How many tasks to show; 100 by default.')
         return parser
 
-    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.rebalancer.store import rows as store_rows
+    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import stored_views
         from kronos_nova.wiring import times
 
-        for row in (*store.in_states(store_rows.LIVE),
-                    *(store.list_ended_tasks(args.limit) if args.ended else ())):
+        for row in stored_views.list_tasks(session, args.limit if args.ended else 0):
             task = row.task
-            yield _command.format_printable_row((
+            yield command.format_printable_row((
                 task.task_id, task.aggregate, task.instance_uuid, task.from_host, task.to_host,
                 task.phase, task.method, row.task.state, times.format_time(task.not_before),
                 '; '.join(text for text in (row.error, _format_doubt(row)) if text)))
 
 
-class ShowTask(_database.ShowStored):
+class ShowTask(database_command.ShowStored):
     """A task with its alternates and every attempt, also one that is over."""
 
     kind = 'task'
-    remedy = 'kronos task list --all shows tasks, kronos instance show those of an instance'
 
-    def look(self, store: Any, uuid: str, nested: bool) -> _database.Shown | None:
-        row = store.task(uuid)
-        return None if row is None else _render_task(row, nested, store.owed(uuid))
+    def look(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
+        from kronos_nova.rebalancer.operations import stored_views
+
+        row, owed = stored_views.read_task(session, uuid)
+        return _render_task(row, nested, owed)
 
 
 def _format_doubt(row: Any) -> str:
@@ -82,7 +82,7 @@ def _format_owed_hook(one: Any) -> str:
                                   f'{times.format_time(one.begun_at)}{failed}')
 
 
-def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> _database.Shown:
+def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_command.Shown:
     from kronos_nova.wiring import times
     from kronos_nova.wiring import tools
 
@@ -159,7 +159,7 @@ def _format_phases(seconds: dict[str, float]) -> str:
     return '\n  ' + ', '.join(f'{name} {value:.0f} s' for name, value in seconds.items())
 
 
-class CancelTask(_database.DatabaseCommand):
+class CancelTask(database_command.DatabaseCommand):
     """End a task that has not begun, and those that required it.
 
     The instance cools down, so that the next cycle does not plan the same. What
@@ -176,31 +176,19 @@ class CancelTask(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        uuid = parsed_args.task
+        def apply_cancellation(session: Any) -> None:
+            from kronos_nova.rebalancer.operations import operator_decisions
 
-        def apply_cancellation(conf: Any, store: Any) -> None:
-            from kronos_nova import exception
-
-            ended = store.cancel(
-                uuid, store.now(), reason=_database.format_single_line(parsed_args.reason),
-                cancelled_by=_database.read_operator_name(),
-                instance_cooldown=conf.engine.instance_cooldown)
-            if ended is None:
-                row = store.task(uuid)
-                raise exception.ConfigError(
-                    path='command line', field=uuid, problem=(
-                        'no such task' if row is None else f'it is {row.task.state}'),
-                    remedy='kronos task list shows tasks that are not over. Abort a migration '
-                           'that Nova has begun in Nova: openstack server migration abort. When '
-                           'Nova refuses that, kronos task show has the next step')
-            for task in ended:
+            for task in operator_decisions.cancel_task(
+                    session, parsed_args.task,
+                    reason=command.format_single_line(parsed_args.reason)):
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 
-        self._run(parsed_args, apply_cancellation)
+        self.run_in_session(parsed_args, apply_cancellation)
 
 
-class ResolveTask(_database.DatabaseCommand):
+class ResolveTask(database_command.DatabaseCommand):
     """End a task that Nova was asked for and never finishes.
 
     First look where the instance is (openstack server show), and make sure that no migration of the
@@ -222,29 +210,16 @@ class ResolveTask(_database.DatabaseCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        uuid = parsed_args.task
-
-        def apply_resolution(conf: Any, store: Any) -> None:
-            from kronos_nova import exception
+        def apply_resolution(session: Any) -> None:
             from kronos_nova.model import TaskState
-            from kronos_nova.rebalancer.store import plan_approvals
+            from kronos_nova.rebalancer.operations import operator_decisions
 
-            cancelled = store.resolve_task(
-                uuid, TaskState(parsed_args.state), store.now(),
-                plan_approvals.Said(_database.read_operator_name(),
-                                    _database.format_single_line(parsed_args.reason)),
-                conf.engine.instance_cooldown)
-            if cancelled is None:
-                row = store.task(uuid)
-                raise exception.ConfigError(
-                    path='command line', field=uuid, problem=(
-                        'no such task' if row is None
-                        else f'it is {row.task.state}, not submitted or unknown'),
-                    remedy='kronos task list shows the states of tasks; kronos task cancel '
-                           'ends a task that has not begun')
-            sys.stdout.write(f'Task {uuid} is resolved as {parsed_args.state}.\n')
+            cancelled = operator_decisions.resolve_task(
+                session, parsed_args.task, TaskState(parsed_args.state),
+                reason=command.format_single_line(parsed_args.reason))
+            sys.stdout.write(f'Task {parsed_args.task} is resolved as {parsed_args.state}.\n')
             for task in cancelled:
                 sys.stdout.write(f'Task {task.task_id} of instance {task.instance_uuid} is '
                                  'cancelled.\n')
 
-        self._run(parsed_args, apply_resolution)
+        self.run_in_session(parsed_args, apply_resolution)

@@ -19,10 +19,10 @@ from typing import Any
 
 from cliff import lister
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 
-class Explain(_command.Command, lister.Lister):
+class Explain(command.Command, lister.Lister):
     """Show why nova-scheduler would choose a host for a request.
 
     Runs Nova's own filters and weighers, as nova.conf enables them, over the cloud as it is now:
@@ -70,16 +70,16 @@ class Explain(_command.Command, lister.Lister):
         found: list[tuple[tuple[str, ...], list[Any]]] = []
 
         def run() -> None:
-            from kronos_nova.cli import _weighing
+            from kronos_nova.cli import weight_explanation
 
-            found.append(_weighing.explain_request(
+            found.append(weight_explanation.explain_request(
                 parsed_args, bool(getattr(self.app_args, 'debug', False))))
 
         self.guarded(run)
         return found[0]
 
 
-class Tune(_command.Command, lister.Lister):
+class Tune(command.Command, lister.Lister):
     """Replay recorded boots and load against several multipliers.
 
     Instances that booted in the past are placed again by Nova's own weigher classes, as nova.conf
@@ -141,9 +141,10 @@ class Tune(_command.Command, lister.Lister):
         found: list[tuple[tuple[str, ...], list[Any]]] = []
 
         def run() -> None:
-            from kronos_nova.cli import _tuning
+            from kronos_nova.cli import weight_trials
 
-            found.append(_tuning.run(parsed_args, bool(getattr(self.app_args, 'debug', False))))
+            found.append(weight_trials.run(
+                parsed_args, bool(getattr(self.app_args, 'debug', False))))
 
         self.guarded(run)
         return found[0]

@@ -19,18 +19,18 @@ import math
 from typing import Any
 
 from kronos_nova import plurals
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 Row = tuple[str, ...]
 
 
-class _Planned(_command.Table):
+class _Planned(command.Table):
     """A command that plans each scope and changes nothing."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _command.add_snapshot(parser)
-        _command.add_scope(parser)
+        command.add_snapshot(parser)
+        command.add_scope(parser)
         return parser
 
 
@@ -45,12 +45,14 @@ class WhyNothing(_Planned):
     columns = ('Scope', 'What', 'Detail')
     examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd')
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _what_if
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import plan_comparisons
 
-        for scope in _what_if.plan_scopes_today(args):
+        with self.open_session(args) as session:
+            scopes = plan_comparisons.plan_scopes_today(session, args.scope)
+        for scope in scopes:
             for row in _render_reason_rows(scope):
-                yield _command.format_printable_row((scope.name, *row))
+                yield command.format_printable_row((scope.name, *row))
 
 
 class WhatIf(_Planned):
@@ -87,12 +89,16 @@ class WhatIf(_Planned):
                                  'more.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _what_if
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import plan_comparisons
 
-        for scope in _what_if.compare_plans(args):
+        with self.open_session(args) as session:
+            scopes = plan_comparisons.compare_plans(session, plan_comparisons.Supposition(
+                added=args.add_host, removed=args.remove_host, drained=args.drain,
+                reason=args.reason, policies_file=args.policy, load=args.multiplier), args.scope)
+        for scope in scopes:
             for row in _render_compared_rows(scope):
-                yield _command.format_printable_row((scope.name, *row))
+                yield command.format_printable_row((scope.name, *row))
 
 
 def _parse_added_hosts(text: str) -> tuple[int, str]:

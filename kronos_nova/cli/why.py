@@ -17,12 +17,12 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 
 PHASES = ('spread', 'pack', 'evacuate', 'affinity', 'requested')
 
 
-class WhyNot(_command.Table):
+class WhyNot(command.Table):
     """Show why an instance is not moved to a host.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule is
@@ -38,16 +38,20 @@ class WhyNot(_command.Table):
         parser = super().get_parser(prog_name)
         parser.add_argument('instance', metavar='INSTANCE', help='Its UUID.')
         parser.add_argument('host', metavar='HOST', help='Its name as a compute service.')
-        _command.add_snapshot(parser)
+        command.add_snapshot(parser)
         parser.add_argument('--phase', choices=PHASES,
                             help='Strategy that would move it; default: spread, or pack where '
                                  'the policy file packs.')
         return parser
 
-    def rows(self, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.cli import _why
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova import model
+        from kronos_nova.rebalancer.operations import move_verdicts
 
-        return map(_command.format_printable_row, render_answer_rows(_why.judge_move(args)))
+        with self.open_session(args) as session:
+            answer = move_verdicts.judge_move(session, args.instance, args.host,
+                                              model.Phase(args.phase) if args.phase else None)
+        return map(command.format_printable_row, render_answer_rows(answer))
 
 
 def render_answer_rows(answer: Any) -> Iterator[tuple[str, str, str]]:

@@ -22,7 +22,7 @@ import shlex
 
 import pytest
 
-from kronos_nova.cli import _database
+from kronos_nova.cli import database_command
 from tests import commands
 from tests.docs import shown
 
@@ -48,7 +48,7 @@ def uses(name):
     factory, _, _ = shown.manager().find_command(name.split())
     if '--snapshot' in shown.parser(name)._option_string_actions:
         return 'cloud'
-    return 'database' if issubclass(factory, _database.DatabaseCommand) else None
+    return 'database' if issubclass(factory, database_command.DatabaseCommand) else None
 
 
 def shown_commands():

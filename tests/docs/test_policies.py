@@ -19,7 +19,7 @@ import pytest
 
 from kronos_nova import presets
 from kronos_nova.checks import units
-from kronos_nova.cli import _promql
+from kronos_nova.cli import promql
 from tests import commands
 from tests.docs import shown
 from tests.fixtures import watched_cloud
@@ -120,4 +120,4 @@ def test_every_check_of_policy_test_is_explained():
     assert (units.OFTEN, units.ONCE) == (2, 16)
     assert 'no score is above 16 and half are not above 2' in text
     lint = PAGE.split('What lint looks at')[1].split('What test looks at')[0]
-    assert f'more than {_promql.MOST_OPERATORS} operators' in lint
+    assert f'more than {promql.MOST_OPERATORS} operators' in lint

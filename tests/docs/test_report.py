@@ -47,9 +47,9 @@ def test_the_pages_command_writes_a_file_with_each_part_that_the_page_names(tmp_
 def test_the_numbers_of_the_page_are_those_of_the_code():
     assert f'more than {heat.FEW} hosts' in PAGE and f'the {heat.FIRST} hottest' in PAGE
     assert f'folded away by {heat.PART}' in PAGE and f'the first {page.NAMED} instances' in PAGE
-    from kronos_nova.cli import _report
+    from kronos_nova.rebalancer.operations import report_pages
 
-    assert PAGE.count(f'up to {_report.PLANS} stored plans') == 2
+    assert PAGE.count(f'up to {report_pages.PLANS} stored plans') == 2
 
 
 def test_every_option_is_named():

@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 
-from kronos_nova.cli import _columns
+from kronos_nova.cli import explanation_columns
 from kronos_nova.cli import weigh
 from kronos_nova.weighing import findings
 
@@ -48,7 +48,7 @@ def test_every_option_of_an_example_of_explain_exists():
 
 def test_every_key_of_a_host_is_documented():
     some = findings.Explanation((), (), (), ())
-    names = _columns.Columns(some, some, None, 'json', False).names()
+    names = explanation_columns.Columns(some, some, None, 'json', False).names()
     assert set(names) == documented('A host in the explanation')
     for key in ('raw', 'normalised', 'multiplier', 'aggregates', 'product'):
         assert f'``{key}``' in PAGE
@@ -95,7 +95,7 @@ def test_every_option_of_an_example_of_tune_exists():
 
 
 def test_every_key_of_a_multiplier_is_documented():
-    from kronos_nova.cli import _tuning
+    from kronos_nova.cli import weight_trials
 
-    names, _rows = _tuning._build_table('json', [], [], None)
+    names, _rows = weight_trials._build_table('json', [], [], None)
     assert set(names) == documented('A multiplier in -f json')

@@ -35,8 +35,8 @@ from placement import deploy
 import sqlalchemy as sa
 
 from kronos_nova import exception
-from kronos_nova.cli import _weighing
 from kronos_nova.cli import weigh
+from kronos_nova.cli import weight_explanation
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import request_spec
 from tests import marks
@@ -77,7 +77,7 @@ class ExplainTestCase(scores.ScoredTestCase):
     def explain(self, *options, form='json'):
         """The rows as dicts, and what is written to standard error."""
         with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            names, rows = _weighing.explain_request(
+            names, rows = weight_explanation.explain_request(
                 self.arguments(*options, form=form), False, lambda files, debug: CONF)
         found = [dict(zip(names, row, strict=True)) for row in rows]
         json.dumps(found, allow_nan=False)

@@ -71,8 +71,8 @@ class Glances:
         if new or ended != self._ended or self._clock() >= self._until:
             self._kept.forget()
         old = self._kept.cluster is not None
-        seen = cloud_state.read_cloud(self._conf, policy_set, self._store, self._kept, self._kept,
-                                      undecided=False)
+        seen = cloud_state.read_cloud(self._conf, policy_set, self._store, self._kept,
+                                      self._kept)
         if old and self._store.ended() != ended:
             # A move has ended, but the kept cloud does not show its instance there yet.
             return self.look(policy_set, new=True)

@@ -10,4 +10,38 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Requests of operators: drain, evacuate, swap, retry, what-if and why-not."""
+"""Operations that operators ask for, as functions on a :class:`Session`.
+
+Every command of ``kronos`` is a face of one of these functions; a dashboard or a notebook calls
+them the same way. Each is imported at its first use: a read of the database needs no planner.
+"""
+
+import importlib
+from typing import Any
+
+from kronos_nova.rebalancer.operations.sessions import Session
+
+#: The module of each name.
+_MODULES = {
+    name: module for module, names in {
+        'cloud_views': ('list_hosts', 'read_instance'),
+        'drain_checks': ('check_drain',),
+        'drain_starts': ('start_drain',),
+        'drain_watches': ('WatchTimes', 'watch_drain'),
+        'move_verdicts': ('explain_move', 'judge_move'),
+        'operator_decisions': ('approve_plan', 'cancel_plan', 'cancel_task', 'lift_quarantine',
+                               'pause_scope', 'reject_plan', 'resolve_task', 'resume_scope'),
+        'plan_comparisons': ('Supposition', 'compare_plans', 'plan_scopes_today'),
+        'plan_requests': ('retry_plan', 'revert_plan', 'swap_instances'),
+        'report_pages': ('render_report',),
+        'stored_views': ('list_pauses', 'list_plans', 'list_quarantines', 'list_scope_states',
+                         'list_tasks', 'read_plan', 'read_task'),
+    }.items() for name in names}
+
+__all__ = ('Session', *_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)

@@ -13,18 +13,23 @@
 """The cloud as the next cycle would see it, for requests that run outside the engines."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import difflib
+import os
 import time
 from typing import Any
 
 from oslo_config import cfg
+from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
@@ -60,6 +65,12 @@ class Seen:
         return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
                 if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
 
+    def hold_for_approval(self) -> 'Seen':
+        """Return the cloud where a plan that waits for approval holds its scope, as for engines."""
+        return dataclasses.replace(self, histories={
+            scope: dataclasses.replace(history, paused=history.paused or self.waiting.get(scope))
+            for scope, history in self.histories.items()})
+
     def undecided(self) -> 'Seen':
         """Return the cloud as if no plan waited for approval."""
         return dataclasses.replace(self, cluster=dataclasses.replace(
@@ -83,24 +94,21 @@ def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen
 
 
 def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
-               collector: Any, source: sources.Source, *, undecided: bool = True,
-               also: Callable[[Any, Sequence[str]], None] = lambda store, scopes: None,
+               collector: Any, source: sources.Source, *,
                clock: Callable[[], float] = time.time) -> Seen:
-    """Read the cloud as the next cycle would see it.
+    """Read the cloud as the next cycle would see it, for an operator's request.
 
-    Answers of Placement that an engine remembers are missing: only that engine knows them.
+    Answers of Placement that an engine remembers are missing: only that engine knows them. A plan
+    that waits for approval holds nothing; see :meth:`Seen.hold_for_approval`.
 
     :param store: the database, a store.api.Store.
     :param collector: of Nova and Placement.
-    :param undecided: a plan that waits for approval holds its scope, as it holds engines.
-    :param also: reads more from the database; gets the store and the scopes.
     :raises KronosException: a part cannot be read.
     """
     from kronos_nova.rebalancer.snapshots import recorder
 
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     found = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
-    also(store, scopes)
     # A host in two aggregates belongs to the first planned one, as in an engine.
     planned = {*scopes, *store.leased()}
     now = store.now()
@@ -117,12 +125,123 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     sustain = float(conf.engine.sustain_for) if acts else 0.0
     left = {scope: since + sustain - found.now for scope, since in wished.items()}
     histories = {scope: dataclasses.replace(
-        history, paused=history.paused or frozen or (waiting.get(scope) if undecided else None),
+        history, paused=history.paused or frozen,
         waiting=format_sustain_wait(left[scope]) if left.get(scope, 0.0) > 0 else None)
         for scope, history in found.histories.items()}
     return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
                 named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
                 pending=pending, wished=wished, sustain=sustain)
+
+
+def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:
+    """Read the cloud from a snapshot.
+
+    :raises SnapshotError: the snapshot cannot be used.
+    """
+    from kronos_nova.rebalancer.snapshots import reader
+    from kronos_nova.rebalancer.snapshots import replay
+    from kronos_nova.rebalancer.snapshots import schema
+    from kronos_nova.sources import snapshot as snapshot_source
+
+    found = reader.read(directory)
+    if conf.engine.require_cpu_compatibility and not found.traits_known:
+        raise exception.SnapshotError(
+            path=os.path.join(directory, schema.TRAITS), problem='CPU traits were not recorded',
+            remedy='Record with require_cpu_compatibility = true, or ask without it.')
+    source = snapshot_source.SnapshotSource(conf, directory)
+    named = list(conf.engine.aggregates)
+    scopes = sorted(replay.choose_scopes(conf, policy_set, found),
+                    key=lambda s: named.index(s) if s in named else len(named))
+    cluster = dataclasses.replace(
+        found.cluster, planned_zone=engine_conf.planned_zone(conf))
+    return Seen(
+        cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
+            s: found.history(s, cooldown=conf.engine.cooldown,
+                             instance_cooldown=conf.engine.instance_cooldown)
+            for s in scopes}, found.recorded_at, found.warnings,
+        named=[s for s in scopes if s != model.UNASSIGNED])
+
+
+def list_clusters(seen: Seen, scope: str | None) -> list[model.Cluster]:
+    """Return the cluster of the given scope, or of every scope for None.
+
+    :raises ConfigError: the scope is not planned.
+    """
+    clusters = seen.clusters()
+    if scope is None:
+        return list(clusters.values())
+    if scope not in clusters:
+        raise exception.ConfigError(
+            path='command line', field='--scope', problem=f'{scope} is not planned',
+            remedy=f'Planned are: {", ".join(sorted(clusters))}.')
+    return [clusters[scope]]
+
+
+def find_instance(seen: Seen, uuid: str, problem: str, field: str = 'INSTANCE') -> model.Instance:
+    """Return the instance.
+
+    :param problem: the error's text when the cloud has no such instance.
+    :param field: the argument that named the instance.
+    :raises ConfigError: the cloud has no such instance.
+    """
+    found = seen.cluster.instances.get(uuid)
+    if found is None:
+        raise make_not_found_error(field, uuid, seen.cluster.instances, problem)
+    return found
+
+
+def check_host_exists(seen: Seen, host: str) -> None:
+    """Check that the cloud has the host.
+
+    :raises ConfigError: it has not; the text names a similar one.
+    """
+    if host not in seen.cluster.hosts:
+        raise make_not_found_error('HOST', host, seen.cluster.hosts,
+                                   'no such compute host')
+
+
+def find_instance_cluster(seen: Seen, instance: model.Instance) -> model.Cluster:
+    """Return the cluster of the scope that plans the instance's host.
+
+    :raises ConfigError: no scope plans it.
+    """
+    for cluster in seen.clusters().values():
+        if instance.host in cluster.scope_hosts:
+            return cluster
+    raise exception.ConfigError(
+        path='kronos.conf', field='[engine] aggregates',
+        problem=f'host {instance.host}, where instance {instance.uuid} is, belongs to no scope '
+                'that is planned',
+        remedy='Nothing is moved from there; name one of its aggregates, or set '
+               'include_unassigned_hosts.')
+
+
+def make_not_found_error(field: str, given: str, known: Collection[str],
+                         problem: str) -> exception.ConfigError:
+    """Return the error for a name that the cloud does not have, with a similar name if any."""
+    near = difflib.get_close_matches(given, list(known), 1, 0.8)
+    if near:
+        remedy = f'Is {near[0]} meant?'
+    elif field == 'HOST':
+        remedy = 'kronos host list has the names of all hosts.'
+    elif uuidutils.is_uuid_like(given):
+        remedy = 'Give the UUID of an instance.'
+    else:
+        remedy = ('Give the UUID of an instance, since several may have one name: openstack '
+                  'server show NAME -c id prints it.')
+    return exception.ConfigError(
+        path='command line', field=field, problem=f'{given}: {problem}', remedy=remedy)
+
+
+def find_new_wait(seen: Seen, plan: model.Plan) -> str | None:
+    """Return why imbalance moves wait for sustain_for; None if they do not.
+
+    They wait if the plan has such moves and no cycle has seen the scope's imbalance before.
+    """
+    if seen.sustain <= 0 or plan.scope in seen.wished or not any(
+            m.phase in metrics.IMBALANCE for m in plan.moves):
+        return None
+    return format_sustain_wait(seen.sustain)
 
 
 def format_sustain_wait(left: float) -> str:

@@ -20,7 +20,7 @@ import sys
 from cliff import commandmanager
 import pytest
 
-from kronos_nova.cli import _command
+from kronos_nova.cli import command
 from tests import commands
 
 MANAGER = commandmanager.CommandManager('kronos_nova.cli')
@@ -33,12 +33,12 @@ def made(name):
 
 @pytest.mark.parametrize('name', OURS)
 def test_a_command_shows_examples_line_by_line_and_takes_them(name):
-    command = made(name)
-    assert isinstance(command, _command.Command)
-    parser = command.get_parser(f'kronos {name}')
+    shown = made(name)
+    assert isinstance(shown, command.Command)
+    parser = shown.get_parser(f'kronos {name}')
     _, _, told = parser.format_help().partition('\nExample')
     lines = [line.strip() for line in told.splitlines()[1:]]
-    assert lines == [f'kronos {name} {example}'.strip() for example in command.examples]
+    assert lines == [f'kronos {name} {example}'.strip() for example in shown.examples]
     assert lines
     for line in lines:
         words = shlex.split(line)[1 + len(name.split()):]

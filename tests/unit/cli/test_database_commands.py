@@ -22,13 +22,13 @@ from oslo_utils import uuidutils
 import pytest
 
 from kronos_nova import model
-from kronos_nova.cli import _liveness
-from kronos_nova.cli import _plans
-from kronos_nova.cli import _what_if
+from kronos_nova.cli import plan_text
 from kronos_nova.cli import task as task_commands
 from kronos_nova.cli import what_if
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.executors import base
+from kronos_nova.rebalancer.operations import plan_comparisons
+from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plan_approvals
@@ -455,10 +455,11 @@ def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_
 def test_how_old_samples_were_is_told_where_it_is_known():
     reports = [model.PolicyReport('cpu', 0.4, 0.1, 0.15, age=42.4),
                model.PolicyReport('mem', None, None, 0.15, True, 'too old', age=900.0)]
-    assert _plans.format_policies(reports, nested=False) == (
+    assert plan_text.format_policies(reports, nested=False) == (
         'cpu: 0.4000 to 0.1000 (threshold 0.1500), samples 42 s old\n'
         'mem: too old, samples 900 s old')
-    assert [p['age_seconds'] for p in _plans.format_policies(reports, nested=True)] == [42.4, 900.0]
+    nested = plan_text.format_policies(reports, nested=True)
+    assert [p['age_seconds'] for p in nested] == [42.4, 900.0]
 
 
 def test_every_phase_can_be_explained():
@@ -509,21 +510,6 @@ def test_missing_sqlite_file_is_an_empty_database_for_readers(run, tmp_path, com
     assert not (tmp_path / 'kronos.sqlite').exists()
 
 
-def test_command_without_configuration_says_so(tmp_path, capsys):
-    from oslo_config import cfg
-
-    from kronos_nova.cli import _stores
-    from kronos_nova.conf import opts
-
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    conf([], default_config_files=[], default_config_dirs=[])
-    conf.set_override('connection', f'sqlite:///{tmp_path}/none.sqlite', 'database')
-    _stores.open_store(conf, reads_only=True).close()
-    assert capsys.readouterr().err.startswith(
-        'No configuration file was found: name one by --config-file')
-
-
 def test_approval_without_a_live_executor_warns(run, store):
     plan_id, _, _ = waiting_plan(store, time.time())
     status, out, error = run('plan', 'approve', plan_id)
@@ -544,7 +530,7 @@ def test_scopes_without_engine_or_executor_have_these_causes(store):
 
     def names(dry_run=False):
         conf.set_override('dry_run', dry_run, 'engine')
-        found = _liveness.list_causes(conf, store, ['blue'])['blue']
+        found = scope_liveness.list_causes(conf, store, ['blue'])['blue']
         return [text.partition(':')[0] for text in found]
 
     assert names(dry_run=True) == ['dry run']
@@ -560,14 +546,14 @@ def test_scopes_without_engine_or_executor_have_these_causes(store):
 
 def test_why_nothing_leads_with_causes_and_promises_no_move():
     plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),))
-    side = _what_if.Side(None, plan)
+    side = plan_comparisons.Side(None, plan)
     causes = 'dry run: it is set', 'no live executor: none was seen'
     first, second, *_, last = what_if._render_reason_rows(
-        _what_if.Scope('blue', side, causes=causes))
+        plan_comparisons.Scope('blue', side, causes=causes))
     assert (first, second) == (('cause', causes[0]), ('cause', causes[1]))
     assert last == ('conclusion',
                     'nothing: dry run, no live executor; a cycle would plan 1 move')
-    assert list(what_if._render_reason_rows(_what_if.Scope('blue', side)))[-1] == (
+    assert list(what_if._render_reason_rows(plan_comparisons.Scope('blue', side)))[-1] == (
         'conclusion', 'the next cycle would make 1 move')
 
 

@@ -12,7 +12,6 @@
 
 """``kronos drain check`` and ``start``: how long it takes, what is concluded, what is refused."""
 
-import argparse
 import dataclasses
 import json
 from pathlib import Path
@@ -23,10 +22,10 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _drain
-from kronos_nova.cli import _draining
 from kronos_nova.cli import drain
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import drain_starts
 from kronos_nova.rebalancer.operations import drains
 from tests import commands
 from tests.unit.rebalancer.clients import served
@@ -61,7 +60,7 @@ def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
             request.cluster.instances[uuid], **change)
     request = dataclasses.replace(request, history=measured(migrated))
     check = drains.Check(plan_of(*moves), (), {})
-    return _drain._add_estimate(conf, _drain.Answer(check, len(sizes)), request)
+    return drain_checks._add_estimate(conf, drain_checks.Answer(check, len(sizes)), request)
 
 
 def measured(migrated):
@@ -95,7 +94,7 @@ def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
         cluster=dataclasses.replace(own.cluster, instances={'i0': dataclasses.replace(
                 own.cluster.instances['i0'], **disks['i0'])}))
     check = drains.Check(plan_of(('i0', 'b')), (), {})
-    found = _drain._add_estimate(conf, _drain.Answer(check, 1), request)
+    found = drain_checks._add_estimate(conf, drain_checks.Answer(check, 1), request)
     assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
 
 
@@ -125,7 +124,7 @@ def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
         request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
     request = dataclasses.replace(request, scores=model.Scores(scores),
                                   history=measured([(1000, 0, 10.0)] * 8))
-    found = [_drain._add_estimate(conf, _drain.Answer(
+    found = [drain_checks._add_estimate(conf, drain_checks.Answer(
         drains.Check(plan_of(move), (), {}), 2), request) for move in
         (('i0', 'b'), ('i1', 'b'))]
     assert [one.seconds for one in found] == pytest.approx([20.0, 100.0])
@@ -137,7 +136,8 @@ def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
 
 def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0):
     plan = dataclasses.replace(plan_of(*moves), reason=reason)
-    return _drain.Answer(drains.Check(plan, tuple(blocked), {}, tuple(obstacles)), here, coming)
+    check = drains.Check(plan, tuple(blocked), {}, tuple(obstacles))
+    return drain_checks.Answer(check, here, coming)
 
 
 LATER = drains.Blocked('i0', 'it is migrating', later=True)
@@ -182,7 +182,7 @@ def test_start_refuses_what_check_ends_with_1_for_and_nothing_else(found):
     if verdict in ('blocked', 'waits'):
         refused(found, model.Service('h1'))
     else:
-        _draining._refuse_without_force(asked(), found, model.Service('h1'), model.Options())
+        drain_starts._refuse_without_force('h1', found, model.Service('h1'), model.Options())
 
 
 def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
@@ -190,7 +190,7 @@ def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
     coming = dataclasses.replace(cluster, flights=(model.Flight('i0', 'a', 'b'),))
     for host, cloud, held in (('a', cluster, True), ('b', cluster, False), ('b', coming, True)):
         for plan in ('a plan waits', None):
-            assert _drain._add_waiting_plan(found, cloud, host, plan).obstacles == (
+            assert drain_checks._add_waiting_plan(found, cloud, host, plan).obstacles == (
                 ('a plan waits',) if held and plan else ())
 
 
@@ -223,13 +223,9 @@ def test_a_host_that_is_disabled_for_what_engines_leave_alone_is_exit_status_1(t
     assert "does not match drain_reason_regex '^CHG-'" in said
 
 
-def asked(**fields):
-    return argparse.Namespace(**{'host': 'h1', 'reason': 'change 7', 'force': False, **fields})
-
-
 def refused(found, service, **options):
     with pytest.raises(exception.ConfigError) as caught:
-        _draining._refuse_without_force(asked(), found, service, model.Options(
+        drain_starts._refuse_without_force('h1', found, service, model.Options(
             evacuate_disabled_hosts=True, **options))
     return str(caught.value)
 
@@ -257,16 +253,16 @@ def test_what_check_finds_in_the_way_is_refused(found, said):
 
 
 def test_what_only_leaves_later_is_not_refused():
-    _draining._refuse_without_force(asked(), answer(blocked=[LATER]), model.Service('h1'),
+    drain_starts._refuse_without_force('h1', answer(blocked=[LATER]), model.Service('h1'),
                                     model.Options())
 
 
-def disabled_by(service, **fields):
+def disabled_by(service, force=False):
     """Whether it was disabled now, how often Nova was asked to write, and the audit rows."""
     rows = []
     with served.serving({'GET /os-services': [{'services': [service]}],
                          f'PUT /os-services/{UUID}': [{'service': service}]}) as nova:
-        changed = _draining._disable_host(asked(**fields), answer(), model.Options(
+        changed = drain_starts._disable_host('h1', 'change 7', force, answer(), model.Options(
             evacuate_disabled_hosts=True), nova.connection, lambda *row: rows.append(row))
         return changed, nova.number('PUT'), rows
 
@@ -301,7 +297,7 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
     with served.serving({'GET /os-services': [{'services': [host]}],
                          f'PUT /os-services/{UUID}': [forbidden]}) as nova, \
             pytest.raises(exception.KronosException):
-        _draining._disable_host(asked(), answer(), model.Options(
+        drain_starts._disable_host('h1', 'change 7', False, answer(), model.Options(
             evacuate_disabled_hosts=True), nova.connection, record)
     assert written == expected and nova.number('PUT') == len(expected) - 1
 
@@ -313,20 +309,20 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
 def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
     found = model.Options(**{'evacuate_disabled_hosts': True, 'dry_run': False, **options})
     with pytest.raises(exception.ConfigError) as caught:
-        _draining._drained_by_engines(found, 'change 7')
+        drain_starts._drained_by_engines(found, 'change 7')
     assert said in str(caught.value)
 
 
 def test_a_reason_as_nova_gives_itself_is_refused():
     with pytest.raises(exception.ConfigError, match='--reason: .*no operator ordered it'):
-        _draining._drained_by_engines(
+        drain_starts._drained_by_engines(
             model.Options(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
 
 
 @pytest.mark.parametrize('reason', ['change 7', "the owner's wish; rm -rf $HOME `x`", '--help'])
 def test_the_command_that_is_left_to_be_typed_is_whole_and_quoted(reason):
     for changed in (True, False):
-        text = _draining._by_hand(asked(reason=reason, host='h 1'), changed=changed)
+        text = drain_starts._format_manual_steps('h 1', reason, changed=changed)
         command = text[text.index('openstack compute service set'):]
         assert shlex.split(command) == [
             'openstack', 'compute', 'service', 'set', '--disable', '--disable-reason', reason,

@@ -14,17 +14,13 @@
 
 import json
 from pathlib import Path
-import threading
-import types
 
 import pytest
 
 from kronos_nova import model
-from kronos_nova.cli import _cloud
-from kronos_nova.cli import _look
 from kronos_nova.cli import host
+from kronos_nova.rebalancer.operations import cloud_views
 from kronos_nova.rebalancer.operations import views
-from kronos_nova.wiring import daemons
 from tests import commands
 
 EXAMPLE = Path(__file__).resolve().parents[3] / 'doc/examples/replay'
@@ -57,7 +53,8 @@ def test_each_host_has_its_scope_state_and_load():
 
 
 def list_no_hosts(monkeypatch, *untrusted):
-    monkeypatch.setattr(_look, 'read_hosts', lambda args: [_look.ScopeHosts('blue', (), untrusted)])
+    monkeypatch.setattr(cloud_views, 'list_hosts', lambda session, scope: [
+        cloud_views.ScopeHosts('blue', (), untrusted)])
     command = host.ListHosts(None, None)
     args = command.get_parser('kronos host list').parse_args([])
     assert list(command.rows(args)) == []
@@ -73,30 +70,6 @@ def test_untrusted_scores_are_explained_and_change_the_exit_status(monkeypatch, 
 def test_trusted_scores_leave_the_exit_status_alone(monkeypatch, capsys):
     assert list_no_hosts(monkeypatch) == 0
     assert capsys.readouterr().err == ''
-
-
-@pytest.mark.parametrize('slow', [True, False])
-def test_command_that_reads_for_long_says_so(monkeypatch, slow):
-    said, written = threading.Event(), []
-
-    def write(text):
-        written.append(text)
-        said.set()
-
-    def read(*args, **kw):
-        assert not slow or said.wait(60)
-        return 'seen'
-
-    closes = types.SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(_cloud.sys, 'stderr', types.SimpleNamespace(write=write))
-    monkeypatch.setattr(_cloud, 'NOTICE_AFTER', 0.01 if slow else 3600.0)
-    monkeypatch.setattr(_cloud.planning_settings, 'list_planned_scopes', lambda *args: [])
-    monkeypatch.setattr(_cloud._stores, 'open_store', lambda *args, **kw: closes)
-    monkeypatch.setattr(daemons, 'make_collector', lambda conf: None)
-    monkeypatch.setattr(daemons, 'load_source', lambda conf: closes)
-    monkeypatch.setattr(_cloud.cloud_state, 'read_cloud', read)
-    assert _cloud.read_live_cloud(None, None) == 'seen'
-    assert [text.startswith('Still reading') for text in written] == [True] * slow
 
 
 def test_an_instance_has_its_shares_and_what_holds_it():

@@ -19,7 +19,7 @@ import stat
 import pytest
 
 from kronos_nova import exception
-from kronos_nova.cli import _html_file
+from kronos_nova.cli import html_file
 from kronos_nova.rebalancer.report import page
 from tests.unit.rebalancer.report import made
 
@@ -27,8 +27,8 @@ TEXT = page.render_page(made.report())
 
 
 def written(path, force=False):
-    _html_file.refuse_foreign_file(str(path), force)
-    _html_file.write(str(path), TEXT)
+    html_file.refuse_foreign_file(str(path), force)
+    html_file.write(str(path), TEXT)
 
 
 def test_a_report_is_its_owners_and_replaces_an_older_one_whose_mode_it_keeps(tmp_path):
@@ -78,5 +78,5 @@ def test_what_fails_half_way_leaves_the_older_report_and_nothing_else(tmp_path):
     path = tmp_path / 'report.html'
     written(path)
     with pytest.raises(UnicodeEncodeError):
-        _html_file.write(str(path), TEXT + '\ud800')
+        html_file.write(str(path), TEXT + '\ud800')
     assert path.read_text() == TEXT and list(tmp_path.iterdir()) == [path]

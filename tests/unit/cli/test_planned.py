@@ -24,10 +24,10 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _what_if
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import plan_comparisons
 from tests import commands
 from tests.unit import clouds
 
@@ -197,7 +197,7 @@ def test_a_plan_that_the_checker_refuses_is_not_shown(monkeypatch):
     monkeypatch.setattr(checker, 'check', lambda *args: (
         model.Rejection('claims', 'host h1 is full'),))
     with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
-        _what_if._plan_side(conf, request.policies, request)
+        plan_comparisons._plan_side(conf, request)
     with pytest.raises(exception.PlanRefused, match='claims: host h1 is full'):
         drains.plan_drain(request, 'h1')
 

@@ -20,9 +20,9 @@ import promql_parser
 import pytest
 import requests
 
-from kronos_nova.cli import _promql
-from kronos_nova.cli import _promql_labels
-from kronos_nova.cli import _promql_tree
+from kronos_nova.cli import promql
+from kronos_nova.cli import promql_labels
+from kronos_nova.cli import promql_tree
 from tests.fixtures import prometheus_server
 
 QUERIES_FAULTY = [
@@ -39,26 +39,26 @@ QUERIES_FAULTY = [
 
 @pytest.mark.parametrize(('query', 'rest'), QUERIES_FAULTY)
 def test_the_place_of_an_error_is_found(query, rest):
-    fault = _promql.find_fault(query)
+    fault = promql.find_fault(query)
     assert fault is not None and fault.offset is not None
     assert query[fault.offset:].startswith(rest) and (rest or fault.offset == len(query))
 
 
 @pytest.mark.parametrize('query', ['', 'avg(x) + "a"', 'x{a=~"("}', '{}'])
 def test_an_error_without_a_place_is_an_error(query):
-    assert _promql.find_fault(query) is not None
+    assert promql.find_fault(query) is not None
 
 
 def test_a_place_is_shown_by_line_and_column():
-    assert _promql.format_place('ab\ncd ef', 6) == 'line 2, column 4 of the query, at ef'
-    assert _promql.format_place('ab', 2) == 'line 1, column 3 of the query, at its end'
-    assert _promql.format_place('x' * 50, 0).endswith('at ' + 'x' * 30 + '...')
+    assert promql.format_place('ab\ncd ef', 6) == 'line 2, column 4 of the query, at ef'
+    assert promql.format_place('ab', 2) == 'line 1, column 3 of the query, at its end'
+    assert promql.format_place('x' * 50, 0).endswith('at ' + 'x' * 30 + '...')
 
 
 @pytest.mark.parametrize('query', [
     'x+' * 8000 + 'x', '-' * 16000 + 'x', '(x + ' * 3000 + 'x' + ')' * 3000])
 def test_a_query_that_would_end_the_parser_is_not_given_to_it(query):
-    fault = _promql.find_fault(query)
+    fault = promql.find_fault(query)
     assert fault is not None and not fault.certain and 'operators' in fault.problem
 
 
@@ -68,20 +68,20 @@ def test_whatever_is_written_the_place_is_in_it():
              'offset', 'on', 'group_left', '1', '5m', '#', '\n', 'é', '$', '@', 'and', '\x00']
     for _ in range(5000):
         query = ' '.join(rng.choices(words, k=rng.randint(1, 14)))
-        fault = _promql.find_fault(query)
+        fault = promql.find_fault(query)
         if fault is not None and fault.offset is not None:
             assert 0 <= fault.offset <= len(query)
-            assert '\n' not in _promql.format_place(query, fault.offset)
+            assert '\n' not in promql.format_place(query, fault.offset)
 
 
 def test_a_function_that_the_parser_does_not_know_may_be_one():
-    assert not _promql.find_fault('frob(x)').certain
-    assert _promql.find_fault('rate(x').certain
+    assert not promql.find_fault('frob(x)').certain
+    assert promql.find_fault('rate(x').certain
 
 
 def _findings(query, label='host', unlabelled=False, interval=60):
-    return list(_promql_tree.list_findings(
-        _promql.parse(query), label, unlabelled=unlabelled, interval=interval))
+    return list(promql_tree.list_findings(
+        promql.parse(query), label, unlabelled=unlabelled, interval=interval))
 
 
 @pytest.mark.parametrize('query', [
@@ -90,10 +90,10 @@ def _findings(query, label='host', unlabelled=False, interval=60):
     'max by (host) (' * 500 + 'x' + ')' * 500, 'vector(1)' + ' + vector(1)' * 499,
     'x' + ''.join(f' or max by (host, l{n}) (x)' for n in range(333))])
 def test_as_many_operators_as_are_parsed_are_read_in_well_below_a_second(query):
-    assert not _promql.too_large(query)
-    tree = _promql.parse(query)
+    assert not promql.too_large(query)
+    tree = promql.parse(query)
     started = time.process_time()
-    found = list(_promql_tree.list_findings(tree, 'host', unlabelled=True, interval=60))
+    found = list(promql_tree.list_findings(tree, 'host', unlabelled=True, interval=60))
     assert time.process_time() - started < 1.0
     assert found == []
 
@@ -101,9 +101,9 @@ def test_as_many_operators_as_are_parsed_are_read_in_well_below_a_second(query):
 def test_many_joins_on_many_labels_are_read_in_well_below_a_second():
     joins = ''.join(f' * on (host, l{n}) group_left (m{n}) max by (host, l{n}) (x)'
                     for n in range(250))
-    tree = _promql.parse('x' + joins)
+    tree = promql.parse('x' + joins)
     started = time.process_time()
-    found = list(_promql_tree.list_findings(tree, 'host', unlabelled=False, interval=60))
+    found = list(promql_tree.list_findings(tree, 'host', unlabelled=False, interval=60))
     assert time.process_time() - started < 1.0
     assert len(found) == 250 and 'it takes m7 from the right side' in ' '.join(
         f.problem for f in found)
@@ -118,8 +118,8 @@ def test_a_label_that_is_aggregated_away_is_wrong(query):
 
 
 def test_advice_quotes_a_label_that_is_no_plain_name():
-    (found,) = _promql_tree.list_findings(
-        _promql.parse('max by (node) (up)'), 'k8s."node', unlabelled=False, interval=60)
+    (found,) = promql_tree.list_findings(
+        promql.parse('max by (node) (up)'), 'k8s."node', unlabelled=False, interval=60)
     assert r'by ("k8s.\"node")' in found.remedy and r'group_left ("k8s.\"node")' in found.remedy
 
 
@@ -209,7 +209,7 @@ def test_no_label_is_called_gone_that_a_real_prometheus_returns(ask):
         answer = ask(query)
         if answer.status_code != 200:
             continue  # such as many-to-many
-        labels = _promql_labels.read(promql_parser.parse(query))[0].labels
+        labels = promql_labels.read(promql_parser.parse(query))[0].labels
         returned = {label for series in answer.json()['data']['result']
                     for label in series['metric']}
         missing = {label for label in ('a', 'b', 'c', 'instance')
@@ -233,7 +233,7 @@ def test_set_operators_return_the_labels_that_a_real_prometheus_does(query, labe
     returned = {label for series in ask(query).json()['data']['result']
                 for label in series['metric']}
     assert returned & {*'abc'} == {*labels}
-    told = _promql_labels.read(_promql.parse(query))[0].labels
+    told = promql_labels.read(promql.parse(query))[0].labels
     # "or on (a)" drops what it has seen: that the metrics decide.
     assert {label for label in 'abc' if label in told} == {*('abc' if 'or on' in query else labels)}
 
@@ -249,7 +249,7 @@ def test_what_a_real_prometheus_accepts_is_not_called_wrong_and_places_agree(ask
             continue
         broken = query[:position] + rng.choice(['', ')', '(', ' + ', ' by ', '}', ' x ']) + \
             query[position + rng.randint(0, 1):]
-        answer, fault = ask(broken), _promql.find_fault(broken)
+        answer, fault = ask(broken), promql.find_fault(broken)
         if answer.status_code in (200, 422):
             assert fault is None, broken
             continue

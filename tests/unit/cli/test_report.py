@@ -247,15 +247,15 @@ def test_stored_plan_has_hosts_that_give_or_take_before_and_after(store, of_plan
 def test_plan_that_waits_is_read_with_its_moves(store):
     from oslo_config import cfg
 
-    from kronos_nova.cli import _report
     from kronos_nova.conf import opts
+    from kronos_nova.rebalancer.operations import report_pages
 
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([])
     now = store.now()
     plan_id, tasks = saved(store, now, state=model.TaskState.PENDING)
-    waiting, sections = _report._read_waiting(conf, store, 'blue')
+    waiting, sections = report_pages._read_waiting(conf, store, 'blue')
     assert waiting == {t.instance_uuid: plan_id for t in tasks}
     assert [s.plan_id for s in sections] == [plan_id] and len(sections[0].moves) == 2
     assert 'plan that waits for approval' in parsed.parse(page.render_page(values.Report(

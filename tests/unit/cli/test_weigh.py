@@ -19,7 +19,7 @@ import json
 import pytest
 
 from kronos_nova import exception
-from kronos_nova.cli import _columns
+from kronos_nova.cli import explanation_columns
 from kronos_nova.weighing import findings
 
 EVIL = 'ho\x1b[31mst\n%s'
@@ -36,7 +36,7 @@ def explanation(*, product=0.5, notes=(), multiplier=1.0):
 
 
 def rows(form, *, whole=False, after=None, hosts=None, **fields):
-    found = _columns.Columns(explanation(**fields), after, hosts, form, whole)
+    found = explanation_columns.Columns(explanation(**fields), after, hosts, form, whole)
     return [dict(zip(found.names(), row, strict=True)) for row in found.rows()], found.notes()
 
 
@@ -53,7 +53,7 @@ def test_json_keeps_names_and_knows_no_infinity():
 
 
 def test_a_reason_is_cut_off_in_a_table_only():
-    assert len(rows('table')[0][1]['Why']) == _columns.REASON
+    assert len(rows('table')[0][1]['Why']) == explanation_columns.REASON
     for found in (rows('table', whole=True), rows('csv')):
         assert found[0][1]['Why'] == 'w' * 99
 
@@ -82,7 +82,7 @@ def test_only_the_hosts_that_are_asked_for():
 
 @pytest.mark.parametrize('text', ['x', '=x', ''])
 def test_a_hint_needs_a_key(text):
-    from kronos_nova.cli import _weighing
+    from kronos_nova.cli import weight_explanation
 
     with pytest.raises(exception.ConfigError, match='--hint'):
-        _weighing._parse_hint(text)
+        weight_explanation._parse_hint(text)

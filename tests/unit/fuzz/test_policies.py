@@ -27,7 +27,7 @@ from kronos_nova import lookback
 from kronos_nova import policy
 from kronos_nova import presets
 from kronos_nova.checks import base
-from kronos_nova.cli import _lint
+from kronos_nova.cli import policy_findings
 from kronos_nova.conf import policies
 from tests.unit.fuzz import junk
 
@@ -124,7 +124,7 @@ def with_one_value_replaced(draw):
 def linted(directory, document):
     path = directory / 'p.yaml'
     path.write_text(yaml.safe_dump(document), encoding='utf-8')
-    rows = _lint.lint_files(argparse.Namespace(config_file=[], files=[str(path)],
+    rows = policy_findings.lint_files(argparse.Namespace(config_file=[], files=[str(path)],
                                                scrape_interval=60.0))
     assert rows
     for row in rows:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import pytest
 
 from kronos_nova.checks import base
-from kronos_nova.cli import _lint
-from kronos_nova.cli import _promql
+from kronos_nova.cli import policy_findings
+from kronos_nova.cli import promql
 from tests.unit.fuzz import junk
 
 LITERALS = st.sampled_from([
@@ -56,8 +56,8 @@ class Nobody:
 
 
 def check(query):
-    found = _lint._lint_query('policies[0].age_query', query, {'host_label': 'host'}, Nobody(),
-                              60.0)
+    found = policy_findings._lint_query('policies[0].age_query', query, {'host_label': 'host'},
+                                        Nobody(), 60.0)
     for item in found:
         assert item.status is not base.Status.OK and item.text and item.remedy
         assert len(item.text) < 2000 + len(query) and '\n' not in item.text
@@ -75,8 +75,8 @@ def test_no_query_causes_an_error(query):
 @pytest.mark.parametrize('query', [
     'x offset Inf', 'x offset NaN', 'sum by (host) (x offset 1e400)', 'x + x offset +Inf'])
 def test_a_query_that_the_parser_panics_on_is_not_called_right_or_wrong(query, capfd):
-    with pytest.raises(_promql.ParserFailed, match=r'failed on it \(cannot convert'):
-        _promql.parse(query)
+    with pytest.raises(promql.ParserFailed, match=r'failed on it \(cannot convert'):
+        promql.parse(query)
     (item,) = check(query)
     assert item.status is base.Status.SKIPPED and 'promql-parser failed on it' in item.text
     assert capfd.readouterr() == ('', '')
@@ -91,7 +91,7 @@ def test_without_a_standard_error_a_query_is_parsed(monkeypatch):
     def closed(number):
         raise OSError(9, 'Bad file descriptor')
 
-    monkeypatch.setattr(_promql.os, 'dup', closed)
+    monkeypatch.setattr(promql.os, 'dup', closed)
     assert check('max by (host) (x)') == []
 
 
@@ -99,6 +99,6 @@ def test_an_interruption_is_no_failure_of_the_parser(monkeypatch):
     def interrupted(query):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_promql.promql_parser, 'parse', interrupted)
+    monkeypatch.setattr(promql.promql_parser, 'parse', interrupted)
     with pytest.raises(KeyboardInterrupt):
-        _promql.parse('x')
+        promql.parse('x')

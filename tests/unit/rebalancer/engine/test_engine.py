@@ -22,7 +22,7 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _plans
+from kronos_nova.cli import plan_text
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
 from kronos_nova.rebalancer.engine import engine
@@ -169,12 +169,12 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.0)
     assert metrics['kronos_planned_combined_imbalance'] == pytest.approx(0.0)
     assert report.measured == pytest.approx(0.8)
-    assert _plans.format_measured_policies([report], nested=False) == (
+    assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
     world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
-    assert _plans.format_measured_policies([report], nested=False) == (
+    assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500)')
     plans = world.store.plans(9, model.UNASSIGNED)
     gone = stored_section.list_dropped_plans(world.store.tasks_of([row.plan_id for row in plans]))

@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 from kronos_nova import exception
-from kronos_nova.cli import _columns as columns
+from kronos_nova.cli import explanation_columns as columns
 from kronos_nova.weighing import nova_setup
 from kronos_nova.weighing import settings
 

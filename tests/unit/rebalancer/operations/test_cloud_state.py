@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What commands read of a cloud, beside what an engine does with the same database."""
+"""The cloud that an operator's session reads, beside the cloud of an engine with its database."""
 
 import shutil
 import types
@@ -21,15 +21,13 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _again
-from kronos_nova.cli import _cloud
-from kronos_nova.cli import _swap
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import plan_requests
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import plan_approvals
-from kronos_nova.wiring import daemons
 from tests.unit import clouds
 from tests.unit.rebalancer.store import approvals
 from tests.unit.rebalancer.store import cases
@@ -62,80 +60,64 @@ def conf(tmp_path, template):
 
 @pytest.fixture
 def asked(conf, monkeypatch):
-    """(reads, read the cloud): a scope that has wanted to be balanced for a minute, and a plan
-    that waits."""
+    """A session on a scope that has exceeded its threshold for a minute; a plan waits."""
     store = api.Store.from_url(conf.database.connection, clock=lambda: NOW)
     lease = store.acquire_lease('blue', 'engine', 30, 'hash')
     cases.save(store, [approvals.pending()], lease=lease)
     store.wish(lease, NOW - 60)
     store.close()
-    reads = []
     monkeypatch.setattr(api.Store, 'now', lambda self: NOW)
-    monkeypatch.setattr(daemons, 'make_collector', lambda conf: None)
-    monkeypatch.setattr(daemons, 'load_source', lambda conf: types.SimpleNamespace(close=bool))
 
     def record(collector, source, store, policy_set, scopes, clock):
-        reads.append('Nova')
         return types.SimpleNamespace(
             cluster=model.Cluster({}, {}, {}), samples={}, now=NOW,
             histories={scope: store.history(scope, NOW, 0.0) for scope in scopes})
 
     monkeypatch.setattr(recorder, 'read_recording', record)
-    return reads, lambda **options: _cloud.read_live_cloud(
-        conf, clouds.request(clouds.Knobs(1)).policies, **options)
+    with sessions.Session() as session:
+        session.conf, session.policies = conf, clouds.request(clouds.Knobs(1)).policies
+        session.collector = session.source = None
+        yield session
 
 
 def test_what_holds_engines_holds_what_commands_say(asked):
-    _, read = asked
-    history = read().histories['blue']
+    history = asked.cloud.histories['blue']
     assert history.paused.startswith('plan ') and 'waits for approval' in history.paused
     assert history.waiting == 'the imbalance has to last for another 540 s (sustain_for)'
 
 
 def test_a_dry_run_waits_neither_for_approval_nor_for_the_imbalance_to_last(asked, conf):
-    _, read = asked
     conf.set_override('dry_run', True, 'engine')
-    seen = read()
+    seen = asked.cloud
     assert (seen.histories['blue'].paused, seen.histories['blue'].waiting) == (None, None)
     assert (seen.waiting, seen.sustain) == ({}, 0.0)
 
 
 def test_what_somebody_asks_for_does_not_wait_for_what_waits_for_approval(asked):
-    _, read = asked
-    seen = read(undecided=False)
+    seen = asked.cloud_for_requests
     assert seen.histories['blue'].paused is None and 'blue' in seen.waiting
 
 
 def test_a_freeze_window_is_told_before_a_plan_that_waits(asked, conf):
-    _, read = asked
     conf.set_override('freeze_windows', ['* * * * * 1h'], 'engine')
-    assert 'freeze window' in read().histories['blue'].paused
+    assert 'freeze window' in asked.cloud.histories['blue'].paused
 
 
 def test_an_imbalance_that_has_lasted_is_not_waited_for(asked, conf):
-    _, read = asked
     conf.set_override('sustain_for', 60, 'engine')
-    assert read().histories['blue'].waiting is None
-
-
-def test_the_database_is_marked_before_nova_is_read(asked):
-    """Or what an engine has planned in between would not be noticed."""
-    reads, read = asked
-    read(before=lambda store: reads.append(store.seen() and 'mark'),
-         also=lambda store, scopes: reads.append('also'))
-    assert reads == ['mark', 'Nova', 'also']
+    assert asked.cloud.histories['blue'].waiting is None
 
 
 @pytest.mark.parametrize(('wished', 'moves', 'sustain', 'waits'), [
     ({}, 1, 600.0, True), ({'blue': NOW}, 1, 600.0, False), ({}, 0, 600.0, False),
     ({}, 1, 0.0, False)])
 def test_a_new_imbalance_has_to_last_as_well(wished, moves, sustain, waits):
-    seen = _cloud.Seen(model.Cluster({}, {}, {}), {}, ('blue',), {}, NOW, wished=wished,
+    seen = cloud_state.Seen(model.Cluster({}, {}, {}), {}, ('blue',), {}, NOW, wished=wished,
                        sustain=sustain)
     plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),) * moves)
-    assert (_cloud.new_wish(seen, plan) is not None) == waits
+    assert (cloud_state.find_new_wait(seen, plan) is not None) == waits
     drain = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.EVACUATE),))
-    assert _cloud.new_wish(seen, drain) is None
+    assert cloud_state.find_new_wait(seen, drain) is None
 
 
 def row(state, attempts=(), **task):
@@ -145,32 +127,33 @@ def row(state, attempts=(), **task):
 
 
 def test_what_failed_is_tried_first_where_it_has_not_been():
-    found = _again.once_more(row(TaskState.FAILED, ('h2', 'h4'), to_host='h4',
-                                 alternates=('h3', 'h5')))
+    found = plan_requests.build_retry_move(row(
+        TaskState.FAILED, ('h2', 'h4'), to_host='h4', alternates=('h3', 'h5')))
     assert (found.from_host, found.hosts) == ('h1', ('h3', 'h5', 'h4', 'h2'))
-    assert _again.once_more(row(TaskState.CANCELLED, to_host='h2')).hosts == ('h2', 'h3')
+    found = plan_requests.build_retry_move(row(TaskState.CANCELLED, to_host='h2'))
+    assert found.hosts == ('h2', 'h3')
 
 
 @pytest.mark.parametrize('state', list(TaskState))
 def test_only_what_has_moved_is_reverted_and_what_ended_otherwise_retried(state):
-    assert (_again.build_revert_move(row(state)) is not None) == (state is TaskState.COMPLETED)
-    assert (_again.once_more(row(state)) is not None) == (
+    assert (plan_requests.build_revert_move(row(state)) is not None) == (
+        state is TaskState.COMPLETED)
+    assert (plan_requests.build_retry_move(row(state)) is not None) == (
         state in (TaskState.FAILED, TaskState.CANCELLED))
     if state is TaskState.COMPLETED:
-        found = _again.build_revert_move(row(state, to_host='h9'))
+        found = plan_requests.build_revert_move(row(state, to_host='h9'))
         assert (found.from_host, found.hosts) == ('h9', ('h1',))
 
 
 def test_an_instance_named_twice_does_not_change_places():
     uuid = clouds.uuid_of('1')
-    asked = _swap.Asked((uuid, uuid), None, plan_approvals.Said('root', 'a reason', None), True)
     with pytest.raises(exception.ConfigError, match=f'{uuid} is named twice'):
-        _swap.request_swap('kronos swap', [], asked)
+        plan_requests.swap_instances(sessions.Session(), (uuid, uuid), reason='a reason')
 
 
 @pytest.mark.parametrize(('given', 'remedy'), [
     ('web-1', 'openstack server show NAME -c id prints it'),
     (clouds.uuid_of('7'), 'Give the UUID of an instance.')])
 def test_a_name_in_place_of_a_uuid_has_a_remedy_of_its_own(given, remedy):
-    assert remedy in str(_cloud.make_not_found_error('INSTANCE', given, [clouds.uuid_of('1')],
+    assert remedy in str(cloud_state.make_not_found_error('INSTANCE', given, [clouds.uuid_of('1')],
                                                      'there is none'))

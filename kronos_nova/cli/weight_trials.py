@@ -40,8 +40,8 @@ def run(args: argparse.Namespace, debug: bool,
     wanted = [_parse_multiplier(text) for text in args.multiplier]
     nova_setup.native_threads()
     # Import after native_threads(): these modules load packages that need the choice.
-    from kronos_nova.cli import _arguments as arguments
-    from kronos_nova.cli import _simulation as simulation
+    from kronos_nova.cli import simulation_arguments as arguments
+    from kronos_nova.cli import simulation_run as simulation
     from kronos_nova.rebalancer.backtest import history as pasts
     from kronos_nova.weighing import settings
     from kronos_nova.weighing import tuning

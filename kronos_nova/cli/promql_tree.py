@@ -19,7 +19,7 @@ from typing import Any
 import promql_parser as pp
 
 from kronos_nova import policy
-from kronos_nova.cli import _promql_labels
+from kronos_nova.cli import promql_labels
 
 #: Functions that need two samples in their range, and are useful from four on.
 _OF_CHANGES = frozenset({'rate', 'irate', 'increase', 'delta', 'idelta', 'deriv'})
@@ -44,7 +44,7 @@ def list_findings(root: Any, label: str | None, *, unlabelled: bool,
     :param unlabelled: one series without the label is allowed.
     :param interval: seconds between two scrapes.
     """
-    nodes = _promql_labels.read(root)
+    nodes = promql_labels.read(root)
     top = nodes[0]
     if top.kind != 'vector':
         by = '' if label is None else f' by ({policy.quote_label(label)})'
@@ -61,7 +61,7 @@ def list_findings(root: Any, label: str | None, *, unlabelled: bool,
             yield from _check_range(node.expr, interval)
 
 
-def _check_join(node: _promql_labels.Node) -> Iterator[Finding]:
+def _check_join(node: promql_labels.Node) -> Iterator[Finding]:
     sides = tuple(zip(('left', 'right'), node.inner, strict=True))
     modifier = node.expr.modifier
     matching = modifier.matching

@@ -17,14 +17,13 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import sys
 from typing import Any
 
 from cliff import _argparse
-from cliff import command
+from cliff import command as cliff_command
 from cliff import lister
-
-from kronos_nova import plurals
 
 Row = tuple[Any, ...]
 _EXAMPLES = 'Example'
@@ -44,7 +43,7 @@ class _Formatter(_argparse.SmartHelpFormatter):
         return text.replace('::\n\n', ':\n', 1)
 
 
-class Command(command.Command):
+class Command(cliff_command.Command):
     """A subcommand of ``kronos``.
 
     ``examples``: each follows the command's name. ``config``: the help of ``--config-file``, None
@@ -96,6 +95,29 @@ class Command(command.Command):
             if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
                 tools.exit_with_error(self.prog,
                                       f'{action.metavar or action.dest}: {text} is no UTF-8')
+
+    def open_session(self, args: argparse.Namespace, *, live: bool | None = None,
+                     strict: bool = True) -> Any:
+        """Return the session of the command, an operations.Session, for a ``with`` statement.
+
+        :param live: whether the command asks Nova; None: unless it reads a snapshot.
+        :param strict: whether every value of kronos.conf must be in its bounds.
+        """
+        from kronos_nova.rebalancer.operations import sessions
+        from kronos_nova.wiring import tools
+
+        snapshot = getattr(args, 'snapshot', None)
+
+        def configure(conf: Any, files: Sequence[str]) -> None:
+            if not snapshot if live is None else live:
+                tools.native_threads()  # before the log is set up, as it logs its choice
+            tools.configure_command(
+                conf, self.prog, [part for path in files for part in ('--config-file', path)], [],
+                self.get_description(), strict=strict)
+
+        return sessions.Session(
+            *args.config_file, snapshot=snapshot or None, configure=configure,
+            notify=lambda text: print(tools.format_printable(text), file=sys.stderr))
 
     def guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.
@@ -161,9 +183,9 @@ def is_nested_format(args: argparse.Namespace) -> bool:
     return args.formatter in ('json', 'yaml')
 
 
-def counted_with_verb(number: int, what: str) -> str:
-    """Return ``1 instance is`` or ``2 instances are``."""
-    return f'{plurals.count_noun(number, what)} {plurals.choose(number, "is", "are")}'
+def format_single_line(text: str) -> str:
+    """Return an argument, which may hold any bytes, as one line of Unicode."""
+    return ' '.join(text.encode('utf-8', 'replace').decode().split())
 
 
 def add_snapshot(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Watch a host for ``kronos drain watch`` until it is empty; say why no move begins."""
+"""The watch of a drain: look at a host until it is empty, and say why no move begins."""
 
-import argparse
 from collections.abc import Callable
 import dataclasses
 import functools
@@ -22,22 +21,20 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _cloud
-from kronos_nova.cli import _command
+from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import compute_service
-from kronos_nova.rebalancer.clients import connection as connections
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import api as store_api
-from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.rebalancer.strategies import drain_requests
 
-WATCH = 'kronos drain watch'
 #: Seconds without a successful look after which the command gives up.
 PATIENCE = 300.0
 #: Seconds between two looks meanwhile, at most.
@@ -73,37 +70,43 @@ class Look:
     holds: str = ''
 
 
-def watch_host(args: argparse.Namespace, tell: Callable[[list[Row]], None],
-               say: Callable[[str], None]) -> tuple[str | None, list[Row]]:
-    """Look until the host is empty or enabled, or ``args.timeout`` seconds are over.
+@dataclasses.dataclass(frozen=True, slots=True)
+class WatchTimes:
+    """Times of a watch, in seconds.
+
+    ``interval``: between two looks. ``timeout``: from the first look to the last. ``since``: tasks
+    that ended at most so long before the first look are shown too.
+    """
+
+    interval: float = 10.0
+    timeout: float = 86400.0
+    since: float = 3600.0
+
+
+def watch_drain(session: sessions.Session, host: str, tell: Callable[[list[Row]], None],
+                say: Callable[[str], None],
+                times: WatchTimes = WatchTimes()) -> tuple[str | None, list[Row]]:
+    """Look until the host is empty or enabled, or the timeout is over.
 
     :param tell: receives the rows of each look.
     :param say: receives each message once: why no move begins, and that a look fails.
     :returns: why the host is not empty, None when it is; and the last look.
     :raises KronosException: Nova or the database cannot be read at first, or for too long.
     """
-    conf, policies = _cloud.read_configuration(
-        WATCH, args.config_file, 'Watches a drain.', live=True)
-    scopes = planning_settings.list_planned_scopes(conf, policies)
-    database.must_exist(conf.database.connection)
-    store = store_api.Store(conf)
-    try:
-        store.check()
-        connection = connections.make_connection(conf)
-        # Read once for all looks: a host keeps its hypervisor.
-        hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
-        return until_over(args, functools.partial(
-            look_at_host, conf, scopes, store, connection, args.host, hypervisors=hypervisors),
-                          tell, say)
-    finally:
-        store.close()
+    scopes = planning_settings.list_planned_scopes(session.conf, session.policies)
+    # Read once for all looks: a host keeps its hypervisor.
+    store, connection = session.existing_store, session.connection
+    hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
+    return until_over(host, times, functools.partial(
+        look_at_host, session.conf, scopes, store, connection, host, hypervisors=hypervisors),
+                      tell, say)
 
 
-def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
+def until_over(host: str, times: WatchTimes, seen_since: Callable[[float], Look],
                tell: Callable[[list[Row]], None], say: Callable[[str], None],
                wait: Callable[[float], None] = time.sleep,
                clock: Callable[[], float] = time.time) -> tuple[str | None, list[Row]]:
-    """Look until the end, as :func:`watch_host`, with the given functions.
+    """Look until the end, as :func:`watch_drain`, with the given functions.
 
     :param seen_since: takes a look; tasks that ended before the given time are left out.
     """
@@ -113,15 +116,15 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
     blind: float | None = None  # time of the first failed look
     while True:
         try:
-            now = seen_since(begun - args.since)
+            now = seen_since(begun - times.since)
         except (api.ApiError, exception.StoreError) as e:
             if last is None:
-                raise _make_look_error(args.host, str(e)) from None
+                raise _make_look_error(host, str(e)) from None
             if blind is None:
                 blind = clock()
                 say(f'Cannot look: {str(e).rstrip(".")}. It is tried again for {PATIENCE:.0f} s.')
             elif clock() - blind >= PATIENCE:
-                raise _make_look_error(args.host,
+                raise _make_look_error(host,
                                        f'no look has succeeded for {clock() - blind:.0f} s: '
                                          f'{e}') from None
         else:
@@ -137,14 +140,14 @@ def until_over(args: argparse.Namespace, seen_since: Callable[[float], Look],
             if now.holds != holds:
                 holds = now.holds
                 say(f'Nothing begins now: {holds}' if holds else 'Nothing holds it any longer.')
-        if clock() - begun >= args.timeout:
+        if clock() - begun >= times.timeout:
             return 'is not empty yet.', last.rows
-        pause = args.interval if blind is None else min(args.interval, BLIND_INTERVAL)
-        wait(min(pause, max(0.1, begun + args.timeout - clock())))
+        pause = times.interval if blind is None else min(times.interval, BLIND_INTERVAL)
+        wait(min(pause, max(0.1, begun + times.timeout - clock())))
 
 
 def _format_end_reason(now: Look, disabled: bool) -> str:
-    left = _command.counted_with_verb(now.left, 'instance')
+    left = plurals.count_with_verb(now.left, 'instance')
     if disabled:
         return f'is enabled again: the drain is over, {left} left.'
     return f'is enabled, and no engine empties it: {left} on it. kronos drain start disables it.'
@@ -188,7 +191,7 @@ def look_at_host(conf: Any, scopes: list[str], store: store_api.Store, connectio
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:
     if host in services:
         return services[host]
-    raise _cloud.make_not_found_error('HOST', host, services, 'no such compute host')
+    raise cloud_state.make_not_found_error('HOST', host, services, 'no such compute host')
 
 
 def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nova: nova_api.NovaApi,

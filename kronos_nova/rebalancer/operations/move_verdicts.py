@@ -10,20 +10,16 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Read a task, its plan and today's verdict for ``kronos explain move``."""
+"""Verdicts of today's rules on one move: a move that was not made, or the move of a task."""
 
-import argparse
 import dataclasses
-from typing import Any
 
 from kronos_nova import exception
-from kronos_nova.cli import _cloud
+from kronos_nova import model
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import why_not
-from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import database
 from kronos_nova.rebalancer.store import rows as store_rows
-
-PROG = 'kronos explain move'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,49 +36,56 @@ class Found:
     elsewhere: str | None = None
 
 
-def explain_move(args: argparse.Namespace) -> Found:
-    """Read a task and its plan; unless ``--stored``, judge the move by today's rules too.
+def judge_move(session: sessions.Session, uuid: str, host: str,
+               phase: model.Phase | None = None) -> why_not.Answer:
+    """Judge the move of an instance to a host.
 
+    :param phase: the purpose of the move; None: the mode of the policies.
+    :raises KronosException: an input cannot be read, or the instance or host does not exist.
+    """
+    cloud = session.cloud
+    instance = cloud_state.find_instance(cloud, uuid, 'no host has such an instance')
+    cloud_state.check_host_exists(cloud, host)
+    request = session.build_request(cloud_state.find_instance_cluster(cloud, instance))
+    return why_not.why_not(request, uuid, host, phase or model.Phase(session.policies.mode))
+
+
+def explain_move(session: sessions.Session, task_id: str, *, stored: bool = False) -> Found:
+    """Read a task and its plan, and judge the move by today's rules.
+
+    :param stored: read the database alone, and judge nothing.
     :raises KronosException: an input cannot be read, or the task does not exist.
     """
-    conf, policy_set = _cloud.read_configuration(
-        PROG, args.config_file, 'Says why a move was planned.', live=not args.stored)
-    database.must_exist(conf.database.connection)
-    store = api.Store(conf)
-    try:
-        store.check()
-        row = store.task(args.task)
-        plan = None if row is None else store.plan(row.task.plan_id)
-    finally:
-        store.close()
+    store = session.existing_store
+    row = store.task(task_id)
+    plan = None if row is None else store.plan(row.task.plan_id)
     if row is None or plan is None:
         raise exception.ConfigError(
-            path='command line', field=args.task, problem='no such task',
+            path='command line', field=task_id, problem='no such task',
             remedy='kronos task list --all shows tasks, kronos instance show those of an instance.')
     found = Found(row, plan)
-    return found if args.stored else _judge_move_today(conf, policy_set, found)
+    return found if stored else _judge_move_today(session, found)
 
 
-def _judge_move_today(conf: Any, policy_set: Any, found: Found) -> Found:
+def _judge_move_today(session: sessions.Session, found: Found) -> Found:
     task = found.row.task
     if task.state.terminal and task.state == 'completed':
         return dataclasses.replace(found, elsewhere='it has been made')
-    seen = _cloud.read_live_cloud(conf, policy_set)
-    instance = seen.cluster.instances.get(task.instance_uuid)
+    cloud = session.cloud
+    instance = cloud.cluster.instances.get(task.instance_uuid)
     if instance is None:
         return dataclasses.replace(found, elsewhere='the instance is not in Nova any more')
     if instance.host != task.from_host:
         return dataclasses.replace(
             found, elsewhere=f'the instance is on {instance.host}, not on {task.from_host}')
-    if task.to_host not in seen.cluster.hosts:
+    if task.to_host not in cloud.cluster.hosts:
         return dataclasses.replace(
             found, elsewhere=f'Nova has no host {task.to_host} any more')
     # The task itself and its cooldowns are no reason against the move.
-    cluster = dataclasses.replace(seen.cluster, flights=tuple(
-        f for f in seen.cluster.flights
-        if f.instance_uuid != task.instance_uuid or f.source != 'task'))
-    seen = dataclasses.replace(seen, cluster=cluster)
-    request = _cloud.request(conf, policy_set, seen, _cloud.of_instance(seen, instance))
+    cloud = dataclasses.replace(cloud, cluster=dataclasses.replace(cloud.cluster, flights=tuple(
+        f for f in cloud.cluster.flights
+        if f.instance_uuid != task.instance_uuid or f.source != 'task')))
+    request = session.build_request(cloud_state.find_instance_cluster(cloud, instance), cloud)
     cooling = {u: s for u, s in request.history.cooling.items() if u != task.instance_uuid}
     request = dataclasses.replace(request, history=dataclasses.replace(
         request.history, cooling=cooling, scope_cooling=0.0))

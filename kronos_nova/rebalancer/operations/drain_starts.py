@@ -10,9 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Carry out ``kronos drain start``: disable a host that can be emptied."""
+"""The start of a drain: disable a host that can be emptied."""
 
-import argparse
 from collections.abc import Callable
 import shlex
 from typing import Any
@@ -20,46 +19,39 @@ from typing import Any
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plurals
-from kronos_nova.cli import _cloud
-from kronos_nova.cli import _database
-from kronos_nova.cli import _drain
-from kronos_nova.cli import _stores
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import compute_service
-from kronos_nova.rebalancer.clients import connection as connections
+from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
 
-START = 'kronos drain start'
 
-
-def start(args: argparse.Namespace) -> tuple[_drain.Answer, bool]:
+def start_drain(session: sessions.Session, host: str, *, reason: str,
+                force: bool = False) -> tuple[drain_checks.Answer, bool]:
     """Check the host, then disable it, unless it is disabled for that reason already.
 
+    :param reason: Nova's disabled_reason of the host.
+    :param force: also when instances would stay, or the host is disabled for another reason.
     :returns: the result of the check, and whether this call disabled the host.
     :raises KronosException: the host cannot be emptied, engines would not empty it, it is disabled
         for another reason, the database cannot be written, or Nova refused. Nothing is changed
         then, unless only Nova's answer was lost.
     """
-    conf, _policies = _cloud.read_configuration(
-        START, args.config_file, 'Drains a host.', live=True)
-    options = engine_conf.build_options(conf)
-    _drained_by_engines(options, args.reason)
-    answer = _drain.check_drain(args)
-    # Open the database first: nothing is changed without an audit row.
-    store = _stores.open_store(conf, reads_only=False)
-    try:
-        return answer, _disable_host(
-            args, answer, options, connections.make_connection(conf),
-            lambda command, reason: store.audit(
-                _database.read_operator_name(), command, f'host {args.host}', reason))
-    finally:
-        store.close()
+    options = engine_conf.build_options(session.conf)
+    _drained_by_engines(options, reason)
+    answer = drain_checks.check_drain(session, host)
+    # Nothing is changed without an audit row.
+    store = session.existing_store
+    return answer, _disable_host(
+        host, reason, force, answer, options, session.connection,
+        lambda command, text: store.audit(session.operator, command, f'host {host}', text))
 
 
-def _disable_host(args: argparse.Namespace, answer: _drain.Answer, options: model.Options,
-                  connection: Any, record: Callable[[str, str], None]) -> bool:
+def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.Answer,
+                  options: model.Options, connection: Any,
+                  record: Callable[[str, str], None]) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
     :param record: writes an audit row of a command and a reason. The row is there before the host
@@ -67,21 +59,21 @@ def _disable_host(args: argparse.Namespace, answer: _drain.Answer, options: mode
     :raises ConfigError: a problem is in the way, or Nova refused.
     """
     try:
-        uuid, service = compute_service.read_service(connection, args.host)
-        if not service.enabled and service.disabled_reason == args.reason:
+        uuid, service = compute_service.read_service(connection, host)
+        if not service.enabled and service.disabled_reason == reason:
             return False
-        if not args.force:
-            _refuse_without_force(args, answer, service, options)
-        record(audits.DRAIN_STARTED, args.reason)
+        if not force:
+            _refuse_without_force(host, answer, service, options)
+        record(audits.DRAIN_STARTED, reason)
         try:
-            compute_service.disable_service(connection, uuid, args.host, args.reason)
+            compute_service.disable_service(connection, uuid, host, reason)
         except api.ApiError as e:
             record('drain failed', str(e))
             raise
     except api.ApiError as e:
         raise exception.ConfigError(
-            path='command line', field=args.host, problem=str(e).rstrip('.'),
-            remedy=_by_hand(args, changed=e.sent)) from None
+            path='command line', field=host, problem=str(e).rstrip('.'),
+            remedy=_format_manual_steps(host, reason, changed=e.sent)) from None
     return True
 
 
@@ -109,7 +101,7 @@ def _make_config_error(field: str, problem: str, remedy: str) -> exception.Confi
     return exception.ConfigError(path='kronos.conf', field=field, problem=problem, remedy=remedy)
 
 
-def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, service: model.Service,
+def _refuse_without_force(host: str, answer: drain_checks.Answer, service: model.Service,
                           options: model.Options) -> None:
     """Raise unless the host is enabled and would become empty.
 
@@ -120,7 +112,7 @@ def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, servi
                     f'for the reason {service.disabled_reason!r}')
         drained = drain_requests.find_drain_refusal(service, options)
         raise exception.ConfigError(
-            path='command line', field=args.host,
+            path='command line', field=host,
             problem=f'it is disabled already, {for_what} (Nova records neither the time nor '
                     'the user), and engines '
                     + ('empty it' if drained is None else 'leave it alone'),
@@ -129,7 +121,7 @@ def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, servi
     if not (staying or answer.in_the_way):
         return
     raise exception.ConfigError(
-        path='command line', field=args.host,
+        path='command line', field=host,
         problem=(f'{plurals.count_noun(len(staying), "instance")} would stay, the first '
                  f'{staying[0].instance_uuid}: '
                  f'{staying[0].reason}' if staying else
@@ -137,13 +129,13 @@ def _refuse_without_force(args: argparse.Namespace, answer: _drain.Answer, servi
         remedy='kronos drain check has them all; --force disables the host all the same.')
 
 
-def _by_hand(args: argparse.Namespace, *, changed: bool) -> str:
+def _format_manual_steps(host: str, reason: str, *, changed: bool) -> str:
     """Return the next step after Nova failed to disable the host.
 
     :param changed: Nova may have disabled it nevertheless.
     """
     command = ('openstack compute service set --disable --disable-reason '
-               f'{shlex.quote(args.reason)} {shlex.quote(args.host)} nova-compute')
+               f'{shlex.quote(reason)} {shlex.quote(host)} nova-compute')
     return (('See openstack compute service list whether it is disabled now; if not, disable it '
              'yourself: ' if changed else 'Nothing is changed. Or disable it yourself: ')
             + command)

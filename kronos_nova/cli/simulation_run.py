@@ -28,8 +28,8 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.cli import _arguments as arguments
 from kronos_nova.cli import progress as bars
+from kronos_nova.cli import simulation_arguments as arguments
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files

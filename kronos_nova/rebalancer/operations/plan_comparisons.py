@@ -10,9 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Read and plan for ``kronos what-if`` and ``kronos why-nothing``."""
+"""Plans of the next cycle: as the cloud is, and beside them under other conditions."""
 
-import argparse
 from collections.abc import Sequence
 import dataclasses
 import time
@@ -20,18 +19,16 @@ from typing import Any
 
 from kronos_nova import model
 from kronos_nova import policy
-from kronos_nova.cli import _cloud
-from kronos_nova.cli import _liveness
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import scope_liveness
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import drain_requests
-
-PROG = 'kronos what-if'
-NOTHING = 'kronos why-nothing'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,86 +56,93 @@ class Scope:
     supposed: Side | None = None
 
 
-def plan_scopes_today(args: argparse.Namespace) -> list[Scope]:
-    """Return the next cycle's plan for each requested scope, and the reasons that hold it."""
-    causes: dict[str, tuple[str, ...]] = {}
-    conf, policy_set, seen = _read(NOTHING, args, causes)
-    there = seen.clusters()
-    lost = [Scope(scope, None, (f'Nova has no aggregate {scope}: correct [engine] aggregates, or '
-                                'create it',))
-            for scope in seen.scopes if scope not in there and args.scope in (None, scope)]
-    if args.scope in [scope.name for scope in lost]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Supposition:
+    """Conditions that are not those of the cloud.
+
+    ``added``: pairs of a number of empty hosts and the host that they are like. ``removed``: hosts
+    that are taken away, whatever the options of drains say. ``drained``: hosts that are disabled
+    for ``reason``. ``policies_file``: other policies; None: those of the configuration. ``load``:
+    a factor for the load of every instance and host.
+    """
+
+    added: Sequence[tuple[int, str]] = ()
+    removed: Sequence[str] = ()
+    drained: Sequence[str] = ()
+    reason: str = 'maintenance'
+    policies_file: str | None = None
+    load: float | None = None
+
+
+def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> list[Scope]:
+    """Return the next cycle's plan for each scope, or for the given one, and what holds it.
+
+    :raises KronosException: an input cannot be read, or the scope is not planned.
+    """
+    cloud = session.cloud
+    causes = {} if session.snapshot is not None else scope_liveness.list_causes(
+        session.conf, session.store, cloud.scopes)
+    there = cloud.clusters()
+    lost = [Scope(name, None, (f'Nova has no aggregate {name}: correct [engine] aggregates, or '
+                               'create it',))
+            for name in cloud.scopes if name not in there and scope in (None, name)]
+    if scope in [one.name for one in lost]:
         return lost
-    return lost + [dataclasses.replace(_plan_scope_today(conf, policy_set, seen, cluster),
+    return lost + [dataclasses.replace(_plan_scope_today(session, cluster),
                                        causes=causes.get(cluster.scope, ()))
-                   for cluster in _cloud.list_clusters(seen, args.scope)]
+                   for cluster in cloud_state.list_clusters(cloud, scope)]
 
 
-def compare_plans(args: argparse.Namespace) -> list[Scope]:
-    """Return each scope as it is beside its hypothetical state.
+def compare_plans(session: sessions.Session, supposed: Supposition,
+                  scope: str | None = None) -> list[Scope]:
+    """Return each scope, or the given one, as it is beside its hypothetical state.
 
     Holds that end with time or by a command hold neither plan.
+
+    :raises KronosException: an input cannot be read, or the scope or a host does not exist.
     """
-    conf, policy_set, seen = _read(PROG, args)
-    seen = seen.undecided()
-    clusters = _cloud.list_clusters(seen, args.scope)
-    other, other_set = seen, policy_set
-    if args.policy is not None:
-        conf.set_override('policies_file', args.policy, 'engine')
-        other_set = policy_files.load(args.policy)
-        other = _read_other_samples(args, conf, other_set, seen)
-    named = {*args.drain, *args.remove_host, *(like for _, like in args.add_host)}
-    for host in sorted(named - seen.cluster.hosts.keys()):
-        raise _cloud.make_not_found_error('HOST', host, seen.cluster.hosts,
-                                          'no such compute host')
+    cloud = session.cloud.undecided()
+    clusters = cloud_state.list_clusters(cloud, scope)
+    other, other_set = cloud, session.policies
+    if supposed.policies_file is not None:
+        other_set = policy_files.load(supposed.policies_file)
+        other = _read_other_samples(session, other_set, cloud)
+    named = {*supposed.drained, *supposed.removed, *(like for _, like in supposed.added)}
+    for host in sorted(named):
+        cloud_state.check_host_exists(cloud, host)
     found = []
     for cluster in clusters:
-        request = _cloud.request(conf, policy_set, seen, cluster)
+        request = session.build_request(cluster, cloud)
         found.append(Scope(
-            cluster.scope, _plan_side(conf, policy_set, _at_once(request)), _list_holds(request),
-            supposed=_plan_supposed_side(args, conf, other_set, other, cluster.scope)))
+            cluster.scope, _plan_side(session.conf, _at_once(request)), _list_holds(request),
+            supposed=_plan_supposed_side(session.conf, supposed, other_set, other,
+                                         cluster.scope)))
     return found
 
 
-def _read(prog: str, args: argparse.Namespace, causes: dict[str, tuple[str, ...]] | None = None
-          ) -> tuple[Any, policy.PolicySet, _cloud.Seen]:
-    """Read the configuration, the policies and the cloud.
-
-    :param causes: filled with why moves are not made, by scope; left empty for a snapshot.
-    """
-    conf, policy_set = _cloud.read_configuration(
-        prog, args.config_file, 'Plans, and does nothing.', live=not args.snapshot)
-
-    def read_causes(store: Any, scopes: Sequence[str]) -> None:
-        if causes is not None:
-            causes.update(_liveness.list_causes(conf, store, scopes))
-
-    return conf, policy_set, (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
-                              else _cloud.read_live_cloud(conf, policy_set, also=read_causes))
-
-
-def _read_other_samples(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
-                        seen: _cloud.Seen) -> _cloud.Seen:
+def _read_other_samples(session: sessions.Session, policy_set: policy.PolicySet,
+                        cloud: cloud_state.Seen) -> cloud_state.Seen:
     """Return the same cloud with the samples of other policies."""
-    if args.snapshot:
-        return _cloud.read_snapshot(conf, policy_set, args.snapshot)
-    return dataclasses.replace(seen, samples=_cloud.read_samples(conf, policy_set))
+    if session.snapshot is not None:
+        return session.read_cloud(policy_set)
+    return dataclasses.replace(cloud, samples={
+        p.name: session.source.fetch(p) for p in policy_set.enabled})
 
 
-def _plan_scope_today(conf: Any, policy_set: policy.PolicySet, seen: _cloud.Seen,
-                      cluster: model.Cluster) -> Scope:
+def _plan_scope_today(session: sessions.Session, cluster: model.Cluster) -> Scope:
     """Plan the scope as the next cycle does, with all holds of an engine.
 
     Only the hold after an engine's own start is left out.
     """
-    request = _cloud.request(conf, policy_set, seen, cluster)
-    side = _plan_side(conf, policy_set, request)
-    waits = _cloud.new_wish(seen, side.plan)
+    request = session.build_request(cluster)
+    side = _plan_side(session.conf, request)
+    waits = cloud_state.find_new_wait(session.cloud, side.plan)
     if waits is not None:
         request = dataclasses.replace(request, history=dataclasses.replace(
             request.history, waiting=waits))
-        side = _plan_side(conf, policy_set, request)
-    return Scope(cluster.scope, side, _list_holds(request), cluster.scope in seen.waiting)
+        side = _plan_side(session.conf, request)
+    return Scope(cluster.scope, side, _list_holds(request),
+                 cluster.scope in session.cloud.waiting)
 
 
 def _list_holds(request: planner.Request) -> tuple[str, ...]:
@@ -156,48 +160,48 @@ def _at_once(request: planner.Request) -> planner.Request:
         request.history, cooling={}, fresh={}, scope_cooling=0.0, paused=None, waiting=None))
 
 
-def _plan_supposed_side(args: argparse.Namespace, conf: Any, policy_set: policy.PolicySet,
-                        seen: _cloud.Seen, scope: str) -> Side | None:
+def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.PolicySet,
+                        cloud: cloud_state.Seen, scope: str) -> Side | None:
     """Return the hypothetical side; None if the other policies do not plan the scope."""
-    cluster = seen.clusters().get(scope)
+    cluster = cloud.clusters().get(scope)
     if cluster is None:
         return None
-    request = _at_once(_cloud.request(conf, policy_set, seen, cluster))
+    request = _at_once(cloud_state.build_request(conf, policy_set, cloud, cluster))
     found = what_if.Supposed(cluster, request.scores)
-    if args.multiplier is not None:
-        found = found.loaded(args.multiplier)
-    for count, like in args.add_host:
+    if supposed.load is not None:
+        found = found.loaded(supposed.load)
+    for count, like in supposed.added:
         found = found.with_hosts(like, count)
     options = request.options
-    for host in args.drain:
-        found = found.drained(host, args.reason)
-    for host in args.remove_host:
+    for host in supposed.drained:
+        found = found.drained(host, supposed.reason)
+    for host in supposed.removed:
         found = found.drained(host, what_if.REASON)
-    if args.remove_host:
+    if supposed.removed:
         # A host is taken away even if drains are switched off; other hosts are drained as
         # configured.
         options = dataclasses.replace(
             options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
             drain_reason_regex=what_if.build_reason_regex(options))
     drained: list[str] = []
-    if cluster.scope_hosts.intersection((*args.drain, *args.remove_host)):
+    if cluster.scope_hosts.intersection((*supposed.drained, *supposed.removed)):
         drained = drain_requests.drained_hosts(found.cluster, options)
     moving = sum(i.host in drained for i in cluster.instances.values())
     request = dataclasses.replace(
         request, cluster=found.cluster, scores=found.scores, options=options)
     if not moving:
-        return _plan_side(conf, policy_set, request)
+        return _plan_side(conf, request)
     # Allow as many more moves as the drains take, and no more imbalance moves.
-    whole = _plan_side(conf, policy_set, dataclasses.replace(
+    whole = _plan_side(conf, dataclasses.replace(
         request, budget=request.budget + 2 * moving))
     others = sum(m.phase not in metrics.IMBALANCE for m in whole.plan.moves)
     if len(whole.plan.moves) - others <= request.budget:
         return whole
-    return _plan_side(conf, policy_set, dataclasses.replace(
+    return _plan_side(conf, dataclasses.replace(
         request, budget=request.budget + others))
 
 
-def _plan_side(conf: Any, policy_set: policy.PolicySet, request: planner.Request) -> Side:
+def _plan_side(conf: Any, request: planner.Request) -> Side:
     """Plan and check the request as a cycle does.
 
     :raises PlanRefused: the checker found a broken rule.

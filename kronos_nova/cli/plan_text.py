@@ -12,7 +12,6 @@
 
 """Format parts of a stored plan: as data for programs, else as lines of text."""
 
-from collections import Counter
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
@@ -79,12 +78,3 @@ def format_texts(said: Sequence[str], nested: bool) -> Any:
 
     shown = [tools.format_printable(text) for text in said]
     return shown if nested else '\n'.join(shown)
-
-
-def count_task_states(tasks: Sequence[Any]) -> dict[str, str]:
-    """Count each plan's tasks by state; return the counts as text, by plan."""
-    numbers: dict[str, Counter[str]] = {}
-    for row in tasks:
-        numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
-    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(found.items()))
-            for plan_id, found in numbers.items()}

@@ -10,25 +10,24 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Read and compute the answer of ``kronos drain check``."""
+"""The check of a drain: whether a host can be emptied, and how long it takes."""
 
-import argparse
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _cloud
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import simulated_executor
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drains
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.simulation import migration_costs
 
-PROG = 'kronos drain check'
 #: Smallest risk at which the answer says that an instance may not converge.
 RISKY = 0.2
 
@@ -74,31 +73,28 @@ class Answer:
         return found or ((str(self.check.plan.reason),) if self.held else ())
 
 
-def check_drain(args: argparse.Namespace) -> Answer:
+def check_drain(session: sessions.Session, host: str, *, mode: model.DrainMode | None = None,
+                overbooking: bool = False) -> Answer:
     """Check whether the host can be emptied, and estimate how long it takes.
 
+    :param mode: None: the mode in which engines drain.
+    :param overbooking: the policies' ceilings do not hold; claims do.
     :raises KronosException: an input cannot be read, or the host does not exist.
     """
-    conf, policy_set = _cloud.read_configuration(
-        PROG, args.config_file, 'Says whether a host can be emptied.', live=not args.snapshot)
-    seen = (_cloud.read_snapshot(conf, policy_set, args.snapshot) if args.snapshot
-            else _cloud.read_live_cloud(conf, policy_set, undecided=False))
-    if args.host not in seen.cluster.hosts:
-        raise _cloud.make_not_found_error('HOST', args.host, seen.cluster.hosts,
-                                          'no such compute host')
-    cluster = next((c for c in seen.clusters().values() if args.host in c.scope_hosts), None)
+    cloud = session.cloud_for_requests
+    cloud_state.check_host_exists(cloud, host)
+    cluster = next((c for c in cloud.clusters().values() if host in c.scope_hosts), None)
     if cluster is None:
         raise exception.ConfigError(
             path='kronos.conf', field='[engine] aggregates',
-            problem=f'host {args.host} belongs to no scope that is planned',
+            problem=f'host {host} belongs to no scope that is planned',
             remedy='Name one of its aggregates, or set include_unassigned_hosts.')
-    request = _cloud.request(conf, policy_set, seen, cluster)
-    check = drains.plan_drain(request, args.host, model.DrainMode(args.mode) if args.mode else None,
-                              overbooking=args.overbooking)
-    check = _add_waiting_plan(check, cluster, args.host, seen.waiting.get(cluster.scope))
-    here = sum(i.host == args.host for i in cluster.instances.values())
-    coming = len(drains.list_incoming_instances(cluster, args.host))
-    return _add_estimate(conf, Answer(check, here, coming), request)
+    request = session.build_request(cluster, cloud)
+    check = drains.plan_drain(request, host, mode, overbooking=overbooking)
+    check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
+    here = sum(i.host == host for i in cluster.instances.values())
+    coming = len(drains.list_incoming_instances(cluster, host))
+    return _add_estimate(session.conf, Answer(check, here, coming), request)
 
 
 def _add_waiting_plan(check: drains.Check, cluster: model.Cluster, host: str,

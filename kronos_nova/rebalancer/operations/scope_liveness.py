@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Check in the database that an engine plans a scope and an executor serves it."""
+"""Liveness of a scope, by the database: does an engine plan it, does an executor serve it."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -10,9 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Build the page of ``kronos report`` from a cloud, a snapshot or a stored plan."""
+"""The page of a report, from the cloud, a snapshot or a stored plan."""
 
-import argparse
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -25,123 +24,105 @@ from oslo_config import cfg
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import version
-from kronos_nova.cli import _cloud
-from kronos_nova.conf import opts
-from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.report import page
 from kronos_nova.rebalancer.report import planned_section
 from kronos_nova.rebalancer.report import stored_section
 from kronos_nova.rebalancer.report import values
-from kronos_nova.rebalancer.store import api
-from kronos_nova.rebalancer.store import database
-from kronos_nova.wiring import times
-from kronos_nova.wiring import tools
+from kronos_nova.rebalancer.report import words
 
-PROG = 'kronos report'
 #: Number of plans that make up a scope's imbalance over time.
 PLANS = 200
 ONE_TIME = 'A snapshot holds one time only; earlier plans are in the database.'
 
 
-def render_report(args: argparse.Namespace) -> str:
+def render_report(session: sessions.Session, *, plan: str | None = None,
+                  scope: str | None = None) -> str:
     """Return the page as HTML.
 
+    :param plan: UUID of the stored plan to show; None: the plan that the next cycle would make.
+    :param scope: None: all scopes.
     :raises KronosException: an input cannot be read, or does not exist.
     """
-    if not args.snapshot:
-        tools.native_threads()  # before the log is set up, as it logs its choice
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    files = [part for path in args.config_file for part in ('--config-file', path)]
-    tools.configure_command(conf, PROG, files, [], 'Writes a report.')
-    if args.plan:
-        source, at, sections = _of_plan(conf, args)
-    else:
-        source, at, sections = _of_cloud(conf, args)
+    source, at, sections = (_build_cloud_sections(session, scope) if plan is None
+                            else _build_stored_section(session, plan, scope))
     return page.render_page(values.Report(source, at, time.time(), version.release(), sections))
 
 
-def _of_plan(conf: cfg.ConfigOpts,
-             args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
-    if args.scope:
+def _build_stored_section(session: sessions.Session, plan_id: str,
+                          scope: str | None) -> tuple[str, float, tuple[values.Section, ...]]:
+    if scope:
         raise _make_config_error('--scope', 'it does not go with --plan',
-                                 'A plan is of one scope: leave '
-                                                              'it out.')
-    database.must_exist(conf.database.connection)
-    store = api.Store(conf)
-    try:
-        store.check()
-        row = store.plan(args.plan)
-        if row is None:
-            raise _make_config_error('--plan', f'{args.plan}: no such plan',
-                                     'kronos plan list shows the newest; [engine] keep_days is how '
-                                     'long they are kept.')
-        plans = store.plans(PLANS, row.plan.scope)
-        if row.plan_id not in {p.plan_id for p in plans}:
-            plans = [*plans, row]
-        realised = _read_realised_imbalance(store, plans)
-        section = stored_section.build_section(
-            row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
-            past=stored_section.build_points(plans, realised, row.plan_id,
-                                             _list_dropped_plans(store, plans)),
-            now=time.time(), stagger=conf.executor.stagger_seconds,
-            decisions=[_format_decision(decision) for decision in store.decisions(row.plan_id)])
-    finally:
-        store.close()
+                                 'A plan is of one scope: leave it out.')
+    store = session.existing_store
+    row = store.plan(plan_id)
+    if row is None:
+        raise _make_config_error('--plan', f'{plan_id}: no such plan',
+                                 'kronos plan list shows the newest; [engine] keep_days is how '
+                                 'long they are kept.')
+    plans = store.plans(PLANS, row.plan.scope)
+    if row.plan_id not in {p.plan_id for p in plans}:
+        plans = [*plans, row]
+    realised = _read_realised_imbalance(store, plans)
+    section = stored_section.build_section(
+        row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
+        past=stored_section.build_points(plans, realised, row.plan_id,
+                                         _list_dropped_plans(store, plans)),
+        now=time.time(), stagger=session.conf.executor.stagger_seconds,
+        decisions=[_format_decision(decision) for decision in store.decisions(row.plan_id)])
     return 'A stored plan and its outcome.', row.created_at, (section,)
 
 
-def _of_cloud(conf: cfg.ConfigOpts,
-              args: argparse.Namespace) -> tuple[str, float, tuple[values.Section, ...]]:
-    policy_set = policy_files.load(conf.engine.policies_file)
+def _build_cloud_sections(session: sessions.Session,
+                          scope: str | None) -> tuple[str, float, tuple[values.Section, ...]]:
+    conf, policy_set = session.conf, session.policies
     settings = planning_settings.build_settings(conf, policy_set)
+    cloud = session.cloud
     past: dict[str, tuple[values.Point, ...]] = {}
     waiting: dict[str, dict[str, str]] = {}
     waiting_sections: dict[str, list[values.Section]] = {}
-
-    def read_past_plans(store: Any, scopes: Sequence[str]) -> None:
-        for scope in scopes:
-            plans = store.plans(PLANS, scope)
-            past[scope] = stored_section.build_points(plans, _read_realised_imbalance(store, plans),
-                                                      dropped=_list_dropped_plans(store, plans))
-            waiting[scope], waiting_sections[scope] = _read_waiting(conf, store, scope)
-
-    if args.snapshot:
-        seen = _cloud.read_snapshot(conf, policy_set, args.snapshot)
+    if session.snapshot is not None:
         # As kronos-replay: a plan does not depend on the machine.
         settings = dataclasses.replace(settings, deadline=math.inf)
         source = ('A snapshot, planned by the configuration of now, as kronos-replay does. '
                   'No move is carried out.')
     else:
-        seen = _cloud.read_live_cloud(conf, policy_set, also=read_past_plans)
+        store = session.store
+        for name in cloud.scopes:
+            plans = store.plans(PLANS, name)
+            past[name] = stored_section.build_points(plans, _read_realised_imbalance(store, plans),
+                                                     dropped=_list_dropped_plans(store, plans))
+            waiting[name], waiting_sections[name] = _read_waiting(conf, store, name)
         source = ('The cloud, and the plan that a cycle would make from it. No move is carried '
                   'out.')
-    if args.scope and args.scope not in seen.scopes:
-        raise _make_config_error('--scope', f'{args.scope} is not planned',
-                                 f'Planned are: {", ".join(sorted(seen.scopes))}.')
-    clusters = seen.clusters()
-    planned = {host: scope for scope, cluster in clusters.items() for host in cluster.scope_hosts}
+    if scope and scope not in cloud.scopes:
+        raise _make_config_error('--scope', f'{scope} is not planned',
+                                 f'Planned are: {", ".join(sorted(cloud.scopes))}.')
+    clusters = cloud.clusters()
+    planned = {host: name for name, cluster in clusters.items() for host in cluster.scope_hosts}
     sections = []
-    for scope in seen.scopes:
-        if args.scope not in (None, scope):
+    for name in cloud.scopes:
+        if scope not in (None, name):
             continue
-        if scope not in clusters:
-            sections.append(values.Section(scope, seen.now,
-                                           failed=f'the cloud has no aggregate {scope}'))
+        if name not in clusters:
+            sections.append(values.Section(name, cloud.now,
+                                           failed=f'the cloud has no aggregate {name}'))
             continue
         try:
-            outcome = _plan_scope(clusters[scope], seen, settings)
+            outcome = _plan_scope(clusters[name], cloud, settings)
         except exception.PlanRefused as e:
-            sections.append(values.Section(scope, seen.now, failed=str(e)))
+            sections.append(values.Section(name, cloud.now, failed=str(e)))
             continue
         sections.append(planned_section.build_section(
             outcome, policy_set, stagger=conf.executor.stagger_seconds, planned=planned,
-            warnings=seen.warnings, past=past.get(scope, ()),
-            no_points=ONE_TIME if args.snapshot else '', waiting=waiting.get(scope, {})))
-        sections += waiting_sections.get(scope, ())
-    return source, seen.now, tuple(sections)
+            warnings=cloud.warnings, past=past.get(name, ()),
+            no_points=ONE_TIME if session.snapshot is not None else '',
+            waiting=waiting.get(name, {})))
+        sections += waiting_sections.get(name, ())
+    return source, cloud.now, tuple(sections)
 
 
 def _read_waiting(conf: cfg.ConfigOpts, store: Any,
@@ -160,7 +141,7 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
     return found, sections
 
 
-def _plan_scope(cluster: model.Cluster, seen: _cloud.Seen,
+def _plan_scope(cluster: model.Cluster, seen: cloud_state.Seen,
                 settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
     def run(history: model.History) -> planning_pipeline.Outcome:
         return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
@@ -170,12 +151,12 @@ def _plan_scope(cluster: model.Cluster, seen: _cloud.Seen,
 
     history = seen.histories[cluster.scope]
     outcome = run(history)
-    waits = _cloud.new_wish(seen, outcome.plan)
+    waits = cloud_state.find_new_wait(seen, outcome.plan)
     return outcome if waits is None else run(dataclasses.replace(history, waiting=waits))
 
 
 def _format_decision(decision: Any) -> str:
-    return (f'{times.format_time(decision.decided_at)}: {decision.tasks} {decision.verb} by '
+    return (f'{words.format_timestamp(decision.decided_at)}: {decision.tasks} {decision.verb} by '
             f'{decision.decided_by}' + (f': {decision.reason}' if decision.reason else ''))
 
 

@@ -172,8 +172,8 @@ def _lint_query(field: str, query: str, entry: Any, server: Server,
                 interval: float) -> list[base.Item] | None:
     """Return the findings on a query; None if no parser could read it."""
     try:
-        from kronos_nova.cli import _promql
-        from kronos_nova.cli import _promql_tree
+        from kronos_nova.cli import promql
+        from kronos_nova.cli import promql_tree
     except ModuleNotFoundError as e:
         if e.name != 'promql_parser':
             raise
@@ -181,14 +181,14 @@ def _lint_query(field: str, query: str, entry: Any, server: Server,
         if answer is None:
             return None
         return [] if answer.error is None else [_make_refused_item(field, query, answer.error)]
-    fault = _promql.find_fault(query)
+    fault = promql.find_fault(query)
     if fault is None:
         name = field.rpartition('.')[2]
         label = entry.get(*(('vm_profile_label', 'instance_name') if name.startswith('vm_')
                             else ('host_label', 'host')))
         # A label that is no string is an error already.
-        return [_make_finding_item(field, finding) for finding in _promql_tree.list_findings(
-            _promql.parse(query), label if isinstance(label, str) else None,
+        return [_make_finding_item(field, finding) for finding in promql_tree.list_findings(
+            promql.parse(query), label if isinstance(label, str) else None,
             unlabelled=name == 'age_query', interval=interval)]
     answer = server.check(query)
     if answer is not None:
@@ -196,7 +196,7 @@ def _lint_query(field: str, query: str, entry: Any, server: Server,
         return [] if answer.error is None else [_make_refused_item(field, query, answer.error)]
     text = fault.problem
     if fault.offset is not None:
-        text += f': {_promql.format_place(query, fault.offset)}'
+        text += f': {promql.format_place(query, fault.offset)}'
     if not fault.certain:
         state = base.Status.WARNING if fault.parsed else base.Status.SKIPPED
         return [base.Item(field, state, f'{text}; {server.away}', server.remedy)]

@@ -12,26 +12,25 @@
 
 """``kronos drain watch``: it bears with what passes, ends when it is over, and says what holds."""
 
-import argparse
-
 from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.cli import _watching
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api as client_api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.operations import drain_watches
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.store import cases
 
 GONE = client_api.ApiError('Nova', 'compute services', 'HTTP 503', 503)
 NO_DATABASE = exception.StoreError(problem='does not answer', remedy='Start it.')
-ROW = _watching.Row('vm', '', 'waits', None, '')
-HERE = _watching.Look([ROW], 1)
-EMPTY = _watching.Look([], 0)
+ROW = drain_watches.Row('vm', '', 'waits', None, '')
+HERE = drain_watches.Look([ROW], 1)
+EMPTY = drain_watches.Look([], 0)
 
 
 class Watch:
@@ -39,7 +38,7 @@ class Watch:
 
     def __init__(self, *looks, timeout=86400.0, interval=10.0):
         self.looks, self.now = list(looks), 1000.0
-        self.args = argparse.Namespace(host='h1', timeout=timeout, interval=interval, since=60.0)
+        self.times = drain_watches.WatchTimes(interval, timeout, since=60.0)
         self.said, self.told, self.waited = [], [], []
 
     def look(self, since):
@@ -54,12 +53,13 @@ class Watch:
         self.now += seconds
 
     def run(self):
-        return _watching.until_over(self.args, self.look, self.told.append, self.said.append,
-                                    self.wait, lambda: self.now)
+        return drain_watches.until_over(
+            'h1', self.times, self.look, self.told.append, self.said.append, self.wait,
+            lambda: self.now)
 
 
 def look(**fields):
-    return _watching.Look(**{'rows': [ROW], 'left': 1, **fields})
+    return drain_watches.Look(**{'rows': [ROW], 'left': 1, **fields})
 
 
 def test_it_looks_until_the_host_is_empty_and_nothing_is_under_way():
@@ -182,7 +182,7 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
             'GET /os-hypervisors/detail': [{'hypervisors': [
                 hypervisor(one['host'], ironic) for one in services[-1]]}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
-        return _watching.look_at_host(conf, list(scopes), store, nova.connection, host, 0.0,
+        return drain_watches.look_at_host(conf, list(scopes), store, nova.connection, host, 0.0,
                                       hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
 
 
@@ -198,8 +198,7 @@ def test_a_look_has_who_is_there_and_nothing_holds(conf, store):
 def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
     store.acquire_lease('blue', 'engine', 30, 'hash')
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
-    monkeypatch.setattr(_watching._cloud, 'read_configuration', lambda *args, **kw: (conf, None))
-    monkeypatch.setattr(_watching.planning_settings, 'list_planned_scopes',
+    monkeypatch.setattr(drain_watches.planning_settings, 'list_planned_scopes',
                         lambda conf, policies: ['blue'])
     with served.serving({
             'GET /os-services': [{'services': [DISABLED]}],
@@ -207,11 +206,13 @@ def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
                                     {'servers': []}],
             'GET /os-hypervisors/detail': [{'hypervisors': [hypervisor('h1', ())]}],
             'GET /os-aggregates': aggregates(blue=['h1'])}) as nova:
-        monkeypatch.setattr(_watching.connections, 'make_connection', lambda conf: nova.connection)
+        session = sessions.Session()
+        session.conf, session.policies, session.connection = conf, None, nova.connection
         looks = []
-        why, rows = _watching.watch_host(argparse.Namespace(
-            config_file=None, host='h1', since=3600.0, timeout=60.0, interval=0.01),
-            looks.append, lambda text: None)
+        with session:
+            why, rows = drain_watches.watch_drain(
+                session, 'h1', looks.append, lambda text: None,
+                drain_watches.WatchTimes(interval=0.01, timeout=60.0))
         paths = [path for _method, path, *_rest in nova.asked]
     assert why is None and len(looks) == 3
     assert paths.count('/os-hypervisors/detail') == 1

@@ -1,0 +1,200 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Decisions of operators on plans, tasks, pauses and quarantines; the database keeps each one."""
+
+from collections.abc import Sequence
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova import plurals
+from kronos_nova.rebalancer.operations import scope_liveness
+from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import plan_approvals
+
+
+def approve_plan(session: sessions.Session, plan_id: str, *, reason: str = '',
+                 instances: Sequence[str] = ()) -> tuple[list[model.Task], str | None]:
+    """Let a plan begin that waits for approval, or only the moves of some instances.
+
+    :param instances: UUIDs; empty: all.
+    :returns: the approved tasks, and their scope if no live executor serves it, else None.
+    :raises KronosException: the plan has no such move.
+    """
+    from kronos_nova.rebalancer.planning import tasks as planned_tasks
+
+    conf, store = session.conf, session.existing_store
+    said = _check_moves(session, plan_id, reason, instances)
+    # Use the clock of the database, as executors and engines do.
+    tasks = store.approve(
+        plan_id, store.now(), said, begin_within=planned_tasks.begin_within(conf.engine.cooldown),
+        cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+    if not tasks:
+        raise _make_no_task_error(session, plan_id, 'waits for approval')
+    row = store.plan(plan_id)
+    unserved = row is not None and not scope_liveness.has_executor(store.census(), row.plan.scope)
+    return tasks, row.plan.scope if row is not None and unserved else None
+
+
+def reject_plan(session: sessions.Session, plan_id: str, *, reason: str,
+                instances: Sequence[str] = ()) -> list[model.Task]:
+    """Drop a plan that waits for approval, or only the moves of some instances.
+
+    :returns: the rejected tasks.
+    :raises KronosException: the plan has no such move.
+    """
+    store = session.existing_store
+    said = _check_moves(session, plan_id, reason, instances)
+    tasks = store.reject(plan_id, store.now(), said, session.conf.engine.instance_cooldown)
+    if not tasks:
+        raise _make_no_task_error(session, plan_id, 'waits for approval')
+    return tasks
+
+
+def cancel_plan(session: sessions.Session, plan_id: str, *, reason: str,
+                instances: Sequence[str] = ()) -> list[model.Task]:
+    """End the tasks of a plan that have not begun, or only those of some instances.
+
+    :returns: the cancelled tasks.
+    :raises KronosException: the plan has no such task.
+    """
+    store = session.existing_store
+    said = _check_moves(session, plan_id, reason, instances)
+    tasks = store.cancel_plan(plan_id, store.now(), said, session.conf.engine.instance_cooldown)
+    if not tasks:
+        raise _make_no_task_error(session, plan_id, 'can be cancelled')
+    return tasks
+
+
+def _check_moves(session: sessions.Session, plan_id: str, reason: str,
+                 instances: Sequence[str]) -> plan_approvals.Said:
+    """Return the decision on the moves of these instances.
+
+    :raises ConfigError: the plan moves others, not one of these.
+    """
+    known = {row.task.instance_uuid for row in session.store.tasks(plan_id)}
+    for uuid in instances:
+        if known and uuid not in known:
+            raise _make_config_error(uuid, f'plan {plan_id} has no move of such an instance',
+                                     'kronos plan show lists them.')
+    return plan_approvals.Said(session.operator, reason, instances or None)
+
+
+def _make_no_task_error(session: sessions.Session, plan_id: str,
+                        about: str) -> exception.ConfigError:
+    """Return the error for a plan without a task to decide on, with the reason."""
+    store = session.store
+    row = store.plan(plan_id)
+    waiting = '; '.join(f'{w.plan_id} ({plurals.count_noun(w.moves, "move")})'
+                        for w in store.waiting(store.now()))
+    remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
+    if row is None:
+        return _make_config_error(plan_id, 'no such plan', remedy)
+    if row.dry_run:
+        return _make_config_error(plan_id,
+                                  'it was made in a dry run, of which nothing is carried out',
+                                  remedy)
+    states = stored_views.count_task_states(store.tasks(plan_id)).get(plan_id)
+    return _make_config_error(plan_id, 'it has no moves' if states is None else
+                              f'it has no move that {about}; its tasks are: {states}', remedy)
+
+
+def cancel_task(session: sessions.Session, task_id: str, *, reason: str) -> list[model.Task]:
+    """End a task that has not begun, and the tasks that require it.
+
+    :returns: the tasks that ended.
+    :raises KronosException: there is no such task, or it has begun.
+    """
+    store = session.existing_store
+    ended = store.cancel(task_id, store.now(), reason=reason, cancelled_by=session.operator,
+                         instance_cooldown=session.conf.engine.instance_cooldown)
+    if ended is None:
+        row = store.task(task_id)
+        raise _make_config_error(
+            task_id, 'no such task' if row is None else f'it is {row.task.state}',
+            'kronos task list shows tasks that are not over. Abort a migration that Nova has begun '
+            'in Nova: openstack server migration abort. When Nova refuses that, kronos task show '
+            'has the next step')
+    return ended
+
+
+def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState, *,
+                 reason: str) -> list[model.Task]:
+    """End a task that Nova was asked for and never finishes.
+
+    :param state: completed if the instance is on its destination, else failed.
+    :returns: the tasks that are cancelled because they required it.
+    :raises KronosException: there is no such task, or Nova was not asked for it.
+    """
+    store = session.existing_store
+    cancelled = store.resolve_task(
+        task_id, state, store.now(), plan_approvals.Said(session.operator, reason),
+        session.conf.engine.instance_cooldown)
+    if cancelled is None:
+        row = store.task(task_id)
+        raise _make_config_error(
+            task_id, 'no such task' if row is None
+            else f'it is {row.task.state}, not submitted or unknown',
+            'kronos task list shows the states of tasks; kronos task cancel ends a task that has '
+            'not begun')
+    return cancelled
+
+
+def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
+                seconds: float | None = None) -> pauses.Pause:
+    """Plan and begin nothing more in a scope.
+
+    :param scope: None: everywhere.
+    :param seconds: None: until :func:`resume_scope`.
+    :raises KronosException: no engine has planned the scope.
+    """
+    store = session.existing_store
+    if scope is not None:
+        stored_views.check_scope(session, scope)
+    return store.pause(scope, store.now(), seconds=seconds, paused_by=session.operator[:255],
+                       reason=reason)
+
+
+def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.Pause]:
+    """End the pause of a scope, or for None the pause of everything.
+
+    :returns: the pauses that still hold some of it.
+    :raises KronosException: it is not paused.
+    """
+    store = session.existing_store
+    now = store.now()
+    if not store.resume(scope, now, session.operator):
+        paused = ', '.join(format_paused(p.scope) for p in store.pauses(now)) or 'nothing'
+        raise _make_config_error('--scope', f'{format_paused(scope)} is not paused',
+                                 f'Paused is: {paused}')
+    return [p for p in store.pauses(now) if p.scope is None or scope is None]
+
+
+def format_paused(scope: str | None) -> str:
+    return 'Everything' if scope is None else f'Scope {scope}'
+
+
+def lift_quarantine(session: sessions.Session, kind: str, name: str) -> None:
+    """End a quarantine: the next cycle may plan with the instance or host again.
+
+    :raises KronosException: it is not in quarantine.
+    """
+    store = session.existing_store
+    if not store.lift(kind, name, store.now(), session.operator):
+        raise _make_config_error(f'{kind} {name}', 'it is not in quarantine',
+                                 'kronos quarantine list shows those that are')
+
+
+def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -1,0 +1,215 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Views of the database for operators: plans, tasks, pauses and quarantines."""
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+
+from kronos_nova import exception
+from kronos_nova import model
+from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import pending_hooks
+from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import swaps
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ListedPlan:
+    """A plan of a list; ``task_states`` counts its tasks by state, as text.
+
+    ``asked_by``: the operator's decision that made the plan, '' for a plan of an engine.
+    """
+
+    row: rows.PlanRow
+    task_states: str
+    asked_by: str
+
+
+def list_plans(session: sessions.Session, scope: str | None = None,
+               limit: int = 50) -> list[ListedPlan]:
+    """List the newest plans, newest first, of all scopes or of the given one.
+
+    :raises KronosException: no engine has planned the scope.
+    """
+    store = session.store
+    plans = store.plans(limit, scope)
+    if not plans and scope is not None:
+        check_scope(session, scope)
+    uuids = [plan.plan_id for plan in plans]
+    states, asked = count_task_states(store.tasks_of(uuids)), store.asked_by(uuids)
+    return [ListedPlan(plan, states.get(plan.plan_id, ''), asked.get(plan.plan_id, ''))
+            for plan in plans]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan with its tasks, its decisions and its swaps.
+
+    ``realised``: the measured imbalance after the plan; None: not known.
+    """
+
+    row: rows.PlanRow
+    tasks: Sequence[rows.TaskRow]
+    realised: float | None
+    decisions: Sequence[plan_approvals.Decision]
+    swaps: Sequence[swaps.Swap]
+
+
+def read_plan(session: sessions.Session, plan_id: str) -> StoredPlan:
+    """Read a plan.
+
+    :raises KronosException: there is no such plan.
+    """
+    store = session.store
+    row = store.plan(plan_id)
+    if row is None:
+        raise _make_config_error(plan_id, 'no such plan',
+                                 'kronos plan list shows the newest; [engine] keep_days is how '
+                                 'long they are kept')
+    return StoredPlan(row, store.tasks_of([plan_id]), store.realised([plan_id]).get(plan_id),
+                      store.decisions(plan_id), store.swaps_of(plan_id))
+
+
+def list_tasks(session: sessions.Session, ended: int = 0) -> list[rows.TaskRow]:
+    """List the tasks that are not over, in the order in which they begin.
+
+    :param ended: how many of the newest tasks that are over follow.
+    """
+    store = session.store
+    return [*store.in_states(rows.LIVE), *(store.list_ended_tasks(ended) if ended else ())]
+
+
+def read_task(session: sessions.Session,
+              task_id: str) -> tuple[rows.TaskRow, Sequence[pending_hooks.Owed]]:
+    """Read a task, and its hooks that have begun and not ended.
+
+    :raises KronosException: there is no such task.
+    """
+    store = session.store
+    row = store.task(task_id)
+    if row is None:
+        raise _make_config_error(task_id, 'no such task',
+                                 'kronos task list --all shows tasks, kronos instance show those '
+                                 'of an instance')
+    return row, store.owed(task_id)
+
+
+def list_pauses(session: sessions.Session) -> list[pauses.Pause]:
+    """List the pauses that hold a scope, or everything, now."""
+    return session.store.pauses(session.store.now())
+
+
+def list_quarantines(session: sessions.Session) -> list[quarantine.Quarantine]:
+    """List the instances, hosts, pairs of cells and services in quarantine."""
+    return session.store.quarantines(session.store.now())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScopeState:
+    """A scope that engines plan, or have planned within a day.
+
+    ``owner``: the engine that holds the scope's lease; None: no engine. ``planned_at``: epoch
+    seconds of the last plan. ``dry_run``: of the newest plan. ``cycle``: the last cycle that came
+    to a plan, in a dry run the newest plan with a new reason. ``tasks``: numbers by state.
+    ``executors``: by name, the number of the scope's tasks that an executor has begun. ``now``: the
+    time of the database.
+    """
+
+    scope: str
+    owner: str | None
+    planned_at: float | None
+    dry_run: bool | None
+    cycle: rows.Cycle
+    tasks: Mapping[str, int]
+    overdue: int
+    executors: Mapping[str, int]
+    draining: int
+    pause: pauses.Pause | None
+    now: float
+
+
+def list_scope_states(session: sessions.Session) -> list[ScopeState]:
+    """List the state of each scope, by name."""
+    conf, store = session.conf, session.store
+    census, plans = store.census(), store.newest_plans()
+    tasks: dict[str, Counter[str]] = {}
+    for (scope, _phase, state), number in census.tasks.items():
+        tasks.setdefault(scope, Counter())[state] += number
+    executors: dict[str, Counter[str]] = {}
+    for row in store.in_states(rows.IN_FLIGHT):
+        executors.setdefault(row.task.aggregate, Counter())[row.worker or ''] += 1
+    for scope in {*conf.engine.aggregates, model.UNASSIGNED, *census.scopes}:
+        for name, served in census.executors.items():
+            if served is None or scope in served:
+                executors.setdefault(scope, Counter())[name] += 0
+    configured = [*conf.engine.aggregates,
+                  *[model.UNASSIGNED] * conf.engine.include_unassigned_hosts]
+    now = store.now()
+    # A scope that was removed long ago has no row; only its plans remain.
+    found = []
+    for scope in sorted({*configured, *census.scopes}):
+        seen, plan = census.scopes.get(scope), plans.get(scope)
+        found.append(ScopeState(
+            scope, seen.owner if seen is not None and seen.leased else None,
+            seen.planned_at if seen is not None and seen.planned_at is not None
+            else plan.created_at if plan is not None else None,
+            None if plan is None else plan.dry_run,
+            _choose_last_cycle(rows.Cycle() if seen is None else seen.cycle, plan),
+            tasks.get(scope, {}), census.overdue.get(scope, 0), executors.get(scope, {}),
+            0 if seen is None else seen.draining,
+            next((p for p in census.pauses if p.scope in (None, scope)), None), now))
+    return found
+
+
+def _choose_last_cycle(cycle: rows.Cycle, plan: rows.PlanRow | None) -> rows.Cycle:
+    """Return the last cycle; where the newest plan is newer, a cycle with its fields.
+
+    The plan is newer in a dry run, and after an upgrade from an earlier release.
+    """
+    if plan is None or (cycle.at is not None and cycle.at >= plan.created_at):
+        return cycle
+    return dataclasses.replace(
+        cycle, at=plan.created_at, moves=len(plan.plan.moves), reason=plan.plan.reason,
+        policies=plan.plan.policies)
+
+
+def count_task_states(tasks: Sequence[rows.TaskRow]) -> dict[str, str]:
+    """Count each plan's tasks by state; return the counts as text, by plan."""
+    numbers: dict[str, Counter[str]] = {}
+    for row in tasks:
+        numbers.setdefault(row.task.plan_id, Counter())[str(row.task.state)] += 1
+    return {plan_id: ', '.join(f'{n} {state}' for state, n in sorted(found.items()))
+            for plan_id, found in numbers.items()}
+
+
+def check_scope(session: sessions.Session, scope: str) -> None:
+    """Refuse an unknown scope.
+
+    A pause of a misspelt scope would hold nothing, and its lists would be empty.
+
+    :raises ConfigError: no engine has planned the scope, and the configuration does not name it;
+        the text names the known ones.
+    """
+    known = {*session.conf.engine.aggregates, *session.store.scopes(), model.UNASSIGNED}
+    if scope not in known:
+        raise _make_config_error('--scope', f'no engine has planned {scope!r}',
+                                 f'Known are: {", ".join(sorted(known))}')
+
+
+def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path='command line', field=field, problem=problem, remedy=remedy)

@@ -1,0 +1,202 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The session of an operator: each part is opened once, when it is first used, and closed once."""
+
+from pathlib import Path
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+
+from kronos_nova import exception
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer import operations
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import plan_requests
+from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from tests.unit.rebalancer.store import cases
+
+EXAMPLE = Path(__file__).resolve().parents[4] / 'doc/examples/replay'
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return the path of a kronos.conf, whose database file does not exist yet."""
+    found = tmp_path / 'kronos.conf'
+    found.write_text(
+        f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n'
+        f'[engine]\naggregates = blue\ndry_run = false\npolicies_file = {EXAMPLE}/policies.yaml\n')
+    return found
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = api.Store.from_url(f'sqlite:///{tmp_path}/kronos.sqlite')
+    found.upgrade()
+    yield found
+    found.close()
+
+
+def test_a_session_opens_nothing_before_its_first_use():
+    with operations.Session('/does/not/exist.conf', snapshot='/neither') as session:
+        assert session.snapshot == '/neither'
+
+
+def test_importing_operations_loads_neither_clients_nor_planner():
+    """The commands of the database import it, and have to begin fast."""
+    code = ('import sys; from kronos_nova.rebalancer import operations; operations.Session; '
+            'print([name for name in ("openstack", "numpy", "sqlalchemy") if name in sys.modules])')
+    done = subprocess.run([sys.executable, '-W', 'ignore', '-c', code], capture_output=True,
+                          text=True, check=True)
+    assert done.stdout == '[]\n'
+
+
+def test_each_part_is_opened_once_and_closed_once(path, store, monkeypatch):
+    opened, closed = [], []
+    monkeypatch.setattr(sessions.plugins, 'load', lambda kind, name: lambda conf: opened.append(
+        name) or types.SimpleNamespace(close=lambda: closed.append(name)))
+    close = api.Store.close
+    monkeypatch.setattr(api.Store, 'close', lambda self: closed.append('store') or close(self))
+    session = operations.Session(str(path))
+    with session:
+        assert session.store is session.existing_store is session.store
+        assert session.source is session.source
+        assert session.conf is session.conf and session.policies is session.policies
+    session.close()
+    assert (opened, closed) == (['prometheus'], ['prometheus', 'store'])
+
+
+def test_a_configuration_that_cannot_be_read_names_file_and_remedy(tmp_path):
+    path = tmp_path / 'missing.conf'
+    with pytest.raises(exception.ConfigError, match=f'{path}: .*Correct the file'):
+        _ = operations.Session(str(path)).conf
+
+
+def test_a_wrong_value_names_its_option(path):
+    path.write_text(path.read_text() + 'evaluation_interval = never\n')
+    with pytest.raises(exception.ConfigError, match='evaluation_interval'):
+        _ = operations.Session(str(path)).conf
+
+
+def test_policies_that_do_not_exist_are_named(path):
+    path.write_text(path.read_text().replace('policies.yaml', 'missing.yaml'))
+    with pytest.raises(exception.PolicyFileError, match=r'missing\.yaml'):
+        _ = operations.Session(str(path)).policies
+
+
+def test_a_missing_database_is_shown_empty_and_is_not_made(path, tmp_path):
+    notices = []
+    with operations.Session(str(path), notify=notices.append) as session:
+        assert session.store.plans() == []
+        # It is no database to write to, also when it has been read.
+        with pytest.raises(exception.StoreError, match='does not exist'):
+            _ = session.existing_store
+    assert not (tmp_path / 'kronos.sqlite').exists()
+    assert len(notices) == 1 and 'is shown as an empty database' in notices[0]
+
+
+def test_a_session_without_configuration_says_so(tmp_path):
+    def configure(conf, files):
+        conf([], default_config_files=[], default_config_dirs=[])
+        conf.set_override('connection', f'sqlite:///{tmp_path}/none.sqlite', 'database')
+
+    notices = []
+    with operations.Session(configure=configure, notify=notices.append) as session:
+        assert session.store.plans() == []
+    assert notices[0].startswith('No configuration file was found: name one by --config-file')
+
+
+def test_a_database_of_an_earlier_release_is_refused_and_closed(path, tmp_path, monkeypatch):
+    database.from_url(f'sqlite:///{tmp_path}/kronos.sqlite').connect().close()
+    closed = []
+    monkeypatch.setattr(api.Store, 'close', lambda self: closed.append(self))
+    with operations.Session(str(path)) as session, pytest.raises(exception.StoreError):
+        _ = session.store
+    assert len(closed) == 1
+
+
+def test_a_connection_without_credentials_names_the_option(path):
+    with pytest.raises(exception.ConfigError, match='auth_type'):
+        _ = operations.Session(str(path)).connection
+
+
+def test_a_snapshot_is_read_once_and_needs_no_database(monkeypatch):
+    monkeypatch.chdir(EXAMPLE)
+    reads = []
+    read = cloud_state.read_snapshot
+    monkeypatch.setattr(cloud_state, 'read_snapshot', lambda *args: reads.append(1) or read(*args))
+    with operations.Session('kronos.conf', snapshot='snapshot') as session:
+        first = drain_checks.check_drain(session, 'compute-12')
+        assert first == drain_checks.check_drain(session, 'compute-12')
+        assert len(operations.list_hosts(session)) == 2
+        assert 'store' not in vars(session)
+    assert reads == [1]
+
+
+@pytest.mark.parametrize('slow', [True, False])
+def test_a_session_that_reads_for_long_says_so(path, store, monkeypatch, slow):
+    notices, said = [], threading.Event()
+
+    def notify(text):
+        notices.append(text)
+        said.set()
+
+    def read(*args):
+        assert not slow or said.wait(60)
+        return 'cloud'
+
+    monkeypatch.setattr(sessions, 'NOTICE_AFTER', 0.01 if slow else 3600.0)
+    monkeypatch.setattr(cloud_state, 'read_cloud', read)
+    with operations.Session(str(path), notify=notify) as session:
+        session.collector = session.source = None
+        assert session.cloud_for_requests == 'cloud'
+    assert notices == [sessions.READING] * slow
+
+
+def test_a_plan_that_is_requested_marks_the_database_before_the_cloud_is_read(path, store,
+                                                                              monkeypatch):
+    """Or nothing would show that an engine has stored a plan in between."""
+    uuid, _tasks, _plan = cases.save(store)
+    reads = []
+    seen = api.Store.seen
+    monkeypatch.setattr(api.Store, 'seen', lambda self: reads.append('mark') or seen(self))
+    monkeypatch.setattr(operations.Session, 'read_cloud', lambda self, policies: reads.append(
+        'cloud'))
+    with operations.Session(str(path)) as session:
+        with pytest.raises(exception.ConfigError, match='no move of which that could be asked'):
+            plan_requests.retry_plan(session, uuid, reason='again')
+        with pytest.raises(AttributeError):  # no cloud
+            plan_requests.swap_instances(session, ('a', 'b'), reason='closer')
+    assert reads == ['mark', 'cloud', 'mark']
+
+
+def test_a_decision_keeps_the_operator_of_the_session(path, store):
+    uuid, tasks, _plan = cases.save(store, 2)
+    with operations.Session(str(path), operator='alice') as session:
+        assert [task.state for task in operations.cancel_plan(
+            session, uuid, reason='not today')] == [TaskState.CANCELLED] * 2
+        decision, = operations.read_plan(session, uuid).decisions
+    assert (decision.decided_by, decision.reason, len(tasks)) == ('alice', 'not today', 2)
+
+
+def test_every_name_of_the_api_is_a_documented_function_or_class():
+    assert operations.Session is sessions.Session
+    for name in operations.__all__:
+        assert getattr(operations, name).__doc__, name
+    with pytest.raises(AttributeError, match='has no attribute .nothing.'):
+        _ = operations.nothing
