@@ -44,7 +44,8 @@ class Lint(command.Table):
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
         from kronos_nova.cli import policy_findings
 
-        found = policy_findings.lint_files(args)
+        with self.open_session(args, live=False) as session:
+            found = policy_findings.lint_files(session, args.files, args.scrape_interval)
         self.status = policy_findings.compute_exit_status(found)
         return [command.format_printable_row((row.path, row.item.name, row.item.status,
                                                row.item.text,

@@ -12,50 +12,46 @@
 
 """Run ``kronos policy test`` against the Prometheus and Nova of kronos.conf."""
 
-import argparse
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
-
-from oslo_config import cfg
 
 from kronos_nova import checks
 from kronos_nova import exception
 from kronos_nova import policy as policies
 from kronos_nova.checks import base
 from kronos_nova.checks import details
-from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.wiring import tools
 
-PROG = 'kronos policy test'
 #: Checks that must pass first; only their failures are shown.
 NEEDED = ('source', 'keystone', 'nova')
 
 
-def run_policy_queries(args: argparse.Namespace) -> list[details.Detail]:
+def run_policy_queries(session: sessions.Session, path: str | None, names: Sequence[str],
+                       every: bool) -> list[details.Detail]:
     """Return the findings on the queries of the chosen policies.
 
+    :param path: the policy file; None: [engine] policies_file.
+    :param names: the policies; empty: all that are enabled.
+    :param every: show all names, not only the first ones.
     :raises KronosException: the configuration or the policy file cannot be used.
     """
-    tools.native_threads()  # before the log is set up, as it logs its choice
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    tools.configure_command(conf, PROG,
-                            [part for f in args.config_file for part in ('--config-file', f)],
-                            [], 'Tests policies.')
+    conf = session.conf
     tools.silence_libraries(conf)
-    path = args.file or conf.engine.policies_file
+    path = path or conf.engine.policies_file
     policy_set = policy_files.load(path)
-    chosen = _choose_policies(policy_set, args.policy, path)
+    chosen = _choose_policies(policy_set, names, path)
     context = base.Context(conf, policy_set=policy_set)
     try:
         return [dataclasses.replace(found, item=base.mask_item(found.item))
-                for found in _list_details(context, chosen, args.long)]
+                for found in _list_details(context, chosen, every)]
     finally:
         context.close()
 
 
-def _choose_policies(policy_set: policies.PolicySet, names: list[str],
+def _choose_policies(policy_set: policies.PolicySet, names: Sequence[str],
                      path: str) -> list[policies.Policy]:
     known = {policy.name: policy for policy in policy_set.policies}
     for name in names:

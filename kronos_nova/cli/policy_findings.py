@@ -12,10 +12,9 @@
 
 """Lint policy files for ``kronos policy lint``, and choose the parser of their PromQL."""
 
-import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
-import contextlib
+from collections.abc import Sequence
 import dataclasses
 import re
 from typing import Any
@@ -28,7 +27,6 @@ from kronos_nova.checks import base
 from kronos_nova.checks import policies as policies_check
 from kronos_nova.conf import policies as policy_files
 
-PROG = 'kronos policy lint'
 #: The format of Prometheus: ``1:7: parse error: ...``.
 _PLACE = re.compile(r'(\d+):(\d+): (?:parse error: )?(.*?)\)?$')
 _CORRECT = 'Correct the query in the policy file.'
@@ -49,8 +47,8 @@ class Server:
     After a query without answer it gets no other: each would wait for the timeout.
     """
 
-    def __init__(self, files: list[str]) -> None:
-        self._files = files
+    def __init__(self, session: Any) -> None:
+        self._session = session
         self._source: Any = None
         self._read = False
         #: Why no server can check a query; ``remedy`` is the next step.
@@ -68,7 +66,7 @@ class Server:
         if found.health is model.Health.UNREACHABLE:
             self.away = f'the source of kronos.conf could not tell: {found.error}'
             self.remedy = 'See that the Prometheus of kronos.conf answers.'
-            self.close()
+            self._source = None
             return None
         return found
 
@@ -77,34 +75,19 @@ class Server:
 
         :raises KronosException: kronos.conf cannot be used.
         """
-        from oslo_config import cfg
-
-        from kronos_nova.conf import opts
-        from kronos_nova.wiring import daemons
-        from kronos_nova.wiring import tools
-
-        conf = cfg.ConfigOpts()
-        opts.register(conf)
-        tools.configure_command(conf, PROG,
-                                [part for f in self._files for part in ('--config-file', f)],
-                                [], 'Checks policy files.')
         # The operator did not choose the default URL: without a file, ask no server.
-        return daemons.load_source(conf) if conf.config_file else None
-
-    def close(self) -> None:
-        if self._source is not None:
-            self._source.close()
-            self._source = None
+        return self._session.source if self._session.conf.config_file else None
 
 
-def lint_files(args: argparse.Namespace) -> list[Row]:
+def lint_files(session: Any, files: Sequence[str], interval: float) -> list[Row]:
     """Return the findings in the policy files.
 
+    :param interval: seconds between two scrapes of exporters.
     :raises KronosException: kronos.conf cannot be used.
     """
-    with contextlib.closing(Server(args.config_file)) as server:
-        return [Row(path, base.mask_item(item)) for path in args.files
-                for item in _lint_file(path, server, args.scrape_interval)]
+    server = Server(session)
+    return [Row(path, base.mask_item(item)) for path in files
+            for item in _lint_file(path, server, interval)]
 
 
 def compute_exit_status(rows: Iterable[Row]) -> int:

@@ -46,7 +46,9 @@ class Test(command.Table):
         from kronos_nova.checks import base
         from kronos_nova.cli import policy_checks
 
-        for found in policy_checks.run_policy_queries(args):
+        with self.open_session(args) as session:
+            details = policy_checks.run_policy_queries(session, args.file, args.policy, args.long)
+        for found in details:
             item = found.item
             if item.status is base.Status.FAILED:
                 self.status = 1

@@ -85,7 +85,8 @@ class Simulate(command.Command, lister.Lister):
         def run() -> None:
             from kronos_nova.cli import simulation_run
 
-            found.append(simulation_run.run(parsed_args))
+            with self.open_session(parsed_args, live=False) as session:
+                found.append(simulation_run.run(session, parsed_args))
 
         self.guarded(run)
         names, rows = found[0]

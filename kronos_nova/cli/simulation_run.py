@@ -31,7 +31,6 @@ from kronos_nova import policy as policies
 from kronos_nova.cli import progress as bars
 from kronos_nova.cli import simulation_arguments as arguments
 from kronos_nova.conf import engine as engine_conf
-from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import compare
@@ -40,30 +39,30 @@ from kronos_nova.rebalancer.backtest import record_trace
 from kronos_nova.rebalancer.backtest import recorded
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import trace as traces
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import replay
-from kronos_nova.wiring import daemons
 from kronos_nova.wiring import extras
 from kronos_nova.wiring import tools
 
 PROG = 'kronos simulate'
-DESCRIPTION = 'Runs the planner over past load.'
 
 
-def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
+def run(session: sessions.Session,
+        args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run the simulation, and write its report and plot.
 
     :returns: the candidates' names, and the rows of the comparison.
     :raises KronosException: bad input, or an input cannot be read.
     """
     plot = _load_plotter(args.plot)
-    conf = read_configuration(args)
+    conf = session.conf
     sets = policy_sets(args.policies or [conf.engine.policies_file])
     asked, assumptions = arguments.parse_review_options(args, conf)
     bar = bars.Progress(sys.stderr)
     try:
-        trace = read_trace(args, conf, list(sets.values()), bar)
+        trace = read_trace(session, args, list(sets.values()), bar)
         trace = dataclasses.replace(trace, cluster=dataclasses.replace(
             trace.cluster, planned_zone=engine_conf.planned_zone(conf)))
         candidates = candidates_of(conf, sets, trace, live=args.trace is None
@@ -95,14 +94,6 @@ def run(args: argparse.Namespace) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 # Arguments.
 
-def read_configuration(args: argparse.Namespace) -> cfg.ConfigOpts:
-    conf = cfg.ConfigOpts()
-    opts.register(conf)
-    files = [part for path in args.config_file for part in ('--config-file', path)]
-    tools.configure_command(conf, PROG, files, [], DESCRIPTION)
-    return conf
-
-
 def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
     """Load the policy files, by the name of their column.
 
@@ -123,8 +114,8 @@ def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
 
 # The cloud and its load.
 
-def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
-           bar: bars.Progress) -> recorded.Trace:
+def read_trace(session: sessions.Session, args: argparse.Namespace,
+               sets: list[policies.PolicySet], bar: bars.Progress) -> recorded.Trace:
     if args.trace is not None:
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
@@ -132,34 +123,32 @@ def read_trace(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[polici
                                                   'Leave one out')
         return arguments.cut_trace(args, traces.read(args.trace))
     window = arguments.parse_window(args)
-    source = daemons.load_source(conf)
-    try:
-        health, text = source.health()
-        if health is model.Health.UNREACHABLE:
-            raise exception.HistoryError(what='[prometheus] url', problem=text,
-                                         remedy='Correct it, or simulate a --trace.')
-        cluster, scopes, told = _read_cloud(args, conf, sets)
-        bar.show('reading the load', 0.0)
-        found = record_trace.gather_trace(source, sets, window, cluster, scopes,
-                                          lambda part: bar.show('reading the load', part))
-    finally:
-        source.close()
+    source = session.source
+    health, text = source.health()
+    if health is model.Health.UNREACHABLE:
+        raise exception.HistoryError(what='[prometheus] url', problem=text,
+                                     remedy='Correct it, or simulate a --trace.')
+    cluster, scopes, told = _read_cloud(session, args, sets)
+    bar.show('reading the load', 0.0)
+    found = record_trace.gather_trace(source, sets, window, cluster, scopes,
+                                      lambda part: bar.show('reading the load', part))
     found = dataclasses.replace(found, warnings=(*told, *found.warnings))
     if args.record is not None:
         traces.write(args.record, found, sets[0])
     return found
 
 
-def _read_cloud(args: argparse.Namespace, conf: cfg.ConfigOpts, sets: list[policies.PolicySet],
+def _read_cloud(session: sessions.Session, args: argparse.Namespace,
+                sets: list[policies.PolicySet],
                 ) -> tuple[model.Cluster, tuple[str, ...], tuple[str, ...]]:
     """Return the cloud, its planned scopes, and warnings."""
     if args.snapshot is not None:
         found = reader.read(args.snapshot)
         return found.cluster, found.scopes, ()
-    cluster = daemons.make_collector(conf).collect(time.time())
+    cluster = session.collector.collect(time.time())
     return cluster, tuple(dict.fromkeys(
         s for policy_set in sets
-        for s in planning_settings.list_planned_scopes(conf, policy_set))), ()
+        for s in planning_settings.list_planned_scopes(session.conf, policy_set))), ()
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],

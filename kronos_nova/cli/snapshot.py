@@ -50,22 +50,12 @@ class Anonymise(command.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def run() -> None:
-            import yaml
+            from kronos_nova.rebalancer.operations import snapshot_copies
 
-            from kronos_nova.conf import policies
-            from kronos_nova.rebalancer.snapshots import anonymiser
-            from kronos_nova.rebalancer.snapshots import writer
-
-            salt = anonymiser.salt_of(parsed_args.salt_file)
-            chosen = policies.load(parsed_args.policies) if parsed_args.policies else None
-            found = anonymiser.anonymise_snapshot(parsed_args.snapshot, salt, policy_set=chosen,
-                                                  keep_order=parsed_args.keep_order)
-            text = None if found.policies is None else yaml.safe_dump(
-                dict(found.policies), sort_keys=False, allow_unicode=True)
-            stamp = found.documents['meta.json']['recorded_at']
-            name = 'kronos-anonymised-' + ''.join(c for c in stamp[:19] if c.isalnum()) + 'Z'
-            path = writer.publish_directory(parsed_args.output_dir, found.documents, name, text)
-            if parsed_args.keep_order and not found.ordered:
+            path, ordered = snapshot_copies.anonymise_snapshot(
+                parsed_args.snapshot, parsed_args.output_dir, parsed_args.salt_file,
+                policies_file=parsed_args.policies, keep_order=parsed_args.keep_order)
+            if parsed_args.keep_order and not ordered:
                 sys.stderr.write(
                     f'{self.prog}: the order is not wholly kept: names of hosts differ in case, '
                     'or in what follows their first part\n')

@@ -143,8 +143,9 @@ class Tune(command.Command, lister.Lister):
         def run() -> None:
             from kronos_nova.cli import weight_trials
 
-            found.append(weight_trials.run(
-                parsed_args, bool(getattr(self.app_args, 'debug', False))))
+            with self.open_session(parsed_args, live=False) as session:
+                found.append(weight_trials.run(
+                    session, parsed_args, bool(getattr(self.app_args, 'debug', False))))
 
         self.guarded(run)
         return found[0]

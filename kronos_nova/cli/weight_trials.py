@@ -28,7 +28,7 @@ PROG = 'kronos weigh tune'
 SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 
 
-def run(args: argparse.Namespace, debug: bool,
+def run(session: Any, args: argparse.Namespace, debug: bool,
         configure: Any = nova_setup.configure_offline,
         ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Try each multiplier on the past, and print the recommended one.
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, debug: bool,
     from kronos_nova.weighing import settings
     from kronos_nova.weighing import tuning
 
-    conf = simulation.read_configuration(args)
+    conf = session.conf
     # The later configuration sets up the log.
     nova = configure(args.nova_conf, debug)
     others = settings.parse(nova, args.settings)
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, debug: bool,
     bar = bars.Progress(sys.stderr)
     taken: settings.Taken = []
     try:
-        trace = simulation.read_trace(args, conf, list(sets.values()), bar)
+        trace = simulation.read_trace(session, args, list(sets.values()), bar)
         candidates = simulation.candidates_of(
             conf, sets, trace, live=args.trace is None and args.snapshot is None)
         candidate = dataclasses.replace(candidates[0], others=tuple(candidates[1:]))

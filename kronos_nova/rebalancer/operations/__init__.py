@@ -34,6 +34,7 @@ _MODULES = {
         'plan_comparisons': ('Supposition', 'compare_plans', 'plan_scopes_today'),
         'plan_requests': ('retry_plan', 'revert_plan', 'swap_instances'),
         'report_pages': ('render_report',),
+        'snapshot_copies': ('anonymise_snapshot',),
         'stored_views': ('list_pauses', 'list_plans', 'list_quarantines', 'list_scope_states',
                          'list_tasks', 'read_plan', 'read_task'),
     }.items() for name in names}

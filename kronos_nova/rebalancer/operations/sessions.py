@@ -102,7 +102,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Close the database and the source of metrics, if they were opened."""
+        """Close the database, the source of metrics and the connection, if they were opened."""
         self._opened.close()
 
     @functools.cached_property
@@ -175,7 +175,9 @@ class Session:
         """
         from kronos_nova.rebalancer.clients import connection
 
-        return connection.make_connection(self.conf)
+        made = connection.make_connection(self.conf)
+        self._opened.callback(made.close)
+        return made
 
     @functools.cached_property
     def collector(self) -> 'collectors.Collector':

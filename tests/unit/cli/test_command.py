@@ -13,6 +13,7 @@
 
 """Every subcommand has help with examples that it takes, and refuses what is no Unicode."""
 
+from pathlib import Path
 import shlex
 import subprocess
 import sys
@@ -83,3 +84,9 @@ def test_the_name_of_a_file_may_be_any_bytes(tmp_path):
     done = commands.main('kronos_nova.cli.app', 'plan', 'list', '--config-file',
                          f'{tmp_path}/a\udcff')
     assert done.returncode == 1 and 'UTF-8' not in done.stderr
+
+
+def test_no_module_of_the_commands_is_private():
+    """Their siblings import them."""
+    names = [path.name for path in Path(command.__file__).parent.glob('_*.py')]
+    assert names == ['__init__.py']

@@ -13,7 +13,6 @@
 
 """Policy files: a sound policy set, or one PolicyFileError."""
 
-import argparse
 import copy
 import math
 
@@ -29,6 +28,7 @@ from kronos_nova import presets
 from kronos_nova.checks import base
 from kronos_nova.cli import policy_findings
 from kronos_nova.conf import policies
+from kronos_nova.rebalancer.operations import sessions
 from tests.unit.fuzz import junk
 
 GOOD = {'policies': [{
@@ -37,6 +37,7 @@ GOOD = {'policies': [{
     'host_regex': '(.*)', 'threshold': 0.15, 'capacity_query': 'x', 'capacity_threshold': 0.8,
     'max_migrations_per_cycle': 3, 'boot_ceiling': 0.9, 'peak_deviations': 2.0,
     'fill_hysteresis': 0.05, 'enabled': True}], 'aggregates': ['a']}
+SESSION = sessions.Session()
 
 #: YAML's own words, between other text.
 WORDS = st.sampled_from([
@@ -124,8 +125,7 @@ def with_one_value_replaced(draw):
 def linted(directory, document):
     path = directory / 'p.yaml'
     path.write_text(yaml.safe_dump(document), encoding='utf-8')
-    rows = policy_findings.lint_files(argparse.Namespace(config_file=[], files=[str(path)],
-                                               scrape_interval=60.0))
+    rows = policy_findings.lint_files(SESSION, [str(path)], 60.0)
     assert rows
     for row in rows:
         assert row.item.text and (row.item.remedy or row.item.status is base.Status.OK)
