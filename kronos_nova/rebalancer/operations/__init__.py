@@ -12,8 +12,8 @@
 
 """Operations that operators ask for, as functions on a :class:`Session`.
 
-Every command of ``kronos`` is a face of one of these functions; a dashboard or a notebook calls
-them the same way. Each is imported at its first use: a read of the database needs no planner.
+Every command of ``kronos`` calls one function; a dashboard or a notebook calls the functions the
+same way. Each is imported at its first use: a read of the database needs no planner.
 """
 
 import importlib

@@ -79,9 +79,9 @@ def cancel_plan(session: sessions.Session, plan_id: str, *, reason: str,
 
 def _check_moves(session: sessions.Session, plan_id: str, reason: str,
                  instances: Sequence[str]) -> plan_approvals.Said:
-    """Return the decision on the moves of these instances.
+    """Return the decision on the moves of the instances.
 
-    :raises ConfigError: the plan moves others, not one of these.
+    :raises ConfigError: the plan has moves, but does not move one of the instances.
     """
     known = {row.task.instance_uuid for row in session.store.tasks(plan_id)}
     for uuid in instances:
@@ -114,7 +114,7 @@ def cancel_task(session: sessions.Session, task_id: str, *, reason: str) -> list
     """End a task that has not begun, and the tasks that require it.
 
     :returns: the tasks that ended.
-    :raises KronosException: there is no such task, or it has begun.
+    :raises KronosException: the task does not exist, or it has begun.
     """
     store = session.existing_store
     ended = store.cancel(task_id, store.now(), reason=reason, cancelled_by=session.operator,
@@ -135,7 +135,7 @@ def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState
 
     :param state: completed if the instance is on its destination, else failed.
     :returns: the tasks that are cancelled because they required it.
-    :raises KronosException: there is no such task, or Nova was not asked for it.
+    :raises KronosException: the task does not exist, or Nova was not asked for it.
     """
     store = session.existing_store
     cancelled = store.resolve_task(
@@ -169,7 +169,7 @@ def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
 def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.Pause]:
     """End the pause of a scope, or for None the pause of everything.
 
-    :returns: the pauses that still hold some of it.
+    :returns: the pauses that still hold some scope.
     :raises KronosException: it is not paused.
     """
     store = session.existing_store

@@ -61,7 +61,7 @@ class Supposition:
     """Conditions that are not those of the cloud.
 
     ``added``: pairs of a number of empty hosts and the host that they are like. ``removed``: hosts
-    that are taken away, whatever the options of drains say. ``drained``: hosts that are disabled
+    that are taken away even if the options allow no drain. ``drained``: hosts that are disabled
     for ``reason``. ``policies_file``: other policies; None: those of the configuration. ``load``:
     a factor for the load of every instance and host.
     """

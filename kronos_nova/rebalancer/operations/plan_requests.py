@@ -56,7 +56,7 @@ def retry_plan(session: sessions.Session, plan_id: str, *, reason: str,
     """Try the moves of a plan again that failed or were cancelled.
 
     :param reason: stored with the new plan, as the operator's name is.
-    :param instances: only the moves of these UUIDs; empty: all.
+    :param instances: UUIDs; only their moves are tried again. Empty: all moves.
     :param partly: store the allowed moves even if the rules refuse others.
     :param dry_run: store nothing.
     :raises KronosException: an input cannot be read, or the plan has no such move.

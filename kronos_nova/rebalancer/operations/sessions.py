@@ -31,7 +31,8 @@ from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
 
-# Every command imports this module: what only some of them need is imported at its first use.
+# Every command imports this module: modules that only some commands need are imported when they
+# are first used.
 if TYPE_CHECKING:
     from kronos_nova.rebalancer.clients import collector as collectors
     from kronos_nova.rebalancer.operations import cloud_state

@@ -73,7 +73,7 @@ class StoredPlan:
 def read_plan(session: sessions.Session, plan_id: str) -> StoredPlan:
     """Read a plan.
 
-    :raises KronosException: there is no such plan.
+    :raises KronosException: the plan does not exist.
     """
     store = session.store
     row = store.plan(plan_id)
@@ -98,7 +98,7 @@ def read_task(session: sessions.Session,
               task_id: str) -> tuple[rows.TaskRow, Sequence[pending_hooks.Owed]]:
     """Read a task, and its hooks that have begun and not ended.
 
-    :raises KronosException: there is no such task.
+    :raises KronosException: the task does not exist.
     """
     store = session.store
     row = store.task(task_id)
