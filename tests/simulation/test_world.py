@@ -56,6 +56,12 @@ FOUND_SEEDS = [
          'an-executor-that-had-lost-its-task-aborted-the-migration'),
         (5058, None,
          'the-migration-of-a-task-without-a-slot-was-aborted-and-slots-counted-it'),
+        (3189, None,
+         'a-task-that-could-not-be-looked-at-lost-its-slot'),
+        (554, None,
+         'a-task-began-beside-one-without-a-slot-and-caps-counted-both'),
+        (1061, None,
+         'a-cold-migration-began-beside-one-without-a-slot-and-caps-counted-both'),
     )]
 
 

@@ -164,7 +164,7 @@ class UnchangedRecords:
     def find_since(self, row: rows.TaskRow, version: str | None, now: float) -> float | None:
         """Return since when the record has this version; None: for less than NOTED_AFTER.
 
-        A predecessor's note in the row counts, too.
+        A predecessor's note of the same version counts, too.
         """
         task_id = row.task.task_id
         if version is None:
@@ -172,7 +172,7 @@ class UnchangedRecords:
             return None
         seen = self._seen.get(task_id)
         if seen is None:
-            noted = rows.find_unchanged_since(row.doubt, row.doubt_since)
+            noted = rows.find_unchanged_since(row.doubt, row.doubt_since, version)
             seen = version, now if noted is None else min(now, noted)
         elif seen[0] != version:
             seen = version, now

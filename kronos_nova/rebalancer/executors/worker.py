@@ -436,10 +436,10 @@ class Worker:
         """Read our database before Nova: a migration that ends in between still counts."""
         found = [row for row in self._store.in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
-        others, now = [row.task for row in found], self._clock()
+        others = [row.task for row in found]
         return base.Known(
             slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
-                row.doubt, row.doubt_since, now)),
+                row.doubt, row.doubt_since)),
             history=dataclasses.replace(
                 self._store.history(task.aggregate, self._clock()), cooling={}),
             draining=self._store.draining(),
@@ -595,8 +595,9 @@ class Worker:
 
     def _under_way(self, row: rows.TaskRow, progress: base.Progress) -> None:
         reference = progress.reference or row.reference
-        since = self._unchanged.find_since(row, progress.version, self._clock())
-        doubt = None if since is None else rows.note_unchanged(since)
+        now = self._clock()
+        since = self._unchanged.find_since(row, progress.version, now)
+        doubt = None if since is None else rows.note_unchanged(since, progress.version or '', now)
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
         row = dataclasses.replace(row, reference=reference)
         if self._is_past_deadline(row):

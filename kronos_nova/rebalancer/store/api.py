@@ -464,11 +464,10 @@ class Store:
         Moves for which open swaps keep capacity free are included.
         """
         def read_flights(connection: sa.Connection) -> tuple[model.Flight, ...]:
-            now = float(connection.scalar(sa.select(self._build_now_clause())) or 0.0)
             return swaps.add_held_hosts(connection, [
                 model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host,
                              'task', row.task.alternates, row.task.aggregate,
-                             rows.has_lost_slots(row.doubt, row.doubt_since, now))
+                             rows.has_lost_slots(row.doubt, row.doubt_since))
                 for row in tasks.in_states(connection, states, None, None)])
         return self._read(read_flights)
 

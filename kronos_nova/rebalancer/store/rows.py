@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import dataclasses
 import json
 from typing import Any
+import zlib
 
 import sqlalchemy as sa
 
@@ -35,10 +36,10 @@ NOT_IN_NOVA = (TaskState.PENDING, TaskState.QUEUED, TaskState.CLAIMED)
 BEGIN_WITHIN = 6 * 3600.0
 #: ``error_type`` of a task that an operator ended, here or in Nova.
 CANCELLED_TYPE = 'MigrationCancelled'
-#: A task whose migration Nova has not changed for so long (seconds) loses its slots. Less
-#: than an hour, since executors look only from time to time.
+#: A task loses its slots when an executor sees that Nova has not changed its migration for so
+#: long (seconds). Less than an hour, since executors look only from time to time.
 SLOT_SECONDS = 3000.0
-_UNCHANGED = 'unchanged@'
+_UNCHANGED, _SLOTLESS = 'unchanged', 'slotless'
 LIVE = tuple(state for state in TaskState if not state.terminal)
 #: Number of attempts of a task that are kept, the newest.
 KEPT_ATTEMPTS = 50
@@ -49,22 +50,48 @@ def is_live() -> sa.ColumnElement[bool]:
     return tables.task.c.state.in_([sa.literal(state.value) for state in LIVE])
 
 
-def note_unchanged(since: float) -> str:
-    """Return the ``doubt`` of a task whose migration Nova does not change."""
-    return f'{_UNCHANGED}{since:.0f}'
+def note_unchanged(since: float, version: str, now: float) -> str:
+    """Return the ``doubt`` of a task whose migration Nova does not change.
+
+    The note proves nothing about the time after the look that wrote it. It therefore names the
+    version of the record, and whether that look found the record old enough to lose its slots.
+
+    :param now: when an executor has seen this version.
+    """
+    kind = _SLOTLESS if since <= now - SLOT_SECONDS else _UNCHANGED
+    return f'{kind}@{since:.0f} {_digest(version)}'
 
 
-def find_unchanged_since(doubt: str | None, doubt_since: float | None) -> float | None:
-    """Return since when Nova has not changed the migration, None: it does."""
-    if doubt_since is None or doubt != note_unchanged(doubt_since):
+def _digest(version: str) -> str:
+    return f'{zlib.crc32(version.encode()):08x}'
+
+
+def _split_note(doubt: str | None, doubt_since: float | None) -> tuple[str, str] | None:
+    """Return the kind of a note and the digest of its version; None: it is another doubt."""
+    kind, _, rest = (doubt or '').partition('@')
+    noted, _, digest = rest.partition(' ')
+    if (doubt_since is None or kind not in (_UNCHANGED, _SLOTLESS)
+            or noted != f'{doubt_since:.0f}'):
+        return None
+    return kind, digest
+
+
+def find_unchanged_since(doubt: str | None, doubt_since: float | None,
+                         version: str | None = None) -> float | None:
+    """Return since when Nova has not changed the migration, None: it does.
+
+    :param version: the version that the record has now; None: it is not known.
+    """
+    note = _split_note(doubt, doubt_since)
+    if note is None or version is not None and note[1] != _digest(version):
         return None
     return doubt_since
 
 
-def has_lost_slots(doubt: str | None, doubt_since: float | None, now: float) -> bool:
+def has_lost_slots(doubt: str | None, doubt_since: float | None) -> bool:
     """Return whether a task in flight counts no more for any limit of concurrency."""
-    since = find_unchanged_since(doubt, doubt_since)
-    return since is not None and since <= now - SLOT_SECONDS
+    note = _split_note(doubt, doubt_since)
+    return note is not None and note[0] == _SLOTLESS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

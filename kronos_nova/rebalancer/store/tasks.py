@@ -165,7 +165,7 @@ def _choose_queued_task(connection: sa.Connection,
     :param served: the served scopes (None: all), and the paused ones.
     """
     flying = [row for row in connection.execute(*_select_in_flight()).all()
-              if not rows.has_lost_slots(row.doubt, row.doubt_since, now)]
+              if not rows.has_lost_slots(row.doubt, row.doubt_since)]
     if len(flying) >= total:
         return None
     scoped = collections.Counter(row.scope for row in flying)

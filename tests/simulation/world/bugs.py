@@ -615,6 +615,19 @@ def slot_for_ever(patch: Patch) -> None:
     patch.setattr(rows, 'has_lost_slots', lambda *args: False)
 
 
+@bug(faults.DRAIN, faults.STOPPED, 'migration never ends', 'Nova answers 503 for an hour')
+def slot_by_clock(patch: Patch) -> None:
+    """A task loses its slot by the clock alone."""
+    real = tasks._choose_queued_task
+
+    def choose_queued_task(connection: Any, served: Any, now: float, *limits: int) -> Any:
+        patch.setattr(rows, 'has_lost_slots', lambda doubt, doubt_since: (
+            rows.find_unchanged_since(doubt, doubt_since) or now) <= now - rows.SLOT_SECONDS)
+        return real(connection, served, now, *limits)
+    patch.setattr(tasks, '_choose_queued_task', choose_queued_task)
+    patch.setattr(endings, 'NOTED_AFTER', 5.0)  # Noted before the outage begins.
+
+
 @bug(faults.DRAIN, faults.STOPPED, standstills.LOST)
 def cold_for_ever(patch: Patch) -> None:
     """A cold migration that Nova never recorded holds its slot for ever."""
@@ -733,6 +746,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'An outage uses up retries': (10, 'ordered_work_is_not_lost'),
     'Each failure of a service is announced': (1, 'told_once'),
     'A record that does not change holds its slot for ever': (4, 'no_slot_is_held_for_ever'),
+    'A task loses its slot by the clock alone': (7, 'slots'),
     'A cold migration that Nova never recorded holds its slot for ever': (
         0, 'no_slot_is_held_for_ever'),
     'A record that Nova left behind is watched for ever': (0, 'no_slot_is_held_for_ever'),

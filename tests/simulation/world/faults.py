@@ -156,7 +156,7 @@ PRESENT_OF = {'instance is stopped from the beginning': 0.5, 'confirmation gets 
               'operator confirms a cold migration': 0.5,
               'operator reverts a cold migration': 0.5,
               'abort puts the instance into ERROR': 0.5, 'abort has no effect': 0.5,
-              'abort gets 409': 0.5}
+              'abort gets 409': 0.5, 'Nova leaves a migration in running': 0.6}
 
 #: Drawn from a chance of their own: what else happens does not depend on them.
 APART = ('clock of an executor steps far', 'clock of an executor drifts')
@@ -191,6 +191,8 @@ DRAIN = 'stopped instances are drained'
 #: A run is one of stopped instances, or has more faults at its requests, with this chance; then
 #: these faults strike with the other.
 COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
+#: Fault -> its own chance in place of OFTEN.
+OFTEN_OF = {'migration leaves its allocations': 1.0}
 #: A run of no stopped instances has executors that abort endless migrations, with this chance.
 ABORTING = 0.22
 
@@ -250,7 +252,8 @@ class Faults:
         else:
             chosen = []
         self.present |= set(chosen)
-        self._often = {name: 0.15 if name.startswith('operator') else OFTEN for name in chosen}
+        self._often = {name: 0.15 if name.startswith('operator') else OFTEN_OF.get(name, OFTEN)
+                       for name in chosen}
         if not self.cold and aborting.random() < ABORTING:
             self.present |= {ABORTS, ENDLESS, *(n for n in FAULTS if n.startswith('abort '))}
             self._often[ENDLESS] = OFTEN

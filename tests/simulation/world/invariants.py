@@ -39,7 +39,7 @@ IN_FLIGHT = ('claimed', 'submitting', 'submitted', 'unknown')
 IMBALANCE = ('spread', 'pack')
 #: An executor whose clock is wrong by more begins nothing (seconds).
 WRONG_CLOCK = 30.0
-#: A record that has not changed for so long (seconds) may have lost its slot.
+#: A record that an executor has seen unchanged for so long (seconds) may have lost its slot.
 OLD = 2900.0
 #: Between two clocks.
 SKEW = 2 * processes.WRONG
@@ -178,8 +178,8 @@ def plan_is_legal(run: 'runs.Run') -> Found:
 
 
 def slots(run: 'runs.Run') -> Found:
-    """Whatever may be under way holds a slot of every cap; after an hour a record that does not
-    change may hold none, also when its migration is then aborted."""
+    """Whatever may be under way holds a slot of every cap; a record that an executor has seen
+    unchanged for about an hour may hold none, also when its migration is then aborted."""
     slotless = run.standstills.find_slotless()
     flying = [t for t in run.tasks.values()
               if t.state in IN_FLIGHT and t.task_id not in slotless]
@@ -360,9 +360,11 @@ def told_once(run: 'runs.Run') -> Found:
 # When Nova accepts one.
 
 def caps(run: 'runs.Run') -> Found:
-    """Migrations of ours in Nova: by scope, source, destination and cloud."""
-    return _over(run, [(m.scope, m.from_host, m.to_host) for m in run.cloud.ours()],
-                 'migrations')
+    """Migrations of ours in Nova: by scope, source, destination and cloud. Those whose task
+    may hold no slot (see slots) count for none."""
+    slotless = run.standstills.find_slotless()
+    return _over(run, [(m.scope, m.from_host, m.to_host) for m in run.cloud.ours()
+                       if m.task_id not in slotless], 'migrations')
 
 
 def once_asked(run: 'runs.Run') -> Found:

@@ -194,6 +194,8 @@ class Compute(_Proxy):
                     and params.get('instance_uuid') in (None, m.instance_uuid)
                     and params.get('status') in (None, m.status)
                     and params.get('host') in (None, m.from_host, m.to_host))
+        if 'instance_uuid' in params and self.process.kind == 'executor':
+            self.run.standstills.note_read(params['instance_uuid'])
         return Response({'migrations': [
             {'id': m.id, 'uuid': m.uuid, 'instance_uuid': m.instance_uuid,
              'migration_type': m.type, 'status': m.status,

@@ -75,6 +75,8 @@ class Standstills:
         self.lost: dict[str, tuple[str, float]] = {}
         #: Migrations that we aborted when their record was old: the tasks may hold no slot.
         self._aborted_old: list[cloud.Migration] = []
+        #: When Nova last told an executor of the migrations of each instance.
+        self._read_at: dict[str, float] = {}
 
     # Freezes within a request.
 
@@ -176,7 +178,7 @@ class Standstills:
         if migration.left or hit('abort has no effect'):
             migration.unheeded = True
             return 202, ''
-        if migration.changed_at < self.run.now - invariants.OLD:
+        if self._was_seen_old(uuid, migration.changed_at):
             self._aborted_old.append(migration)
         migration.aborted, migration.endless = True, False
         migration.end, migration.told = 'cancelled', ABORTED
@@ -209,14 +211,27 @@ class Standstills:
         return [(task, found[task.task_id]) for task in self.run.tasks.values()
                 if task.task_id in found and task.state not in invariants.TERMINAL]
 
+    def note_read(self, uuid: str) -> None:
+        """Note that an executor learns now which migrations an instance has."""
+        self._read_at[uuid] = self.run.now
+
+    def _was_seen_old(self, uuid: str, since: float) -> bool:
+        """Return whether an executor has read a record that had long not changed.
+
+        :param since: when the record of the instance last changed.
+        """
+        return since < self._read_at.get(uuid, float('-inf')) - invariants.OLD
+
     def find_slotless(self) -> set[str]:
-        """Return the tasks that may have lost their slots.
+        """Return the tasks that may have lost their slots: executors saw their records unchanged.
+
+        A task whose record is old, but that no executor could look at, holds its slot.
 
         An abort that Nova accepts does not change the record, and others may hold the slot by
         then. Such a task may have no slot until the attempt of the aborted migration has ended.
         """
         found = {task.task_id for task, since in self.stuck()
-                 if since < self.run.now - invariants.OLD}
+                 if self._was_seen_old(task.instance, since)}
         for migration in self._aborted_old:
             task = self.run.tasks.get(migration.task_id)
             if task is not None and migration.uuid not in {

@@ -24,6 +24,7 @@ from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.store import cases
 
@@ -141,6 +142,42 @@ def test_successor_counts_the_time_of_its_predecessor(bench):
     assert bench.row().doubt is None
 
 
+@pytest.mark.parametrize('service', ['Nova', 'Placement'])
+def test_task_that_cannot_be_looked_at_keeps_its_slot(bench, service):
+    bench.driver.answers['look'] = [under_way('1')]
+    bench.plan()
+    bench.passes(20)
+    since = bench.row().doubt_since
+    bench.driver.answers['look'] = [exception.ServiceUnavailable(
+        instance_uuid=bench.row().task.instance_uuid, problem='no answer in time',
+        service=service)]
+    bench.passes(70, seconds=60.0)
+    row = bench.row()
+    assert bench.now - since > rows.SLOT_SECONDS and row.doubt_since == since
+    assert not rows.has_lost_slots(row.doubt, row.doubt_since), 'Nova may have changed the record'
+    other = cases.save(bench.store, now=bench.now)[1][0]
+    assert cases.claim(bench.store, now=bench.now, per_source=1) is None
+    assert not any(f.slotless for f in bench.store.flights())
+    bench.driver.answers['look'] = [under_way('1')]
+    bench.passes(10)
+    assert rows.has_lost_slots(bench.row().doubt, since), 'the record is still the same'
+    assert bench.store.task(other.task_id).worker is not None
+
+
+def test_successor_counts_no_time_of_a_record_that_changed_since(bench):
+    bench.driver.answers['look'] = [under_way('1')]
+    bench.plan()
+    bench.passes(20)
+    since = bench.row().doubt_since
+    bench.now += 2 * rows.SLOT_SECONDS
+    bench.driver.answers['look'] = [under_way('2')]
+    successor = bench.new_worker('w2')
+    bench.passes(20, by=successor)
+    row = bench.row()
+    assert row.worker == 'w2' and row.doubt_since > since + rows.SLOT_SECONDS
+    assert not rows.has_lost_slots(row.doubt, row.doubt_since)
+
+
 def test_migration_is_bound_to_the_one_that_was_found(bench):
     asked = []
 
@@ -160,11 +197,13 @@ def test_row_says_since_when_nova_has_changed_nothing(bench):
     bench.plan()
     bench.driver.answers['look'] = [base.Stage.RUNNING]
     bench.passes(2)
-    row = dataclasses.replace(bench.row(), doubt=rows.note_unchanged(1000.4), doubt_since=1000.4)
-    assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
-    assert not rows.has_lost_slots(row.doubt, row.doubt_since, 1000.0 + rows.SLOT_SECONDS)
-    assert rows.has_lost_slots(row.doubt, row.doubt_since, 1001.0 + rows.SLOT_SECONDS)
-    assert not rows.has_lost_slots('unchanged@7', 1000.4, 1e9), 'an older executor wrote the time'
+    for seconds in (-0.5, 0.5):
+        row = dataclasses.replace(bench.row(), doubt_since=1000.4, doubt=rows.note_unchanged(
+            1000.4, '1', 1000.4 + rows.SLOT_SECONDS + seconds))
+        assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
+        assert rows.has_lost_slots(row.doubt, row.doubt_since) is (seconds > 0)
+        assert len(row.doubt) <= tables.task.c.doubt.type.length
+    assert not rows.has_lost_slots('slotless@7', 1000.4), 'an older executor wrote the time'
 
 
 # Our own abort at the deadline.
