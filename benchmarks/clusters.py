@@ -62,7 +62,7 @@ class Case:
     spec: Spec
     seed: int
     cluster: model.Cluster
-    scores: model.Scores
+    scores: model.ClusterScores
     policies: policy.PolicySet
 
 
@@ -151,7 +151,7 @@ def _policies(spec: Spec) -> policy.PolicySet:
 
 
 def _scores(spec: Spec, rng: random.Random, cluster: model.Cluster, size: dict[str, int],
-            busy: dict[str, float]) -> model.Scores:
+            busy: dict[str, float]) -> model.ClusterScores:
     """The fullest host is nearly full: a score is at most 1."""
     values = {}
     for p, name in enumerate(NAMES[:spec.policies]):
@@ -173,4 +173,4 @@ def _scores(spec: Spec, rng: random.Random, cluster: model.Cluster, size: dict[s
         values[name] = model.PolicyScores(
             policy=name, hosts=hosts, fill=hosts, capacity=capacity, usages=usages,
             coverage=dict.fromkeys(hosts, 1.0))
-    return model.Scores(values, 0.0)
+    return model.ClusterScores(values, 0.0)

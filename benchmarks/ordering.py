@@ -35,7 +35,7 @@ POLICIES = ('cpu', 'memory', 'network')
 SPREAD = model.Phase.SPREAD
 
 
-def cloud(hosts: int, instances: int, room: int) -> tuple[model.Cluster, model.Scores]:
+def cloud(hosts: int, instances: int, room: int) -> tuple[model.Cluster, model.ClusterScores]:
     """Equal hosts with ``room`` VCPUs left, a third of the instances in
     groups of five, three policies."""
     rng = random.Random(1)
@@ -57,7 +57,7 @@ def cloud(hosts: int, instances: int, room: int) -> tuple[model.Cluster, model.S
     cluster = model.Cluster({h: model.Host(h, provider=providers[h]) for h in names}, found,
                             {h: model.Service(h) for h in names}, groups,
                             scope_hosts=frozenset(names))
-    return cluster, model.Scores(scores)
+    return cluster, model.ClusterScores(scores)
 
 
 def anywhere(cluster: model.Cluster, count: int) -> list[model.Move]:
@@ -97,12 +97,12 @@ def seconds(runs: int, work: Callable[[], Any]) -> tuple[float, Any]:
     return best, result
 
 
-def measure(runs: int, cluster: model.Cluster, scores: model.Scores,
+def measure(runs: int, cluster: model.Cluster, scores: model.ClusterScores,
             moves: list[model.Move]) -> dict[str, Any]:
-    options, history = model.Options(), model.History()
+    options, history = model.PlanningOptions(), model.MoveHistory()
     ceilings = dict.fromkeys(POLICIES, 1.0)
 
-    def order() -> waves.Ordered:
+    def order() -> waves.OrderedMoves:
         part = relevant_cluster.reduce_cluster(cluster, moves, history)
         view = cluster_view.ClusterView(part, options, history, scores, ceilings)
         return waves.order_moves(view, moves, max_alternates=options.max_alternates)

@@ -69,7 +69,7 @@ print(len(hosts) - round(s.ObjectiveValue()), len(hosts) - round(s.BestObjective
 """
 
 
-def cluster(seed: int) -> tuple[model.Cluster, model.Scores, policies.PolicySet]:
+def cluster(seed: int) -> tuple[model.Cluster, model.ClusterScores, policies.PolicySet]:
     """Hosts of one size or two, filled to 25-60 %, unevenly."""
     rng = random.Random(seed)
     sizes = rng.choice([(64.0,), (48.0, 96.0)])
@@ -100,7 +100,7 @@ def cluster(seed: int) -> tuple[model.Cluster, model.Scores, policies.PolicySet]
         {'name': name, 'mode': 'pack', 'weight': 0.5, 'imbalance_query': 'q',
          'capacity_query': 'q', 'vm_profile_query': 'q', 'capacity_threshold': CEILING,
          'max_migrations_per_cycle': INSTANCES} for name in NAMES]})
-    scores = model.Scores({
+    scores = model.ClusterScores({
         name: model.PolicyScores(
             policy=name, hosts={n: load[n][p] / capacity[n][p] for n in names},
             fill={n: load[n][p] / capacity[n][p] for n in names},
@@ -113,10 +113,10 @@ def cluster(seed: int) -> tuple[model.Cluster, model.Scores, policies.PolicySet]
 def pack(seed: int) -> tuple[int, list[int], float]:
     """(hosts emptied, moves by host emptied, CPU seconds) of the real planner."""
     found, scores, policy_set = cluster(seed)
-    request = planner.Request(
-        cluster=found, scores=scores, policies=policy_set, history=model.History(),
+    request = planner.PlanRequest(
+        cluster=found, scores=scores, policies=policy_set, history=model.MoveHistory(),
         strategies=[plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER],
-        options=model.Options(dry_run=False, max_alternates=0), budget=policy_set.budget)
+        options=model.PlanningOptions(dry_run=False, max_alternates=0), budget=policy_set.budget)
     started = time.process_time()
     plan = planner.plan(request)
     seconds = time.process_time() - started

@@ -54,8 +54,8 @@ from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.strategies import spread
 from kronos_nova.sources import answer
 
-OPTIONS = model.Options(dry_run=False, objective='kronos', max_steps=2**40,
-                        enforce_placement_disk=False)
+OPTIONS = model.PlanningOptions(dry_run=False, objective='kronos', max_steps=2**40,
+                                enforce_placement_disk=False)
 
 #: Size, budget, and how many moves the ancestor is asked for (0: it does not finish).
 SIZES = (
@@ -80,13 +80,13 @@ PARITY = (
 GRID = 1 / 64
 
 
-def request(case: clusters.Case, budget: int) -> planner.Request:
-    return planner.Request(
+def request(case: clusters.Case, budget: int) -> planner.PlanRequest:
+    return planner.PlanRequest(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
-        strategies=(spread.Spread(),), history=model.History(), options=OPTIONS, budget=budget)
+        strategies=(spread.Spread(),), history=model.MoveHistory(), options=OPTIONS, budget=budget)
 
 
-def simulate(r: planner.Request) -> sim.Simulation:
+def simulate(r: planner.PlanRequest) -> sim.Simulation:
     return sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)
 
 
@@ -224,7 +224,7 @@ def coarse(case: clusters.Case) -> clusters.Case:
         usages={u: even(v / p.capacity[case.cluster.instances[u].host])
                 * p.capacity[case.cluster.instances[u].host] for u, v in p.usages.items()})
         for name, p in case.scores.policies.items()}
-    return dataclasses.replace(case, scores=model.Scores(scores))
+    return dataclasses.replace(case, scores=model.ClusterScores(scores))
 
 
 def shuffle(case: clusters.Case, seed: int) -> clusters.Case:
@@ -237,7 +237,7 @@ def shuffle(case: clusters.Case, seed: int) -> clusters.Case:
     scores = {name: dataclasses.replace(p, hosts=mix(p.hosts))
               for name, p in case.scores.policies.items()}
     cluster = dataclasses.replace(case.cluster, instances=mix(case.cluster.instances))
-    return dataclasses.replace(case, cluster=cluster, scores=model.Scores(scores))
+    return dataclasses.replace(case, cluster=cluster, scores=model.ClusterScores(scores))
 
 
 def small(number: int) -> clusters.Case:

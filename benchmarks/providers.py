@@ -177,7 +177,7 @@ def measure(url: str, hosts: int, runs: int) -> dict[str, dict[str, float]]:
     found.placement.get = counted
 
     def read(reader: provider_trees.TreeReader) -> None:
-        with parallel_reads.Reading(3600) as reads:
+        with parallel_reads.ReadingContext(3600) as reads:
             forest = reader.read(reads, placement.providers,
                                  provider_trees.read_sharing(reads, placement))
         if len(forest.trees()) != hosts or len(forest.allocations()) < hosts * (INSTANCES - runs):

@@ -74,11 +74,11 @@ STRATEGIES = (evacuate.Evacuate(), spread.Spread())
 
 def plan(case, budget, seed=0, strategies=STRATEGIES, **options):
     """Our plan, and how long it took (CPU and wall seconds)."""
-    request = planner.Request(
+    request = planner.PlanRequest(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
-        strategies=strategies, history=model.History(),
-        options=model.Options(dry_run=False, max_drain_fraction=1.0,
-                              enforce_placement_disk=False, **options), budget=budget,
+        strategies=strategies, history=model.MoveHistory(),
+        options=model.PlanningOptions(dry_run=False, max_drain_fraction=1.0,
+                                      enforce_placement_disk=False, **options), budget=budget,
         seed=seed)
     wall, cpu = time.perf_counter(), time.process_time()
     found = planner.plan(request)
@@ -159,10 +159,11 @@ def against_best(options):
 
 def _long(case, budget, seed):
     """Our own search with many times the work and no price."""
-    state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
-                           model.Options(minimum_gain=0.0))
-    tried = board.Board(state, *choice.choose_candidates(state, budget), budget)
-    ruin_recreate.Search(tried, budget, seed, 10 * portfolio.ADDITIONS, lambda: False).run()
+    state = sim.Simulation(case.cluster, case.scores, case.policies, model.MoveHistory(),
+                           model.PlanningOptions(minimum_gain=0.0))
+    tried = board.SearchBoard(state, *choice.choose_candidates(state, budget), budget)
+    ruin_recreate.RuinRecreateSearch(tried, budget, seed, 10 * portfolio.ADDITIONS,
+                                     lambda: False).run()
     return tried.measure.combined(tried.score)
 
 
@@ -211,7 +212,7 @@ def missed(options):
         seed = options.seeds[0] * 1000 + number
         case = clusters.build(Spec('small', hosts=6, instances=40, hot=0.3, mixed=True,
                                    room=(8.0, 1.2)[number % 2], threshold=0.05), seed)
-        least = model.Options().minimum_gain
+        least = model.PlanningOptions().minimum_gain
         row = {'part': 'missed', 'seed': seed}
         plans = {'ours': pairs(plan(case, 30)[0].moves)}
         if options.ancestor_python:

@@ -187,12 +187,13 @@ class Cloud:
             loads = np.bincount(self._state.place[self._live], values, len(self._cap))
             loads = np.sqrt(loads) if root else loads
             names, values = self._names, np.minimum(loads / self._cap, 1.0)
-        return model.QueryResult(query, model.Health.HEALTHY,
+        return model.QueryResult(query, model.SourceHealth.HEALTHY,
                                  dict(zip(names, values.tolist(), strict=True)))
 
 
-def _settings(mode: str, path: str | None, options: dict[str, Any]) -> planning_pipeline.Settings:
-    """The policy file with ``options`` over its fields, and model.Options."""
+def _settings(mode: str, path: str | None,
+              options: dict[str, Any]) -> planning_pipeline.PassSettings:
+    """The policy file with ``options`` over its fields, and model.PlanningOptions."""
     found = policy_files.load(path or str(HERE / 'referee_policies' / f'{mode}.yaml'))
     fields = type(found.policies[0]).model_fields
     changed = {k: options.pop(k) for k in list(options) if k in fields}
@@ -200,8 +201,8 @@ def _settings(mode: str, path: str | None, options: dict[str, Any]) -> planning_
         found = type(found).model_validate({'policies': [
             {**p.model_dump(), **changed} for p in found.policies]})
     planning = {'dry_run': False, 'max_alternates': 0, 'settle_seconds': 0.0} | options
-    return planning_pipeline.Settings(
-        policies=found, options=model.Options(**planning),
+    return planning_pipeline.PassSettings(
+        policies=found, options=model.PlanningOptions(**planning),
         strategies=[plugins.load(plugins.STRATEGIES, name)() for name in planner.ORDER],
         deadline=600.0)
 
@@ -218,7 +219,7 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
         ``pack-tight`` where it is none (table A, CloudSim's accounting).
     :param policies: another policy file.
     :param instance_cooldown: seconds, as is ``scope_cooldown``.
-    :param options: fields of the policies or of ``model.Options``.
+    :param options: fields of the policies or of ``model.PlanningOptions``.
     """
     tight = 'pack-tight' if mode == 'pack' else mode
     by_memory = {True: _settings(mode, policies, dict(options)),
@@ -231,7 +232,7 @@ def make_policy(mode: str = 'pack', *, policies: str | None = None,
         cluster = cloud.look(state)
         mem['cooling'] = {u: t for u, t in mem.get('cooling', {}).items() if t > now}
         mem['completed'] = [m for m in mem.get('completed', []) if now - m[1] < 3600.0]
-        history = model.History(
+        history = model.MoveHistory(
             cooling={u: t - now for u, t in mem['cooling'].items()},
             scope_cooling=max(0.0, mem.get('scope_cooling', 0.0) - now),
             draining=mem.get('draining', frozenset()), completed=tuple(mem['completed']))
@@ -333,7 +334,7 @@ class _HostState:
     updated: datetime.datetime
 
 
-class _Scheduler(base.Source):
+class _Scheduler(base.ScoreSource):
     """The scheduler's side of the package in simulated time, and its source."""
 
     def __init__(self, state: Any, path: str, settle_seconds: int,
@@ -351,8 +352,8 @@ class _Scheduler(base.Source):
             pathlib.Path(path).write_text(yaml.safe_dump(found))
         self._now = EPOCH + STEP * state.k
         self._cloud = Cloud(state, True)
-        self._ledger = depletion.Ledger()
-        self._card = policy_scores.Scorecard(conf, path, clock=lambda: self._now)
+        self._ledger = depletion.AllocationLedger()
+        self._card = policy_scores.PolicyScorecard(conf, path, clock=lambda: self._now)
         self._asked = -1
         self._changed = np.full(len(state.hosts.cap), EPOCH)
 
@@ -398,8 +399,8 @@ class _Scheduler(base.Source):
         """What the last scrape saw."""
         return dataclasses.replace(self._cloud.samples([policy])[policy.name], age=SCRAPED)
 
-    def health(self) -> tuple[model.Health, str]:
-        return model.Health.HEALTHY, ''
+    def health(self) -> tuple[model.SourceHealth, str]:
+        return model.SourceHealth.HEALTHY, ''
 
 
 # The command.

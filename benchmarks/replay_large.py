@@ -44,7 +44,7 @@ REPLAY = [sys.executable, '-c', 'import sys; from kronos_nova.cmd import replay;
                                 'sys.exit(replay.main())']
 
 
-class Generated(base.Source):
+class Generated(base.ScoreSource):
     """What a source would have answered for a generated case."""
 
     def __init__(self, case: clusters.Case) -> None:
@@ -61,10 +61,10 @@ class Generated(base.Source):
 
     @staticmethod
     def _answer(query: str, values: Any) -> model.QueryResult:
-        return model.QueryResult(query, model.Health.HEALTHY, dict(values))
+        return model.QueryResult(query, model.SourceHealth.HEALTHY, dict(values))
 
-    def health(self) -> tuple[model.Health, str]:
-        return model.Health.HEALTHY, 'generated'
+    def health(self) -> tuple[model.SourceHealth, str]:
+        return model.SourceHealth.HEALTHY, 'generated'
 
 
 class Cloud:

@@ -77,7 +77,7 @@ INTERVAL = 30.0
 MEMBERS = 5
 
 
-class Source(base.Source):
+class Source(base.ScoreSource):
     """Scores that are there at once; the cost of asking is not measured here."""
 
     def __init__(self, names: list[str]) -> None:
@@ -85,10 +85,10 @@ class Source(base.Source):
 
     def fetch(self, policy: Any, *, profile: bool = True) -> model.PolicySamples:
         return model.PolicySamples(policy.name, model.QueryResult(
-            policy.imbalance_query, model.Health.HEALTHY, series=self._series))
+            policy.imbalance_query, model.SourceHealth.HEALTHY, series=self._series))
 
-    def health(self) -> tuple[model.Health, str]:
-        return model.Health.HEALTHY, ''
+    def health(self) -> tuple[model.SourceHealth, str]:
+        return model.SourceHealth.HEALTHY, ''
 
 
 def states_of(count: int) -> list[Any]:
@@ -151,9 +151,9 @@ def prepare(states: list[Any], directory: str) -> None:
         for name, value in options.items():
             CONF.set_override(name, value, group)
     now = time.time()
-    feed_channel.Channel(CONF).write(feed_channel.Published(
+    feed_channel.FeedChannel(CONF).write(feed_channel.PublishedState(
         draining=frozenset({'cn7'}), quarantined=frozenset({'cn8'}),
-        flights=(model.Flight('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
+        flights=(model.InFlightMove('u0-0', 'cn0', 'cn9', 'kronos'),), written_at=now,
         expires_at=now + 3000))
     runtime.close()
     with asked(states):

@@ -53,7 +53,8 @@ def policies(budget: int) -> policy.PolicySet:
         for name in ('cpu', 'memory')]})
 
 
-def made(hosts: int, instances: int, window: ranges.Window, budget: int) -> recorded.Trace:
+def made(hosts: int, instances: int, window: ranges.QueryWindow,
+         budget: int) -> recorded.RecordedTrace:
     """Daily waves of different phase and size, and noise."""
     rng = np.random.default_rng(1)
     names = [f'compute-{n:04}' for n in range(hosts)]
@@ -81,12 +82,12 @@ def made(hosts: int, instances: int, window: ranges.Window, budget: int) -> reco
                  * rng.uniform(0.8, 1.2, (window.count, instances)))
         load = np.stack([usage[:, place == n].sum(axis=1) for n in range(hosts)], axis=1)
         questions = recorded.list_questions(one)
-        answers[questions['imbalance_query']] = recorded.Answer(
+        answers[questions['imbalance_query']] = recorded.RecordedSeries(
             tuple(names), ('',) * hosts,
             np.minimum(1.0, load / CORES + 0.02).astype(np.float32))
-        answers[questions['vm_profile_query']] = recorded.Answer(
+        answers[questions['vm_profile_query']] = recorded.RecordedSeries(
             tuple(uuids), ('',) * instances, usage.astype(np.float32))
-    return recorded.Trace(window, cluster, (model.UNASSIGNED,), answers)
+    return recorded.RecordedTrace(window, cluster, (model.UNASSIGNED,), answers)
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
@@ -104,20 +105,20 @@ def main() -> None:
     parser.add_argument('--budget', type=int, default=3)
     parser.add_argument('--json', action='store_true')
     options = parser.parse_args()
-    window = ranges.Window(START, options.step, int(options.days * 86400 / options.step) + 1)
+    window = ranges.QueryWindow(START, options.step, int(options.days * 86400 / options.step) + 1)
     trace = made(options.hosts, options.instances, window, options.budget)
     chosen = policies(options.budget)
     seconds = {}
     known, seconds['past'] = timed(lambda: history.build_past(trace, [chosen], [model.UNASSIGNED]))
-    candidate = backtest_run.Candidate('candidate', planning_pipeline.Settings(
-        chosen, model.Options(dry_run=False),
+    candidate = backtest_run.PolicyCandidate('candidate', planning_pipeline.PassSettings(
+        chosen, model.PlanningOptions(dry_run=False),
         [evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack()], deadline=math.inf),
         (model.UNASSIGNED,))
     _was, seconds['history'] = timed(lambda: backtest_run.as_it_was(known, lambda k: None))
     found, seconds['candidate'] = timed(lambda: backtest_run.run_candidate(
-        known, candidate, backtest_run.Assumptions(), lambda k: None))
+        known, candidate, backtest_run.TimingAssumptions(), lambda k: None))
     row, seconds['review'] = timed(lambda: review.review_journey(
-        known, found, review.Question((model.UNASSIGNED,))))
+        known, found, review.ReviewQuestion((model.UNASSIGNED,))))
     result = {
         'hosts': options.hosts, 'instances': options.instances, 'times': window.count,
         'seconds': seconds, 'moves': row['moves'], 'cycles': row['cycles'],

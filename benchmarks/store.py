@@ -264,7 +264,7 @@ def _claim(store: api.Store, now: float) -> None:
                        claim_seconds=86400) is not None
 
 
-def _realise(store: api.Store, lease: rows.Lease, content: Content) -> None:
+def _realise(store: api.Store, lease: rows.ScopeLease, content: Content) -> None:
     found = store.realise(lease, 0.25, content.now)
     assert found is not None and found.plan_id == content.judged[0]
 

@@ -29,7 +29,7 @@ from kronos_nova import model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mapped:
+class MappedValues:
     """Values by Nova identity, and the identities and labels that could not be mapped.
 
     ``ambiguous`` holds identities that more than one series claims; they are not in ``values``.
@@ -81,7 +81,7 @@ class HostNames:
             found = found if found == self._full.get(short) else set()
         return next(iter(found)) if len(found) == 1 else None
 
-    def map(self, series: Mapping[str, float]) -> Mapped:
+    def map(self, series: Mapping[str, float]) -> MappedValues:
         """Map a whole answer; two labels for one host leave it out."""
         return _map_identities(series, self.find)
 
@@ -98,7 +98,7 @@ def fold_host_name(name: str) -> str:
 
 
 def map_instances(series: Mapping[str, float], instances: Iterable[model.Instance],
-                  label_type: str) -> Mapped:
+                  label_type: str) -> MappedValues:
     """Map a whole answer to values by instance UUID.
 
     :param label_type: ``nova_instance_uuid``, ``nova_internal_name`` or ``nova_display_name``. A
@@ -119,7 +119,7 @@ def map_instances(series: Mapping[str, float], instances: Iterable[model.Instanc
     return dataclasses.replace(mapped, ambiguous=tuple(sorted({*mapped.ambiguous, *shared})))
 
 
-def _map_identities(series: Mapping[str, float], find: Callable[[str], str | None]) -> Mapped:
+def _map_identities(series: Mapping[str, float], find: Callable[[str], str | None]) -> MappedValues:
     values: dict[str, float] = {}
     ambiguous: set[str] = set()
     unknown: list[str] = []
@@ -132,4 +132,4 @@ def _map_identities(series: Mapping[str, float], find: Callable[[str], str | Non
             values.pop(identity, None)
         else:
             values[identity] = value
-    return Mapped(values, tuple(sorted(ambiguous)), tuple(sorted(unknown)))
+    return MappedValues(values, tuple(sorted(ambiguous)), tuple(sorted(unknown)))

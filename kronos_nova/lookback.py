@@ -51,7 +51,7 @@ _QUANTILE = 'quantile_over_time'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class LookbackWindow:
     """The way in which a query shows a change.
 
     It shows nothing before ``delay`` seconds have passed; then it follows the change as a mean
@@ -72,7 +72,7 @@ class Look:
         """Seconds before its evaluation from which a query still uses samples."""
         return self.delay + self.ramp + self.slack + self.span + (self.pending or 0.0)
 
-    def applied(self, function: str, number: float | None) -> 'Look':
+    def applied(self, function: str, number: float | None) -> 'LookbackWindow':
         """Return the lookback after ``function`` is applied to the pending range.
 
         :param number: the first argument of the function when it is a number.
@@ -109,14 +109,14 @@ class Look:
 
 
 @dataclasses.dataclass
-class _Call:
+class _OpenCall:
     """An open parenthesis: that of ``function``, or a plain one when this is empty."""
 
     function: str = ''
-    operands: list[Look] = dataclasses.field(default_factory=list)
+    operands: list[LookbackWindow] = dataclasses.field(default_factory=list)
     number: float | None = None
 
-    def add(self, look: Look) -> None:
+    def add(self, look: LookbackWindow) -> None:
         self.operands.append(look)
 
     def change(self, **fields: float) -> None:
@@ -125,10 +125,10 @@ class _Call:
             self.operands[-1] = dataclasses.replace(self.operands[-1], **fields)
 
     @property
-    def last(self) -> Look:
-        return self.operands[-1] if self.operands else Look()
+    def last(self) -> LookbackWindow:
+        return self.operands[-1] if self.operands else LookbackWindow()
 
-    def close(self) -> Look:
+    def close(self) -> LookbackWindow:
         """Apply the function, and return the operand that looks back farthest."""
         looks = self.operands
         if self.function:
@@ -136,31 +136,31 @@ class _Call:
         return _choose_farthest(looks)
 
 
-def _choose_farthest(looks: Sequence[Look]) -> Look:
-    return max(looks, key=lambda look: look.total, default=Look())
+def _choose_farthest(looks: Sequence[LookbackWindow]) -> LookbackWindow:
+    return max(looks, key=lambda look: look.total, default=LookbackWindow())
 
 
-def parse_query(query: str) -> Look:
+def parse_query(query: str) -> LookbackWindow:
     """Return how the part of a query that looks back farthest shows a change.
 
     A subquery looks back over its own range and that of its inner query: the subquery of
     ``max_over_time(rate(x[5m])[30m:1m])`` over 35 minutes. The query does not tell the range of a
     recording rule.
     """
-    calls = [_Call()]
+    calls = [_OpenCall()]
     named = False
     for token in _TOKEN.finditer(query):
         here = calls[-1]
         if token['call'] or token['open']:
-            calls.append(_Call(token['call'] or ''))
+            calls.append(_OpenCall(token['call'] or ''))
         elif token['close']:
             ended = calls.pop()
             if not calls:  # one that was never opened
-                calls.append(_Call())
+                calls.append(_OpenCall())
             calls[-1].add(ended.close())
         elif token['range'] is not None:
             if not here.operands:
-                here.add(Look())
+                here.add(LookbackWindow())
             here.change(pending=parse_duration(token['range']))
         elif token['offset']:
             sign = -1.0 if token['sign'] == '-' else 1.0
@@ -168,9 +168,9 @@ def parse_query(query: str) -> Look:
         elif token['number']:
             if here.number is None and not here.operands:
                 here.number = parse_duration(token['number'])
-            here.add(Look())
+            here.add(LookbackWindow())
         elif token['name'] or (token['selector'] and not named):
-            here.add(Look())
+            here.add(LookbackWindow())
         named = bool(token['name'])
     while len(calls) > 1:
         ended = calls.pop()

@@ -59,7 +59,7 @@ class DrainMode(enum.StrEnum):
     SCATTER = 'scatter'
 
 
-class Method(enum.StrEnum):
+class MoveMethod(enum.StrEnum):
     """The way in which Nova moves an instance.
 
     ``offline``: a running instance is shut down, moved cold and started again, on request.
@@ -72,7 +72,7 @@ class Method(enum.StrEnum):
     @property
     def cold(self) -> bool:
         """True when Nova migrates the instance cold."""
-        return self is not Method.LIVE
+        return self is not MoveMethod.LIVE
 
 
 class GroupPolicy(enum.StrEnum):
@@ -246,7 +246,7 @@ class ServerGroup:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Flight:
+class InFlightMove:
     """A migration that Nova or one of our tasks is carrying out.
 
     ``to_host``: None until the scheduler has chosen. The instance counts at both ends, and at the
@@ -284,7 +284,7 @@ class Cluster:
     instances: Mapping[str, Instance]
     services: Mapping[str, Service]
     groups: tuple[ServerGroup, ...] = ()
-    flights: tuple[Flight, ...] = ()
+    flights: tuple[InFlightMove, ...] = ()
     aggregates: Mapping[str, tuple[str, ...]] = _make_mapping_field()
     scope: str = UNASSIGNED
     scope_hosts: frozenset[str] = frozenset()
@@ -368,7 +368,7 @@ class Cluster:
         return self.hosts[host].zone if service is None else service.zone
 
 
-class Health(enum.StrEnum):
+class SourceHealth(enum.StrEnum):
     """The reliability of a source's answer."""
 
     HEALTHY = 'HEALTHY'
@@ -387,7 +387,7 @@ class QueryResult:
     """
 
     query: str
-    health: Health
+    health: SourceHealth
     series: Mapping[str, float] = _make_mapping_field()
     error: str | None = None
     warnings: tuple[str, ...] = ()
@@ -445,8 +445,8 @@ class PolicyScores:
     age: float | None = None
     warnings: tuple[str, ...] = ()
     window: float = 0.0
-    score_look: lookback.Look = lookback.Look()
-    fill_look: lookback.Look = lookback.Look()
+    score_look: lookback.LookbackWindow = lookback.LookbackWindow()
+    fill_look: lookback.LookbackWindow = lookback.LookbackWindow()
     staleness: float = 0.0
     means: Mapping[str, float] = _make_mapping_field()
     deviations: Mapping[str, float] = _make_mapping_field()
@@ -458,7 +458,7 @@ class PolicyScores:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scores:
+class ClusterScores:
     """Every enabled policy's scores at one time."""
 
     policies: Mapping[str, PolicyScores]
@@ -535,7 +535,7 @@ class Rejection:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredAttempt:
     """One attempt at a live migration that Nova has begun.
 
     ``memory_mb``: the memory that is copied; ``disk_gb``: the disks that are copied at most.
@@ -554,7 +554,7 @@ class Measured:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class History:
+class MoveHistory:
     """Past events that still matter, as of the plan's ``now``.
 
     ``cooling`` and ``quarantined`` map instance UUIDs to seconds remaining (-1: for ever).
@@ -583,7 +583,7 @@ class History:
     waiting: str | None = None
     refused: Mapping[str, frozenset[str]] = _make_mapping_field()
     refused_everywhere: frozenset[str] = frozenset()
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredAttempt, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -611,7 +611,7 @@ class PolicyReport:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Packing:
+class PackingDensity:
     """The density of the instances in a scope.
 
     ``hosts_in_use``: hosts that hold an instance or expect one. ``overload``: the sum, over the
@@ -652,8 +652,8 @@ class Plan:
     undrained: tuple[Rejection, ...] = ()
     swaps: tuple[Swap, ...] = ()
     combined_measured: float | None = None
-    packing_before: Packing | None = None
-    packing_after: Packing | None = None
+    packing_before: PackingDensity | None = None
+    packing_after: PackingDensity | None = None
 
     @property
     def measured(self) -> float | None:
@@ -680,7 +680,7 @@ class TaskState(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TreeMark:
+class TreeDigest:
     """The state of a host's provider tree that a plan was made with.
 
     ``shape`` is a digest of its providers' UUIDs, their parents and the classes of their
@@ -735,8 +735,8 @@ class Task:
     state: TaskState = TaskState.QUEUED
     memory_mb: int = 0
     disk_gb: int = 0
-    method: Method = Method.LIVE
-    trees: tuple[TreeMark, ...] = ()
+    method: MoveMethod = MoveMethod.LIVE
+    trees: tuple[TreeDigest, ...] = ()
     alternate_improvements: tuple[float, ...] = ()
     hooks: tuple[TaskHook, ...] = ()
     counts_alternates: bool = False
@@ -761,7 +761,7 @@ class Attempt:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class TaskResult:
     """The outcome of a task; ``error_type`` is one of Kronos's names.
 
     ``attempts``: all attempts, oldest first; of very many the newest.
@@ -783,7 +783,7 @@ class Result:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class PlanningOptions:
     """The options of planning that an operator may set; names are the options' names.
 
     ``max_missing_hosts`` None means max(1, 5 % of the scope's hosts). ``instance_storage`` is

@@ -167,12 +167,12 @@ class Policy(pydantic.BaseModel):
         return {f: q for f in QUERIES if (q := getattr(self, f)) is not None}
 
     @property
-    def score_look(self) -> lookback.Look:
+    def score_look(self) -> lookback.LookbackWindow:
         """Lookback of the query of its scores."""
         return lookback.parse_query(self.imbalance_query)
 
     @property
-    def fill_look(self) -> lookback.Look:
+    def fill_look(self) -> lookback.LookbackWindow:
         """Lookback of the query that ceilings are compared with."""
         return lookback.parse_query(self.capacity_query or self.imbalance_query)
 
@@ -239,7 +239,7 @@ class PolicySet(pydantic.BaseModel):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoredField:
     """A field without effect: Kronos 0.2.0 ignored it, and so do we."""
 
     field: str
@@ -258,18 +258,18 @@ def quote_label(name: str) -> str:
     return '"' + name.replace('\\', '\\\\').replace('"', '\\"') + '"'
 
 
-def find_ignored(mapping: Any) -> list[Ignored]:
+def find_ignored(mapping: Any) -> list[IgnoredField]:
     """List the fields of a valid file that have no effect."""
     return _split_ignored(mapping)[1] if isinstance(mapping, Mapping) else []
 
 
-def _split_ignored(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ignored]]:
+def _split_ignored(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[IgnoredField]]:
     """Split a file into the fields that count and those that cannot change a decision.
 
     A field that resembles one of ours is kept with the former: it was meant to count, so that
     validation must refuse it.
     """
-    ignored: list[Ignored] = []
+    ignored: list[IgnoredField] = []
     kept = _keep_fields(mapping, mapping, (), list(PolicySet.model_fields), ignored)
     entries = kept.get('policies')
     if isinstance(entries, list | tuple):
@@ -281,7 +281,7 @@ def _split_ignored(mapping: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Ign
 
 def _keep_fields(document: Mapping[Any, Any], entry: Mapping[Any, Any],
                  place: tuple[int | str, ...], known: list[str],
-                 ignored: list[Ignored]) -> dict[Any, Any]:
+                 ignored: list[IgnoredField]) -> dict[Any, Any]:
     lines: Mapping[Any, int] = getattr(entry, 'lines', {})
     kept = {}
     for field, value in entry.items():
@@ -289,7 +289,7 @@ def _keep_fields(document: Mapping[Any, Any], entry: Mapping[Any, Any],
         if problem is None:
             kept[field] = value
             continue
-        ignored.append(Ignored(
+        ignored.append(IgnoredField(
             field_name((*place, _show_key(field)), document), lines.get(field), problem))
     return kept
 

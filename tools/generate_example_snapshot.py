@@ -116,7 +116,7 @@ def samples(found: model.Cluster, rng: random.Random) -> dict[str, model.PolicyS
 
         def answer(query: str | None, series: dict[str, float]) -> model.QueryResult:
             assert query is not None
-            return model.QueryResult(query, model.Health.HEALTHY, series)
+            return model.QueryResult(query, model.SourceHealth.HEALTHY, series)
 
         out[policy.name] = model.PolicySamples(
             policy=policy.name, imbalance=answer(policy.imbalance_query, scores),
@@ -130,7 +130,7 @@ def documents() -> dict[str, str]:
     """Every file's text by its path."""
     rng = random.Random(1)
     found = cluster()
-    contents = writer.build_documents(writer.Recording(
+    contents = writer.build_documents(writer.SnapshotContent(
         now=NOW, scopes=('fast-storage', model.UNASSIGNED), cluster=found,
         policies=policies.load(str(EXAMPLE / 'policies.yaml')), samples=samples(found, rng),
         histories={}))

@@ -38,7 +38,7 @@ from kronos_nova.sources import ranges
 
 EXAMPLE = Path(__file__).resolve().parents[1] / 'doc/examples/simulate'
 #: 2026-11-02T00:00:00Z, a Monday; two days by 10 minutes.
-WINDOW = ranges.Window(1793577600.0, 600.0, 289)
+WINDOW = ranges.QueryWindow(1793577600.0, 600.0, 289)
 CORES, MEMORY_MB, INSTANCES = 32, 131072, 90
 HOSTS = tuple(f'compute-{n:02}' for n in range(1, 11))
 #: vCPUs, memory in MiB.
@@ -95,7 +95,7 @@ def busy(what: str, hour: float, rng: random.Random) -> float:
     return noise * (0.45 if what == 'steady' else 0.03)
 
 
-def answers(found: model.Cluster) -> dict[recorded.Question, recorded.Answer]:
+def answers(found: model.Cluster) -> dict[recorded.Question, recorded.RecordedSeries]:
     """What exporters would have told: a host's score is what its instances
     use, and a little of its own."""
     rng = random.Random(5)
@@ -125,7 +125,7 @@ def answers(found: model.Cluster) -> dict[recorded.Question, recorded.Answer]:
                 ('vm_mean_query', tuple(uuids), so_far(np.mean, usage)),
                 ('vm_deviation_query', tuple(uuids), so_far(np.std, usage)),
                 ('host_capacity_query', HOSTS, np.full(scores.shape, capacity))):
-            out[questions[field]] = recorded.Answer(
+            out[questions[field]] = recorded.RecordedSeries(
                 keys, ('',) * len(keys), values.astype(np.float32))
     return out
 
@@ -136,12 +136,12 @@ def so_far(function: Any, usage: Any) -> Any:
                      for k in range(len(usage))])
 
 
-def made() -> recorded.Trace:
+def made() -> recorded.RecordedTrace:
     found = cluster()
-    return recorded.Trace(WINDOW, found, (model.UNASSIGNED,), answers(found))
+    return recorded.RecordedTrace(WINDOW, found, (model.UNASSIGNED,), answers(found))
 
 
-def same(one: recorded.Trace, other: recorded.Trace) -> bool:
+def same(one: recorded.RecordedTrace, other: recorded.RecordedTrace) -> bool:
     return (one.window == other.window and one.scopes == other.scopes
             and one.cluster.instances == other.cluster.instances
             and one.cluster.groups == other.cluster.groups

@@ -41,7 +41,7 @@ from kronos_nova.sources import ranges
 
 EXAMPLE = Path(__file__).resolve().parents[1] / 'doc/examples/tune'
 #: 2026-11-02T00:00:00Z, a Monday; two days by 15 minutes.
-WINDOW = ranges.Window(1793577600.0, 900.0, 193)
+WINDOW = ranges.QueryWindow(1793577600.0, 900.0, 193)
 CORES, MEMORY_MB, BOOTS = 32, 131072, 90
 HOSTS = tuple(f'compute-{n:02}' for n in range(1, 9))
 #: vCPUs, memory in MiB.
@@ -53,7 +53,7 @@ def identity(text: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f'{text}.tune.example.org'))
 
 
-def made() -> recorded.Trace:
+def made() -> recorded.RecordedTrace:
     rng = random.Random(11)
     times = WINDOW.count
     rows: list[tuple[model.Instance, int, str]] = []
@@ -87,7 +87,7 @@ def made() -> recorded.Trace:
     return assembled(rows, usage)
 
 
-def assembled(rows: list[tuple[model.Instance, int, str]], usage: Any) -> recorded.Trace:
+def assembled(rows: list[tuple[model.Instance, int, str]], usage: Any) -> recorded.RecordedTrace:
     hosts = {}
     for name in HOSTS:
         here = [one for one, _, _ in rows if one.host == name]
@@ -107,14 +107,14 @@ def assembled(rows: list[tuple[model.Instance, int, str]], usage: Any) -> record
                        for name in HOSTS], axis=1) / CORES + BASE
     questions = recorded.list_questions(policy)
     answers = {
-        questions['imbalance_query']: recorded.Answer(
+        questions['imbalance_query']: recorded.RecordedSeries(
             HOSTS, ('',) * len(HOSTS), np.minimum(1.0, scores).round(4).astype(np.float32)),
-        questions['vm_profile_query']: recorded.Answer(
+        questions['vm_profile_query']: recorded.RecordedSeries(
             tuple(one.uuid for one, _, _ in rows), ('',) * len(rows), usage.astype(np.float32))}
-    return recorded.Trace(WINDOW, cloud, (model.UNASSIGNED,), answers)
+    return recorded.RecordedTrace(WINDOW, cloud, (model.UNASSIGNED,), answers)
 
 
-def same(one: recorded.Trace, other: recorded.Trace) -> bool:
+def same(one: recorded.RecordedTrace, other: recorded.RecordedTrace) -> bool:
     return (one.window == other.window and one.scopes == other.scopes
             and one.cluster.instances == other.cluster.instances
             and sorted(one.answers) == sorted(other.answers)

@@ -56,17 +56,17 @@ def tasks() -> list[model.Task]:
         alternates=('h3', 'h4'),
         alternate_improvements=(0.2, 0.125), not_before=NOW + 30.5, created_at=NOW,
         deadline=NOW + 7200,
-        state=model.TaskState.QUEUED, memory_mb=2048, disk_gb=20, method=model.Method.COLD))
+        state=model.TaskState.QUEUED, memory_mb=2048, disk_gb=20, method=model.MoveMethod.COLD))
     return made
 
 
-def results(done: list[model.Task]) -> list[model.Result]:
+def results(done: list[model.Task]) -> list[model.TaskResult]:
     """A success and a failure."""
-    def result(task: model.Task, error: str | None, kind: str | None) -> model.Result:
+    def result(task: model.Task, error: str | None, kind: str | None) -> model.TaskResult:
         attempt = model.Attempt(task.to_host, NOW + 31, NOW + 59, kind, error, _id(300))
-        return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                            task.from_host, task.to_host, error is None, error, kind, 12.5, 1,
-                            NOW + 60, (attempt,))
+        return model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                                task.from_host, task.to_host, error is None, error, kind, 12.5, 1,
+                                NOW + 60, (attempt,))
     return [result(done[0], None, None), result(done[1], 'it failed', 'MigrationFailed')]
 
 

@@ -36,9 +36,9 @@ CHECKS = (
     ('migfra', 'migfra'), ('hooks', 'hooks'), ('repin', 'repin'))
 
 
-def run(conf: Any) -> Iterator[base.Item]:
+def run(conf: Any) -> Iterator[base.CheckItem]:
     """Run every check and yield its items, without secrets. An error becomes an item."""
-    context = base.Context(conf)
+    context = base.CheckContext(conf)
     masking.install_mask(conf)
     try:
         yield from run_checks(context, [name for name, _module in CHECKS])
@@ -46,7 +46,7 @@ def run(conf: Any) -> Iterator[base.Item]:
         context.close()
 
 
-def run_checks(context: base.Context, names: Collection[str]) -> Iterator[base.Item]:
+def run_checks(context: base.CheckContext, names: Collection[str]) -> Iterator[base.CheckItem]:
     """Run the named checks and yield their items. The context keeps the connections they open."""
     for name, module in CHECKS:
         if name in names:
@@ -54,7 +54,8 @@ def run_checks(context: base.Context, names: Collection[str]) -> Iterator[base.I
             yield from map(base.mask_item, _run_guarded_check(name, check, context))
 
 
-def _run_guarded_check(name: str, check: base.Check, context: base.Context) -> Iterator[base.Item]:
+def _run_guarded_check(name: str, check: base.Check,
+                       context: base.CheckContext) -> Iterator[base.CheckItem]:
     try:
         yield from check(context)
     except exception.KronosException as e:

@@ -27,7 +27,7 @@ from kronos_nova import policy as policies
 from kronos_nova.conf import masking
 
 
-class Status(enum.StrEnum):
+class CheckStatus(enum.StrEnum):
     """The status of an item; only ``failed`` makes the whole result fail."""
 
     OK = 'ok'
@@ -37,17 +37,17 @@ class Status(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Item:
+class CheckItem:
     """One line of the result: its subject, the fault or the observation, and a remedy."""
 
     name: str
-    status: Status
+    status: CheckStatus
     text: str = ''
     remedy: str = ''
 
 
 @dataclasses.dataclass
-class Context:
+class CheckContext:
     """The state that earlier checks leave to later ones; the only mutable value here.
 
     A field stays None when a check could not obtain it; that check has yielded an item.
@@ -67,26 +67,26 @@ class Context:
                     opened.close()
 
 
-Check = Callable[[Context], Iterator[Item]]
+Check = Callable[[CheckContext], Iterator[CheckItem]]
 
 
-def report_ok(name: str, text: str = '') -> Item:
-    return Item(name, Status.OK, text)
+def report_ok(name: str, text: str = '') -> CheckItem:
+    return CheckItem(name, CheckStatus.OK, text)
 
 
-def report_failure(name: str, text: str, remedy: str) -> Item:
-    return Item(name, Status.FAILED, text, remedy)
+def report_failure(name: str, text: str, remedy: str) -> CheckItem:
+    return CheckItem(name, CheckStatus.FAILED, text, remedy)
 
 
-def report_warning(name: str, text: str, remedy: str) -> Item:
-    return Item(name, Status.WARNING, text, remedy)
+def report_warning(name: str, text: str, remedy: str) -> CheckItem:
+    return CheckItem(name, CheckStatus.WARNING, text, remedy)
 
 
-def report_skip(name: str, text: str) -> Item:
-    return Item(name, Status.SKIPPED, text)
+def report_skip(name: str, text: str) -> CheckItem:
+    return CheckItem(name, CheckStatus.SKIPPED, text)
 
 
-def mask_item(item: Item) -> Item:
+def mask_item(item: CheckItem) -> CheckItem:
     """Return the item without secrets."""
     return dataclasses.replace(item, text=masking.mask_text(item.text),
                                remedy=masking.mask_text(item.remedy))

@@ -32,7 +32,7 @@ _CONNECTION = (
     'transport_url. For TLS set ssl = true and ssl_ca_file in [oslo_messaging_rabbit].')
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     url = parse_transport_url(context.conf)
     if url is None:
         yield base.report_skip('broker', 'transport_url is not set: executors find their tasks by '
@@ -56,7 +56,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield base.report_failure('broker', text, remedy)
 
 
-def _check_queues(conf: Any, text: str, driver: str) -> base.Item:
+def _check_queues(conf: Any, text: str, driver: str) -> base.CheckItem:
     from kronos_nova.rebalancer.messaging import transport
 
     if driver not in ('rabbit', 'kombu'):

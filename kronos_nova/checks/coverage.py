@@ -23,8 +23,8 @@ from kronos_nova.checks import survey
 from kronos_nova.checks import units
 
 
-def check(context: base.Context, policy: policies.Policy,
-          samples: model.PolicySamples) -> Iterator[base.Item]:
+def check(context: base.CheckContext, policy: policies.Policy,
+          samples: model.PolicySamples) -> Iterator[base.CheckItem]:
     """Yield one item, or none when there is nothing to compare."""
     if context.cluster is None or samples.profile is None or samples.profile.error is not None:
         return

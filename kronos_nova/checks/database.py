@@ -26,7 +26,7 @@ from kronos_nova.rebalancer.store import process_identity
 LOCAL = frozenset({'127.0.0.1', '::1'})
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     path = database.sqlite_file(context.conf.database.connection)
     hosts = context.conf.executor.hosts
     if path is not None:
@@ -49,7 +49,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
     yield base.report_ok('database', where)
 
 
-def _future_file(path: str, unsound: str | None) -> base.Item:
+def _future_file(path: str, unsound: str | None) -> base.CheckItem:
     """Check the place of a missing SQLite file. Create none: the user of this check would own it.
     """
     if unsound is not None:
@@ -64,7 +64,7 @@ def _future_file(path: str, unsound: str | None) -> base.Item:
                                'them.')
 
 
-def _remote_executor(context: base.Context, path: str) -> Iterator[base.Item]:
+def _remote_executor(context: base.CheckContext, path: str) -> Iterator[base.CheckItem]:
     """Warn when the broker is on another host: executors may run elsewhere too."""
     if context.conf.engine.dry_run or context.conf.executor.hosts:
         return

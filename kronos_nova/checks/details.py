@@ -35,45 +35,47 @@ SHOWN, LONGEST = 5, 160
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Detail:
+class QueryFinding:
     """One finding on one query; ``item.name`` names the examined property."""
 
     policy: str
     field: str
-    item: base.Item
+    item: base.CheckItem
 
 
-def examine_queries(context: base.Context, chosen: Iterable[policies.Policy],
-                    every: bool) -> Iterator[Detail]:
+def examine_queries(context: base.CheckContext, chosen: Iterable[policies.Policy],
+                    every: bool) -> Iterator[QueryFinding]:
     """Yield the findings on the queries of the chosen policies.
 
     :param context: with a source; without a cluster nothing is compared with Nova.
     :param every: show all names, not only the first ones.
     """
     for policy, samples in queries.fetch_samples(context, chosen):
-        if isinstance(samples, base.Item):
-            yield Detail(policy.name, '', samples)
+        if isinstance(samples, base.CheckItem):
+            yield QueryFinding(policy.name, '', samples)
         else:
             yield from _examine_policy(context, policy, samples, every)
 
 
-def _examine_policy(context: base.Context, policy: policies.Policy, samples: model.PolicySamples,
-                    every: bool) -> Iterator[Detail]:
+def _examine_policy(context: base.CheckContext, policy: policies.Policy,
+                    samples: model.PolicySamples,
+                    every: bool) -> Iterator[QueryFinding]:
     for field, result in queries.list_results(samples):
         for item in _examine_query(context, policy, field, result, every):
-            yield Detail(policy.name, field, item)
-    yield Detail(policy.name, 'age_query',
-                 dataclasses.replace(queries.check_age(context, policy, samples),
-                                     name='sample age'))
+            yield QueryFinding(policy.name, field, item)
+    yield QueryFinding(policy.name, 'age_query',
+                       dataclasses.replace(queries.check_age(context, policy, samples),
+                                           name='sample age'))
     for item in coverage.check(context, policy, samples):
-        yield Detail(policy.name, 'vm_profile_query', dataclasses.replace(item, name='coverage'))
+        yield QueryFinding(policy.name, 'vm_profile_query',
+                           dataclasses.replace(item, name='coverage'))
     for item in queries.check_scores(context, policy, samples):
-        yield Detail(policy.name, '', dataclasses.replace(
+        yield QueryFinding(policy.name, '', dataclasses.replace(
             item, name=item.name.partition(' in ')[2]))
 
 
-def _examine_query(context: base.Context, policy: policies.Policy, field: str,
-                   result: model.QueryResult, every: bool) -> Iterator[base.Item]:
+def _examine_query(context: base.CheckContext, policy: policies.Policy, field: str,
+                   result: model.QueryResult, every: bool) -> Iterator[base.CheckItem]:
     by_host = field in survey.HOST_FIELDS
     label = policy.host_label if by_host else policy.vm_profile_label
     none_there = context.cluster is not None and not context.cluster.instances
@@ -109,8 +111,8 @@ def _examine_query(context: base.Context, policy: policies.Policy, field: str,
     yield _check_range(cluster, field, found)
 
 
-def _check_labels(policy: policies.Policy, found: survey.Survey, what: str,
-                  show: 'functools.partial[str]', every: bool) -> base.Item:
+def _check_labels(policy: policies.Policy, found: survey.AnswerSurvey, what: str,
+                  show: 'functools.partial[str]', every: bool) -> base.CheckItem:
     text = f'{len(found.values)} are {what} of Nova\'s'
     if found.renamed:
         text += f', by another name {len(found.renamed)}'
@@ -134,8 +136,9 @@ def _format_remedy(policy: policies.Policy, by_host: bool) -> str:
             f'follow vm_profile_fallback ({policy.vm_profile_fallback}).')
 
 
-def _check_duplicates(policy: policies.Policy, field: str, found: survey.Survey, by_host: bool,
-                      show: 'functools.partial[str]') -> base.Item:
+def _check_duplicates(policy: policies.Policy, field: str, found: survey.AnswerSurvey,
+                      by_host: bool,
+                      show: 'functools.partial[str]') -> base.CheckItem:
     if not found.twice:
         return base.report_ok('duplicates', 'none')
     text = f'{len(found.twice)} have more than one series: {show(found.twice)}'
@@ -146,7 +149,7 @@ def _check_duplicates(policy: policies.Policy, field: str, found: survey.Survey,
                                f'Aggregate {field} by ({policy.vm_profile_label}).')
 
 
-def _check_range(cluster: model.Cluster, field: str, found: survey.Survey) -> base.Item:
+def _check_range(cluster: model.Cluster, field: str, found: survey.AnswerSurvey) -> base.CheckItem:
     """Check the lowest and the highest value of Nova's hosts or instances."""
     if not found.values:
         return base.report_skip('range', 'no value is of a host or an instance of Nova\'s')

@@ -29,7 +29,7 @@ from kronos_nova.rebalancer.engine import plan_webhook
 _BESIDE = 'or take it out of [hooks] enabled and on_request.'
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     if context.conf.plan_webhook.url:
         yield _check_plan_webhook(context)
     chosen = context.conf.hooks
@@ -40,7 +40,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield _check_hook(context, name, 'enabled' if name in chosen.enabled else 'on_request')
 
 
-def _check_plan_webhook(context: base.Context) -> base.Item:
+def _check_plan_webhook(context: base.CheckContext) -> base.CheckItem:
     title = 'plan webhook'
     try:
         problem = plan_webhook.PlanWebhook(context.conf).find_problem()
@@ -53,7 +53,7 @@ def _check_plan_webhook(context: base.Context) -> base.Item:
     return base.report_ok(title, 'its program answers to OPTIONS; nothing was posted')
 
 
-def _check_hook(context: base.Context, name: str, option: str) -> base.Item:
+def _check_hook(context: base.CheckContext, name: str, option: str) -> base.CheckItem:
     title = f'hook: {name}'
     try:
         text = plugins.load(plugins.HOOKS, name).examine(

@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import connection
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     try:
         found = connection.make_connection(context.conf)
     except exception.ConfigError as e:

@@ -46,7 +46,7 @@ REQUESTS = 1000
 MOVES = frozenset({'migrate-vm', 'evacuate-node'})
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     conf = context.conf
     hooked = (*conf.hooks.enabled, *conf.hooks.on_request)
     if not conf.migfra.allow:
@@ -83,7 +83,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
 
 
 def _check_operations(conf: Any, asked: frozenset[str],
-                      hooked: Sequence[str]) -> Iterator[base.Item]:
+                      hooked: Sequence[str]) -> Iterator[base.CheckItem]:
     """Warn of allowed operations that other options prevent."""
     if conf.engine.dry_run or conf.engine.executor == 'dry_run':
         option = 'dry_run = true' if conf.engine.dry_run else 'executor = dry_run'
@@ -102,7 +102,7 @@ def _check_operations(conf: Any, asked: frozenset[str],
                                   'Add pause to [hooks] on_request of kronos-executor.')
 
 
-def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]:
+def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.CheckItem]:
     """Warn of hooks that recent requests have asked for and executors do not allow."""
     path = database.sqlite_file(conf.database.connection)
     if path is not None and not os.path.exists(path):
@@ -124,7 +124,7 @@ def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Item]
                 f'Add {hook} to [hooks] on_request of kronos-executor.')
 
 
-def _check_pci_aliases(options: Sequence[str]) -> Iterator[base.Item]:
+def _check_pci_aliases(options: Sequence[str]) -> Iterator[base.CheckItem]:
     try:
         names.parse_pci_aliases(options)
     except exception.ConfigError as e:
@@ -139,7 +139,7 @@ def _check_pci_aliases(options: Sequence[str]) -> Iterator[base.Item]:
                                   'Give each name once in [migfra] pci_aliases.')
 
 
-def _list_served_scopes(context: base.Context) -> list[str] | None:
+def _list_served_scopes(context: base.CheckContext) -> list[str] | None:
     """Return the served scopes; None when they are not known and another check reports why."""
     if context.policy_set is None:
         return None
@@ -149,8 +149,8 @@ def _list_served_scopes(context: base.Context) -> list[str] | None:
         return None
 
 
-def _check_permit(context: base.Context, title: str, permit: permits.Permit,
-                  scopes: Sequence[str] | None) -> base.Item:
+def _check_permit(context: base.CheckContext, title: str, permit: permits.OperationPermit,
+                  scopes: Sequence[str] | None) -> base.CheckItem:
     text = f'{permit}: '
     unknown = sorted((permit.scopes or frozenset()).difference(scopes or permit.scopes or ()))
     if unknown:
@@ -159,7 +159,7 @@ def _check_permit(context: base.Context, title: str, permit: permits.Permit,
                                    + (f', or {model.UNASSIGNED}' if scopes
                                       and model.UNASSIGNED in scopes
                                       else '') + '; by their names, as Nova has them.')
-    found = _Projects(context)
+    found = _KnownProjects(context)
     wrong, remedy, unsure = found.judge(sorted(permit.projects or ()))
     if wrong:
         return base.report_failure(title, f'{text}Keystone has no project of the ID '
@@ -186,10 +186,10 @@ def _check_permit(context: base.Context, title: str, permit: permits.Permit,
     return base.report_ok(title, f'{text}{len(served)} hosts' + (doubt if unsure else ''))
 
 
-class _Projects:
+class _KnownProjects:
     """The projects that exist, as far as Nova's instances and Keystone show it."""
 
-    def __init__(self, context: base.Context) -> None:
+    def __init__(self, context: base.CheckContext) -> None:
         self._connection = context.connection
         self._seen = set() if context.cluster is None else {
             instance.project_id for instance in context.cluster.instances.values()}
@@ -230,7 +230,7 @@ class _Projects:
             return None
 
 
-def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base.Item]:
+def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base.CheckItem]:
     found: dict[str, list[str]] = collections.defaultdict(list)
     for scope in scopes:
         if scope == model.UNASSIGNED or scope in cluster.aggregates:
@@ -260,7 +260,7 @@ def _is_topic_name(host: str) -> bool:
 
 
 def _check_instance_names(cluster: model.Cluster,
-                          meant: Collection[frozenset[str] | None]) -> Iterator[base.Item]:
+                          meant: Collection[frozenset[str] | None]) -> Iterator[base.CheckItem]:
     """Warn of instance names that several instances of the same projects have.
 
     :param meant: the sets of projects in which requests look up a name; None: all projects.

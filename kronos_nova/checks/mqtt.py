@@ -39,7 +39,7 @@ _NAME_REFUSED = 0x85
 _RIGHTS = 'Let the user of [mqtt] do so in the access control of the broker.'
 
 
-class Trouble(Exception):
+class BrokerFault(Exception):
     """A fault of the broker, and its remedy."""
 
     def __init__(self, text: str, remedy: str, *, ours: bool = False) -> None:
@@ -49,7 +49,7 @@ class Trouble(Exception):
         self.ours = ours
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     conf = context.conf
     if not conf.mqtt.host:
         if conf.migfra.allow:
@@ -70,7 +70,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
                                              'can read the traffic reads the password',
                                   'Set tls = true and the port where the broker speaks TLS.')
     where = f'MQTT {conf.mqtt.protocol} at {conf.mqtt.host}:{conf.mqtt.port}'
-    visit = Visit(conf.mqtt)
+    visit = BrokerConnection(conf.mqtt)
     title = 'mqtt'
     try:
         visit.connect()
@@ -79,14 +79,14 @@ def check(context: base.Context) -> Iterator[base.Item]:
         title = 'mqtt: rights'
         yield from _check_limits(visit)
         yield from _check_rights(visit, where, conf)
-    except Trouble as e:
+    except BrokerFault as e:
         make = base.report_warning if e.ours else base.report_failure
         yield make(title, f'{where}: {e}', e.remedy)
     finally:
         visit.close()
 
 
-def _check_limits(visit: 'Visit') -> Iterator[base.Item]:
+def _check_limits(visit: 'BrokerConnection') -> Iterator[base.CheckItem]:
     """Check the limits that a broker announces by MQTT 5."""
     if getattr(visit.told, 'MaximumQoS', 1) < 1:
         yield base.report_failure('mqtt: QoS',
@@ -98,7 +98,7 @@ def _check_limits(visit: 'Visit') -> Iterator[base.Item]:
                                   'Allow retained messages there.')
 
 
-def _check_rights(visit: 'Visit', where: str, conf: Any) -> Iterator[base.Item]:
+def _check_rights(visit: 'BrokerConnection', where: str, conf: Any) -> Iterator[base.CheckItem]:
     """Check the rights to each topic, with our client name in place of a host's name."""
     heard, said = _list_test_topics(conf, visit.name)
     refused = [f'hear {topic}' for topic in heard if not visit.may_hear(topic)]
@@ -139,7 +139,7 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
         from kronos_nova.rebalancer.hooks import pscom_client
 
         request, response = (
-            pscom_client.Topic(conf.mqtt.prefix, option, conf.hook_pscom[option])
+            pscom_client.TopicTemplate(conf.mqtt.prefix, option, conf.hook_pscom[option])
             for option in ('request_topic', 'response_topic'))
         heard.append(response.filter)
         # No instance has that name, and the message asks for nothing.
@@ -149,7 +149,7 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
     return heard, said
 
 
-class Visit:
+class BrokerConnection:
     """A short connection to the broker. Each call waits for its answer.
 
     :param conf: the group ``mqtt``.
@@ -167,35 +167,37 @@ class Visit:
     def connect(self) -> None:
         """Connect and log in.
 
-        :raises Trouble: the broker refuses us, or the connection cannot be tried.
+        :raises BrokerFault: the broker refuses us, or the connection cannot be tried.
         """
         self._client = self._make_client()
         try:
             self._client.connect(self._conf.host, self._conf.port, keepalive=60)
         except ssl.SSLCertVerificationError as e:
-            raise Trouble(f'its certificate is not believed ({e.verify_message})',
-                          'Name the authority that has signed it in [mqtt] ca_file, and the '
-                          'broker in host as its certificate does.') from None
+            raise BrokerFault(f'its certificate is not believed ({e.verify_message})',
+                              'Name the authority that has signed it in [mqtt] ca_file, and the '
+                              'broker in host as its certificate does.') from None
         except ssl.SSLError as e:
-            raise Trouble(f'TLS fails ({e.reason or e})',
-                          'See that port is the one where it speaks TLS, or set tls = false in '
-                          '[mqtt]; see whether it asks for a certificate (cert_file).') from None
+            raise BrokerFault(f'TLS fails ({e.reason or e})',
+                              'See that port is the one where it speaks TLS, or set tls = false in '
+                              '[mqtt]; see whether it asks for a certificate (cert_file).'
+                              ) from None
         except (OSError, ValueError) as e:
-            raise Trouble(f'it cannot be reached ({type(e).__name__}: {e})',
-                          'See that it runs, and correct host, port and tls in [mqtt].') from None
+            raise BrokerFault(f'it cannot be reached ({type(e).__name__}: {e})',
+                              'See that it runs, and correct host, port and tls in '
+                              '[mqtt].') from None
         reason, = self._wait_for_answer('connect', 0)
         if reason.value == _NAME_REFUSED:
-            raise Trouble(f'it takes no client of the name {self.name} ({reason}), under which '
-                          'this check comes',
-                          'See in the log of the daemons whether it takes them.', ours=True)
+            raise BrokerFault(f'it takes no client of the name {self.name} ({reason}), under which '
+                              'this check comes',
+                              'See in the log of the daemons whether it takes them.', ours=True)
         if reason.is_failure:
-            raise Trouble(f'it refuses us ({reason})',
-                          _REMEDIES.get(reason.value, 'See the log of the broker.'))
+            raise BrokerFault(f'it refuses us ({reason})',
+                              _REMEDIES.get(reason.value, 'See the log of the broker.'))
 
     def may_hear(self, topic: str) -> bool:
         """Return whether the broker accepts a subscription with QoS 1.
 
-        :raises Trouble: the broker does not answer.
+        :raises BrokerFault: the broker does not answer.
         """
         reason, = self._send_and_wait('subscribe', lambda: self._client.subscribe(topic, 1)[1])
         return bool(reason.value == 1)
@@ -205,7 +207,7 @@ class Visit:
 
         The message expires after a second: later subscribers do not receive it.
 
-        :raises Trouble: the broker does not answer.
+        :raises BrokerFault: the broker does not answer.
         """
         from paho.mqtt import packettypes
         from paho.mqtt import properties
@@ -231,8 +233,8 @@ class Visit:
             made: Any = mqtt.make_client(self._conf, self.name, kept=False,
                                          reconnect_on_failure=False)
         except exception.ConfigError as e:
-            raise Trouble(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
-                          e.kwargs['remedy']) from None
+            raise BrokerFault(f'{e.kwargs["field"]}: {e.kwargs["problem"]}',
+                              e.kwargs['remedy']) from None
         made.connect_timeout = SECONDS
 
         def record_answer(kind: str, mid: int, *answer: Any) -> None:
@@ -253,21 +255,22 @@ class Visit:
         try:
             mid = ask()
         except ValueError as e:
-            raise Trouble(f'a topic cannot be used ({e})',
-                          'Correct [mqtt] prefix: it begins topics, and has no +, # or '
-                          'control character.') from None
+            raise BrokerFault(f'a topic cannot be used ({e})',
+                              'Correct [mqtt] prefix: it begins topics, and has no +, # or '
+                              'control character.') from None
         return self._wait_for_answer(kind, mid)
 
     def _wait_for_answer(self, kind: str, mid: int) -> list[Any]:
         until = time.monotonic() + SECONDS
         while (kind, mid) not in self._answers:
             if self._client.loop(0.1) != 0 and (kind, mid) not in self._answers:
-                raise Trouble(f'it ends the connection instead of an answer ({kind})',
-                              'See its log. Where it speaks TLS set tls = true in [mqtt].'
-                              if kind == 'connect' else
-                              'See its log: some end the connection of who may not do something.')
+                raise BrokerFault(f'it ends the connection instead of an answer ({kind})',
+                                  'See its log. Where it speaks TLS set tls = true in [mqtt].'
+                                  if kind == 'connect' else
+                                  'See its log: some end the connection of who may not do '
+                                  'something.')
             if time.monotonic() >= until:
-                raise Trouble(f'no answer within {SECONDS:.0f} s ({kind})',
-                              'See that it is an MQTT broker that is well, and whether it speaks '
-                              'TLS on that port (tls in [mqtt]).')
+                raise BrokerFault(f'no answer within {SECONDS:.0f} s ({kind})',
+                                  'See that it is an MQTT broker that is well, and whether it '
+                                  'speaks TLS on that port (tls in [mqtt]).')
         return self._answers.pop((kind, mid))

@@ -25,12 +25,12 @@ from kronos_nova.rebalancer.clients import collector
 SHOWN = 5
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     if context.connection is None:
         yield base.report_skip('nova', 'the token is missing')
         return
     try:
-        cluster = collector.Collector(context.conf, context.connection).collect(time.time())
+        cluster = collector.CloudCollector(context.conf, context.connection).collect(time.time())
     except exception.CollectError as e:
         yield base.report_failure(
             'nova', f'{e.kwargs["service"]}: {e.kwargs["what"]}: {e.kwargs["problem"]}',
@@ -45,7 +45,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
     yield from _check_local_disks(context, cluster)
 
 
-def _check_scopes(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_scopes(context: base.CheckContext, cluster: model.Cluster) -> Iterator[base.CheckItem]:
     engine = context.conf.engine
     if not engine.aggregates and not engine.include_unassigned_hosts:
         yield base.report_failure('scopes', 'there is nothing to plan',
@@ -77,7 +77,7 @@ def _check_scopes(context: base.Context, cluster: model.Cluster) -> Iterator[bas
                              f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
 
 
-def _check_hosts(cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_hosts(cluster: model.Cluster) -> Iterator[base.CheckItem]:
     down = sorted(h for h in cluster.hosts if not cluster.services[h].up)
     if down:
         yield base.report_warning('nova: services',
@@ -91,7 +91,7 @@ def _check_hosts(cluster: model.Cluster) -> Iterator[base.Item]:
                                   'See the logs of their nova-compute.')
 
 
-def _check_cells(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_cells(context: base.CheckContext, cluster: model.Cluster) -> Iterator[base.CheckItem]:
     """Check that aggregates name the cell of every host, unless they name no cell at all."""
     found = {h.cell for h in cluster.hosts.values()} - {None}
     missing = sorted(h.name for h in cluster.hosts.values() if h.cell is None)
@@ -106,7 +106,8 @@ def _check_cells(context: base.Context, cluster: model.Cluster) -> Iterator[base
                              f'{len(found)} are named, and one of every host')
 
 
-def _check_local_disks(context: base.Context, cluster: model.Cluster) -> Iterator[base.Item]:
+def _check_local_disks(context: base.CheckContext,
+                       cluster: model.Cluster) -> Iterator[base.CheckItem]:
     """Report how many instances have disks that are not volumes.
 
     Without shared storage, imbalance moves leave these instances where they are.

@@ -21,7 +21,7 @@ from kronos_nova.conf import option_names
 from kronos_nova.conf import opts
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     conf = context.conf
     wrong = opts.wrong_values(conf)
     for error in wrong:

@@ -21,7 +21,7 @@ from kronos_nova.rebalancer.clients import candidates_api
 from kronos_nova.rebalancer.clients import placement_api
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     if context.connection is None:
         yield base.report_skip('placement', 'the token is missing')
         return
@@ -39,7 +39,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield _check_candidates(context)
 
 
-def _check_candidates(context: base.Context) -> base.Item:
+def _check_candidates(context: base.CheckContext) -> base.CheckItem:
     """Check the right to read allocation candidates. Only engines need it."""
     name = 'placement allocation candidates'
     try:

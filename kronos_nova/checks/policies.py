@@ -22,7 +22,7 @@ from kronos_nova.checks import base
 from kronos_nova.conf import policies as policy_files
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     path = context.conf.engine.policies_file
     try:
         context.policy_set = policy_files.load(path)
@@ -35,7 +35,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
     yield from list_ignored(policy_files.read_document(path))
 
 
-def list_ignored(document: Any) -> Iterator[base.Item]:
+def list_ignored(document: Any) -> Iterator[base.CheckItem]:
     """Warn of each field of the file that has no effect."""
     for note in policies.find_ignored(document):
         yield base.report_warning('policies', str(note), 'Remove it, or correct its name.')
@@ -46,7 +46,7 @@ def format_summary(policy_set: policies.PolicySet) -> str:
         f'{p.name} ({p.weight:g})' for p in policy_set.enabled)
 
 
-def check_risks(policy_set: policies.PolicySet) -> Iterator[base.Item]:
+def check_risks(policy_set: policies.PolicySet) -> Iterator[base.CheckItem]:
     """Warn of settings that are valid but unwise."""
     for policy in policy_set.enabled:
         if policy.vm_profile_query and policy.vm_profile_label_type == 'nova_display_name':

@@ -32,12 +32,12 @@ from kronos_nova.rebalancer import simulation
 SHOWN = 5
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     if context.policy_set is None or context.source is None:
         yield base.report_skip('queries', 'there are no policies, or no source to ask')
         return
     for policy, samples in fetch_samples(context, context.policy_set.enabled):
-        if isinstance(samples, base.Item):
+        if isinstance(samples, base.CheckItem):
             yield dataclasses.replace(samples, name=f'queries: {policy.name}')
             continue
         for field, result in list_results(samples):
@@ -45,12 +45,12 @@ def check(context: base.Context) -> Iterator[base.Item]:
             yield one(context, policy, field, result)
         yield check_age(context, policy, samples)
         yield from (item for item in coverage.check(context, policy, samples)
-                    if item.status in (base.Status.WARNING, base.Status.FAILED))
+                    if item.status in (base.CheckStatus.WARNING, base.CheckStatus.FAILED))
         yield from check_scores(context, policy, samples)
 
 
-def fetch_samples(context: base.Context, chosen: Iterable[policies.Policy]) -> Iterator[
-        tuple[policies.Policy, model.PolicySamples | base.Item]]:
+def fetch_samples(context: base.CheckContext, chosen: Iterable[policies.Policy]) -> Iterator[
+        tuple[policies.Policy, model.PolicySamples | base.CheckItem]]:
     """Yield each policy with its samples, or with an item that says why it was skipped.
 
     When the source no longer answers, the other policies are skipped: each query would have to
@@ -62,11 +62,11 @@ def fetch_samples(context: base.Context, chosen: Iterable[policies.Policy]) -> I
             yield policy, base.report_skip('queries', f'not asked: {lost}')
             continue
         samples = context.source.fetch(policy)
-        if any(result.health is model.Health.UNREACHABLE for _field,
+        if any(result.health is model.SourceHealth.UNREACHABLE for _field,
                result in list_results(samples)):
             # A single slow query does not mean that the source is lost.
             health, text = context.source.health()
-            lost = text if health is model.Health.UNREACHABLE else None
+            lost = text if health is model.SourceHealth.UNREACHABLE else None
         yield policy, samples
 
 
@@ -87,7 +87,7 @@ def title_of(policy: policies.Policy, field: str) -> str:
     return f'query: {policy.name} {field}'
 
 
-def find_series_fault(title: str, label: str, result: model.QueryResult) -> base.Item | None:
+def find_series_fault(title: str, label: str, result: model.QueryResult) -> base.CheckItem | None:
     """Return an item that says why a result has no series; None when it has some."""
     if result.error is not None:
         return base.report_failure(title, result.error,
@@ -99,8 +99,8 @@ def find_series_fault(title: str, label: str, result: model.QueryResult) -> base
     return None
 
 
-def _by_host(context: base.Context, policy: policies.Policy, field: str,
-             result: model.QueryResult) -> base.Item:
+def _by_host(context: base.CheckContext, policy: policies.Policy, field: str,
+             result: model.QueryResult) -> base.CheckItem:
     title = title_of(policy, field)
     if (item := find_series_fault(title, policy.host_label, result)) is not None:
         return item
@@ -133,8 +133,8 @@ def _by_host(context: base.Context, policy: policies.Policy, field: str,
     return base.report_ok(title, text)
 
 
-def _by_instance(context: base.Context, policy: policies.Policy, field: str,
-                 result: model.QueryResult) -> base.Item:
+def _by_instance(context: base.CheckContext, policy: policies.Policy, field: str,
+                 result: model.QueryResult) -> base.CheckItem:
     title = title_of(policy, field)
     none_there = context.cluster is not None and not context.cluster.instances
     item = find_series_fault(title, policy.vm_profile_label, result)
@@ -164,14 +164,14 @@ def _by_instance(context: base.Context, policy: policies.Policy, field: str,
     return base.report_ok(title, text)
 
 
-def score_unit(cluster: model.Cluster, found: survey.Survey) -> units.Mistake | None:
+def score_unit(cluster: model.Cluster, found: survey.AnswerSurvey) -> units.UnitMistake | None:
     """Guess the unit of host scores above 1; None when no score is above 1."""
     cpus = max((h.total('VCPU') for h in cluster.hosts.values()), default=0)
     return units.of_score(found.values.values(), cpus or None)
 
 
-def check_age(context: base.Context, policy: policies.Policy,
-              samples: model.PolicySamples) -> base.Item:
+def check_age(context: base.CheckContext, policy: policies.Policy,
+              samples: model.PolicySamples) -> base.CheckItem:
     title = title_of(policy, 'age_query')
     if policy.age_query is None:
         if context.conf.engine.require_age:
@@ -191,8 +191,8 @@ def check_age(context: base.Context, policy: policies.Policy,
     return base.report_ok(title, f'the samples are {samples.age:.0f} s old')
 
 
-def check_scores(context: base.Context, policy: policies.Policy,
-                 samples: model.PolicySamples) -> Iterator[base.Item]:
+def check_scores(context: base.CheckContext, policy: policies.Policy,
+                 samples: model.PolicySamples) -> Iterator[base.CheckItem]:
     """Yield the engine's judgement of the whole policy, by scope."""
     conf = context.conf
     if context.cluster is None or samples.imbalance.error is not None:
@@ -218,13 +218,13 @@ def check_scores(context: base.Context, policy: policies.Policy,
             yield base.report_ok(title, _format_imbalance(context, policy, cluster, found))
 
 
-def _format_imbalance(context: base.Context, policy: policies.Policy, cluster: model.Cluster,
+def _format_imbalance(context: base.CheckContext, policy: policies.Policy, cluster: model.Cluster,
                       found: model.PolicyScores) -> str:
     """Format the imbalance with which an engine starts to plan, by this policy alone."""
     alone = policies.PolicySet(
         policies=(policy.model_copy(update={'enabled': True, 'weight': 1.0}),))
     simulated = simulation.Simulation(
-        cluster, model.Scores({policy.name: found}), alone, model.History(),
+        cluster, model.ClusterScores({policy.name: found}), alone, model.MoveHistory(),
         engine_conf.build_options(context.conf))
     counted = int((simulated.givers | simulated.takers).sum())
     hosts = len(cluster.scope_hosts)

@@ -31,12 +31,12 @@ _SYSTEM = ('/etc/pki/CA/cacert.pem', '/etc/pki/libvirt/clientcert.pem',
 _NAMES = ('cacert.pem', 'clientcert.pem', 'clientkey.pem')
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     conf = context.conf
     if not conf.repin.uri:
         return
     try:
-        pinned = vcpu_pinning.Pinning(conf)
+        pinned = vcpu_pinning.VcpuPinning(conf)
         address = pinned.uri_of('host')
         libvirt = vcpu_pinning.require_libvirt()
     except exception.ConfigError as e:
@@ -80,7 +80,8 @@ def _list_tls_files(address: str) -> list[str]:
             *(pair if all(map(os.path.exists, pair)) else _SYSTEM[1:])]
 
 
-def _check_one_host(context: base.Context, pinned: vcpu_pinning.Pinning, libvirt: Any) -> base.Item:
+def _check_one_host(context: base.CheckContext, pinned: vcpu_pinning.VcpuPinning,
+                    libvirt: Any) -> base.CheckItem:
     cluster = context.cluster
     hosts = [] if cluster is None else sorted(
         host for host in survey.restrict_scope(cluster, context.policy_set).scope_hosts

@@ -19,7 +19,7 @@ from kronos_nova.checks import base
 from kronos_nova.conf import scheduler
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     conf = context.conf
     scheduler.register(conf)
     if not scheduler.is_configured(conf):

@@ -21,7 +21,7 @@ from kronos_nova import plugins
 from kronos_nova.checks import base
 
 
-def check(context: base.Context) -> Iterator[base.Item]:
+def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
     name = context.conf.engine.source
     title = f'source: {name}'
     try:
@@ -34,7 +34,7 @@ def check(context: base.Context) -> Iterator[base.Item]:
         yield base.report_failure(title, str(e), 'Correct [engine] source.')
         return
     health, text = context.source.health()
-    if health is model.Health.HEALTHY:
+    if health is model.SourceHealth.HEALTHY:
         yield base.report_ok(title, text)
     else:
         context.source.close()

@@ -27,7 +27,7 @@ INSTANCE_FIELDS = ('vm_profile_query', 'vm_mean_query', 'vm_deviation_query',
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Survey:
+class AnswerSurvey:
     """One answer compared with Nova.
 
     ``names``: label value by Nova's host or instance UUID; ``values`` by the same. ``unknown``:
@@ -58,7 +58,7 @@ class Survey:
 
 
 def of_hosts(policy: policies.Policy, result: model.QueryResult,
-             cluster: model.Cluster) -> Survey:
+             cluster: model.Cluster) -> AnswerSurvey:
     """Compare an answer with Nova's hosts.
 
     A value is expected of each host under plan that is up; other hosts may have one as well.
@@ -69,8 +69,8 @@ def of_hosts(policy: policies.Policy, result: model.QueryResult,
 
 
 def of_instances(policy: policies.Policy, result: model.QueryResult,
-                 cluster: model.Cluster) -> Survey:
-    def map_series(series: Mapping[str, float]) -> labels.Mapped:
+                 cluster: model.Cluster) -> AnswerSurvey:
+    def map_series(series: Mapping[str, float]) -> labels.MappedValues:
         return labels.map_instances(series, cluster.instances.values(),
                                     policy.vm_profile_label_type)
 
@@ -93,8 +93,9 @@ def host_names(policy: policies.Policy, cluster: model.Cluster) -> labels.HostNa
                             policy.host_regex)
 
 
-def _compare_series(result: model.QueryResult, find: Callable[[Mapping[str, float]], labels.Mapped],
-                    expected: set[str]) -> Survey:
+def _compare_series(result: model.QueryResult,
+                    find: Callable[[Mapping[str, float]], labels.MappedValues],
+                    expected: set[str]) -> AnswerSurvey:
     # Map places in this list instead of values: each place leads back to its label.
     listed = sorted(result.series)
     mapped = find({label: float(place) for place, label in enumerate(listed)})
@@ -103,6 +104,6 @@ def _compare_series(result: model.QueryResult, find: Callable[[Mapping[str, floa
     twice = {*mapped.ambiguous, *doubled.values, *doubled.ambiguous}
     # A host with a duplicate series may have a further series under another name.
     names = {name: label for name, label in names.items() if name not in twice}
-    return Survey(
+    return AnswerSurvey(
         names, {name: result.series[label] for name, label in names.items()},
         mapped.unknown, tuple(sorted(expected - set(names))), tuple(sorted(twice)), len(expected))

@@ -40,7 +40,7 @@ _CHANGE = re.compile(r'\b(?:i?rate|increase|i?delta|deriv)\s*\(')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mistake:
+class UnitMistake:
     """A wrong unit; ``factor`` says how many times too large its values are."""
 
     factor: float
@@ -48,7 +48,7 @@ class Mistake:
     remedy: str
 
 
-def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
+def of_score(values: Iterable[float], cpus: float | None) -> UnitMistake | None:
     """Guess the unit of host scores above 1; None when no score is above 1.
 
     :param cpus: number of CPUs of the host that has the most.
@@ -58,17 +58,17 @@ def of_score(values: Iterable[float], cpus: float | None) -> Mistake | None:
     if highest <= 1.0:
         return None
     if highest <= ONCE and statistics.median(found) <= OFTEN:
-        return Mistake(1.0, 'the right unit, of a load that exceeds the capacity, as that of '
+        return UnitMistake(1.0, 'the right unit, of a load that exceeds the capacity, as that of '
                             'overcommitted hosts and a load average do',
-                       'Bound the query with clamp_max(..., 1), or divide it by the highest value '
-                       'that you allow. If it is percent, divide it by 100.')
+                           'Bound the query with clamp_max(..., 1), or divide it by the highest '
+                           'value that you allow. If it is percent, divide it by 100.')
     if highest <= 100.0:
         if cpus is not None and highest <= cpus:
-            return Mistake(100.0, 'percent, or the number of busy CPUs',
-                           'Divide the query by 100, or by the number of CPUs of each host.')
-        return Mistake(100.0, 'percent', 'Divide the query by 100.')
+            return UnitMistake(100.0, 'percent, or the number of busy CPUs',
+                               'Divide the query by 100, or by the number of CPUs of each host.')
+        return UnitMistake(100.0, 'percent', 'Divide the query by 100.')
     what = 'bytes' if highest >= MIB else 'an absolute amount'
-    return Mistake(highest, what, 'Divide the query by the capacity of each host.')
+    return UnitMistake(highest, what, 'Divide the query by the capacity of each host.')
 
 
 def is_implausible(explained: float) -> bool:
@@ -77,7 +77,7 @@ def is_implausible(explained: float) -> bool:
 
 
 def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
-             capacity: Iterable[float]) -> Mistake | None:
+             capacity: Iterable[float]) -> UnitMistake | None:
     """Guess the unit of usages that explain too much or too little of the hosts' scores.
 
     :param explained: the sum of the usages over that of the scores.
@@ -85,8 +85,8 @@ def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
     """
     query = policy.vm_profile_query or ''
     if explained > scoring.HIGH_COVERAGE and _COUNTER.search(query) and not _CHANGE.search(query):
-        return Mistake(math.nan, 'the sum since an instance was started, not its rate',
-                       'Apply rate() to the counter.')
+        return UnitMistake(math.nan, 'the sum since an instance was started, not its rate',
+                           'Apply rate() to the counter.')
     fitting = [(abs(math.log(explained / m.factor / USUAL)), m)
                for m in _list_known_mistakes(policy, cluster, list(capacity))
                if explained > 0 and m.factor > 0 and LEAST <= explained / m.factor <= MOST]
@@ -94,7 +94,7 @@ def of_usage(policy: policies.Policy, explained: float, cluster: model.Cluster,
 
 
 def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
-                         capacity: list[float]) -> Iterator[Mistake]:
+                         capacity: list[float]) -> Iterator[UnitMistake]:
     """Yield units that queries were seen in, as factors of the right unit."""
     yield _make_factor_mistake(100.0, 'percent')
     memory = depletion.goes_by_memory(policy)
@@ -103,8 +103,8 @@ def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
         yield from _list_absolute_units(memory, cluster)
     else:
         size = _compute_median(capacity)
-        yield Mistake(1 / size if size else 0.0, 'a ratio of the host, not an absolute amount',
-                      'Set vm_profile_unit: host_ratio, or multiply by the host\'s capacity.')
+        yield UnitMistake(1 / size if size else 0.0, 'a ratio of the host, not an absolute amount',
+                          'Set vm_profile_unit: host_ratio, or multiply by the host\'s capacity.')
         if memory:
             for factor, unit in ((KIB, 'bytes beside a capacity in KiB'),
                                  (MIB, 'bytes beside a capacity in MiB'),
@@ -120,24 +120,24 @@ def _list_known_mistakes(policy: policies.Policy, cluster: model.Cluster,
                              (1e6, 'microseconds a second'), (1e9, 'nanoseconds a second')):
             yield _make_factor_mistake(factor, unit)
         if policy.vm_profile_unit == 'absolute' and vcpus > 1:
-            yield Mistake(1 / vcpus, 'a ratio of the instance\'s own vCPUs',
-                          'Multiply the query by the instance\'s number of vCPUs.')
+            yield UnitMistake(1 / vcpus, 'a ratio of the instance\'s own vCPUs',
+                              'Multiply the query by the instance\'s number of vCPUs.')
 
 
-def _list_absolute_units(memory: bool, cluster: model.Cluster) -> Iterator[Mistake]:
+def _list_absolute_units(memory: bool, cluster: model.Cluster) -> Iterator[UnitMistake]:
     remedy = 'Set vm_profile_unit: absolute with a host capacity, or divide by the capacity.'
     if memory:
         size = _compute_median(h.total('MEMORY_MB') for h in cluster.hosts.values())
         for factor, unit in ((1.0, 'MiB'), (KIB, 'KiB'), (MIB, 'bytes')):
-            yield Mistake(size * factor, f'{unit}, not a ratio of the host', remedy)
+            yield UnitMistake(size * factor, f'{unit}, not a ratio of the host', remedy)
     else:
-        yield Mistake(_compute_median(h.total('VCPU') for h in cluster.hosts.values()),
-                      'cores, not a ratio of the host', remedy)
+        yield UnitMistake(_compute_median(h.total('VCPU') for h in cluster.hosts.values()),
+                          'cores, not a ratio of the host', remedy)
 
 
-def _make_factor_mistake(factor: float, unit: str) -> Mistake:
+def _make_factor_mistake(factor: float, unit: str) -> UnitMistake:
     verb, by = ('Divide', factor) if factor > 1 else ('Multiply', 1 / factor)
-    return Mistake(factor, unit, f'{verb} the query by {by:.10g}.')
+    return UnitMistake(factor, unit, f'{verb} the query by {by:.10g}.')
 
 
 def _compute_median(values: Iterable[float]) -> float:

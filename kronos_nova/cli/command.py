@@ -31,7 +31,7 @@ _EXAMPLES = 'Example'
 PATHS = frozenset({'FILE', 'DIR', 'OUTPUT_DIR', 'SNAPSHOT'})
 
 
-class _Formatter(_argparse.SmartHelpFormatter):
+class _ExampleFormatter(_argparse.SmartHelpFormatter):
     """A help formatter that keeps the lines of examples.
 
     The reference has them as reStructuredText.
@@ -43,7 +43,7 @@ class _Formatter(_argparse.SmartHelpFormatter):
         return text.replace('::\n\n', ':\n', 1)
 
 
-class Command(cliff_command.Command):
+class BaseCommand(cliff_command.Command):
     """A subcommand of ``kronos``.
 
     ``examples``: each follows the command's name. ``config``: the help of ``--config-file``, None
@@ -68,7 +68,7 @@ class Command(cliff_command.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.formatter_class = _Formatter
+        parser.formatter_class = _ExampleFormatter
         self._parser = parser
         name = self.cmd_name or prog_name.partition(' ')[2]
         parser.epilog = f'{_EXAMPLES}{"s" * (len(self.examples) > 1)}::\n\n' + '\n'.join(
@@ -146,7 +146,7 @@ def _list_argument_texts(given: object) -> Iterator[str]:
             yield from _list_argument_texts(part)
 
 
-class Table(Command, lister.Lister):
+class TableCommand(BaseCommand, lister.Lister):
     """A list of rows; ``columns`` are their heads."""
 
     columns: tuple[str, ...]

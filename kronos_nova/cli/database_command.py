@@ -27,7 +27,7 @@ from kronos_nova.cli import command
 Shown = tuple[tuple[str, ...], tuple[Any, ...]]
 
 
-class DatabaseCommand(command.Command):
+class DatabaseCommand(command.BaseCommand):
     """A command that runs on the database that kronos.conf names."""
 
     config = 'kronos.conf, for [database] and [engine] aggregates; repeatable.'

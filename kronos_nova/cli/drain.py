@@ -24,7 +24,7 @@ from kronos_nova.cli import command
 MODES = ('auto', 'compact', 'scatter')
 
 
-class CheckDrain(command.Table):
+class CheckDrain(command.TableCommand):
     """Check if a host can be emptied, in which order, and which obstacles there are.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. The exit status is
@@ -112,7 +112,7 @@ def _judge_drain(answer: Any, host: str) -> tuple[str, str]:
     return 'possible', f'all {plurals.count_noun(answer.here, "instance")} can leave host {host}'
 
 
-class StartDrain(command.Command):
+class StartDrain(command.BaseCommand):
     """Check that a host can be emptied, and disable it, so that engines do.
 
     The reason stands in Nova. Engines begin in their next cycle, where
@@ -165,7 +165,7 @@ def _parse_reason(text: str) -> str:
     return found
 
 
-class WatchDrain(command.Table):
+class WatchDrain(command.TableCommand):
     """Look at a host until it is empty, and show the state of each instance.
 
     Standard error says why no move begins: a pause, a plan that waits for approval, an outage, a
@@ -196,7 +196,7 @@ class WatchDrain(command.Table):
         from kronos_nova.rebalancer.operations import drain_watches
         from kronos_nova.wiring import tools
 
-        line = progress.Progress(sys.stderr)
+        line = progress.ProgressLine(sys.stderr)
 
         def show_progress(found: list[Any]) -> None:
             gone = sum(row.state == 'completed' for row in found)

@@ -20,7 +20,7 @@ from typing import Any
 from kronos_nova.cli import command
 
 
-class ExplainMove(command.Table):
+class ExplainMove(command.TableCommand):
     """Explain why a move was planned, its expected effect, and today's verdict of the rules.
 
     The reasons and the expected effects of the plan are in the database. Then the cloud is read as

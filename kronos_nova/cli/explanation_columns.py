@@ -24,7 +24,7 @@ REASON = 60
 NESTED = ('json', 'yaml')
 
 
-class Columns:
+class HostColumns:
     """The columns and rows that explain each host.
 
     :param after: the explanation with ``--set``, or None.
@@ -33,7 +33,7 @@ class Columns:
     :param whole: every weigher, raw values and whole reasons in a table.
     """
 
-    def __init__(self, before: findings.Explanation, after: findings.Explanation | None,
+    def __init__(self, before: findings.ChoiceExplanation, after: findings.ChoiceExplanation | None,
                  hosts: Collection[str] | None, form: str, whole: bool) -> None:
         self._before = before
         self._after = after
@@ -131,7 +131,7 @@ class Columns:
         cells += [line.filtered_by, line.why]
         return tuple(self._format_cell(cell) for cell in cells)
 
-    def _list_weigher_cells(self, weight: findings.Weight | None) -> list[Any]:
+    def _list_weigher_cells(self, weight: findings.WeigherShare | None) -> list[Any]:
         if self._form != 'table':
             if weight is None:
                 return [None] * 5
@@ -176,11 +176,11 @@ def _drop_infinite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _list_instance_numbers(found: findings.Explanation, line: findings.HostLine) -> list[int]:
+def _list_instance_numbers(found: findings.ChoiceExplanation, line: findings.HostLine) -> list[int]:
     """Return the numbers of the request's instances that go to the host; 1 is the first."""
     return [number for number, place in enumerate(found.chosen, 1)
             if place == (line.host, line.node)]
 
 
-def _format_first_host(found: findings.Explanation) -> str:
+def _format_first_host(found: findings.ChoiceExplanation) -> str:
     return found.chosen[0][0] if found.chosen else 'no host'

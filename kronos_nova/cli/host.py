@@ -22,7 +22,7 @@ from cliff import show
 from kronos_nova.cli import command
 
 
-class ListHosts(command.Table):
+class ListHosts(command.TableCommand):
     """Hosts with their scores by policy, the part that no instance explains, and their state.
 
     Reads the cloud as a planning cycle does, or a snapshot. Standard error says why scores are
@@ -58,7 +58,7 @@ class ListHosts(command.Table):
                        _format_loads(host.loads, nested))
 
 
-class ShowInstance(command.Command, show.ShowOne):
+class ShowInstance(command.BaseCommand, show.ShowOne):
     """An instance with its share of its host, what holds it, its server groups and its tasks.
 
     Reads the cloud as a planning cycle does, or a snapshot, which has no tasks.

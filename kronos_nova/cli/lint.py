@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from kronos_nova.cli import command
 
 
-class Lint(command.Table):
+class LintPolicies(command.TableCommand):
     """Check policy files: fields, weights, and the PromQL of every query.
 
     Every problem is shown with its file, field and remedy, and an error of syntax with its

@@ -22,7 +22,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 
 
-class Pause(database_command.DatabaseCommand):
+class PauseScope(database_command.DatabaseCommand):
     """Plan and begin nothing more, in one scope or anywhere.
 
     Migrations that Nova has been asked for go on and are watched to their
@@ -55,7 +55,7 @@ class Pause(database_command.DatabaseCommand):
         self.run_in_session(parsed_args, pause_scope)
 
 
-class Resume(database_command.DatabaseCommand):
+class ResumeScope(database_command.DatabaseCommand):
     """End a pause. Tasks that were queued before it go on, unless they are too old."""
 
     examples = ('', '--scope ssd')

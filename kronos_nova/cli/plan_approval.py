@@ -21,7 +21,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 
 
-class Decide(database_command.DatabaseCommand):
+class DecisionCommand(database_command.DatabaseCommand):
     """A decision on a plan. ``past``: its verb, as a participle."""
 
     past: str
@@ -51,7 +51,7 @@ class Decide(database_command.DatabaseCommand):
         raise NotImplementedError
 
 
-class ApprovePlan(Decide):
+class ApprovePlan(DecisionCommand):
     """Let a plan begin that waits for approval, or some of its moves.
 
     Executors take it up within their poll_interval. Each move is checked against what Nova
@@ -75,7 +75,7 @@ class ApprovePlan(Decide):
         return tasks
 
 
-class RejectPlan(Decide):
+class RejectPlan(DecisionCommand):
     """Drop a plan that waits for approval, or some of its moves.
 
     What requires a rejected move goes with it. The instances cool down, so that the next
@@ -92,7 +92,7 @@ class RejectPlan(Decide):
         return operator_decisions.reject_plan(session, plan, reason=reason, instances=instances)
 
 
-class CancelPlan(Decide):
+class CancelPlan(DecisionCommand):
     """End all of a plan that Nova has not been asked for, or some of its moves.
 
     What requires a cancelled move goes with it; the instances cool down. What Nova has been

@@ -18,7 +18,7 @@ from typing import Any
 from kronos_nova.cli import request_table
 
 
-class Again(request_table.RequestTable):
+class RepeatCommand(request_table.RequestTable):
     """A request for moves of a stored plan."""
 
     stored_note = ('Its instances cool down afterwards; then the engine may plan them again '
@@ -39,7 +39,7 @@ class Again(request_table.RequestTable):
         return parser
 
 
-class RevertPlan(Again):
+class RevertPlan(RepeatCommand):
     """Move what a plan has moved back to where it was.
 
     Every move is judged by today's rules: a host that has been disabled or filled since
@@ -56,7 +56,7 @@ class RevertPlan(Again):
                                          partly=args.partly, dry_run=args.dry_run)
 
 
-class RetryPlan(Again):
+class RetryPlan(RepeatCommand):
     """Try those moves of a plan again that failed or were cancelled.
 
     Each goes to the first of its destinations that today's rules allow, those that were

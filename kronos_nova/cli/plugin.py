@@ -28,7 +28,7 @@ NAMESPACES = (
 )
 
 
-class ListPlugins(command.Table):
+class ListPlugins(command.TableCommand):
     """List every installed filter, weigher, source, strategy, executor and hook."""
 
     columns = ('Namespace', 'Name', 'Class', 'Distribution', 'Loads')

@@ -30,7 +30,7 @@ NEEDED = ('source', 'keystone', 'nova')
 
 
 def run_policy_queries(session: sessions.Session, path: str | None, names: Sequence[str],
-                       every: bool) -> list[details.Detail]:
+                       every: bool) -> list[details.QueryFinding]:
     """Return the findings on the queries of the chosen policies.
 
     :param path: the policy file; None: [engine] policies_file.
@@ -43,7 +43,7 @@ def run_policy_queries(session: sessions.Session, path: str | None, names: Seque
     path = path or conf.engine.policies_file
     policy_set = policy_files.load(path)
     chosen = _choose_policies(policy_set, names, path)
-    context = base.Context(conf, policy_set=policy_set)
+    context = base.CheckContext(conf, policy_set=policy_set)
     try:
         return [dataclasses.replace(found, item=base.mask_item(found.item))
                 for found in _list_details(context, chosen, every)]
@@ -64,12 +64,13 @@ def _choose_policies(policy_set: policies.PolicySet, names: Sequence[str],
     return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)
 
 
-def _list_details(context: base.Context, chosen: list[policies.Policy],
-                  every: bool) -> Iterator[details.Detail]:
+def _list_details(context: base.CheckContext, chosen: list[policies.Policy],
+                  every: bool) -> Iterator[details.QueryFinding]:
     for item in checks.run_checks(context, NEEDED):
         # kronos-test-config shows the findings on aggregates and scopes.
-        if item.status is base.Status.FAILED and not item.name.startswith(('aggregate', 'scope')):
-            yield details.Detail('', '', item)
+        if item.status is base.CheckStatus.FAILED and not item.name.startswith(('aggregate',
+                                                                                'scope')):
+            yield details.QueryFinding('', '', item)
     if context.source is None:
         return
     yield from details.examine_queries(context, chosen, every)

@@ -34,14 +34,14 @@ _VARIABLE = 'Grafana alone knows variables that begin with $: write their values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class LintRow:
     """One finding in one file; ``item.name`` is the field."""
 
     path: str
-    item: base.Item
+    item: base.CheckItem
 
 
-class Server:
+class PrometheusConnection:
     """The Prometheus of kronos.conf, connected on the first query.
 
     After a query without answer it gets no other: each would wait for the timeout.
@@ -56,14 +56,14 @@ class Server:
         self.remedy = 'Name a kronos.conf with --config-file to have its Prometheus asked.'
 
     def check(self, query: str) -> model.QueryResult | None:
-        """Check a query's syntax, see ``Source.check_syntax``; return None if no server can."""
+        """Check a query's syntax, see ``ScoreSource.check_syntax``; return None if no server can."""
         if not self._read:
             self._read = True
             self._source = self._connect_source()
         if self._source is None:
             return None
         found: model.QueryResult = self._source.check_syntax(query)
-        if found.health is model.Health.UNREACHABLE:
+        if found.health is model.SourceHealth.UNREACHABLE:
             self.away = f'the source of kronos.conf could not tell: {found.error}'
             self.remedy = 'See that the Prometheus of kronos.conf answers.'
             self._source = None
@@ -79,26 +79,27 @@ class Server:
         return self._session.source if self._session.conf.config_file else None
 
 
-def lint_files(session: Any, files: Sequence[str], interval: float) -> list[Row]:
+def lint_files(session: Any, files: Sequence[str], interval: float) -> list[LintRow]:
     """Return the findings in the policy files.
 
     :param interval: seconds between two scrapes of exporters.
     :raises KronosException: kronos.conf cannot be used.
     """
-    server = Server(session)
-    return [Row(path, base.mask_item(item)) for path in files
+    server = PrometheusConnection(session)
+    return [LintRow(path, base.mask_item(item)) for path in files
             for item in _lint_file(path, server, interval)]
 
 
-def compute_exit_status(rows: Iterable[Row]) -> int:
+def compute_exit_status(rows: Iterable[LintRow]) -> int:
     """Return 1 if a finding is an error; else 2 if a query could not be checked; else 0."""
     found = {row.item.status for row in rows}
-    if base.Status.FAILED in found:
+    if base.CheckStatus.FAILED in found:
         return 1
-    return 2 if base.Status.SKIPPED in found else 0
+    return 2 if base.CheckStatus.SKIPPED in found else 0
 
 
-def _lint_file(path: str, server: Server, interval: float) -> Iterator[base.Item]:
+def _lint_file(path: str, server: PrometheusConnection,
+               interval: float) -> Iterator[base.CheckItem]:
     try:
         document = policy_files.read_document(path)
     except exception.PolicyFileError as e:
@@ -106,7 +107,7 @@ def _lint_file(path: str, server: Server, interval: float) -> Iterator[base.Item
         return
     problems = policies.list_problems(document, path)
     yield from map(_make_failed_item, problems)
-    found: list[base.Item] = []
+    found: list[base.CheckItem] = []
     unparsed: list[str] = []
     number = 0
     for field, query, entry in _list_queries(document):
@@ -117,8 +118,9 @@ def _lint_file(path: str, server: Server, interval: float) -> Iterator[base.Item
         found += items or ()
     yield from found
     if unparsed:
-        yield base.Item(
-            'queries', base.Status.SKIPPED, f'PromQL of {len(unparsed)} queries was not parsed: '
+        yield base.CheckItem(
+            'queries', base.CheckStatus.SKIPPED,
+            f'PromQL of {len(unparsed)} queries was not parsed: '
             f'promql-parser is not installed, and {server.away}. They are: {", ".join(unparsed)}',
             f'Run pip install "{version.DISTRIBUTION}[promql]". {server.remedy}')
     if problems:
@@ -129,13 +131,13 @@ def _lint_file(path: str, server: Server, interval: float) -> Iterator[base.Item
         where = f'line {note.line}: ' if note.line is not None else ''
         yield base.report_warning(note.field, f'{where}{note.problem}',
                                   'Remove it, or correct its name.')
-    if not unparsed and not any(item.status in (base.Status.FAILED, base.Status.SKIPPED)
+    if not unparsed and not any(item.status in (base.CheckStatus.FAILED, base.CheckStatus.SKIPPED)
                                 for item in found):
         yield base.report_ok('file', f'{policies_check.format_summary(policy_set)}; {number} '
                                      'queries parsed')
 
 
-def _make_failed_item(error: exception.PolicyFileError) -> base.Item:
+def _make_failed_item(error: exception.PolicyFileError) -> base.CheckItem:
     return base.report_failure(error.kwargs['field'], error.kwargs['problem'],
                                error.kwargs['remedy'])
 
@@ -151,8 +153,8 @@ def _list_queries(document: Any) -> Iterator[tuple[str, str, Any]]:
                 yield policies.field_name(('policies', index, name), document), query, entry
 
 
-def _lint_query(field: str, query: str, entry: Any, server: Server,
-                interval: float) -> list[base.Item] | None:
+def _lint_query(field: str, query: str, entry: Any, server: PrometheusConnection,
+                interval: float) -> list[base.CheckItem] | None:
     """Return the findings on a query; None if no parser could read it."""
     try:
         from kronos_nova.cli import promql
@@ -181,17 +183,17 @@ def _lint_query(field: str, query: str, entry: Any, server: Server,
     if fault.offset is not None:
         text += f': {promql.format_place(query, fault.offset)}'
     if not fault.certain:
-        state = base.Status.WARNING if fault.parsed else base.Status.SKIPPED
-        return [base.Item(field, state, f'{text}; {server.away}', server.remedy)]
+        state = base.CheckStatus.WARNING if fault.parsed else base.CheckStatus.SKIPPED
+        return [base.CheckItem(field, state, f'{text}; {server.away}', server.remedy)]
     return [base.report_failure(field, text, _VARIABLE if "'$'" in fault.problem else _CORRECT)]
 
 
-def _make_finding_item(field: str, finding: Any) -> base.Item:
+def _make_finding_item(field: str, finding: Any) -> base.CheckItem:
     make = base.report_failure if finding.wrong else base.report_warning
     return make(field, finding.problem, finding.remedy)
 
 
-def _make_refused_item(field: str, query: str, problem: str) -> base.Item:
+def _make_refused_item(field: str, query: str, problem: str) -> base.CheckItem:
     """Return Prometheus's error with its place in the query."""
     if (place := _PLACE.search(problem)) is None:
         return base.report_failure(field, problem, _CORRECT)

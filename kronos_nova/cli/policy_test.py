@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from kronos_nova.cli import command
 
 
-class Test(command.Table):
+class TestPolicies(command.TableCommand):
     """Run the queries of policies and compare the results with Nova.
 
     For each query: series, which label values are Nova's hosts or instances and which are not,
@@ -50,7 +50,7 @@ class Test(command.Table):
             details = policy_checks.run_policy_queries(session, args.file, args.policy, args.long)
         for found in details:
             item = found.item
-            if item.status is base.Status.FAILED:
+            if item.status is base.CheckStatus.FAILED:
                 self.status = 1
             yield command.format_printable_row((found.policy, found.field, item.name, item.status,
                                                  item.text,

@@ -20,7 +20,7 @@ from typing import Any
 from kronos_nova.cli import command
 
 
-class ListPresets(command.Table):
+class ListPresets(command.TableCommand):
     """List the policy files in this package, and the exporters that they need.
 
     Policies in parentheses are disabled in the file.
@@ -40,7 +40,7 @@ class ListPresets(command.Table):
                    _format_names(_list_policies(presets.read(name)), nested))
 
 
-class ShowPreset(command.Command):
+class ShowPreset(command.BaseCommand):
     """Print a policy file of this package."""
 
     examples = ('spread-inovex > /etc/kronos/policies.yaml',)

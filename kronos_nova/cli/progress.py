@@ -17,7 +17,7 @@ from typing import TextIO
 WIDTH = 40
 
 
-class Progress:
+class ProgressLine:
     """One line that is overwritten.
 
     :param stream: standard error; nothing is written unless it is a terminal.

@@ -45,7 +45,7 @@ MOST_OPERATORS = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fault:
+class QueryError:
     """An error in a query.
 
     ``offset``: its place in characters from the beginning, None when unknown. ``certain``: False
@@ -104,16 +104,17 @@ def too_large(query: str) -> bool:
                if _OPERATOR.fullmatch(token.group())) > MOST_OPERATORS
 
 
-def find_fault(query: str) -> Fault | None:
+def find_fault(query: str) -> QueryError | None:
     """Return the query's error of syntax, or None."""
     if too_large(query):
-        return Fault(f'it has more than {MOST_OPERATORS} operators', certain=False, parsed=False)
+        return QueryError(f'it has more than {MOST_OPERATORS} operators', certain=False,
+                          parsed=False)
     found = _find_problem(query)
     if found is None:
         return None
     if found.startswith(_FAILED):
-        return Fault(found, certain=False, parsed=False)
-    return Fault(found, _find_place(query, found), certain=_UNKNOWN.match(found) is None)
+        return QueryError(found, certain=False, parsed=False)
+    return QueryError(found, _find_place(query, found), certain=_UNKNOWN.match(found) is None)
 
 
 def _find_problem(query: str) -> str | None:

@@ -27,7 +27,7 @@ _LABELLING = frozenset({'label_replace', 'label_join'})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Labels:
+class LabelSet:
     """A set of label names: the given ones, or with ``but`` all others."""
 
     names: frozenset[str] = frozenset()
@@ -36,25 +36,25 @@ class Labels:
     def __contains__(self, name: str) -> bool:
         return (name in self.names) != self.but
 
-    def __invert__(self) -> 'Labels':
-        return Labels(self.names, not self.but)
+    def __invert__(self) -> 'LabelSet':
+        return LabelSet(self.names, not self.but)
 
-    def __or__(self, other: 'Labels') -> 'Labels':
+    def __or__(self, other: 'LabelSet') -> 'LabelSet':
         if self.but:
-            return Labels(self.names & other.names if other.but else self.names - other.names,
-                          True)
-        return other | self if other.but else Labels(self.names | other.names)
+            return LabelSet(self.names & other.names if other.but else self.names - other.names,
+                            True)
+        return other | self if other.but else LabelSet(self.names | other.names)
 
-    def __and__(self, other: 'Labels') -> 'Labels':
+    def __and__(self, other: 'LabelSet') -> 'LabelSet':
         return ~(~self | ~other)
 
 
-ANY = Labels(but=True)
-NONE = Labels()
+ANY = LabelSet(but=True)
+NONE = LabelSet()
 
 
 @dataclasses.dataclass(slots=True)
-class Node:
+class SyntaxNode:
     """A node of the syntax tree.
 
     ``inner``: its operands in order; of a binary operator the left and the right side. ``kind``:
@@ -62,19 +62,19 @@ class Node:
     """
 
     expr: Any
-    inner: list['Node'] = dataclasses.field(default_factory=list)
+    inner: list['SyntaxNode'] = dataclasses.field(default_factory=list)
     kind: str = ''
-    labels: Labels = ANY
+    labels: LabelSet = ANY
 
 
-def read(root: Any) -> list[Node]:
+def read(root: Any) -> list[SyntaxNode]:
     """Return all nodes, the root first.
 
     This does not recurse, and reads each node once: a query may be as deep as it is long.
     """
-    found = [Node(root)]
+    found = [SyntaxNode(root)]
     for node in found:  # it grows
-        node.inner = [Node(expr) for expr in _list_operands(node.expr)]
+        node.inner = [SyntaxNode(expr) for expr in _list_operands(node.expr)]
         found += node.inner
     for node in reversed(found):
         node.kind = _find_result_kind(node)
@@ -89,7 +89,7 @@ def _list_operands(expr: Any) -> Iterator[Any]:
     yield from getattr(expr, 'args', ())
 
 
-def _find_result_kind(node: Node) -> str:
+def _find_result_kind(node: SyntaxNode) -> str:
     expr = node.expr
     if isinstance(expr, pp.VectorSelector | pp.AggregateExpr):
         return 'vector'
@@ -106,7 +106,7 @@ def _find_result_kind(node: Node) -> str:
     return node.inner[0].kind
 
 
-def _find_labels(node: Node) -> Labels:
+def _find_labels(node: SyntaxNode) -> LabelSet:
     if isinstance(node.expr, pp.AggregateExpr):
         return _of_aggregate(node)
     if isinstance(node.expr, pp.BinaryExpr):
@@ -116,7 +116,7 @@ def _find_labels(node: Node) -> Labels:
     return node.inner[0].labels if node.inner else ANY
 
 
-def _of_aggregate(node: Node) -> Labels:
+def _of_aggregate(node: SyntaxNode) -> LabelSet:
     operator, modifier, labels = str(node.expr.op), node.expr.modifier, node.inner[0].labels
     if operator in _OF_SERIES:
         return labels
@@ -128,7 +128,7 @@ def _of_aggregate(node: Node) -> Labels:
     return kept
 
 
-def _of_binary(node: Node) -> Labels:
+def _of_binary(node: SyntaxNode) -> LabelSet:
     (left, right), modifier = node.inner, node.expr.modifier
     vectors = [side.labels for side in node.inner if side.kind != 'scalar']
     if len(vectors) < 2 or modifier is None:
@@ -141,11 +141,11 @@ def _of_binary(node: Node) -> Labels:
         return left.labels if matching is None else left.labels & build_matched_labels(matching)
     many, one = ((left, right) if card == pp.VectorMatchCardinality.ManyToOne
                  else (right, left))
-    taken = Labels(frozenset(getattr(modifier, 'group_labels', None) or ()))
+    taken = LabelSet(frozenset(getattr(modifier, 'group_labels', None) or ()))
     return many.labels & ~taken | one.labels & taken
 
 
-def _of_call(node: Node) -> Labels:
+def _of_call(node: SyntaxNode) -> LabelSet:
     vectors = [a.labels for a in node.inner if a.kind in ('vector', 'matrix')]
     # The result of a call without a vector, such as vector(1), has no labels.
     labels = ANY if len(vectors) > 1 else [NONE, *vectors][-1]
@@ -154,15 +154,15 @@ def _of_call(node: Node) -> Labels:
     return labels
 
 
-def build_matched_labels(matching: Any) -> Labels:
+def build_matched_labels(matching: Any) -> LabelSet:
     """Return the labels that ``on (...)`` names, or that ``ignoring (...)`` does not."""
     return _build_labels(matching.labels, matching.type == pp.LabelModifierType.Include)
 
 
-def _build_labels(names: Any, included: bool) -> Labels:
-    return Labels(frozenset(names), not included)
+def _build_labels(names: Any, included: bool) -> LabelSet:
+    return LabelSet(frozenset(names), not included)
 
 
-def _build_literal_label(literal: Any) -> Labels:
+def _build_literal_label(literal: Any) -> LabelSet:
     name = getattr(literal, 'val', None)
-    return Labels(frozenset({name})) if isinstance(name, str) else NONE
+    return LabelSet(frozenset({name})) if isinstance(name, str) else NONE

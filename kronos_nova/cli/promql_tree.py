@@ -28,7 +28,7 @@ SCRAPES = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class QueryFinding:
     """A finding; ``wrong`` if no metrics make the query right, else it may be intended."""
 
     problem: str
@@ -37,7 +37,7 @@ class Finding:
 
 
 def list_findings(root: Any, label: str | None, *, unlabelled: bool,
-                  interval: float) -> Iterator[Finding]:
+                  interval: float) -> Iterator[QueryFinding]:
     """Yield the findings on a query.
 
     :param label: the label that every series of the result must carry; None: not known.
@@ -48,12 +48,13 @@ def list_findings(root: Any, label: str | None, *, unlabelled: bool,
     top = nodes[0]
     if top.kind != 'vector':
         by = '' if label is None else f' by ({policy.quote_label(label)})'
-        yield Finding(f'it returns a {top.kind}, not an instant vector', 'Apply a function such as '
-                      f'rate() to it, or aggregate{by}.', True)
+        yield QueryFinding(f'it returns a {top.kind}, not an instant vector',
+                           'Apply a function such as '
+                           f'rate() to it, or aggregate{by}.', True)
     elif label is not None and label not in top.labels and not unlabelled:
-        yield Finding(f'no series of its result can have the label {label}: it is aggregated '
-                      'away', f'Aggregate by ({policy.quote_label(label)}), or join it with '
-                      f'group_left ({policy.quote_label(label)}).', True)
+        yield QueryFinding(f'no series of its result can have the label {label}: it is aggregated '
+                           'away', f'Aggregate by ({policy.quote_label(label)}), or join it with '
+                           f'group_left ({policy.quote_label(label)}).', True)
     for node in nodes:
         if isinstance(node.expr, pp.BinaryExpr) and node.expr.modifier is not None:
             yield from _check_join(node)
@@ -61,7 +62,7 @@ def list_findings(root: Any, label: str | None, *, unlabelled: bool,
             yield from _check_range(node.expr, interval)
 
 
-def _check_join(node: promql_labels.Node) -> Iterator[Finding]:
+def _check_join(node: promql_labels.SyntaxNode) -> Iterator[QueryFinding]:
     sides = tuple(zip(('left', 'right'), node.inner, strict=True))
     modifier = node.expr.modifier
     matching = modifier.matching
@@ -69,7 +70,7 @@ def _check_join(node: promql_labels.Node) -> Iterator[Finding]:
         for name in matching.labels:
             without = [side for side, operand in sides if name not in operand.labels]
             if len(without) == 1:
-                yield Finding(
+                yield QueryFinding(
                     f'it joins on {name}, which the {without[0]} side cannot have: nothing '
                     'matches, unless the other side never has it either',
                     f'Keep {name} in the aggregation of that side, or leave it out of on (...).',
@@ -79,18 +80,18 @@ def _check_join(node: promql_labels.Node) -> Iterator[Finding]:
         side, one = sides[1] if card == pp.VectorMatchCardinality.ManyToOne else sides[0]
         for name in getattr(modifier, 'group_labels', None) or ():
             if name not in one.labels:
-                yield Finding(
+                yield QueryFinding(
                     f'it takes {name} from the {side} side, which cannot have it',
                     f'Keep {name} in the aggregation of that side.', False)
 
 
-def _check_range(call: Any, interval: float) -> Iterator[Finding]:
+def _check_range(call: Any, interval: float) -> Iterator[QueryFinding]:
     for argument in call.args:
         if not isinstance(argument, pp.MatrixSelector):
             continue
         seconds = argument.range.total_seconds()
         if seconds < SCRAPES * interval:
-            yield Finding(
+            yield QueryFinding(
                 f'{call.func.name}() over {seconds:g} s holds fewer than {SCRAPES} scrapes, '
                 f'{interval:g} s apart: a scrape that fails leaves a gap',
                 f'Make the range {SCRAPES * interval:g} s or longer, or say how often is '

@@ -18,7 +18,7 @@ import sys
 from kronos_nova.cli import command
 
 
-class Report(command.Command):
+class WriteReport(command.BaseCommand):
     """Write a report as one HTML file that needs nothing else, on a screen or on paper.
 
     Without --plan and --snapshot the command reads the cloud as a planning cycle does, plans as one

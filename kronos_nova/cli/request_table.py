@@ -21,7 +21,7 @@ from typing import Any
 from kronos_nova.cli import command
 
 
-class RequestTable(command.Table):
+class RequestTable(command.TableCommand):
     """A table of requested moves.
 
     ``stored_note`` and ``refused_note``: what standard error says after a plan was stored, or not.

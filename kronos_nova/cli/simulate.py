@@ -26,7 +26,7 @@ WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
 REASON = 36
 
 
-class Simulate(command.Command, lister.Lister):
+class SimulatePolicies(command.BaseCommand, lister.Lister):
     """Run the real planner over past load and compare policy files.
 
     The cloud comes from Nova and Placement, or from a snapshot of

@@ -40,9 +40,10 @@ STEP = '5m'
 
 
 def parse_review_options(args: argparse.Namespace,
-                         conf: cfg.ConfigOpts) -> tuple[review.Question, backtest_run.Assumptions]:
+                         conf: cfg.ConfigOpts) -> tuple[review.ReviewQuestion,
+                                                        backtest_run.TimingAssumptions]:
     """Return the question to review, still without scopes, and the assumptions on moves."""
-    limits = simulated_executor.Limits(
+    limits = simulated_executor.ConcurrencyLimits(
         per_scope=conf.executor.max_concurrent_migrations,
         per_source=conf.executor.max_concurrent_per_source,
         per_destination=conf.executor.max_concurrent_per_destination,
@@ -52,11 +53,11 @@ def parse_review_options(args: argparse.Namespace,
         begin_within=store_rows.BEGIN_WITHIN)
     lag = (float(conf.engine.settle_seconds) if args.lag is None
            else parse_option('--lag', times.parse_duration, args.lag))
-    assumptions = backtest_run.Assumptions(
+    assumptions = backtest_run.TimingAssumptions(
         interval=conf.engine.evaluation_interval, cooldown=conf.engine.cooldown,
         instance_cooldown=conf.engine.instance_cooldown, stagger=conf.executor.stagger_seconds,
         lag=lag, limits=limits)
-    question = review.Question(
+    question = review.ReviewQuestion(
         scopes=(), ceiling=parse_number('--ceiling', args.ceiling, 0.0, 1.0),
         return_seconds=parse_option('--return-within', times.parse_duration, args.return_within),
         curve=parse_option('--power', lambda text: power.parse(text, args.empty_hosts == 'off'),
@@ -64,7 +65,7 @@ def parse_review_options(args: argparse.Namespace,
     return question, assumptions
 
 
-def parse_window(args: argparse.Namespace) -> ranges.Window:
+def parse_window(args: argparse.Namespace) -> ranges.QueryWindow:
     """Return the times to query a live source for."""
     if args.start is None:
         raise make_option_error('--from', 'the first time is missing', 'Write for example --from '
@@ -81,7 +82,7 @@ def parse_window(args: argparse.Namespace) -> ranges.Window:
     return build_window(start, end, step)
 
 
-def build_window(start: float, end: float, step: float) -> ranges.Window:
+def build_window(start: float, end: float, step: float) -> ranges.QueryWindow:
     """Return the window; raise ConfigError if it is empty, too short or has too many times."""
     if end <= start:
         raise make_option_error('--to', f'{times.format_time(end)} is not after --from '
@@ -93,10 +94,10 @@ def build_window(start: float, end: float, step: float) -> ranges.Window:
     if count > MAX_TIMES:
         raise make_option_error('--step', f'it makes {count} times, more than {MAX_TIMES}',
                                 'Give a longer one, or less time')
-    return ranges.Window(start, step, count)
+    return ranges.QueryWindow(start, step, count)
 
 
-def cut_trace(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace:
+def cut_trace(args: argparse.Namespace, trace: recorded.RecordedTrace) -> recorded.RecordedTrace:
     """Return the part of a trace between --from and --to, at the times that --step selects."""
     whole = trace.window
     start, end, every = whole.start, whole.end, 1
@@ -125,7 +126,7 @@ def cut_trace(args: argparse.Namespace, trace: recorded.Trace) -> recorded.Trace
     return dataclasses.replace(trace, window=found, answers=answers)
 
 
-def energy_measure(name: str | None, past: pasts.Past) -> str:
+def energy_measure(name: str | None, past: pasts.LoadHistory) -> str:
     """Return the measure of that name; without a name cpu, else the first one."""
     names = [m.name for m in past.measures]
     if name is None:

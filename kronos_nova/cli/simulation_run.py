@@ -60,7 +60,7 @@ def run(session: sessions.Session,
     conf = session.conf
     sets = policy_sets(args.policies or [conf.engine.policies_file])
     asked, assumptions = arguments.parse_review_options(args, conf)
-    bar = bars.Progress(sys.stderr)
+    bar = bars.ProgressLine(sys.stderr)
     try:
         trace = read_trace(session, args, list(sets.values()), bar)
         trace = dataclasses.replace(trace, cluster=dataclasses.replace(
@@ -115,7 +115,7 @@ def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
 # The cloud and its load.
 
 def read_trace(session: sessions.Session, args: argparse.Namespace,
-               sets: list[policies.PolicySet], bar: bars.Progress) -> recorded.Trace:
+               sets: list[policies.PolicySet], bar: bars.ProgressLine) -> recorded.RecordedTrace:
     if args.trace is not None:
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
@@ -125,7 +125,7 @@ def read_trace(session: sessions.Session, args: argparse.Namespace,
     window = arguments.parse_window(args)
     source = session.source
     health, text = source.health()
-    if health is model.Health.UNREACHABLE:
+    if health is model.SourceHealth.UNREACHABLE:
         raise exception.HistoryError(what='[prometheus] url', problem=text,
                                      remedy='Correct it, or simulate a --trace.')
     cluster, scopes, told = _read_cloud(session, args, sets)
@@ -152,15 +152,15 @@ def _read_cloud(session: sessions.Session, args: argparse.Namespace,
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
-                trace: recorded.Trace, live: bool) -> list[backtest_run.Candidate]:
+                trace: recorded.RecordedTrace, live: bool) -> list[backtest_run.PolicyCandidate]:
     traits = any(h.traits for h in trace.cluster.hosts.values())
     if conf.engine.require_cpu_compatibility and not traits:
         raise exception.ConfigError(
             path='kronos.conf', field='[engine] require_cpu_compatibility',
             problem='the CPU traits of the hosts are not known',
             remedy='Record the cloud with the option, or simulate without it.')
-    taken = reader.Recorded(
-        cluster=trace.cluster, histories={'': model.History()}, policy_names=(),
+    taken = reader.RecordedSnapshot(
+        cluster=trace.cluster, histories={'': model.MoveHistory()}, policy_names=(),
         scopes=trace.scopes, recorded_at=trace.cluster.taken_at, traits_known=traits)
     out = []
     for name, policy_set in sets.items():
@@ -176,15 +176,15 @@ def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
         scopes = [s for s in scopes if trace.cluster.hosts_of(s)]
         settings = dataclasses.replace(planning_settings.build_settings(conf, policy_set),
                                        deadline=math.inf)
-        out.append(backtest_run.Candidate(name, settings, tuple(scopes)))
+        out.append(backtest_run.PolicyCandidate(name, settings, tuple(scopes)))
     return out
 
 
 # Running and writing.
 
-def _run_journeys(past: pasts.Past, candidates: list[backtest_run.Candidate],
-                  assumptions: backtest_run.Assumptions,
-                  bar: bars.Progress) -> list[backtest_run.Journey]:
+def _run_journeys(past: pasts.LoadHistory, candidates: list[backtest_run.PolicyCandidate],
+                  assumptions: backtest_run.TimingAssumptions,
+                  bar: bars.ProgressLine) -> list[backtest_run.BacktestResult]:
     def make_step_callback(name: str) -> Callable[[int], None]:
         return lambda k: bar.show(name, (k + 1) / past.window.count)
 

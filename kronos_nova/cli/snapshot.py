@@ -19,7 +19,7 @@ import sys
 from kronos_nova.cli import command
 
 
-class Anonymise(command.Command):
+class AnonymiseSnapshot(command.BaseCommand):
     """Write a copy of a snapshot without a name in it.
 
     UUIDs, hosts, projects, aggregates, zones, names and labels are replaced

@@ -20,7 +20,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 
 
-class Status(database_command.DatabaseTable):
+class ShowStatus(database_command.DatabaseTable):
     """A row for each scope that engines plan, or have planned within a day.
 
     Policies has the measured imbalances. The planned value stands apart: the imbalance after moves

@@ -18,7 +18,7 @@ from typing import Any
 from kronos_nova.cli import request_table
 
 
-class Swap(request_table.RequestTable):
+class SwapInstances(request_table.RequestTable):
     """Have two instances change places, both or none.
 
     Directly where one has room beside the other; else one instance waits on a third host until the

@@ -22,7 +22,7 @@ from cliff import lister
 from kronos_nova.cli import command
 
 
-class Explain(command.Command, lister.Lister):
+class ExplainWeights(command.BaseCommand, lister.Lister):
     """Show why nova-scheduler would choose a host for a request.
 
     Runs Nova's own filters and weighers, as nova.conf enables them, over the cloud as it is now:
@@ -79,7 +79,7 @@ class Explain(command.Command, lister.Lister):
         return found[0]
 
 
-class Tune(command.Command, lister.Lister):
+class TuneMultipliers(command.BaseCommand, lister.Lister):
     """Replay recorded boots and load against several multipliers.
 
     Instances that booted in the past are placed again by Nova's own weigher classes, as nova.conf

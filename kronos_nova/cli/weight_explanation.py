@@ -45,13 +45,13 @@ def explain_request(args: argparse.Namespace, debug: bool,
     from kronos_nova.weighing import explanation
     from kronos_nova.weighing import request_spec
 
-    order = request_spec.Order(
+    order = request_spec.BootOrder(
         flavor=args.flavor, image=args.image, group=args.group, project=args.project,
         availability_zone=args.availability_zone, hints=hints,
         boot_from_volume=args.boot_from_volume, count=args.num)
     shown = explanation.aggregate_hosts(args.aggregate) if args.aggregate else None
     before, after = explanation.compare_settings(conf, order, args.wait, wanted)
-    table = columns.Columns(before, after, shown, args.formatter, args.long)
+    table = columns.HostColumns(before, after, shown, args.formatter, args.long)
     for text in table.notes():
         sys.stderr.write(f'{PROG}: {columns.escape_unprintable(text)}\n')
     return table.names(), table.rows()

@@ -57,7 +57,7 @@ def run(session: Any, args: argparse.Namespace, debug: bool,
     multipliers = list(dict.fromkeys([0.0, *(wanted or (sign * m for m in SPREAD))]))
     args.power, args.empty_hosts, args.return_within = '0:1', 'idle', '24h'
     asked, assumptions = arguments.parse_review_options(args, conf)
-    bar = bars.Progress(sys.stderr)
+    bar = bars.ProgressLine(sys.stderr)
     taken: settings.Taken = []
     try:
         trace = simulation.read_trace(session, args, list(sets.values()), bar)
@@ -72,7 +72,7 @@ def run(session: Any, args: argparse.Namespace, debug: bool,
                 remedy='Name another aggregate or set include_unassigned_hosts.')
         past = pasts.build_past(trace, list(sets.values()), scopes)
         taken = settings.apply(nova, others)
-        tuner = tuning.Tuner(
+        tuner = tuning.MultiplierTuner(
             past, list(sets.values()), nova, None if args.without_moves else candidate, assumptions,
             dataclasses.replace(asked, scopes=scopes), bar.show, of_aggregates)
         trials = [tuner.history(), *tuner.run(multipliers)]

@@ -24,7 +24,7 @@ from kronos_nova.cli import command
 Row = tuple[str, ...]
 
 
-class _Planned(command.Table):
+class _PlanningCommand(command.TableCommand):
     """A command that plans each scope and changes nothing."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -34,7 +34,7 @@ class _Planned(command.Table):
         return parser
 
 
-class WhyNothing(_Planned):
+class WhyNothing(_PlanningCommand):
     """Show why no instance is moved, or the moves of the next cycle.
 
     The rows have the holds of each scope, each policy's imbalance beside its threshold, how often
@@ -55,7 +55,7 @@ class WhyNothing(_Planned):
                 yield command.format_printable_row((scope.name, *row))
 
 
-class WhatIf(_Planned):
+class WhatIf(_PlanningCommand):
     """Show the plan and the imbalance under other conditions, beside those of today.
 
     On both sides no cooldown, sustain_for, pause or plan that waits for approval holds the plan;

@@ -22,7 +22,7 @@ from kronos_nova.cli import command
 PHASES = ('spread', 'pack', 'evacuate', 'affinity', 'requested')
 
 
-class WhyNot(command.Table):
+class WhyNot(command.TableCommand):
     """Show why an instance is not moved to a host.
 
     Reads the cloud as a planning cycle does, or a snapshot, and changes nothing. Each rule is

@@ -49,7 +49,7 @@ def _run(conf: Any) -> int:
     from kronos_nova.rebalancer.monitoring import stats as tallies
     from kronos_nova.wiring import daemons
 
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     webhook = daemons.plan_webhook(conf)
     built = engine.Engine(
         conf, collector=daemons.make_collector(conf), source=daemons.load_source(conf),
@@ -85,14 +85,14 @@ def _run_daemon(conf: Any, built: Any, tally: Any) -> int:
     from kronos_nova.wiring import error_reports
 
     log = logging.getLogger(__name__)
-    health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
+    health = healths.DaemonHealth(daemon=PROG, dry_run=conf.engine.dry_run)
     monitor = http_server.start_monitor(conf, health, 'engine_port',
                                         daemons.make_metrics_page(conf, health, tally,
                                                                   'engine_port'))
     heard = daemons.make_results_listener(conf, built.scope_names(), built.on_result)
     if heard is not None:
         heard.start()
-    cycles = daemon.Daemon(built, conf.engine.evaluation_interval, health=health)
+    cycles = daemon.EngineDaemon(built, conf.engine.evaluation_interval, health=health)
     cycles.start()
     log.info('Planning every %d s%s', conf.engine.evaluation_interval,
              ' (dry run: nothing is moved)' if conf.engine.dry_run else '')

@@ -51,14 +51,14 @@ def _run(conf: Any) -> int:
     from kronos_nova.wiring import daemons
     from kronos_nova.wiring import error_reports
 
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
     worker, listeners = daemons.make_worker(conf, scopes, tally)
     logging.getLogger(__name__).info(
         'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
         ' (dry run: no move begins, running moves are watched)'
         if conf.engine.dry_run else '')
-    health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
+    health = healths.DaemonHealth(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
     monitor = http_server.start_monitor(conf, health, 'executor_port',
                                         daemons.make_metrics_page(conf, health, tally,

@@ -46,7 +46,7 @@ def _run(conf: Any) -> int:
     from kronos_nova.wiring import daemons
     from kronos_nova.wiring import error_reports
 
-    health = healths.Health(daemon=PROG, dry_run=conf.engine.dry_run)
+    health = healths.DaemonHealth(daemon=PROG, dry_run=conf.engine.dry_run)
     built, close = daemons.make_migfra_service(conf, health)
     if not conf.migfra.allow:
         logging.getLogger(__name__).warning(

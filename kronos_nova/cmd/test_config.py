@@ -49,7 +49,7 @@ def _print_report(items: Sequence[Any], form: str) -> int:
     from kronos_nova.checks import base
     from kronos_nova.wiring import tools
 
-    failed = sum(1 for item in items if item.status is base.Status.FAILED)
+    failed = sum(1 for item in items if item.status is base.CheckStatus.FAILED)
     if form == 'json':
         tools.print_document({'ok': not failed, 'items': [
             {'name': i.name, 'status': str(i.status), 'text': i.text, 'remedy': i.remedy}
@@ -57,7 +57,7 @@ def _print_report(items: Sequence[Any], form: str) -> int:
     else:
         print(tools.format_table(('Item', 'Status', 'What', 'What to do'),
                                  [(i.name, i.status, i.text, i.remedy) for i in items]))
-        warned = sum(1 for item in items if item.status is base.Status.WARNING)
+        warned = sum(1 for item in items if item.status is base.CheckStatus.WARNING)
         more = f' {warned} {"warning" if warned == 1 else "warnings"}.' if warned else ''
         print((f'{failed} of {len(items)} items failed.' if failed
                else f'{len(items)} items, none failed.') + more)

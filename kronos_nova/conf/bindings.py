@@ -20,7 +20,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 
 
-class Bindings:
+class PolicyBindings:
     """Policy files and the aggregates they are for, in the order of the option.
 
     The first file that names one of its aggregates scores a host; ``_unassigned_`` stands for no
@@ -112,7 +112,7 @@ def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -
 
     :param multiplier: the option; aggregates may override it.
     """
-    bindings = Bindings(dict(loaded))
+    bindings = PolicyBindings(dict(loaded))
     found = [format_overlap(bindings, pair, why) for pair, why in bindings.overlaps.items()]
     for index, (path, policy_set) in enumerate(loaded):
         if bindings.is_default(index) and (done := find_contradiction(policy_set, multiplier)):
@@ -122,7 +122,7 @@ def check(loaded: Sequence[tuple[str, policies.PolicySet]], multiplier: float) -
     return found
 
 
-def format_overlap(bindings: Bindings, pair: tuple[int, int], why: str) -> str:
+def format_overlap(bindings: PolicyBindings, pair: tuple[int, int], why: str) -> str:
     """Format a sentence on two files that claim the same hosts."""
     first, other = (bindings.paths[index] for index in pair)
     return (f'policies_file {first} and {other}: {why}; {first} scores the hosts, because it '

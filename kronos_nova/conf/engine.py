@@ -264,7 +264,7 @@ def needs_approval(conf: cfg.ConfigOpts, scope: str) -> bool:
     return bool(of.get(scope, conf.engine.mode) == scope_mode.APPROVE)
 
 
-#: Fields of ``model.Options`` without an option: only requests made by hand set them.
+#: Fields of ``model.PlanningOptions`` without an option: only requests made by hand set them.
 NOT_SET = frozenset({'overbooking', 'max_steps'})
 
 
@@ -273,12 +273,12 @@ def planned_zone(conf: cfg.ConfigOpts) -> str | None:
     return conf.engine.availability_zone or None
 
 
-def build_options(conf: cfg.ConfigOpts) -> model.Options:
+def build_options(conf: cfg.ConfigOpts) -> model.PlanningOptions:
     """Return the planner's options as a frozen value."""
     group = conf.engine
-    values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.Options)
+    values = {f.name: getattr(group, f.name) for f in dataclasses.fields(model.PlanningOptions)
               if f.name not in NOT_SET}
     values |= {name: frozenset(found) for name, found in values.items()
                if isinstance(found, list)}
     values['drain_mode'] = model.DrainMode(group.drain_mode)
-    return model.Options(**values)
+    return model.PlanningOptions(**values)

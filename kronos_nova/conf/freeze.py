@@ -29,7 +29,7 @@ _DURATION = re.compile(r'(\d+)([mhd])')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Window:
+class FreezeWindow:
     """A freeze window, which begins at the times of ``cron`` and lasts ``seconds``."""
 
     cron: str
@@ -59,15 +59,15 @@ class WindowType(types.ConfigType):
     def __init__(self, type_name: str = 'freeze window') -> None:
         super().__init__(type_name)
 
-    def __call__(self, value: Any) -> Window:
-        if isinstance(value, Window):
+    def __call__(self, value: Any) -> FreezeWindow:
+        if isinstance(value, FreezeWindow):
             return value
         cron, _, last = ' '.join(str(value).split()).rpartition(' ')
         duration = _DURATION.fullmatch(last)
         if duration is None or len(cron.split()) != 5:
             raise ValueError(f'{value!r} is no freeze window; write five fields of cron and a '
                              'duration, such as 0 8 * * mon-fri 10h')
-        window = Window(cron, int(duration[1]) * UNITS[duration[2]], f'{cron} {last}')
+        window = FreezeWindow(cron, int(duration[1]) * UNITS[duration[2]], f'{cron} {last}')
         if not window.seconds:
             raise ValueError(f'{value!r}: the window has no length')
         try:
@@ -88,7 +88,7 @@ class WindowType(types.ConfigType):
         return hash(type(self))
 
     def _formatter(self, value: Any) -> str:
-        return value.text if isinstance(value, Window) else str(value)
+        return value.text if isinstance(value, FreezeWindow) else str(value)
 
 
 class ZoneType(types.ConfigType):
@@ -121,7 +121,8 @@ class ZoneType(types.ConfigType):
         return str(value)
 
 
-def find_open_window(windows: Iterable[Window], zone: datetime.tzinfo, now: float) -> str | None:
+def find_open_window(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,
+                     now: float) -> str | None:
     """Return a sentence on the open freeze window that ends last, or None."""
     found = [(end, window) for window in windows
              if (end := window.ends(now, zone)) is not None]

@@ -42,14 +42,14 @@ OPTS: list[cfg.Opt] = [
 
 
 @dataclasses.dataclass
-class Declared:
+class HookOptions:
     """The option group of one hook."""
 
     GROUP: cfg.OptGroup
     OPTS: list[cfg.Opt]
 
 
-PSCOM = Declared(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
+PSCOM = HookOptions(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
     cfg.ListOpt('processes', default=[],
                 help='Processes as INSTANCE/PROCESS, INSTANCE being a UUID or a name. An '
                      'instance that is named here has these; any other one has those that '
@@ -73,7 +73,7 @@ PSCOM = Declared(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
 ])
 
 
-WEBHOOK = Declared(cfg.OptGroup('hook_webhook', title='The hook webhook'), [
+WEBHOOK = HookOptions(cfg.OptGroup('hook_webhook', title='The hook webhook'), [
     cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
                help='Where to POST to. It may hold user:password@, and is therefore not '
                     'shown in logs.'),
@@ -86,7 +86,7 @@ WEBHOOK = Declared(cfg.OptGroup('hook_webhook', title='The hook webhook'), [
 ])
 
 
-PLAN_WEBHOOK = Declared(cfg.OptGroup('plan_webhook', title='Plan events for a webhook'), [
+PLAN_WEBHOOK = HookOptions(cfg.OptGroup('plan_webhook', title='Plan events for a webhook'), [
     cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
                help='Where kronos-engine POSTs events of plans and drains to: a plan is created '
                     'and may wait for approval, is approved, rejected or lapses. It may hold '
@@ -100,7 +100,7 @@ PLAN_WEBHOOK = Declared(cfg.OptGroup('plan_webhook', title='Plan events for a we
 ])
 
 
-ALERTMANAGER = Declared(cfg.OptGroup('hook_alertmanager', title='The hook alertmanager'), [
+ALERTMANAGER = HookOptions(cfg.OptGroup('hook_alertmanager', title='The hook alertmanager'), [
     cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
                help='Base URL of Alertmanager; a path prefix is kept. It may hold '
                     'user:password@, and is therefore not shown in logs.'),

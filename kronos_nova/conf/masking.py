@@ -42,7 +42,7 @@ _TOKEN = re.compile(r'gAAAAA[\w-]{20,}={0,2}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+')
 _WORDS = ('password', 'secret', 'token', 'passcode')
 
 
-class Mask:
+class SecretMask:
     """A mask for logins in URLs, credentials in HTTP headers, tokens and secret options."""
 
     def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
@@ -72,10 +72,10 @@ class Mask:
         return self._secrets
 
 
-class Formatter:
+class MaskingFormatter:
     """A log formatter that masks secrets in the output of another formatter."""
 
-    def __init__(self, inner: Any, mask: Mask) -> None:
+    def __init__(self, inner: Any, mask: SecretMask) -> None:
         self._inner = inner
         self._mask = mask
 
@@ -89,7 +89,7 @@ class Formatter:
         return getattr(self._inner, name)
 
 
-_active = Mask()
+_active = SecretMask()
 
 
 def install_mask(conf: cfg.ConfigOpts) -> None:
@@ -98,10 +98,10 @@ def install_mask(conf: cfg.ConfigOpts) -> None:
     Call it after every ``logging.setup``, which makes new handlers.
     """
     global _active
-    _active = Mask(conf)
+    _active = SecretMask(conf)
     for handler in logging.getLogger(None).logger.handlers:
-        if handler.formatter is not None and not isinstance(handler.formatter, Formatter):
-            handler.setFormatter(cast(Any, Formatter(handler.formatter, _active)))
+        if handler.formatter is not None and not isinstance(handler.formatter, MaskingFormatter):
+            handler.setFormatter(cast(Any, MaskingFormatter(handler.formatter, _active)))
 
 
 def mask_text(text: str) -> str:

@@ -25,7 +25,7 @@ IGNORED = frozenset({'version', 'max_version', 'connect_retry_delay', 'status_co
                      'retriable_status_codes'})
 
 
-class Interface(types.String):
+class EndpointInterface(types.String):
     """An endpoint's interface, also as keystoneauth's older name: ``internalURL``."""
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ OPTS: list[cfg.Opt] = [
     cfg.StrOpt('placement_endpoint_override',
                help='URL of the Placement API, instead of the catalogue\'s.'),
     cfg.StrOpt('region_name', help='Region whose endpoints are used.'),
-    cfg.Opt('interface', type=Interface(), default='internal',
+    cfg.Opt('interface', type=EndpointInterface(), default='internal',
             help='Which endpoints of the catalogue are used. Kronos 0.2.0 always used the public '
                  'ones.'),
     cfg.ListOpt('valid_interfaces', default=[],
-                item_type=Interface(),
+                item_type=EndpointInterface(),
                 help='The same as a list, the preferred one first, as keystoneauth calls it. Where '
                      'it is set, interface is not looked at. Kronos 0.2.0 read it without effect.'),
     cfg.StrOpt('service_type',

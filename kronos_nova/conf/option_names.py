@@ -58,7 +58,7 @@ VERY_NEAR = 0.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
+class NameFinding:
     """A sentence on an option or group that has no effect as it is written.
 
     ``certain``: no plug-in and no other service can read it.
@@ -78,14 +78,14 @@ Known = dict[str, dict[str, tuple[str, str]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
+class KnownOptions:
     """Known options: ``ours``, ``theirs`` in shared groups, and those of ``libraries``."""
 
     ours: Known
     theirs: dict[str, frozenset[str]]
     libraries: dict[str, frozenset[str]]
 
-    def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[Finding]:
+    def judge(self, sections: Mapping[str, Mapping[str, Collection[str]]]) -> Iterator[NameFinding]:
         """Find the options and groups of a file that have no effect, in the order of groups.
 
         :param sections: group -> names of its options, as written -> values.
@@ -99,19 +99,19 @@ class Vocabulary:
             if group in self.ours:
                 for name in sections[group]:
                     for text in self._judge_option(group, name):
-                        yield Finding(text, group not in SHARED, group, name)
+                        yield NameFinding(text, group not in SHARED, group, name)
             elif alone and group in self.libraries:
                 for name in sections[group]:
                     for text in self._of_library(group, name):
-                        yield Finding(text, False, group, name)
+                        yield NameFinding(text, False, group, name)
             elif group not in NOT_MISSPELT and (near := _find_nearest(group, self.ours, NEAR)):
-                yield Finding(
+                yield NameFinding(
                     f'[{group}] is no group of this release (is [{near}] meant?): its options '
                     'have no effect. Remove or correct it.', near not in SHARED, group)
             elif alone and group not in ANYWHERE | named:
                 near = _find_nearest(group, self.libraries, NEAR)
                 hint = f' (is [{near}] meant?)' if near else ''
-                yield Finding(
+                yield NameFinding(
                     f'[{group}] is a group of neither this release nor its libraries{hint}: '
                     'its options have no effect, unless a plug-in of yours reads them. Remove '
                     'or correct it.', False, group)
@@ -152,7 +152,7 @@ def read_sections(files: Iterable[str]) -> Iterator[tuple[str, dict[str, dict[st
         yield path, sections
 
 
-def judge_files(files: Iterable[str]) -> Iterator[tuple[str, Finding]]:
+def judge_files(files: Iterable[str]) -> Iterator[tuple[str, NameFinding]]:
     """Yield the path and each finding of the files that a configuration was read from."""
     known = of_this_release()
     for path, sections in read_sections(files):
@@ -179,7 +179,7 @@ def _find_nearest(word: str, words: Collection[str], cutoff: float) -> str | Non
     return next(iter(difflib.get_close_matches(word.lower(), words, 1, cutoff)), None)
 
 
-def of_this_release() -> Vocabulary:
+def of_this_release() -> KnownOptions:
     """Build the vocabulary of this release's options; needs the extra ``rebalancer``."""
     from kronos_nova.conf import scheduler
 
@@ -193,7 +193,7 @@ def of_this_release() -> Vocabulary:
                 if group not in SHARED or (old.group or group) in SHARED:
                     ours.setdefault(old.group or group, {}).setdefault(
                         (old.name or option.name).replace('-', '_'), today)
-    return Vocabulary(ours, {'nova': _of_keystoneauth()}, _of_libraries())
+    return KnownOptions(ours, {'nova': _of_keystoneauth()}, _of_libraries())
 
 
 def _of_libraries() -> dict[str, frozenset[str]]:

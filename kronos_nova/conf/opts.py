@@ -33,14 +33,14 @@ from kronos_nova.conf import prometheus
 from kronos_nova.conf import repin
 
 
-class _Declared(Protocol):
+class _OptionGroup(Protocol):
     """A group of options."""
 
     GROUP: cfg.OptGroup
     OPTS: list[cfg.Opt]
 
 
-_MODULES: tuple[_Declared, ...] = (
+_MODULES: tuple[_OptionGroup, ...] = (
     engine, prometheus, channel, executor, hooks, *hooks.GROUPS, messaging, monitoring, mqtt,
     migfra, nova, repin)
 

@@ -25,7 +25,7 @@ OPERATIONS = ('start-vm', 'stop-vm', 'suspend-vm', 'resume-vm', 'migrate-vm', 'e
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Permit:
+class OperationPermit:
     """A permit of ``operations`` on instances of ``projects`` in ``scopes``.
 
     None stands for all projects or all scopes.
@@ -53,8 +53,8 @@ class PermitType(types.ConfigType):
     def __init__(self, type_name: str = 'permit') -> None:
         super().__init__(type_name)
 
-    def __call__(self, value: Any) -> Permit:
-        if isinstance(value, Permit):
+    def __call__(self, value: Any) -> OperationPermit:
+        if isinstance(value, OperationPermit):
             return value
         parts = str(value).split(':', 2)
         if len(parts) != 3 or not all(part.strip(' ,') for part in parts):
@@ -64,8 +64,8 @@ class PermitType(types.ConfigType):
         if operations is not None and (unknown := operations.difference(OPERATIONS)):
             raise ValueError(f'{min(unknown)!r} is no operation; there are '
                              f'{", ".join(OPERATIONS)}, and {ANY} for all')
-        return Permit(frozenset(OPERATIONS) if operations is None else operations,
-                      projects, scopes)
+        return OperationPermit(frozenset(OPERATIONS) if operations is None else operations,
+                               projects, scopes)
 
     def __repr__(self) -> str:
         return 'Permit'
@@ -85,7 +85,7 @@ def _parse_names(text: str) -> frozenset[str] | None:
     return None if ANY in names else names
 
 
-def list_permitted_projects(permits: Sequence[Permit], operation: str,
+def list_permitted_projects(permits: Sequence[OperationPermit], operation: str,
                             scope: str) -> frozenset[str] | None:
     """Return the projects whose instances the operation may concern in the scope; None: all."""
     found: frozenset[str] = frozenset()

@@ -35,27 +35,27 @@ class PlainYamlError(Exception):
         self.remedy = remedy
 
 
-class Integer(int):
+class SpelledInteger(int):
     """A whole number, and ``spelling``, its text in the YAML."""
 
     spelling: str
 
 
-class Hexadecimal(Integer):
+class SpelledHexadecimal(SpelledInteger):
     """A number that was written with 0x."""
 
 
-class Float(float):
+class SpelledFloat(float):
     """A number, and ``spelling``, its text in the YAML."""
 
     spelling: str
 
 
-class _Loader(yaml.SafeLoader):
+class _StrictLoader(yaml.SafeLoader):
     """SafeLoader that refuses duplicate keys."""
 
 
-def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: dict[Any, int] = {}
     out = {}
     for key_node, value_node in node.value:
@@ -72,33 +72,33 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
     return out
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 
 
-class _Spelling(_Loader):
+class _SpellingLoader(_StrictLoader):
     """Loader that keeps the spelling of numbers, and reads dates as text."""
 
 
-def _construct_integer(loader: _Spelling, node: yaml.ScalarNode) -> Integer:
-    kind = Hexadecimal if node.value.lstrip('+-').startswith('0x') else Integer
+def _construct_integer(loader: _SpellingLoader, node: yaml.ScalarNode) -> SpelledInteger:
+    kind = SpelledHexadecimal if node.value.lstrip('+-').startswith('0x') else SpelledInteger
     found = kind(loader.construct_yaml_int(node))
     found.spelling = node.value
     return found
 
 
-def _construct_float(loader: _Spelling, node: yaml.ScalarNode) -> Float:
-    found = Float(loader.construct_yaml_float(node))
+def _construct_float(loader: _SpellingLoader, node: yaml.ScalarNode) -> SpelledFloat:
+    found = SpelledFloat(loader.construct_yaml_float(node))
     found.spelling = node.value
     return found
 
 
-def _construct_date(loader: _Spelling, node: yaml.ScalarNode) -> str:
+def _construct_date(loader: _SpellingLoader, node: yaml.ScalarNode) -> str:
     return str(node.value)
 
 
-_Spelling.add_constructor('tag:yaml.org,2002:int', _construct_integer)
-_Spelling.add_constructor('tag:yaml.org,2002:float', _construct_float)
-_Spelling.add_constructor('tag:yaml.org,2002:timestamp', _construct_date)
+_SpellingLoader.add_constructor('tag:yaml.org,2002:int', _construct_integer)
+_SpellingLoader.add_constructor('tag:yaml.org,2002:float', _construct_float)
+_SpellingLoader.add_constructor('tag:yaml.org,2002:timestamp', _construct_date)
 
 
 class LinedMapping(dict[Any, Any]):
@@ -212,14 +212,14 @@ def load(text: str, *, depth: int, nodes: int, spelling: bool = False) -> Any:
 
     :param depth: of nesting, at most.
     :param nodes: keys, values and collections, at most.
-    :param spelling: read numbers as :class:`Integer`, :class:`Hexadecimal` (with 0x) or
-        :class:`Float`, and dates as text.
+    :param spelling: read numbers as :class:`SpelledInteger`, :class:`SpelledHexadecimal` (with
+        0x) or :class:`SpelledFloat`, and dates as text.
     :raises PlainYamlError: the text is not plain YAML, or exceeds a limit.
     """
-    loader: _Loader | None = None
+    loader: _StrictLoader | None = None
     try:
         _check(text, depth, nodes)
-        loader = (_Spelling if spelling else _Loader)(text)
+        loader = (_SpellingLoader if spelling else _StrictLoader)(text)
         return loader.get_single_data()
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
         raise _build_error(e) from None

@@ -38,10 +38,10 @@ from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.constraints import traits
 from kronos_nova.constraints import view as views
-from kronos_nova.constraints.rules import Kind
 from kronos_nova.constraints.rules import RejectionCode
 from kronos_nova.constraints.rules import RetryClass
 from kronos_nova.constraints.rules import Rule
+from kronos_nova.constraints.rules import RuleKind
 
 #: Every rule, the cheap and informative ones first: ``check`` reports the first rejection.
 ALL: tuple[Rule, ...] = (
@@ -78,23 +78,23 @@ ALL: tuple[Rule, ...] = (
     service_state.DRAIN_OVER_RULE,
 )
 #: Rules of a planner.
-RULES: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not Kind.PRE_FLIGHT)
+RULES: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not RuleKind.PRE_FLIGHT)
 #: Rules of a planner whose rejection holds for all destinations.
-ALONE: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is Kind.ALONE)
+ALONE: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is RuleKind.ALONE)
 #: Rules of a planner that one mask judges by the facts that they read.
 PAIRS: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.reads is not None)
 #: Rules of a planner that hold for a way back: the instance was there before, however full the
 #: host.
-BACK: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is not Kind.METRICS)
+BACK: tuple[Rule, ...] = tuple(rule for rule in RULES if rule.kind is not RuleKind.METRICS)
 #: Rules that an executor checks again on fresh data.
-PRE_FLIGHT: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not Kind.METRICS)
+PRE_FLIGHT: tuple[Rule, ...] = tuple(rule for rule in ALL if rule.kind is not RuleKind.METRICS)
 
 #: Every name under which a rule rejects a move.
 CODES: Mapping[str, RejectionCode] = {
     name: code for rule in ALL for name, code in rule.codes.items()}
 
 
-def check(view: views.View, move: model.Move,
+def check(view: views.CloudView, move: model.Move,
           rules: Sequence[Rule] = RULES) -> model.Rejection | None:
     """Return the first rejection; None when the move is legal."""
     for rule in rules:
@@ -104,12 +104,12 @@ def check(view: views.View, move: model.Move,
     return None
 
 
-def check_alone(view: views.View, move: model.Move) -> model.Rejection | None:
+def check_alone(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Return the first rejection that holds for every destination; None without one."""
     return next((no for rule in ALONE if (no := rule.judge(view, move)) is not None), None)
 
 
-def check_all(view: views.View, move: model.Move,
+def check_all(view: views.CloudView, move: model.Move,
               rules: Sequence[Rule] = RULES) -> tuple[model.Rejection, ...]:
     """Return every rejection; empty when the move is legal.
 

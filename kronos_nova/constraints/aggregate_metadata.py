@@ -20,7 +20,7 @@ from collections.abc import Mapping
 TENANT = 'filter_tenant_id'
 
 
-class Aggregates:
+class HostAggregates:
     """Metadata of the aggregates, by host.
 
     :param hosts: host names by aggregate.

@@ -29,7 +29,7 @@ IMAGES = 'AggregateImagePropertiesIsolation'
 SCOPE = 'aggregate_instance_extra_specs'
 
 
-def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
+def extra_specs(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates do not fulfil an extra spec of the flavor.
 
     The rule reads extra specs with the scope of ``SCOPE``, and those without any scope.
@@ -53,7 +53,7 @@ def extra_specs(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 EXTRA_SPECS_RULE = rules.Rule(
-    extra_specs, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.AGGREGATES}),
+    extra_specs, reads=frozenset({rules.CloudFact.EXTRA_SPECS, rules.CloudFact.AGGREGATES}),
     enabled=lambda options: EXTRA_SPECS in options.nova_enabled_filters,
     codes={
         'aggregate-extra-specs': rules.RejectionCode(
@@ -64,7 +64,7 @@ EXTRA_SPECS_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
+def tenants(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is reserved for other projects."""
     instance = view.instance(move.instance_uuid)
     if TENANTS not in view.options.nova_enabled_filters or instance is None:
@@ -77,7 +77,7 @@ def tenants(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 TENANTS_RULE = rules.Rule(
-    tenants, reads=frozenset({rules.Fact.PROJECT, rules.Fact.AGGREGATES}),
+    tenants, reads=frozenset({rules.CloudFact.PROJECT, rules.CloudFact.AGGREGATES}),
     enabled=lambda options: TENANTS in options.nova_enabled_filters,
     codes={
         'aggregate-tenant': rules.RejectionCode(
@@ -87,7 +87,7 @@ TENANTS_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def image_properties(view: views.View, move: model.Move) -> model.Rejection | None:
+def image_properties(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination whose aggregates give a property of the image other values."""
     instance = view.instance(move.instance_uuid)
     if (IMAGES not in view.options.nova_enabled_filters or instance is None
@@ -104,7 +104,8 @@ def image_properties(view: views.View, move: model.Move) -> model.Rejection | No
 
 
 IMAGE_PROPERTIES_RULE = rules.Rule(
-    image_properties, reads=frozenset({rules.Fact.IMAGE_PROPERTIES, rules.Fact.AGGREGATES}),
+    image_properties,
+    reads=frozenset({rules.CloudFact.IMAGE_PROPERTIES, rules.CloudFact.AGGREGATES}),
     enabled=lambda options: IMAGES in options.nova_enabled_filters,
     codes={
         'aggregate-image': rules.RejectionCode(

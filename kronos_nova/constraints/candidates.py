@@ -18,7 +18,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def placement_refused(view: views.View, move: model.Move) -> model.Rejection | None:
+def placement_refused(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination for which Placement had no allocation candidate, or no answer.
 
     The engine asked Placement about this instance on this host

@@ -18,7 +18,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def claims(view: views.View, move: model.Move) -> model.Rejection | None:
+def claims(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that Placement itself would refuse to allocate.
 
     Source: placement.objects.allocation, check_capacity_exceeded: capacity is (total - reserved) *
@@ -82,7 +82,7 @@ CLAIMS_RULE = rules.Rule(
             retry=rules.RetryClass.NO_ROOM)})
 
 
-def _on_root(view: views.View, instance: model.Instance, host: model.Host,
+def _on_root(view: views.CloudView, instance: model.Instance, host: model.Host,
              root: model.Provider) -> model.Rejection | None:
     """Refuse a root provider that cannot serve the whole allocation."""
     where = f'resource provider {root.uuid} of host {host.name}'
@@ -112,8 +112,8 @@ def _list_part_amounts(instance: model.Instance, resource_class: str, amount: in
             if held.get(resource_class)]
 
 
-def _refuse_demand(view: views.View, instance: model.Instance, host: model.Host,
-                   demand: matching.Demand) -> model.Rejection | None:
+def _refuse_demand(view: views.CloudView, instance: model.Instance, host: model.Host,
+                   demand: matching.PieceDemand) -> model.Rejection | None:
     """Return why no provider can serve this part of the allocation; None if one can."""
     judged = [(name, amount) for name, amount in demand.piece.resources
               if name not in view.occupancy.free]

@@ -42,13 +42,14 @@ class ClusterView:
     :param ceilings: highest fill of a destination by policy name.
     """
 
-    def __init__(self, cluster: model.Cluster, options: model.Options,
-                 history: model.History | None = None, scores: model.Scores | None = None,
+    def __init__(self, cluster: model.Cluster, options: model.PlanningOptions,
+                 history: model.MoveHistory | None = None,
+                 scores: model.ClusterScores | None = None,
                  ceilings: Mapping[str, float] | None = None,
                  draining: Collection[str] = ()) -> None:
         self.cluster = cluster
         self.options = options
-        self.history = history or model.History()
+        self.history = history or model.MoveHistory()
         self.draining = set(draining)
         self._scores = scores.policies if scores is not None else {}
         self._ceilings = dict(ceilings or {})
@@ -61,14 +62,14 @@ class ClusterView:
         for group in cluster.groups:
             for uuid in group.members:
                 self._groups[uuid].append(group)
-        self.occupancy = occupancy.Occupancy(cluster, options)
+        self.occupancy = occupancy.ProviderOccupancy(cluster, options)
         #: Upper bound of each host's fill, by policy.
         self._fill = {name: dict(p.fill) for name, p in self._scores.items()}
         #: Width of the uncertainty below that bound.
         self._doubt: dict[str, dict[str, float]] = {
             name: defaultdict(float) for name in self._scores}
         #: Bounds of the load that the scores do not show yet.
-        self._unseen: dict[str, dict[str, metric_lag.Unseen]] = {
+        self._unseen: dict[str, dict[str, metric_lag.UnseenChange]] = {
             name: {} for name in self._scores}
         self._flying: dict[str, str | None] = {}
         self._tied: dict[str, set[str]] | None = None
@@ -99,8 +100,8 @@ class ClusterView:
         return self.cluster.zone_of(host)
 
     @functools.cached_property
-    def aggregates(self) -> aggregate_metadata.Aggregates:
-        return aggregate_metadata.Aggregates(
+    def aggregates(self) -> aggregate_metadata.HostAggregates:
+        return aggregate_metadata.HostAggregates(
             self.cluster.aggregates, self.cluster.aggregate_metadata)
 
     def sharing(self, host: str) -> Collection[model.Provider]:
@@ -245,7 +246,7 @@ class ClusterView:
         """Return the known fill of each host under a policy. The caller must not change it."""
         return self._fill[policy]
 
-    def unseen(self, policy: str, host: str) -> metric_lag.Unseen:
+    def unseen(self, policy: str, host: str) -> metric_lag.UnseenChange:
         """Return the bounds of the load that the host's score does not show yet.
 
         The load comes from moves in flight or just completed.
@@ -451,10 +452,10 @@ class ClusterView:
 
     def _add_unseen(self, policy: str, host: str, least: float, most: float) -> None:
         known = self.unseen(policy, host)
-        self._unseen[policy][host] = metric_lag.Unseen(known.least + least, known.most + most)
+        self._unseen[policy][host] = metric_lag.UnseenChange(known.least + least, known.most + most)
 
 
-_NOTHING = metric_lag.Unseen(0.0, 0.0)
+_NOTHING = metric_lag.UnseenChange(0.0, 0.0)
 
 
 def _lacks_score(host: str, policy: str) -> model.Rejection:

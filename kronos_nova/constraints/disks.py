@@ -26,7 +26,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def has_local_storage(options: model.Options) -> bool:
+def has_local_storage(options: model.PlanningOptions) -> bool:
     """Return True when the disks are known to lie on the hosts themselves."""
     return options.instance_storage == 'local' or (
         options.instance_storage == 'auto' and options.enforce_placement_disk is True)
@@ -44,7 +44,7 @@ def own_gb(instance: model.Instance, sharing: Container[str]) -> int:
     return instance.disk_gb if instance.local_disk_gb is None else instance.local_disk_gb
 
 
-def copies_disk(view: views.View, move: model.Move) -> model.Rejection | None:
+def copies_disk(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse to spread or pack an instance if Nova would copy its disks.
 
     Drains and repairs copy where they must. An instance with unknown disks counts as having some.

@@ -32,7 +32,7 @@ SAME = 'SameHostFilter'
 _FILTERS = {'different_host': DIFFERENT, 'same_host': SAME}
 
 
-def hints(view: views.View, move: model.Move) -> model.Rejection | None:
+def hints(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that may break a hint of the instance.
 
     The rule reads every host where the other instances are, were before this plan, or may come to
@@ -70,7 +70,7 @@ HINTS_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
+def hint_in_flight(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move of an instance that must wait for a tied instance in flight.
 
     The hint of the instance in flight names this one; or this one's hint names the instance in
@@ -86,7 +86,7 @@ def hint_in_flight(view: views.View, move: model.Move) -> model.Rejection | None
 
 
 HINT_IN_FLIGHT_RULE = rules.Rule(
-    hint_in_flight, kind=rules.Kind.IN_FLIGHT,
+    hint_in_flight, kind=rules.RuleKind.IN_FLIGHT,
     codes={
         'hint-in-flight': rules.RejectionCode(
             meaning='An instance is migrating that a hint ties to it: one of its project whose '

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from kronos_nova import model
 
 
-def list_hold_reasons(history: model.History, uuid: str) -> Iterator[model.Rejection]:
+def list_hold_reasons(history: model.MoveHistory, uuid: str) -> Iterator[model.Rejection]:
     """Yield every reason to leave the instance alone, the one that holds longest first."""
     if uuid in history.quarantined:
         left = history.quarantined[uuid]

@@ -29,7 +29,7 @@ VGPU = 'VGPU'
 MEDIATED = 8_001_000
 
 
-def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
+def hypervisor(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a live migration to another type of hypervisor, or to an older version.
 
     A vGPU also needs a version of MEDIATED on both hosts. An unknown version (0) refuses nothing.
@@ -37,7 +37,7 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
     instance = view.instance(move.instance_uuid)
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if (instance is None or source is None or destination is None
-            or statuses.choose_method(instance.status) is model.Method.COLD):
+            or statuses.choose_method(instance.status) is model.MoveMethod.COLD):
         return None
     if source.hypervisor_type != destination.hypervisor_type:
         return model.Rejection('hypervisor-type', f'{move.to_host} has another hypervisor than '
@@ -55,8 +55,8 @@ def hypervisor(view: views.View, move: model.Move) -> model.Rejection | None:
 
 HYPERVISOR_RULE = rules.Rule(
     hypervisor,
-    reads=frozenset({rules.Fact.HYPERVISOR, rules.Fact.STATUS, rules.Fact.VGPU,
-                     rules.Fact.EXTRA_SPECS}),
+    reads=frozenset({rules.CloudFact.HYPERVISOR, rules.CloudFact.STATUS, rules.CloudFact.VGPU,
+                     rules.CloudFact.EXTRA_SPECS}),
     codes={
         'hypervisor-type': rules.RejectionCode(
             meaning='The destination has another hypervisor_type: not moved live.',

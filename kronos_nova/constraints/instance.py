@@ -18,7 +18,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.constraints import view as views
 
 
-def identity(view: views.View, move: model.Move) -> model.Rejection | None:
+def identity(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move whose instance does not exist, is not on the source, or stays there."""
     uuid = move.instance_uuid
     if view.instance(uuid) is None:
@@ -48,7 +48,7 @@ IDENTITY_RULE = rules.Rule(
             retry=rules.RetryClass.QUARANTINE)})
 
 
-def state(view: views.View, move: model.Move) -> model.Rejection | None:
+def state(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse to move an instance that is not ACTIVE, or is locked, busy or pinned.
 
     A drain also moves instances in other statuses that Nova can move (see :mod:`statuses`). Nova
@@ -76,7 +76,7 @@ def state(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 STATE_RULE = rules.Rule(
-    state, kind=rules.Kind.ALONE,
+    state, kind=rules.RuleKind.ALONE,
     codes={
         'locked': rules.RejectionCode(
             meaning='Its owner, or an administrator, locked it.',
@@ -104,13 +104,13 @@ STATE_RULE = rules.Rule(
             retry=rules.RetryClass.QUARANTINE)})
 
 
-def history(view: views.View, move: model.Move) -> model.Rejection | None:
+def history(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse an instance that its history holds: cooling, quarantined, refused everywhere."""
     return view.held(move.instance_uuid)
 
 
 HISTORY_RULE = rules.Rule(
-    history, kind=rules.Kind.ALONE,
+    history, kind=rules.RuleKind.ALONE,
     codes={
         'quarantined': rules.RejectionCode(
             meaning='Its last migration failed for good.',

@@ -66,7 +66,7 @@ def _uses_one_time_device(instance: model.Instance, host: model.Host) -> bool:
                if instance.claims.get(name))
 
 
-def devices(view: views.View, move: model.Move) -> model.Rejection | None:
+def devices(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that the instance's devices, encrypted memory or power state prevent."""
     instance = view.instance(move.instance_uuid)
     if instance is None:
@@ -80,7 +80,7 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
     if source is not None and _uses_one_time_device(instance, source):
         return model.Rejection('one-time-use', f'instance {uuid} has a PCI device for one use: '
                                                'a move uses up one more')
-    if statuses.choose_method(instance.status) is model.Method.COLD:
+    if statuses.choose_method(instance.status) is model.MoveMethod.COLD:
         return None
     if instance.power_state not in (None, RUNNING, PAUSED):
         return model.Rejection('power-state', f'instance {uuid} is not running on its host, '
@@ -106,7 +106,7 @@ def devices(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 DEVICES_RULE = rules.Rule(
-    devices, kind=rules.Kind.ALONE, keys=EXTRA_SPECS | IMAGE,
+    devices, kind=rules.RuleKind.ALONE, keys=EXTRA_SPECS | IMAGE,
     codes={
         'accelerators': rules.RejectionCode(
             meaning='Its flavor has accel:device_profile: Nova moves it neither live nor cold.',
@@ -150,7 +150,7 @@ def _has_live_device(host: model.Host, name: str) -> bool:
                for provider in host.nested if name in provider.inventories)
 
 
-def destination_devices(view: views.View, move: model.Move) -> model.Rejection | None:
+def destination_devices(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination with the instance's class of PCI devices, none movable live.
 
     Nova's PciPassthroughFilter refuses it as well. Source: nova.pci.stats,
@@ -159,7 +159,7 @@ def destination_devices(view: views.View, move: model.Move) -> model.Rejection |
     """
     instance = view.instance(move.instance_uuid)
     if (instance is None or requests.PCI_ALIAS not in (instance.extra_specs or {})
-            or statuses.choose_method(instance.status) is model.Method.COLD):
+            or statuses.choose_method(instance.status) is model.MoveMethod.COLD):
         return None
     source, destination = view.host(move.from_host), view.host(move.to_host)
     if source is None or destination is None:
@@ -175,7 +175,8 @@ def destination_devices(view: views.View, move: model.Move) -> model.Rejection |
 
 DESTINATION_DEVICES_RULE = rules.Rule(
     destination_devices,
-    reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.FLAVOR_TRAITS, rules.Fact.STATUS}),
+    reads=frozenset({rules.CloudFact.EXTRA_SPECS, rules.CloudFact.FLAVOR_TRAITS,
+                     rules.CloudFact.STATUS}),
     codes={
         'pci-destination': rules.RejectionCode(
             meaning='Its flavor has pci_passthrough:alias, and no PCI device of its resource '

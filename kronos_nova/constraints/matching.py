@@ -36,7 +36,7 @@ BOUND = 4096
 IN_TREE = frozenset({'VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB'})
 
 
-class Piece(NamedTuple):
+class RequestPiece(NamedTuple):
     """Classes and amounts that one provider has to serve together.
 
     ``shared``: a sharing provider may serve it as well.
@@ -46,39 +46,39 @@ class Piece(NamedTuple):
     shared: bool = False
 
 
-class Space(NamedTuple):
+class ProviderSpace(NamedTuple):
     """A provider, with a key that is unique in the cloud."""
 
     key: str
     provider: model.Provider
 
 
-class Demand(NamedTuple):
+class PieceDemand(NamedTuple):
     """A piece, and the spaces that could hold it, best first."""
 
-    piece: Piece
-    spaces: Sequence[Space]
+    piece: RequestPiece
+    spaces: Sequence[ProviderSpace]
 
 
 #: Returns the allocated amount of a resource class in a space.
-Used = Callable[[Space, str], float]
+Used = Callable[[ProviderSpace, str], float]
 
 
 def split_allocation(instance: model.Instance, is_root: Callable[[str], bool],
-                     sharing: Container[str]) -> tuple[Piece, ...]:
+                     sharing: Container[str]) -> tuple[RequestPiece, ...]:
     """Split an instance's allocation into pieces, those of roots first."""
     if not instance.allocations:
-        return tuple(Piece(((name, amount),))
+        return tuple(RequestPiece(((name, amount),))
                      for name, amount in sorted(instance.claims.items()) if amount)
     roots, nested, shared = [], [], []
     for provider, resources in sorted(instance.allocations.items()):
         held = sorted((name, amount) for name, amount in resources.items() if amount)
         if is_root(provider):
-            roots += [Piece((one,)) for one in held]
+            roots += [RequestPiece((one,)) for one in held]
         elif provider in sharing:
-            shared += [Piece((one,), one[0] not in IN_TREE) for one in held]
+            shared += [RequestPiece((one,), one[0] not in IN_TREE) for one in held]
         elif held:
-            nested.append(Piece(tuple(held)))
+            nested.append(RequestPiece(tuple(held)))
     return (*roots, *nested, *shared)
 
 
@@ -88,8 +88,8 @@ def in_units(inventory: model.Inventory, amount: int) -> bool:
             and amount % inventory.step_size == 0)
 
 
-def find_spaces(demands: Sequence[Demand], used: Used, free: Container[str] = (),
-                bound: int = BOUND) -> list[Space] | None:
+def find_spaces(demands: Sequence[PieceDemand], used: Used, free: Container[str] = (),
+                bound: int = BOUND) -> list[ProviderSpace] | None:
     """Return a space for each demand so that all have room at once, or None.
 
     First fit with backtracking; equal input gives an equal answer.
@@ -99,7 +99,7 @@ def find_spaces(demands: Sequence[Demand], used: Used, free: Container[str] = ()
     """
     laid: dict[tuple[str, str], int] = {}
 
-    def has_room_for(space: Space, piece: Piece) -> bool:
+    def has_room_for(space: ProviderSpace, piece: RequestPiece) -> bool:
         for name, amount in piece.resources:
             if name in free:
                 continue
@@ -110,7 +110,7 @@ def find_spaces(demands: Sequence[Demand], used: Used, free: Container[str] = ()
                 return False
         return True
 
-    def add_piece_amounts(space: Space, piece: Piece, sign: int) -> None:
+    def add_piece_amounts(space: ProviderSpace, piece: RequestPiece, sign: int) -> None:
         for name, amount in piece.resources:
             laid[space.key, name] = laid.get((space.key, name), 0) + sign * amount
 
@@ -140,7 +140,7 @@ def find_spaces(demands: Sequence[Demand], used: Used, free: Container[str] = ()
     return [chosen[d] for d in range(len(demands))]
 
 
-def choose_fallback_spaces(demands: Sequence[Demand]) -> list[Space]:
+def choose_fallback_spaces(demands: Sequence[PieceDemand]) -> list[ProviderSpace]:
     """Return the space in which each demand counts when not all have room.
 
     Choose the first space that has all classes of the piece, else the first of all.
@@ -151,7 +151,8 @@ def choose_fallback_spaces(demands: Sequence[Demand]) -> list[Space]:
 
 
 def sum_demands(
-        chosen: Sequence[Space], demands: Sequence[Demand]) -> Mapping[tuple[str, str], int]:
+        chosen: Sequence[ProviderSpace], demands: Sequence[PieceDemand]) -> Mapping[tuple[str, str],
+                                                                                    int]:
     """Sum the amounts that the demands take from each space, by (key, resource class)."""
     found: dict[tuple[str, str], int] = {}
     for space, (name, amount) in itertools.chain.from_iterable(

@@ -15,7 +15,7 @@
 A query over a range of W seconds, asked at T of samples that are A seconds old, covers the time
 from T - A - W to T - A. It shows nothing of a move that completed at C before C + A, and all of the
 move from C + A + W on. In between a mean shows the part of W that has passed, while a peak has
-risen already and not fallen yet (:meth:`lookback.Look.unseen`).
+risen already and not fallen yet (:meth:`lookback.LookbackWindow.unseen`).
 
 Where A is not measured, or a recording rule may hide a range, no single such time exists: then only
 the bounds of the unseen part are known.
@@ -31,7 +31,7 @@ from kronos_nova import model
 #: Scores correct for a longer range, but moves do not wait for it: a query
 #: for the peak of a week must not hold a scope for a week.
 LONGEST_WAIT = 3600.0
-#: Seconds that model.History.completed reaches back, besides the range of the
+#: Seconds that model.MoveHistory.completed reaches back, besides the range of the
 #: queries: longer than the age of usable samples, and than the wait for scores
 #: to show a move.
 REMEMBERED = 10800.0
@@ -40,14 +40,14 @@ REMEMBERED = 10800.0
 FOLLOWING = (model.Phase.SPREAD, model.Phase.PACK)
 
 
-class Unseen(NamedTuple):
+class UnseenChange(NamedTuple):
     """Bounds of the part of a change that samples do not show."""
 
     least: float
     most: float
 
 
-class Share(NamedTuple):
+class UsageShare(NamedTuple):
     """Bounds of a change to a host's value, in usages of the instance."""
 
     host: str
@@ -68,9 +68,9 @@ def compute_sample_age(policy: model.PolicyScores) -> float:
     return policy.staleness if policy.age is None else max(0.0, policy.age)
 
 
-def compute_unseen_part(policy: model.PolicyScores, look: lookback.Look, taken_at: float,
+def compute_unseen_part(policy: model.PolicyScores, look: lookback.LookbackWindow, taken_at: float,
                         completed_at: float,
-                        settle_seconds: float, *, arriving: bool) -> Unseen:
+                        settle_seconds: float, *, arriving: bool) -> UnseenChange:
     """Return the bounds of the part of a completed move that samples do not show at one end.
 
     :param look: lookback of the query: a policy's scores and its fills may come from different
@@ -80,47 +80,47 @@ def compute_unseen_part(policy: model.PolicyScores, look: lookback.Look, taken_a
     :param arriving: at the destination, else at the source.
     """
     if settle_seconds <= 0:
-        return Unseen(0.0, 0.0)
+        return UnseenChange(0.0, 0.0)
     since = taken_at - completed_at
     youngest = 0.0 if policy.age is None else compute_sample_age(policy)
     least = look.unseen(since - youngest, look.ramp, arriving=arriving)
     most = look.unseen(since - compute_sample_age(policy),
                        max(settle_seconds, look.ramp + look.slack),
                        arriving=arriving)
-    return Unseen(least, max(least, most))
+    return UnseenChange(least, max(least, most))
 
 
 def compute_host_shares(moves: Sequence[tuple[model.Move, float]], policy: model.PolicyScores,
-                        look: lookback.Look, taken_at: float,
-                        settle_seconds: float) -> Iterator[Share]:
+                        look: lookback.LookbackWindow, taken_at: float,
+                        settle_seconds: float) -> Iterator[UsageShare]:
     """Yield the changes that the moves of one instance make to its hosts' values.
 
     :param moves: the instance's moves with their times, newest first, each from where the next one
         led.
     """
-    def compute_part(at: float, arriving: bool) -> Unseen:
+    def compute_part(at: float, arriving: bool) -> UnseenChange:
         return compute_unseen_part(policy, look, taken_at, at, settle_seconds, arriving=arriving)
 
     if look.span <= 0:
         for move, at in moves:
             least, most = compute_part(at, arriving=True)
             if most:
-                yield Share(move.from_host, -most, -least)
-                yield Share(move.to_host, least, most)
+                yield UsageShare(move.from_host, -most, -least)
+                yield UsageShare(move.to_host, least, most)
         return
     # A peak shows an instance once, also when it came and went several times.
     came = {move.to_host: at for move, at in reversed(moves)}
     went = {move.from_host: at for move, at in reversed(moves)}
     stayed = moves[0][0].to_host if moves else None
     for host in dict.fromkeys([*came, *went]):
-        coming = compute_part(came[host], arriving=True) if host in came else Unseen(0.0, 0.0)
-        going = compute_part(went[host], arriving=False) if host in went else Unseen(0.0, 0.0)
+        coming = compute_part(came[host], arriving=True) if host in came else UnseenChange(0.0, 0.0)
+        going = compute_part(went[host], arriving=False) if host in went else UnseenChange(0.0, 0.0)
         if host == stayed:  # the peak may still show its earlier stay
             least, most = max(0.0, coming.least - going.most), max(0.0, coming.most - going.least)
         else:
             least, most = coming.least - going.most, coming.most - going.least
         if least or most:
-            yield Share(host, least, most)
+            yield UsageShare(host, least, most)
 
 
 def clamp_to_bounds(middle: float, least: float, most: float) -> float:
@@ -132,7 +132,7 @@ def clamp_to_bounds(middle: float, least: float, most: float) -> float:
     return min(most, max(least, middle))
 
 
-def seconds_left(scores: model.Scores, completed_at: float, settle_seconds: float) -> float:
+def seconds_left(scores: model.ClusterScores, completed_at: float, settle_seconds: float) -> float:
     """Return the seconds until the scores of every policy show a move; <= 0: they do."""
     if settle_seconds <= 0:
         return 0.0
@@ -142,7 +142,7 @@ def seconds_left(scores: model.Scores, completed_at: float, settle_seconds: floa
 
 
 def find_awaited_move(
-        history: model.History, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
+        history: model.MoveHistory, scope_hosts: frozenset[str]) -> tuple[model.Move, float] | None:
     """Return the scope's last completed move that imbalance moves wait for, and its time."""
     found = [(move, at) for move, at in history.completed if move.phase in FOLLOWING
              and not scope_hosts.isdisjoint((move.from_host, move.to_host))]

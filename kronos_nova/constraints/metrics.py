@@ -22,7 +22,7 @@ IMBALANCE = (model.Phase.SPREAD, model.Phase.PACK)
 ROUNDING = 1e-9
 
 
-def scored(view: views.View, move: model.Move) -> model.Rejection | None:
+def scored(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse an imbalance move without trusted scores at both ends and a usage.
 
     Refuse any other move to a host that lacks a score while the others' can be trusted.
@@ -31,7 +31,7 @@ def scored(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 SCORED_RULE = rules.Rule(
-    scored, kind=rules.Kind.METRICS,
+    scored, kind=rules.RuleKind.METRICS,
     codes={
         'policy-untrusted': rules.RejectionCode(
             meaning='The metrics cannot be believed.',
@@ -47,7 +47,7 @@ SCORED_RULE = rules.Rule(
             retry=None)})
 
 
-def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
+def ceiling(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that lifts its destination above a policy's ceiling.
 
     Imbalance limits a spread instead: it may go to a host above the ceiling when its source is
@@ -62,7 +62,7 @@ def ceiling(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 CEILING_RULE = rules.Rule(
-    ceiling, kind=rules.Kind.METRICS,
+    ceiling, kind=rules.RuleKind.METRICS,
     codes={
         'ceiling': rules.RejectionCode(
             meaning='The destination would be filled above its ceiling.',

@@ -37,7 +37,7 @@ DISK = 'DISK_GB'
 Coming = Counter[tuple[str, str]]
 
 
-class Occupancy:
+class ProviderOccupancy:
     """The allocations on a cluster's providers, and the moves that change them.
 
     The key of a space is the host's name for its root, else the provider's UUID. A district holds
@@ -45,7 +45,7 @@ class Occupancy:
     hosts connect.
     """
 
-    def __init__(self, cluster: model.Cluster, options: model.Options) -> None:
+    def __init__(self, cluster: model.Cluster, options: model.PlanningOptions) -> None:
         self._cluster = cluster
         #: Classes that no rule judges.
         self.free = frozenset({DISK} if options.enforce_placement_disk is False else ())
@@ -53,8 +53,8 @@ class Occupancy:
         #: Arrivals by district; only where they have a choice of providers.
         self._coming: dict[str, Coming] = defaultdict(Counter)
         self._placed: dict[str, Mapping[tuple[str, str], int] | None] = {}
-        self._pieces: dict[str, tuple[matching.Piece, ...]] = {}
-        self._spaces: dict[str, tuple[matching.Space, ...]] = {}
+        self._pieces: dict[str, tuple[matching.RequestPiece, ...]] = {}
+        self._spaces: dict[str, tuple[matching.ProviderSpace, ...]] = {}
         self._roots: frozenset[str] | None = None
         #: Sharing providers with a class that moves may use.
         self._usable = {u for u, p in cluster.sharing.items()
@@ -85,7 +85,8 @@ class Occupancy:
                        self.used_of(host, space, resource_class))
                    for space in self.spaces(host) if resource_class in space.provider.inventories)
 
-    def used_of(self, host: model.Host, space: matching.Space, resource_class: str) -> float:
+    def used_of(self, host: model.Host, space: matching.ProviderSpace,
+                resource_class: str) -> float:
         """Return the amount allocated on a provider that serves the host, arrivals included.
 
         Where the arrivals do not all have room, each counts where it still finds room, else in a
@@ -98,16 +99,16 @@ class Occupancy:
         return self._sum_certain_use(space,
                                      resource_class) + coming.get((space.key, resource_class), 0)
 
-    def spaces(self, host: model.Host) -> tuple[matching.Space, ...]:
+    def spaces(self, host: model.Host) -> tuple[matching.ProviderSpace, ...]:
         """Return the providers of the host's tree, the root first."""
         found = self._spaces.get(host.name)
         if found is None and host.provider is not None:
             found = self._spaces[host.name] = (
-                matching.Space(host.name, host.provider),
-                *(matching.Space(p.uuid, p) for p in host.nested))
+                matching.ProviderSpace(host.name, host.provider),
+                *(matching.ProviderSpace(p.uuid, p) for p in host.nested))
         return found or ()
 
-    def shared(self, host: model.Host, uuid: str, name: str) -> tuple[matching.Space, ...]:
+    def shared(self, host: model.Host, uuid: str, name: str) -> tuple[matching.ProviderSpace, ...]:
         """Return the sharing providers that may serve a class.
 
         Those that the instance is on come first; then by UUID.
@@ -117,22 +118,22 @@ class Occupancy:
         own = self._cluster.instances[uuid].allocations
         found = [u for u in self._usable.intersection(host.sharing)
                  if name in self._cluster.sharing[u].inventories]
-        return tuple(matching.Space(u, self._cluster.sharing[u])
+        return tuple(matching.ProviderSpace(u, self._cluster.sharing[u])
                      for u in sorted(found, key=lambda u: (u not in own, u)))
 
-    def demands(self, uuid: str, host: model.Host) -> list[matching.Demand]:
+    def demands(self, uuid: str, host: model.Host) -> list[matching.PieceDemand]:
         """Return the instance's demands on a host, with the providers that could serve each.
 
         Where the host has sharing providers with a class, these serve the amount that the instance
         has on sharing providers. The tree serves everything else.
         """
-        return [matching.Demand(piece, (piece.shared and self.shared(
+        return [matching.PieceDemand(piece, (piece.shared and self.shared(
             host, uuid, piece.resources[0][0])) or self.spaces(host))
             for piece in self._pieces_of(uuid)]
 
     def fits(self, uuid: str, host: model.Host) -> bool:
         """Return True when the host has room for the instance beside all arrivals."""
-        by_district: dict[str, list[matching.Demand]] = {}
+        by_district: dict[str, list[matching.PieceDemand]] = {}
         for demand in self.demands(uuid, host):
             by_district.setdefault(self._find_district(host, demand), []).append(demand)
         return all(self._has_room_for(district, demands) for district,
@@ -175,16 +176,16 @@ class Occupancy:
 
     # Internals.
 
-    def _sum_certain_use(self, space: matching.Space, resource_class: str) -> float:
+    def _sum_certain_use(self, space: matching.ProviderSpace, resource_class: str) -> float:
         return (space.provider.used.get(resource_class, 0)
                 + self._extra.get((space.key, resource_class), 0))
 
-    def _has_room_for(self, district: str, demands: Sequence[matching.Demand]) -> bool:
+    def _has_room_for(self, district: str, demands: Sequence[matching.PieceDemand]) -> bool:
         coming = self._coming_to(district)
         if coming is None:
             return False  # an earlier arrival lacks room: a further one waits
 
-        def sum_used_with_arrivals(space: matching.Space, name: str) -> float:
+        def sum_used_with_arrivals(space: matching.ProviderSpace, name: str) -> float:
             return self._sum_certain_use(space, name) + coming.get((space.key, name), 0)
 
         if matching.find_spaces(demands, sum_used_with_arrivals, self.free) is not None:
@@ -210,7 +211,7 @@ class Occupancy:
         """Place arrivals singly: where each still finds room, else in a space without room."""
         found: Counter[tuple[str, str]] = Counter()
 
-        def sum_used_so_far(space: matching.Space, name: str) -> float:
+        def sum_used_so_far(space: matching.ProviderSpace, name: str) -> float:
             return self._sum_certain_use(space, name) + found[space.key, name]
 
         for demand in self._demands_in(district):
@@ -220,18 +221,18 @@ class Occupancy:
                 or matching.choose_fallback_spaces(one), one))
         return found
 
-    def _demands_in(self, district: str) -> Iterator[matching.Demand]:
+    def _demands_in(self, district: str) -> Iterator[matching.PieceDemand]:
         for (name, uuid), times in sorted(self._coming[district].items()):
             host = self._cluster.hosts[name]
             own = [d for d in self.demands(uuid, host) if self._find_district(host, d) == district]
             for _ in range(times):
                 yield from own
 
-    def _find_district(self, host: model.Host, demand: matching.Demand) -> str:
+    def _find_district(self, host: model.Host, demand: matching.PieceDemand) -> str:
         pooled = bool(demand.spaces) and demand.spaces[0].key in self._usable
         return self._pools[host.name] if pooled else host.name
 
-    def _pieces_of(self, uuid: str) -> tuple[matching.Piece, ...]:
+    def _pieces_of(self, uuid: str) -> tuple[matching.RequestPiece, ...]:
         found = self._pieces.get(uuid)
         if found is None:
             instance = self._cluster.instances[uuid]

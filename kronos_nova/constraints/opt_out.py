@@ -22,7 +22,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def opted_out(view: views.View, move: model.Move) -> model.Rejection | None:
+def opted_out(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse to move an instance that is opted out, also by drains and repairs."""
     instance = view.instance(move.instance_uuid)
     if instance is None:
@@ -37,7 +37,7 @@ def opted_out(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 OPTED_OUT_RULE = rules.Rule(
-    opted_out, kind=rules.Kind.ALONE,
+    opted_out, kind=rules.RuleKind.ALONE,
     codes={
         'project-opted-out': rules.RejectionCode(
             meaning='Its project is in opted_out_projects.',

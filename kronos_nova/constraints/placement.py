@@ -17,7 +17,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def scope(view: views.View, move: model.Move) -> model.Rejection | None:
+def scope(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move that leaves the scope: between aggregates, or to and from the pool."""
     for host in (move.from_host, move.to_host):
         if view.host(host) is None or not view.in_scope(host):
@@ -36,7 +36,7 @@ SCOPE_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def zone(view: views.View, move: model.Move) -> model.Rejection | None:
+def zone(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move to another zone than the one that the instance was booted into.
 
     Nova demands this. Other instances change zone unless ``restrict_to_az``.
@@ -71,7 +71,7 @@ ZONE_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def cell(view: views.View, move: model.Move) -> model.Rejection | None:
+def cell(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move to another cell: Nova live-migrates within a cell only.
 
     The operator names the cells. Answers of Nova that show two cells count even where the names

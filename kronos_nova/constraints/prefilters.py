@@ -27,7 +27,7 @@ TENANTS_REQUIRED = 'placement_aggregate_required_for_tenants'
 ISOLATED = 'enable_isolated_aggregate_filtering'
 
 
-def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
+def tenant_aggregates(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination outside the aggregates of the instance's project.
 
     A project without aggregates goes anywhere, or nowhere if aggregates are required.
@@ -46,7 +46,7 @@ def tenant_aggregates(view: views.View, move: model.Move) -> model.Rejection | N
 
 
 TENANT_AGGREGATES_RULE = rules.Rule(
-    tenant_aggregates, reads=frozenset({rules.Fact.PROJECT, rules.Fact.AGGREGATES}),
+    tenant_aggregates, reads=frozenset({rules.CloudFact.PROJECT, rules.CloudFact.AGGREGATES}),
     enabled=lambda options: TENANTS in options.nova_prefilters,
     codes={
         'tenant-aggregate': rules.RejectionCode(
@@ -61,7 +61,7 @@ TENANT_AGGREGATES_RULE = rules.Rule(
             retry=rules.RetryClass.FINAL)})
 
 
-def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection | None:
+def isolated_aggregates(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse an aggregate with ``trait:X=required`` to an instance that does not require X.
 
     Nova does not show the traits that an image requires. A trait that isolates the source, too, is
@@ -83,7 +83,7 @@ def isolated_aggregates(view: views.View, move: model.Move) -> model.Rejection |
 
 
 ISOLATED_AGGREGATES_RULE = rules.Rule(
-    isolated_aggregates, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.AGGREGATES}),
+    isolated_aggregates, reads=frozenset({rules.CloudFact.EXTRA_SPECS, rules.CloudFact.AGGREGATES}),
     enabled=lambda options: ISOLATED in options.nova_prefilters,
     codes={
         'isolated-aggregate': rules.RejectionCode(

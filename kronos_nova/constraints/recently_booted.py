@@ -25,7 +25,7 @@ from kronos_nova.constraints import view as views
 SKEW = 60.0
 
 
-def just_booted(view: views.View, move: model.Move) -> model.Rejection | None:
+def just_booted(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse an imbalance move of an instance launched less than ``instance_cooldown`` ago.
 
     Drains and repairs do not wait.

@@ -25,7 +25,7 @@ from kronos_nova import model
 
 
 def reduce_cluster(cluster: model.Cluster, moves: Iterable[model.Move],
-                   history: model.History) -> model.Cluster:
+                   history: model.MoveHistory) -> model.Cluster:
     """Return the cluster with every host, and the instances and groups that matter to moves."""
     movers = {m.instance_uuid for m in moves}
     groups = tuple(g for g in cluster.groups if not movers.isdisjoint(g.members))

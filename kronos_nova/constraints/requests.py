@@ -29,7 +29,7 @@ _KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)')
 
 
 @dataclasses.dataclass(slots=True)
-class Group:
+class RequestGroup:
     """A request group: of one provider, unless it is the group without a suffix."""
 
     resources: set[str] = dataclasses.field(default_factory=set)
@@ -37,15 +37,15 @@ class Group:
     forbidden: set[str] = dataclasses.field(default_factory=set)
 
 
-def parse_groups(extra_specs: Mapping[str, str]) -> dict[str, Group]:
+def parse_groups(extra_specs: Mapping[str, str]) -> dict[str, RequestGroup]:
     """Return the request groups by suffix; '' for the group without one."""
-    found: dict[str, Group] = {}
+    found: dict[str, RequestGroup] = {}
     for key, value in extra_specs.items():
         match = _KEY.fullmatch(key)
         if match is None:
             continue
         kind, suffix, name = match.groups()
-        group = found.setdefault(suffix or '', Group())
+        group = found.setdefault(suffix or '', RequestGroup())
         if kind == 'resources':
             if value.strip() != '0':
                 group.resources.add(name)

@@ -25,7 +25,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def required_traits(view: views.View, move: model.Move) -> model.Rejection | None:
+def required_traits(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that lacks required traits or has forbidden ones.
 
     The traits of the unsuffixed group may be anywhere in the tree, or on a provider that shares
@@ -57,7 +57,7 @@ def required_traits(view: views.View, move: model.Move) -> model.Rejection | Non
 
 
 REQUIRED_TRAITS_RULE = rules.Rule(
-    required_traits, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.FLAVOR_TRAITS}),
+    required_traits, reads=frozenset({rules.CloudFact.EXTRA_SPECS, rules.CloudFact.FLAVOR_TRAITS}),
     codes={
         'required-traits': rules.RejectionCode(
             meaning="The destination's providers, nested and sharing ones too, lack a trait that "
@@ -66,8 +66,8 @@ REQUIRED_TRAITS_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, requests.Group],
-                              group: requests.Group,
+def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, requests.RequestGroup],
+                              group: requests.RequestGroup,
                               able: Sequence[tuple[frozenset[str], frozenset[str]]]) -> bool:
     """Return True when the providers fulfil the group without a suffix together.
 
@@ -81,7 +81,7 @@ def _fulfils_unsuffixed_group(instance: model.Instance, groups: dict[str, reques
     return group.required <= having and (not group.forbidden or classes <= holding)
 
 
-def _build_rejection(host: str, group: requests.Group) -> model.Rejection:
+def _build_rejection(host: str, group: requests.RequestGroup) -> model.Rejection:
     asked = [*sorted(group.required), *(f'!{t}' for t in sorted(group.forbidden))]
     return model.Rejection('required-traits', f'host {host} does not have, or must not have, one '
                                               f'of {", ".join(asked[:5])}')

@@ -23,10 +23,10 @@ import enum
 from kronos_nova import model
 from kronos_nova.constraints import view as views
 
-Judge = Callable[[views.View, model.Move], model.Rejection | None]
+Judge = Callable[[views.CloudView, model.Move], model.Rejection | None]
 
 
-class Kind(enum.Enum):
+class RuleKind(enum.Enum):
     """The moves for which a rule's verdict holds, and the parts that ask the rule."""
 
     #: The verdict holds for all destinations: the rule ignores the destination.
@@ -41,7 +41,7 @@ class Kind(enum.Enum):
     PRE_FLIGHT = 'pre-flight'
 
 
-class Fact(enum.Enum):
+class CloudFact(enum.Enum):
     """A fact that a rule about an instance and a destination may read."""
 
     #: Metadata of the aggregates of either host.
@@ -91,7 +91,7 @@ class RejectionCode:
     retry: RetryClass | None
 
 
-def _always(options: model.Options) -> bool:
+def _always(options: model.PlanningOptions) -> bool:
     return True
 
 
@@ -108,9 +108,9 @@ class Rule:
 
     judge: Judge
     codes: Mapping[str, RejectionCode]
-    kind: Kind = Kind.MOVE
-    reads: frozenset[Fact] | None = None
-    enabled: Callable[[model.Options], bool] = _always
+    kind: RuleKind = RuleKind.MOVE
+    reads: frozenset[CloudFact] | None = None
+    enabled: Callable[[model.PlanningOptions], bool] = _always
     keys: frozenset[str] = frozenset()
 
     @property

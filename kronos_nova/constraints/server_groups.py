@@ -22,7 +22,7 @@ from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
 
-def anti_affinity(view: views.View, move: model.Move) -> model.Rejection | None:
+def anti_affinity(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that has ``max_server_per_host`` other members already."""
     for group in view.groups_of(move.instance_uuid):
         if group.policy is not model.GroupPolicy.ANTI_AFFINITY:
@@ -44,7 +44,7 @@ ANTI_AFFINITY_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def affinity(view: views.View, move: model.Move) -> model.Rejection | None:
+def affinity(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that holds no other member.
 
     Nova admits only hosts that hold a member and ignores the source, so a group whose members share
@@ -78,7 +78,7 @@ AFFINITY_RULE = rules.Rule(
             retry=rules.RetryClass.FINAL)})
 
 
-def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | None:
+def group_in_flight(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move while another member of a group is in flight anywhere in the cloud.
 
     Nova reads a group's hosts when it schedules: two members under way at once can pass each other
@@ -93,7 +93,7 @@ def group_in_flight(view: views.View, move: model.Move) -> model.Rejection | Non
 
 
 GROUP_IN_FLIGHT_RULE = rules.Rule(
-    group_in_flight, kind=rules.Kind.IN_FLIGHT,
+    group_in_flight, kind=rules.RuleKind.IN_FLIGHT,
     codes={
         'group-in-flight': rules.RejectionCode(
             meaning='Another member of the group is migrating.',

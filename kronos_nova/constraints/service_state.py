@@ -20,7 +20,7 @@ from kronos_nova.constraints import view as views
 LEAVING = (model.Phase.EVACUATE, model.Phase.REQUESTED)
 
 
-def service_state(view: views.View, move: model.Move) -> model.Rejection | None:
+def service_state(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a move unless the destination is up and enabled, and the source up and enabled.
 
     A drain, or a move that an operator requested, also leaves a disabled source. Live migration
@@ -67,7 +67,7 @@ SERVICE_STATE_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def closed_host(view: views.View, move: model.Move) -> model.Rejection | None:
+def closed_host(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that is being emptied, or that refuses moves."""
     return view.closed(move.to_host)
 
@@ -85,7 +85,7 @@ CLOSED_HOST_RULE = rules.Rule(
             retry=rules.RetryClass.ELSEWHERE)})
 
 
-def drain_over(view: views.View, move: model.Move) -> model.Rejection | None:
+def drain_over(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a drain's move, also a planned one, when its host is enabled again."""
     source = view.service(move.from_host)
     if move.phase is model.Phase.EVACUATE and source is not None and source.enabled:
@@ -95,7 +95,7 @@ def drain_over(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 DRAIN_OVER_RULE = rules.Rule(
-    drain_over, kind=rules.Kind.PRE_FLIGHT,
+    drain_over, kind=rules.RuleKind.PRE_FLIGHT,
     codes={
         'drain-over': rules.RejectionCode(
             meaning='The source of a drain is enabled again.',

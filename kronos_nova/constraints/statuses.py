@@ -39,19 +39,20 @@ REMEDIES = {
     UNCONFIRMED: 'confirm or revert its resize'}
 
 
-def choose_method(status: str) -> model.Method:
+def choose_method(status: str) -> model.MoveMethod:
     """Return the method for a movable instance of this status."""
-    return model.Method.COLD if status == STOPPED else model.Method.LIVE
+    return model.MoveMethod.COLD if status == STOPPED else model.MoveMethod.LIVE
 
 
-def is_method_accepted(method: model.Method, status: str) -> bool:
+def is_method_accepted(method: model.MoveMethod, status: str) -> bool:
     """Return True when Nova accepts the method for an instance of this status."""
-    if method is model.Method.OFFLINE:
+    if method is model.MoveMethod.OFFLINE:
         return status in (ACTIVE, STOPPED)
     return (status == STOPPED) == method.cold
 
 
-def is_movable(instance: model.Instance, phase: model.Phase, options: model.Options) -> bool:
+def is_movable(instance: model.Instance, phase: model.Phase,
+               options: model.PlanningOptions) -> bool:
     """Return True when the instance's status lets Nova move it, and the phase justifies it."""
     if phase not in (model.Phase.EVACUATE, model.Phase.REQUESTED):
         return instance.status == ACTIVE

@@ -19,7 +19,7 @@ from kronos_nova.constraints import view as views
 PREFIX = 'HW_CPU_'
 
 
-def cpu_traits(view: views.View, move: model.Move) -> model.Rejection | None:
+def cpu_traits(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination that lacks a HW_CPU_* trait of the source.
 
     The rule applies with ``require_cpu_compatibility``.

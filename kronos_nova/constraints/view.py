@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The questions that a rule may ask: rules read a :class:`View`.
+"""The questions that a rule may ask: rules read a :class:`CloudView`.
 
 :mod:`kronos_nova.constraints.cluster_view` answers them.
 """
@@ -24,12 +24,12 @@ from kronos_nova.constraints import aggregate_metadata
 from kronos_nova.constraints import occupancy
 
 
-class View(Protocol):
+class CloudView(Protocol):
     """A state of the cloud in which rules judge moves. Read-only."""
 
-    options: model.Options
+    options: model.PlanningOptions
     #: Allocations by provider, for the rule ``claims``.
-    occupancy: occupancy.Occupancy
+    occupancy: occupancy.ProviderOccupancy
 
     def instance(self, uuid: str) -> model.Instance | None: ...
 
@@ -42,7 +42,7 @@ class View(Protocol):
     def other_zone(self, host: str) -> str | None: ...
 
     @property
-    def aggregates(self) -> aggregate_metadata.Aggregates:
+    def aggregates(self) -> aggregate_metadata.HostAggregates:
         """Metadata of the hosts' aggregates."""
 
     def sharing(self, host: str) -> Collection[model.Provider]:

@@ -51,7 +51,7 @@ MAX_AMOUNT = 2.0 ** 40
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Published:
+class PublishedState:
     """State of the rebalancer that boots must respect.
 
     ``draining`` hosts are being emptied; ``quarantined`` hosts refused moves
@@ -62,12 +62,12 @@ class Published:
 
     draining: frozenset[str] = frozenset()
     quarantined: frozenset[str] = frozenset()
-    flights: tuple[model.Flight, ...] = ()
+    flights: tuple[model.InFlightMove, ...] = ()
     written_at: float = 0.0
     expires_at: float = 0.0
 
 
-class Channel:
+class FeedChannel:
     """The engine's records in the cache. One instance per process and thread.
 
     :param conf: with the options of :func:`raw_cache.register`.
@@ -82,7 +82,7 @@ class Channel:
         """The cache, for other records of the same thread."""
         return self._cache
 
-    def write(self, published: Published) -> None:
+    def write(self, published: PublishedState) -> None:
         """Write the state; raise the backend's errors, which the engine reports."""
         self._cache.set(KEY, json.dumps({
             'version': VERSION,
@@ -93,7 +93,7 @@ class Channel:
             'expires_at': published.expires_at,
         }))
 
-    def write_usage(self, key: str, usage: flavor_usages.Usage, written_at: float,
+    def write_usage(self, key: str, usage: flavor_usages.FlavorUsages, written_at: float,
                     expires_at: float) -> None:
         """Write the measured usage of one policy; see :func:`usage_key`."""
         shapes = list(usage.shapes.items())[:flavor_usages.MAX_SHAPES]
@@ -107,7 +107,7 @@ class Channel:
         }))
 
     def read_usage(self, key: str, now: float | None = None,
-                   ) -> tuple[flavor_usages.Usage, float] | None:
+                   ) -> tuple[flavor_usages.FlavorUsages, float] | None:
         """Return the usage that holds now, and until when (epoch); None without one.
 
         :raises ValueError, RecordRefused: the record is not ours.
@@ -118,7 +118,7 @@ class Channel:
         usage, written_at, expires_at = _parse_usage(value)
         return (usage, expires_at) if _is_current(written_at, expires_at, now) else None
 
-    def read(self, now: float | None = None) -> Published | None:
+    def read(self, now: float | None = None) -> PublishedState | None:
         """Return the state that holds now, or None.
 
         :raises ValueError, RecordRefused: the record is not ours.
@@ -131,7 +131,7 @@ class Channel:
 
 
 def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move, float]] = (),
-                   now: float = 0.0) -> tuple[model.Flight, ...]:
+                   now: float = 0.0) -> tuple[model.InFlightMove, ...]:
     """Return at most MAX_MOVES flights that boots may have to respect.
 
     Members of server groups come first, then instances that a scheduler hint of another one
@@ -142,7 +142,7 @@ def choose_flights(cluster: model.Cluster, completed: Iterable[tuple[model.Move,
     :param completed: moves with the time when they ended.
     """
     flying = {flight.instance_uuid for flight in cluster.flights}
-    landed = {move.instance_uuid: model.Flight(move.instance_uuid, move.to_host, move.to_host)
+    landed = {move.instance_uuid: model.InFlightMove(move.instance_uuid, move.to_host, move.to_host)
               for move, ended_at in completed if now - ended_at < LANDED_SECONDS
               and move.instance_uuid not in flying
               and move.instance_uuid in cluster.instances
@@ -170,7 +170,7 @@ def usage_key(policy: policies.Policy) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _parse(value: Any) -> Published:
+def _parse(value: Any) -> PublishedState:
     document = raw_cache.parse_json(value)
     if not isinstance(document, dict) or document.get('version') != VERSION:
         raise ValueError(f'{KEY} in the cache was not written by this version')
@@ -180,8 +180,8 @@ def _parse(value: Any) -> Published:
         if not (isinstance(uuid, str) and isinstance(from_host, str)
                 and (to_host is None or isinstance(to_host, str))):
             raise ValueError(f'{KEY} in the cache: a flight is malformed')
-        flights.append(model.Flight(uuid, from_host, to_host, source='kronos'))
-    return Published(
+        flights.append(model.InFlightMove(uuid, from_host, to_host, source='kronos'))
+    return PublishedState(
         draining=_parse_names(document, 'draining'),
         quarantined=_parse_names(document, 'quarantined'),
         flights=tuple(flights), written_at=_parse_number(document.get('written_at')),
@@ -202,11 +202,11 @@ def _parse_names(document: dict[str, Any], name: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _parse_usage(value: Any) -> tuple[flavor_usages.Usage, float, float]:
+def _parse_usage(value: Any) -> tuple[flavor_usages.FlavorUsages, float, float]:
     document = raw_cache.parse_json(value)
     if not isinstance(document, dict) or document.get('version') != USAGE_VERSION:
         raise ValueError(f'{USAGE_KEY} in the cache was not written by this version')
-    shapes: dict[flavor_usages.Shape, float] = {}
+    shapes: dict[flavor_usages.FlavorShape, float] = {}
     for row in _list(document, 'shapes')[:flavor_usages.MAX_SHAPES]:
         vcpus, memory_mb, use = _parse_row(row, 3)
         shapes[_parse_shape(vcpus, memory_mb)] = _parse_number(use)
@@ -215,10 +215,11 @@ def _parse_usage(value: Any) -> tuple[flavor_usages.Usage, float, float]:
         uuid, to_host, vcpus, memory_mb, since, use = _parse_row(row, 6)
         if not (isinstance(uuid, str) and isinstance(to_host, str)):
             raise ValueError(f'{USAGE_KEY} in the cache: a move is malformed')
-        moves.append(flavor_usages.Incoming(uuid, to_host, _parse_shape(vcpus, memory_mb),
-                                            _parse_number(since),
-                                            None if use is None else _parse_number(use)))
-    return (flavor_usages.Usage(shapes, tuple(moves)), _parse_number(document.get('written_at')),
+        moves.append(flavor_usages.IncomingMove(uuid, to_host, _parse_shape(vcpus, memory_mb),
+                                                _parse_number(since),
+                                                None if use is None else _parse_number(use)))
+    return (flavor_usages.FlavorUsages(shapes, tuple(moves)),
+            _parse_number(document.get('written_at')),
             _parse_number(document.get('expires_at')))
 
 
@@ -228,11 +229,11 @@ def _parse_row(row: Any, length: int) -> list[Any]:
     return row
 
 
-def _parse_shape(vcpus: Any, memory_mb: Any) -> flavor_usages.Shape:
+def _parse_shape(vcpus: Any, memory_mb: Any) -> flavor_usages.FlavorShape:
     for amount in (vcpus, memory_mb):
         if not isinstance(amount, int) or isinstance(amount, bool) or not 0 < amount < 2**31:
             raise ValueError(f'{USAGE_KEY} in the cache: a flavor is malformed')
-    return flavor_usages.Shape(vcpus, memory_mb)
+    return flavor_usages.FlavorShape(vcpus, memory_mb)
 
 
 def _parse_number(value: Any) -> float:

@@ -32,14 +32,14 @@ MAX_PAIRED = 24
 MAX_KNOWN = 4096
 
 
-class Shape(NamedTuple):
+class FlavorShape(NamedTuple):
     """The allocation of an instance of a flavor."""
 
     vcpus: int
     memory_mb: int
 
 
-class Incoming(NamedTuple):
+class IncomingMove(NamedTuple):
     """A move to a host, of an instance that metrics show elsewhere.
 
     ``since``: time of planning (epoch), which tells it from an earlier move. ``use``: the
@@ -48,7 +48,7 @@ class Incoming(NamedTuple):
 
     instance_uuid: str
     to_host: str
-    shape: Shape
+    shape: FlavorShape
     since: float = 0.0
     use: float | None = None
 
@@ -58,21 +58,21 @@ class Incoming(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Usage:
+class FlavorUsages:
     """Measured use under one policy by flavor, the most common first."""
 
-    shapes: Mapping[Shape, float] = dataclasses.field(default_factory=dict)
-    moves: tuple[Incoming, ...] = ()
+    shapes: Mapping[FlavorShape, float] = dataclasses.field(default_factory=dict)
+    moves: tuple[IncomingMove, ...] = ()
 
 
-def compute_typical_use(shapes: Mapping[Shape, float], memory: bool) -> float:
+def compute_typical_use(shapes: Mapping[FlavorShape, float], memory: bool) -> float:
     """Return the use of an allocated vCPU (MiB), each flavor counted alike; 0 if unknown."""
     allocated = sum(shape[memory] for shape in shapes)
     return sum(shapes.values()) / allocated if allocated > 0 else 0.0
 
 
 def explain_change(vcpus: float, memory_mb: float,
-                   shapes: Sequence[Shape]) -> tuple[tuple[Shape, int], ...] | None:
+                   shapes: Sequence[FlavorShape]) -> tuple[tuple[FlavorShape, int], ...] | None:
     """Return the instances that came (or left, if negative) when a host changed by this.
 
     Return the fewest that explain the change: of one flavor, or of two. None: no two do.
@@ -101,11 +101,11 @@ def explain_change(vcpus: float, memory_mb: float,
     return min(pairs, key=_count_instances) if pairs else None
 
 
-def _count_instances(parts: Iterable[tuple[Shape, int]]) -> int:
+def _count_instances(parts: Iterable[tuple[FlavorShape, int]]) -> int:
     return sum(abs(count) for _, count in parts)
 
 
-class Extras:
+class UsageCorrections:
     """Corrections by flavor: how much more a change counts than its amounts at the mean use.
 
     Many threads use an instance; a remembered result is the same for all threads.
@@ -114,7 +114,7 @@ class Extras:
         than others.
     """
 
-    def __init__(self, extras: Mapping[Shape, tuple[float, float]]) -> None:
+    def __init__(self, extras: Mapping[FlavorShape, tuple[float, float]]) -> None:
         self._extras = {shape: extra for shape, extra in extras.items() if shape.vcpus > 0}
         self._shapes = tuple(self._extras)
         self._known: dict[tuple[float, float], tuple[float, float]] = {}
@@ -135,7 +135,8 @@ class Extras:
         return known
 
 
-def build_extras(parts: Iterable[tuple[float, float, bool, Mapping[Shape, float]]]) -> Extras:
+def build_extras(parts: Iterable[tuple[float, float, bool,
+                                       Mapping[FlavorShape, float]]]) -> UsageCorrections:
     """Return the corrections for a load that is the weighted sum of several policies' loads.
 
     :param parts: of each policy its weight, the use of an allocated unit, whether that unit is a
@@ -144,9 +145,9 @@ def build_extras(parts: Iterable[tuple[float, float, bool, Mapping[Shape, float]
     parts = [part for part in parts if part[0] > 0 and part[1] > 0]
     whole = [sum(weight * use for weight, use, memory, _ in parts if memory == kind)
              for kind in (False, True)]
-    found: dict[Shape, list[float]] = {}
+    found: dict[FlavorShape, list[float]] = {}
     for weight, use, memory, shapes in parts:
         for shape, used in shapes.items():
             found.setdefault(shape, [0.0, 0.0])[memory] += (
                 weight * (used - use * shape[memory]) / whole[memory])
-    return Extras({shape: (extra[0], extra[1]) for shape, extra in found.items()})
+    return UsageCorrections({shape: (extra[0], extra[1]) for shape, extra in found.items()})

@@ -45,7 +45,7 @@ def jitter_interval(interval: float) -> float:
     return interval * random.uniform(1 - JITTER, 1 + JITTER)
 
 
-class Faults:
+class FaultCounters:
     """Counters of our own errors by kind; the first error of a kind is logged.
 
     ``swallow`` never raises, even when the error's text or a log handler does.
@@ -83,7 +83,7 @@ class Faults:
         self.newest.clear()
 
 
-class Refresher:
+class BackgroundRefresher:
     """A daemon thread that calls ``work`` every ``interval`` seconds.
 
     No thread runs until the first :meth:`ensure`, because nova-scheduler forks its workers after it
@@ -93,7 +93,7 @@ class Refresher:
     """
 
     def __init__(self, name: str, interval: Callable[[], float], work: Callable[[], None],
-                 faults: Faults, on_wake: Callable[[], None] | None = None) -> None:
+                 faults: FaultCounters, on_wake: Callable[[], None] | None = None) -> None:
         self._name = name
         self._interval = interval
         self._work = work

@@ -68,7 +68,7 @@ class RecordRefused(exception.KronosException):
     code = 'kronos.record_refused'
 
 
-class Store(Protocol):
+class ByteStore(Protocol):
     """Bytes by key."""
 
     def get(self, key: str) -> bytes | None: ...
@@ -181,17 +181,17 @@ def warn_of_unread_backend(conf: cfg.ConfigOpts) -> None:
                     'directory.', conf.cache.backend)
 
 
-def open_store(conf: cfg.ConfigOpts) -> Store:
+def open_store(conf: cfg.ConfigOpts) -> ByteStore:
     """Return the store that the options name; without any, one that keeps nothing.
 
     :raises ConfigError: an option cannot be used.
     """
     if conf.kronos_channel.directory:
-        return Directory(conf)
+        return DirectoryStore(conf)
     servers = list(conf.kronos_channel.servers)
     if not servers and is_configured(conf):
         servers = list(conf.cache.memcache_servers)
-    return Memcached(conf, servers) if servers else NoStore()
+    return MemcachedStore(conf, servers) if servers else NoStore()
 
 
 class NoStore:
@@ -207,7 +207,7 @@ class NoStore:
         return None
 
 
-class Directory:
+class DirectoryStore:
     """A file for each key; for engine and nova-scheduler on one host."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -250,7 +250,7 @@ class Directory:
         self._build_file_path(key).unlink(missing_ok=True)
 
 
-class Memcached:
+class MemcachedStore:
     """Raw bytes in memcached, by pymemcache; an operation is bounded in time and size."""
 
     def __init__(self, conf: cfg.ConfigOpts, servers: list[str]) -> None:
@@ -260,7 +260,7 @@ class Memcached:
                 problem='the channel does not speak SASL',
                 remedy='Set [kronos_channel] servers to a memcached without SASL, with TLS or on '
                        'a network of its own, and [kronos_channel] hmac_keys.')
-        self._allowance = Allowance(
+        self._allowance = OperationAllowance(
             float(conf.kronos_channel.timeout), int(conf.kronos_channel.max_bytes))
         self._client = hash_client.HashClient(
             [parse_server(conf, server) for server in servers], serde=RawBytes(),
@@ -301,7 +301,7 @@ class RawBytes:
         return value if flags == 0 else REFUSED
 
 
-class Allowance:
+class OperationAllowance:
     """The time and the number of bytes that the current operation may still take."""
 
     def __init__(self, seconds: float, max_bytes: int) -> None:
@@ -332,7 +332,7 @@ class Allowance:
 class BoundedSocket(socket.socket):
     """A socket whose ``recv`` and ``sendall`` keep to an allowance."""
 
-    allowance: ClassVar[Allowance]
+    allowance: ClassVar[OperationAllowance]
 
     def recv(self, *arguments: Any) -> bytes:
         self.settimeout(self.allowance.find_time_left())
@@ -348,14 +348,14 @@ class BoundedSocket(socket.socket):
 class BoundedSockets:
     """The module ``socket`` as pymemcache uses it, with bounded sockets."""
 
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: OperationAllowance) -> None:
         self.socket = type('PlainSocket', (BoundedSocket,), {'allowance': allowance})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(socket, name)
 
 
-def _make_tls(conf: cfg.ConfigOpts, allowance: Allowance) -> ssl.SSLContext | None:
+def _make_tls(conf: cfg.ConfigOpts, allowance: OperationAllowance) -> ssl.SSLContext | None:
     """Return a context by the tls_* options of [cache], as oslo.cache reads them."""
     options = conf.cache
     if not options.tls_enabled:

@@ -67,7 +67,7 @@ class KronosCapacityFilter(base.KronosFilter):
         return [h for h in hosts if id(h) in kept]
 
 
-def _drop_unscored_hosts(groups: list[score_cache.Group]) -> list[score_cache.Group]:
+def _drop_unscored_hosts(groups: list[score_cache.ScoredHosts]) -> list[score_cache.ScoredHosts]:
     """Drop the hosts that have no score, unless no host has one."""
     found = [group if group.snapshot is None else dataclasses.replace(
         group, hosts=[h for h in group.hosts if h.host in group.snapshot.loads])
@@ -75,7 +75,8 @@ def _drop_unscored_hosts(groups: list[score_cache.Group]) -> list[score_cache.Gr
     return found if any(group.hosts for group in found) else groups
 
 
-def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any) -> list[Any]:
+def _filter_by_ceilings(hosts: list[Any], snapshot: policy_scores.ScoreSnapshot,
+                        spec: Any) -> list[Any]:
     """Return the hosts that no ceiling refuses; hosts without a score pass."""
     for ceiling in snapshot.ceilings:
         loads = depletion.project_loads(hosts, ceiling.loads,

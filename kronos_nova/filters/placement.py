@@ -65,12 +65,12 @@ class KronosPlacementFilter(base.KronosFilter):
         return hosts if moving and not legal else legal
 
 
-def find_rejections(hosts: list[Any], spec: Any, flights: Iterable[model.Flight],
+def find_rejections(hosts: list[Any], spec: Any, flights: Iterable[model.InFlightMove],
                     conf: cfg.ConfigOpts) -> dict[int, tuple[model.Rejection, ...]]:
     """Return, by id, the hosts that the request's server group or hints forbid, and why."""
     found: dict[int, tuple[model.Rejection, ...]] = {}
-    for refused in (_refused_by_group(hosts, spec, flights),
-                    _refused_by_hints(hosts, spec, flights, conf)):
+    for refused in (_find_group_refusals(hosts, spec, flights),
+                    _find_hint_refusals(hosts, spec, flights, conf)):
         for host_id, rejection in refused.items():
             found[host_id] = (*found.get(host_id, ()), rejection)
     return found
@@ -88,8 +88,8 @@ def _drop_refused_hosts(hosts: list[Any], refused: Collection[int]) -> list[Any]
     return [h for h in hosts if id(h) not in refused] if refused else hosts
 
 
-def _refused_by_group(hosts: list[Any], spec: Any,
-                      flights: Iterable[model.Flight]) -> dict[int, model.Rejection]:
+def _find_group_refusals(hosts: list[Any], spec: Any,
+                         flights: Iterable[model.InFlightMove]) -> dict[int, model.Rejection]:
     """Return the hosts that the request's server group forbids, by id."""
     group = _find_hard_group(spec)
     if group is None:
@@ -118,8 +118,8 @@ def _refused_by_group(hosts: list[Any], spec: Any,
                                server_groups.affinity)
 
 
-def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Flight],
-                      conf: cfg.ConfigOpts) -> dict[int, model.Rejection]:
+def _find_hint_refusals(hosts: list[Any], spec: Any, flights: Iterable[model.InFlightMove],
+                        conf: cfg.ConfigOpts) -> dict[int, model.Rejection]:
     """Return the hosts that the request's scheduler hints forbid, by id."""
     wishes = _read_hints(spec)
     partners = {uuid for uuids in wishes.values() for uuid in uuids}
@@ -130,7 +130,7 @@ def _refused_by_hints(hosts: list[Any], spec: Any, flights: Iterable[model.Fligh
     instances = _find_instances(suspects, partners, flying)
     uuid = spec.instance_uuid
     instances[uuid] = model.Instance(uuid, '', scheduler_hints=wishes)
-    options = model.Options(
+    options = model.PlanningOptions(
         nova_enabled_filters=frozenset(conf.filter_scheduler.enabled_filters))
     return _list_refused_hosts(suspects, _view_of(instances, flying, options), spec, hints.hints)
 
@@ -154,23 +154,23 @@ def _find_hard_group(spec: Any) -> Any:
     return group
 
 
-def _build_notice_view(notice: feed_channel.Published) -> cluster_view.ClusterView:
+def _build_notice_view(notice: feed_channel.PublishedState) -> cluster_view.ClusterView:
     """Return a view of the published draining and quarantined hosts for the rules."""
     cluster = model.Cluster(hosts={}, instances={}, services={})
     return cluster_view.ClusterView(
-        cluster, model.Options(), draining=notice.draining,
-        history=model.History(quarantined_hosts=notice.quarantined))
+        cluster, model.PlanningOptions(), draining=notice.draining,
+        history=model.MoveHistory(quarantined_hosts=notice.quarantined))
 
 
 def _find_suspects(hosts: list[Any], uuids: set[str],
-                   flights: list[model.Flight]) -> list[Any]:
+                   flights: list[model.InFlightMove]) -> list[Any]:
     """Return the hosts that hold one of the instances, or are an end of a flight."""
     ends = {end for f in flights for end in (f.from_host, f.to_host)}
     return [h for h in hosts if not h.instances.keys().isdisjoint(uuids) or h.host in ends]
 
 
 def _find_instances(suspects: list[Any], uuids: set[str],
-                    flights: list[model.Flight]) -> dict[str, model.Instance]:
+                    flights: list[model.InFlightMove]) -> dict[str, model.Instance]:
     """Return the instances by UUID, each on the host where Nova has it."""
     instances: dict[str, model.Instance] = {}
     for host in suspects:
@@ -183,10 +183,10 @@ def _find_instances(suspects: list[Any], uuids: set[str],
     return instances
 
 
-def _view_of(instances: dict[str, model.Instance], flights: Iterable[model.Flight],
-             options: model.Options | None = None,
+def _view_of(instances: dict[str, model.Instance], flights: Iterable[model.InFlightMove],
+             options: model.PlanningOptions | None = None,
              groups: tuple[model.ServerGroup, ...] = ()) -> cluster_view.ClusterView:
     """Return a view of the instances and flights for the rules."""
     cluster = model.Cluster(hosts={}, instances=instances, services={}, groups=groups,
                             flights=tuple(flights))
-    return cluster_view.ClusterView(cluster, options or model.Options())
+    return cluster_view.ClusterView(cluster, options or model.PlanningOptions())

@@ -24,7 +24,7 @@ EXPORTERS = 'Exporters: '
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class About:
+class PresetDescription:
     """Purpose of a preset, in one paragraph, and the exporters to scrape for it.
 
     Read from the comment at the head of its file.
@@ -50,7 +50,7 @@ def read(name: str) -> str:
     return resources.files(__name__).joinpath(name + SUFFIX).read_text(encoding='utf-8')
 
 
-def about(name: str) -> About:
+def about(name: str) -> PresetDescription:
     """Return the purpose and the exporters of a preset.
 
     :raises KeyError: no preset has this name.
@@ -59,4 +59,4 @@ def about(name: str) -> About:
     head = read(name).split('\n\n', 2)[1]
     lines = [line.removeprefix('#').strip() for line in head.splitlines()]
     exporters = next(line.removeprefix(EXPORTERS) for line in lines if line.startswith(EXPORTERS))
-    return About(' '.join(lines[:lines.index('')]), tuple(exporters.split(', ')))
+    return PresetDescription(' '.join(lines[:lines.index('')]), tuple(exporters.split(', ')))

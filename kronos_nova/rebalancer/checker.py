@@ -39,14 +39,14 @@ from kronos_nova.constraints import relevant_cluster
 from kronos_nova.constraints import rules
 
 #: The replay itself judges the left-out rules, on moves that really may be in flight.
-_RULES = tuple(r for r in constraints.RULES if r.kind is not rules.Kind.IN_FLIGHT)
+_RULES = tuple(r for r in constraints.RULES if r.kind is not rules.RuleKind.IN_FLIGHT)
 
 #: Rules that hold for a way back: the instance was there before, however full the host.
 _BACK = tuple(r for r in _RULES if r in constraints.BACK)
 
 
-def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
-          history: model.History, scores: model.Scores | None,
+def check(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptions,
+          history: model.MoveHistory, scores: model.ClusterScores | None,
           ceilings: Mapping[str, float], budget: int) -> tuple[model.Rejection, ...]:
     """Return every fault of a plan; empty when it has none.
 
@@ -62,7 +62,7 @@ def check(plan: model.Plan, cluster: model.Cluster, options: model.Options,
     found += _check_scores_settled(plan, part, options, history, scores)
     view = cluster_view.ClusterView(part, options, history, scores, ceilings,
                                     draining=plan.draining)
-    return (*found, *_Replay(view, plan.moves, plan.swaps).rejections())
+    return (*found, *_ReplayView(view, plan.moves, plan.swaps).rejections())
 
 
 def _check_plan_shape(plan: model.Plan, cluster: model.Cluster,
@@ -136,7 +136,7 @@ def _change_places(swap: model.Swap, one: model.Move, other: model.Move) -> bool
 # Whether moves of this kind may be made now.
 
 
-def _check_outage(cluster: model.Cluster, options: model.Options) -> list[model.Rejection]:
+def _check_outage(cluster: model.Cluster, options: model.PlanningOptions) -> list[model.Rejection]:
     down = disabled = 0
     for host in cluster.scope_hosts:
         service = cluster.services.get(host)
@@ -150,8 +150,8 @@ def _check_outage(cluster: model.Cluster, options: model.Options) -> list[model.
     return []
 
 
-def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.Options,
-                       history: model.History) -> Iterator[model.Rejection]:
+def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.PlanningOptions,
+                       history: model.MoveHistory) -> Iterator[model.Rejection]:
     """Yield why the operator does not want this kind of move, or wants it to wait."""
     uuid, source = move.instance_uuid, move.from_host
     if history.paused is not None:
@@ -176,9 +176,9 @@ def _check_move_wanted(move: model.Move, cluster: model.Cluster, options: model.
                                            'be repaired')
 
 
-def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: model.Options,
-                          history: model.History,
-                          scores: model.Scores | None) -> list[model.Rejection]:
+def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: model.PlanningOptions,
+                          history: model.MoveHistory,
+                          scores: model.ClusterScores | None) -> list[model.Rejection]:
     """Reject imbalance moves on scores that do not show the last move yet."""
     if scores is None or not any(m.phase in metrics.IMBALANCE for m in plan.moves):
         return []
@@ -196,7 +196,7 @@ def _check_scores_settled(plan: model.Plan, cluster: model.Cluster, options: mod
 # Whether every rule holds in any order and after any failure.
 
 
-class _Replay:
+class _ReplayView:
     """A view with every move in flight to all of its destinations.
 
     No state of the cloud holds more on any host. A move that is legal then is legal in every state;

@@ -55,10 +55,10 @@ REPLACED_AFTER = 3600.0
 
 
 #: Usage where the engine has published nothing.
-NO_USAGE = flavor_usages.Usage()
+NO_USAGE = flavor_usages.FlavorUsages()
 
 
-class Step(NamedTuple):
+class AllocationStep(NamedTuple):
     """A host's allocation from ``since`` on."""
 
     since: float
@@ -66,7 +66,7 @@ class Step(NamedTuple):
     ram_mb: float
 
 
-class Load(NamedTuple):
+class HostLoad(NamedTuple):
     """A host's load as a function of its HostState now, 0 to 1 when in bounds.
 
     load = ``base`` + ``per_vcpu`` x vcpus_used - ``per_mib`` x free_ram_mb; ``score``: the load
@@ -80,7 +80,7 @@ class Load(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Track:
+class HostTrack:
     """A host as the requests of this process have seen it.
 
     ``vcpus_used`` and ``free_ram_mb`` are the HostState's last values. ``steps`` is empty when the
@@ -93,11 +93,11 @@ class Track:
     free_ram_mb: Any = None
     vcpus_total: float = 0.0
     ram_total: float = 0.0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[AllocationStep, ...] = ()
     aggregates: tuple[str, ...] = ()
 
 
-class Ledger:
+class AllocationLedger:
     """The history of each host's allocation. Bounded by hosts x MAX_STEPS.
 
     Many threads call :meth:`note`, one calls :meth:`forget`. No lock is needed: tracks are
@@ -106,12 +106,12 @@ class Ledger:
     :param changed: called for each host whose allocation has changed.
     """
 
-    def __init__(self, changed: Callable[[str, Track, Track], None] | None = None) -> None:
-        self._tracks: dict[str, Track] = {}
+    def __init__(self, changed: Callable[[str, HostTrack, HostTrack], None] | None = None) -> None:
+        self._tracks: dict[str, HostTrack] = {}
         self._seen: set[str] = set()
         self._last: dict[str, float] = {}
         self._changed = changed or (lambda host, before, after: None)
-        self._arrivals = incoming_moves.Arrivals()
+        self._arrivals = incoming_moves.PublishedMoves()
 
     def note(self, hosts: Sequence[Any], now: float, wall: float) -> bool:
         """Remember the allocations that HostState objects show.
@@ -142,7 +142,7 @@ class Ledger:
             return True
         return new
 
-    def expect(self, moves: Iterable[flavor_usages.Incoming]) -> None:
+    def expect(self, moves: Iterable[flavor_usages.IncomingMove]) -> None:
         """Watch for the moves' claims; forget all other moves."""
         self._arrivals.expect(moves)
 
@@ -151,7 +151,7 @@ class Ledger:
         """Keys of the moves that Nova counts at their destination."""
         return self._arrivals.landed
 
-    def tracks(self) -> Mapping[str, Track]:
+    def tracks(self) -> Mapping[str, HostTrack]:
         """Return a copy of the tracks by host."""
         return dict(self._tracks)
 
@@ -182,7 +182,7 @@ class Ledger:
         return {labels.fold_host_name(name) for name in (host, track.node if track else '') if name}
 
 
-def _build_track(before: Track | None, host: Any, now: float, wall: float) -> Track:
+def _build_track(before: HostTrack | None, host: Any, now: float, wall: float) -> HostTrack:
     """Return the track of a host that is new or has changed."""
     node = getattr(host, 'hypervisor_hostname', None) or ''
     vcpus_used = getattr(host, 'vcpus_used', None)
@@ -190,15 +190,15 @@ def _build_track(before: Track | None, host: Any, now: float, wall: float) -> Tr
     aggregates = tuple(a.name for a in getattr(host, 'aggregates', None) or ())
     told = _read_host_amounts(host)
     if told is None:
-        return Track(node, vcpus_used, free_ram_mb, aggregates=aggregates)
+        return HostTrack(node, vcpus_used, free_ram_mb, aggregates=aggregates)
     vcpus_total, ram_total, vcpus, ram_mb = told
     if before is None or not before.steps:
         # The samples are assumed to show the allocation before our first request.
-        steps: tuple[Step, ...] = (Step(now, vcpus, ram_mb),)
+        steps: tuple[AllocationStep, ...] = (AllocationStep(now, vcpus, ram_mb),)
     else:
         since = max(before.steps[-1].since, now - _compute_record_age(host, wall))
-        steps = _append_step(before.steps, Step(since, vcpus, ram_mb))
-    return Track(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps, aggregates)
+        steps = _append_step(before.steps, AllocationStep(since, vcpus, ram_mb))
+    return HostTrack(node, vcpus_used, free_ram_mb, vcpus_total, ram_total, steps, aggregates)
 
 
 def _read_host_amounts(host: Any) -> tuple[float, float, float, float] | None:
@@ -225,7 +225,8 @@ def _compute_record_age(host: Any, wall: float) -> float:
     return max(0.0, wall - updated.timestamp())
 
 
-def _append_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
+def _append_step(steps: tuple[AllocationStep, ...], step: AllocationStep) -> tuple[AllocationStep,
+                                                                                   ...]:
     # The first step stays: all later ones are compared with it.
     if len(steps) > MAX_STEPS // 2 and step.since - steps[-1].since < GRAIN:
         return (*steps[:-1], step._replace(since=steps[-1].since))
@@ -237,7 +238,7 @@ def _append_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
 
 
 def compute_shown_mean(
-        steps: Sequence[Step], sampled_at: float, window: float) -> tuple[float, float]:
+        steps: Sequence[AllocationStep], sampled_at: float, window: float) -> tuple[float, float]:
     """Return the (vCPUs, MiB) that a sample shows: the mean over the window before it.
 
     The first step is assumed to have held before, too. Without a window, return the allocation at
@@ -257,27 +258,28 @@ def compute_shown_mean(
     return vcpus / window, ram_mb / window
 
 
-class Outlook(NamedTuple):
+class LoadOutlook(NamedTuple):
     """Each host's load under one policy, and the values that it was computed with.
 
     ``use``: of an allocated unit, a vCPU or (``memory``) a MiB. ``shapes``: of an instance of a
     flavor, in the same unit.
     """
 
-    loads: dict[str, Load]
+    loads: dict[str, HostLoad]
     use: float
     memory: bool
-    shapes: Mapping[flavor_usages.Shape, float]
+    shapes: Mapping[flavor_usages.FlavorShape, float]
 
-    def extras(self) -> flavor_usages.Extras:
+    def extras(self) -> flavor_usages.UsageCorrections:
         """Return the corrections to the mean use, by flavor."""
         return flavor_usages.build_extras([(1.0, self.use, self.memory, self.shapes)])
 
 
-def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
+def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, HostTrack], *,
+                    sampled_at: float,
                     window: float, memory: bool, unmeasured: float,
-                    usage: flavor_usages.Usage = NO_USAGE,
-                    landed: Collection[tuple[str, str, float]] = ()) -> Outlook:
+                    usage: flavor_usages.FlavorUsages = NO_USAGE,
+                    landed: Collection[tuple[str, str, float]] = ()) -> LoadOutlook:
     """Return each host's load under one policy, with the part that samples do not show.
 
     :param scores: score by host, in [0, 1].
@@ -298,7 +300,7 @@ def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *,
     found = {}
     for host, score in scores.items():
         if host not in rows:
-            found[host] = Load(score, score)
+            found[host] = HostLoad(score, score)
             continue
         total, allocated = rows[host][1:]
         steps = tracks[host].steps
@@ -306,9 +308,9 @@ def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *,
             allocated = _at_mean_use(steps, told, sampled_at, window)[memory]
         unit = use / total
         if memory:
-            found[host] = Load(score, score + unit * (total - allocated), 0.0, unit)
+            found[host] = HostLoad(score, score + unit * (total - allocated), 0.0, unit)
         else:
-            found[host] = Load(score, score - unit * allocated, unit, 0.0)
+            found[host] = HostLoad(score, score - unit * allocated, unit, 0.0)
     for move in usage.moves:
         if move.to_host in rows and move.key not in landed:
             expected = move.use if move.use is not None else usage.shapes.get(
@@ -316,17 +318,19 @@ def compute_outlook(scores: Mapping[str, float], tracks: Mapping[str, Track], *,
             load = found[move.to_host]
             found[move.to_host] = load._replace(
                 base=load.base + expected / rows[move.to_host][1])
-    return Outlook(found, use, memory, usage.shapes)
+    return LoadOutlook(found, use, memory, usage.shapes)
 
 
-def compute_loads(scores: Mapping[str, float], tracks: Mapping[str, Track], *, sampled_at: float,
-                  window: float, memory: bool, unmeasured: float) -> dict[str, Load]:
+def compute_loads(scores: Mapping[str, float], tracks: Mapping[str, HostTrack], *,
+                  sampled_at: float,
+                  window: float, memory: bool, unmeasured: float) -> dict[str, HostLoad]:
     """Return each host's load by the mean use alone; see :func:`compute_outlook`."""
     return compute_outlook(scores, tracks, sampled_at=sampled_at, window=window, memory=memory,
                            unmeasured=unmeasured).loads
 
 
-def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: float,
+def _at_mean_use(steps: Sequence[AllocationStep], told: flavor_usages.UsageCorrections,
+                 sampled_at: float,
                  window: float) -> tuple[float, float]:
     """Return the (vCPUs, MiB) that a sample shows, converted to the mean use.
 
@@ -337,12 +341,13 @@ def _at_mean_use(steps: Sequence[Step], told: flavor_usages.Extras, sampled_at: 
     for before, after in itertools.pairwise(steps):
         more = told.of(after.vcpus - before.vcpus, after.ram_mb - before.ram_mb)
         vcpus, ram_mb = vcpus + more[0], ram_mb + more[1]
-        counted.append(Step(after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
+        counted.append(AllocationStep(after.since, after.vcpus + vcpus, after.ram_mb + ram_mb))
     seen = compute_shown_mean(counted, sampled_at, window)
     return seen[0] - vcpus, seen[1] - ram_mb
 
 
-def correct_load(load: Load, before: Track, after: Track, told: flavor_usages.Extras) -> Load:
+def correct_load(load: HostLoad, before: HostTrack, after: HostTrack,
+                 told: flavor_usages.UsageCorrections) -> HostLoad:
     """Return a host's load after a change of its allocation, by its flavor's use."""
     was, now = before.steps[-1], after.steps[-1]
     vcpus, ram_mb = told.of(now.vcpus - was.vcpus, now.ram_mb - was.ram_mb)
@@ -355,8 +360,8 @@ def _compute_unit_use(rows: Collection[tuple[float, float, float]], unmeasured: 
     return scoring.usage_per_unit(rows)
 
 
-def usual_changes(tracks: Mapping[str, Track],
-                  shapes: Collection[flavor_usages.Shape]) -> list[tuple[float, float]]:
+def usual_changes(tracks: Mapping[str, HostTrack],
+                  shapes: Collection[flavor_usages.FlavorShape]) -> list[tuple[float, float]]:
     """Return vCPUs and MiB of usual instances.
 
     These are the flavors, else the median of the instances that came to hosts, else one vCPU with
@@ -384,13 +389,13 @@ def goes_by_memory(policy: policies.Policy) -> bool:
     return 'memory' in policy.imbalance_query.lower()
 
 
-def combine_loads(parts: Iterable[tuple[float, Load]]) -> Load:
+def combine_loads(parts: Iterable[tuple[float, HostLoad]]) -> HostLoad:
     """Return the weighted sum of a host's loads under several policies."""
     found = list(parts)
-    return Load(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
+    return HostLoad(*(math.fsum(weight * load[i] for weight, load in found) for i in range(4)))
 
 
-def project_loads(hosts: Iterable[Any], loads: Mapping[str, Load], vcpus: float = 0.0,
+def project_loads(hosts: Iterable[Any], loads: Mapping[str, HostLoad], vcpus: float = 0.0,
                   ram_mb: float = 0.0) -> list[float | None]:
     """Return each host's load now, with ``vcpus`` and ``ram_mb`` added; None without a load.
 

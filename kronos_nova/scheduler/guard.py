@@ -29,10 +29,10 @@ from kronos_nova.feed import periodic
 from kronos_nova.feed import worker_records
 
 #: Errors of this process that did not reach Nova.
-FAULTS = periodic.Faults()
+FAULTS = periodic.FaultCounters()
 
 
-class Activity:
+class PluginActivity:
     """Counters of the plug-ins' work in this process, by name of the class."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Activity:
 
 
 #: The work of this process.
-ACTIVITY = Activity()
+ACTIVITY = PluginActivity()
 
 
 def pass_hosts_on_error(method: Callable[[Any, list[Any], Any], list[Any]],

@@ -23,7 +23,7 @@ from kronos_nova.feed import flavor_usages
 CLAIM_GRACE = 120.0
 
 
-class Arrivals:
+class PublishedMoves:
     """The published moves, by destination.
 
     One thread calls :meth:`expect`, many call :meth:`watch`. No lock is needed: the next request
@@ -31,17 +31,17 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        self._by_host: dict[str, tuple[_Arrival, ...]] = {}
+        self._by_host: dict[str, tuple[_PublishedMove, ...]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_host)
 
-    def expect(self, moves: Iterable[flavor_usages.Incoming]) -> None:
+    def expect(self, moves: Iterable[flavor_usages.IncomingMove]) -> None:
         """Watch for these moves; forget all others."""
         known = {a.move.key: a for some in self._by_host.values() for a in some}
-        wanted: dict[str, tuple[_Arrival, ...]] = {}
+        wanted: dict[str, tuple[_PublishedMove, ...]] = {}
         for move in {m.key: m for m in moves}.values():
-            arrival = known.get(move.key) or _Arrival(move)
+            arrival = known.get(move.key) or _PublishedMove(move)
             wanted[move.to_host] = (*wanted.get(move.to_host, ()), arrival)
         self._by_host = wanted
 
@@ -71,7 +71,7 @@ class Arrivals:
         return found
 
 
-class _Arrival:
+class _PublishedMove:
     """A move, and whether Nova counts it at its destination.
 
     Nova does when the host has grown by the instance without one more instance (a compute claims
@@ -80,7 +80,7 @@ class _Arrival:
     ``CLAIM_GRACE``. A race of two requests loses an observation, which the next request repeats.
     """
 
-    def __init__(self, move: flavor_usages.Incoming) -> None:
+    def __init__(self, move: flavor_usages.IncomingMove) -> None:
         self.move = move
         self.landed = False
         self._first: tuple[float, float] | None = None

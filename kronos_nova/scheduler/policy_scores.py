@@ -48,19 +48,19 @@ LOG = logging.getLogger(__name__)
 
 
 #: Extras where no flavor's use is known.
-NO_EXTRAS = flavor_usages.Extras({})
+NO_EXTRAS = flavor_usages.UsageCorrections({})
 #: Usages where the engine has published nothing.
-NO_USAGES: Mapping[str, flavor_usages.Usage] = {}
+NO_USAGES: Mapping[str, flavor_usages.FlavorUsages] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ceiling:
+class BootCeiling:
     """A policy's ``boot_ceiling`` in [0, 1], and each host's fill."""
 
     policy: str
     limit: float
-    loads: dict[str, depletion.Load]
-    extras: flavor_usages.Extras = NO_EXTRAS
+    loads: dict[str, depletion.HostLoad]
+    extras: flavor_usages.UsageCorrections = NO_EXTRAS
 
     def expected(self, vcpus: float, ram_mb: float) -> tuple[float, float]:
         """Return the vCPUs and MiB at the mean use that match this flavor's use."""
@@ -69,7 +69,7 @@ class Ceiling:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
+class ScoreSnapshot:
     """Scores by Nova host at one time.
 
     ``headroom``: 1 - weighted score in [0, 1], of the hosts that have a score under every enabled
@@ -84,19 +84,21 @@ class Snapshot:
     """
 
     headroom: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    loads: dict[str, depletion.Load] = dataclasses.field(default_factory=dict)
-    ceilings: tuple[Ceiling, ...] = ()
+    loads: dict[str, depletion.HostLoad] = dataclasses.field(default_factory=dict)
+    ceilings: tuple[BootCeiling, ...] = ()
     expires_at: float = -math.inf
     reason: str | None = None
     scores: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    weights: weight_cache.Memo = dataclasses.field(default_factory=weight_cache.Memo, compare=False,
-                                                   repr=False)
-    rankings: tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...] = ()
-    extras: flavor_usages.Extras = NO_EXTRAS
-    tracks: dict[str, depletion.Track] = dataclasses.field(
+    weights: weight_cache.WeightCache = dataclasses.field(default_factory=weight_cache.WeightCache,
+                                                          compare=False,
+                                                          repr=False)
+    rankings: tuple[tuple[dict[str, depletion.HostLoad], weight_cache.WeightCache], ...] = ()
+    extras: flavor_usages.UsageCorrections = NO_EXTRAS
+    tracks: dict[str, depletion.HostTrack] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
 
-    def ranking(self, number: int | None) -> tuple[dict[str, depletion.Load], weight_cache.Memo]:
+    def ranking(self, number: int | None) -> tuple[dict[str, depletion.HostLoad],
+                                                   weight_cache.WeightCache]:
         """Return loads and raw weights for a request.
 
         See :mod:`kronos_nova.scheduler.tie_breaking`.
@@ -106,7 +108,7 @@ class Snapshot:
         return (self.rankings[number] if self.rankings and number is not None
                 else (self.loads, self.weights))
 
-    def correct(self, host: str, after: depletion.Track) -> None:
+    def correct(self, host: str, after: depletion.HostTrack) -> None:
         """Count a change of a host's allocation with the use of its flavor."""
         before = self.tracks.get(host)
         if before is None or before is after or not before.steps or not after.steps:
@@ -123,7 +125,7 @@ class Snapshot:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldSamples:
     """A policy's newest usable samples; ``since`` is on the monotonic clock."""
 
     policy: policies.Policy
@@ -139,7 +141,7 @@ class _Held:
         return self.since - (self.samples.age or 0.0)
 
 
-class Scorecard:
+class PolicyScorecard:
     """The refreshed snapshot of one policy file.
 
     :param conf: with the groups [kronos] and [prometheus].
@@ -152,14 +154,14 @@ class Scorecard:
         self.path = path
         # Looked up at each call, as by Snapshot.fresh: one clock for both.
         self._clock = clock or (lambda: time.monotonic())
-        self.snapshot = Snapshot(reason='nothing was asked yet')
+        self.snapshot = ScoreSnapshot(reason='nothing was asked yet')
         self.policy_set: policies.PolicySet | None = None
         #: Age (s) of the oldest answer of the last refresh, at that refresh.
         self.asked_ago = 0.0
         self._conf = conf
         self._watch: policy_watch.PolicyWatch | None = None
         self._refused: str | None = None
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldSamples] = {}
         self._said: object = None
 
     @property
@@ -178,7 +180,7 @@ class Scorecard:
             '' if known else snapshot.reason or (
                 'no host has a score under every policy' if snapshot.fresh() else self.reason))
 
-    def refresh(self, source: Callable[[], base.Source]) -> None:
+    def refresh(self, source: Callable[[], base.ScoreSource]) -> None:
         """Read the file again if it changed, and query its policies."""
         if self._watch is None:
             try:
@@ -191,7 +193,7 @@ class Scorecard:
         self.policy_set = self._watch.refresh()
         self._fetch_samples(self.policy_set, source())
 
-    def _fetch_samples(self, wanted: policies.PolicySet, source: base.Source) -> None:
+    def _fetch_samples(self, wanted: policies.PolicySet, source: base.ScoreSource) -> None:
         held = {}
         self.asked_ago = 0.0
         for policy in wanted.enabled:
@@ -199,19 +201,19 @@ class Scorecard:
             samples = source.fetch(policy, profile=False)
             before = self._held.get(policy.name)
             unreachable = any(
-                result is not None and result.health is model.Health.UNREACHABLE
+                result is not None and result.health is model.SourceHealth.UNREACHABLE
                 for result in (samples.imbalance, samples.capacity))
             if (unreachable and before is not None and before.policy == policy
                     and before.samples.imbalance.error is None):
                 # The last answer holds until it is too old.
                 held[policy.name] = before
             else:
-                held[policy.name] = _Held(policy, samples, since - samples.asked_ago)
+                held[policy.name] = _HeldSamples(policy, samples, since - samples.asked_ago)
             self.asked_ago = max(self.asked_ago, samples.asked_ago)
         self._held = held
 
-    def show(self, tracks: Mapping[str, depletion.Track],
-             usages: Mapping[str, flavor_usages.Usage] = NO_USAGES,
+    def show(self, tracks: Mapping[str, depletion.HostTrack],
+             usages: Mapping[str, flavor_usages.FlavorUsages] = NO_USAGES,
              landed: Collection[tuple[str, str, float]] = ()) -> None:
         """Map and judge the held samples, and replace the snapshot.
 
@@ -228,16 +230,16 @@ class Scorecard:
         """Keys under which the engine publishes its measurements for the held policies."""
         return [held.key for held in self._held.values()]
 
-    def _build_snapshot(self, tracks: Mapping[str, depletion.Track],
-                        usage_of: Callable[['_Held'], flavor_usages.Usage],
+    def _build_snapshot(self, tracks: Mapping[str, depletion.HostTrack],
+                        usage_of: Callable[['_HeldSamples'], flavor_usages.FlavorUsages],
                         landed: Collection[tuple[str, str, float]],
-                        ) -> tuple[Snapshot, frozenset[str]]:
+                        ) -> tuple[ScoreSnapshot, frozenset[str]]:
         if self.policy_set is None:
-            return Snapshot(reason=f'no valid {self.path}'), frozenset({'policies_file'})
+            return ScoreSnapshot(reason=f'no valid {self.path}'), frozenset({'policies_file'})
         if not self._held:
-            return Snapshot(reason='nothing was heard yet'), frozenset()
+            return ScoreSnapshot(reason='nothing was heard yet'), frozenset()
         if not tracks:
-            return Snapshot(reason='no host was seen yet'), frozenset()
+            return ScoreSnapshot(reason='no host was seen yet'), frozenset()
         known = {host: track.node for host, track in tracks.items()}
         scores: dict[str, Mapping[str, float]] = {}
         problems: dict[str, str] = {}
@@ -259,15 +261,15 @@ class Scorecard:
                 # A cloud without any instance shows no use of a unit.
                 outlook = self._compute_outlook(held, fill, tracks, usage_of(held), landed,
                                                 policy.fill_look, unmeasured=0.0)
-                ceilings.append(Ceiling(policy.name, policy.boot_ceiling, outlook.loads,
-                                        outlook.extras()))
+                ceilings.append(BootCeiling(policy.name, policy.boot_ceiling, outlook.loads,
+                                            outlook.extras()))
             if problem is not None:
                 problems[policy.name] = problem
             scores[policy.name] = hosts
             expires_at = min(expires_at, held.sampled_at + staleness)
         if problems:
             reason = '; '.join(f'{name}: {why}' for name, why in sorted(problems.items()))
-            return Snapshot(reason=reason), frozenset(problems)
+            return ScoreSnapshot(reason=reason), frozenset(problems)
         weights = {held.policy.name: held.policy.weight for held in self._held.values()}
         whole = set.intersection(*(set(hosts) for hosts in scores.values()))
         headroom = {host: scoring.compute_headroom({name: s[host] for name, s in scores.items()},
@@ -282,19 +284,21 @@ class Scorecard:
         extras = flavor_usages.build_extras((weight, found.use, found.memory, found.shapes)
                                             for weight, found in parts)
         # Computed here rather than in the next request.
-        seen = [weight_cache.Seen(host, track.vcpus_used, track.free_ram_mb)
+        seen = [weight_cache.SeenAllocation(host, track.vcpus_used, track.free_ram_mb)
                 for host, track in tracks.items()]
         shapes = {shape for _, found in parts for shape in found.shapes}
         rankings = self._build_rankings(loads, extras, depletion.usual_changes(tracks, shapes),
                                         seen)
-        snapshot = Snapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
-                            extras=extras, tracks=dict(tracks), scores=scores)
+        snapshot = ScoreSnapshot(headroom, loads, tuple(ceilings), expires_at, rankings=rankings,
+                                 extras=extras, tracks=dict(tracks), scores=scores)
         snapshot.weights.learn(seen, loads)
         return snapshot, frozenset()
 
-    def _build_rankings(self, loads: Mapping[str, depletion.Load], extras: flavor_usages.Extras,
-                        changes: list[tuple[float, float]], seen: list[weight_cache.Seen],
-                        ) -> tuple[tuple[dict[str, depletion.Load], weight_cache.Memo], ...]:
+    def _build_rankings(self, loads: Mapping[str, depletion.HostLoad],
+                        extras: flavor_usages.UsageCorrections,
+                        changes: list[tuple[float, float]], seen: list[weight_cache.SeenAllocation],
+                        ) -> tuple[tuple[dict[str, depletion.HostLoad], weight_cache.WeightCache],
+                                   ...]:
         """Return the rankings for requests that may not see each other.
 
         Return none when packing, which fills one host at a time.
@@ -314,15 +318,17 @@ class Scorecard:
             return ()
         found = []
         for number in range(tie_breaking.RANKINGS):
-            ranked, weights = tie_breaking.shift_loads(loads, by, number), weight_cache.Memo()
+            ranked, weights = tie_breaking.shift_loads(loads, by,
+                                                       number), weight_cache.WeightCache()
             weights.learn(seen, ranked)
             found.append((ranked, weights))
         return tuple(found)
 
-    def _compute_outlook(self, held: _Held, scores: Mapping[str, float],
-                         tracks: Mapping[str, depletion.Track], usage: flavor_usages.Usage,
-                         landed: Collection[tuple[str, str, float]], look: lookback.Look,
-                         unmeasured: float) -> depletion.Outlook:
+    def _compute_outlook(self, held: _HeldSamples, scores: Mapping[str, float],
+                         tracks: Mapping[str, depletion.HostTrack],
+                         usage: flavor_usages.FlavorUsages,
+                         landed: Collection[tuple[str, str, float]], look: lookback.LookbackWindow,
+                         unmeasured: float) -> depletion.LoadOutlook:
         """Compute the hosts' loads under one policy.
 
         :param look: lookback of the query, whose mean may cover a longer time than
@@ -335,7 +341,7 @@ class Scorecard:
             memory=depletion.goes_by_memory(held.policy), unmeasured=unmeasured, usage=usage,
             landed=landed)
 
-    def _log_state_change(self, snapshot: Snapshot, problems: frozenset[str]) -> None:
+    def _log_state_change(self, snapshot: ScoreSnapshot, problems: frozenset[str]) -> None:
         """Log one line when scores are lost, and one when they are back."""
         if not snapshot.reason:
             state: object = 'scores'

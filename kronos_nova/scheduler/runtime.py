@@ -54,25 +54,25 @@ class NoticeBoard:
     :param scores: receives the measured usages of its policies.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults,
-                 scores: score_cache.Scoreboard) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.FaultCounters,
+                 scores: score_cache.ScoreCache) -> None:
         self._conf = conf
         self._faults = faults
         self._scores = scores
-        self._channel: tuple[threading.Thread, feed_channel.Channel] | None = None
+        self._channel: tuple[threading.Thread, feed_channel.FeedChannel] | None = None
         self._identity = worker_records.WorkerIdentity()
         self._slot: worker_records.RecordSlot | None = None
         self._record_due = 0.0
-        self._newest: feed_channel.Published | None = None
-        self._usage: dict[str, tuple[flavor_usages.Usage, float]] = {}
-        self._refresher = periodic.Refresher(
+        self._newest: feed_channel.PublishedState | None = None
+        self._usage: dict[str, tuple[flavor_usages.FlavorUsages, float]] = {}
+        self._refresher = periodic.BackgroundRefresher(
             'kronos-noticeboard', lambda: NOTICE_INTERVAL, self.refresh, faults)
 
     def ensure(self) -> None:
         """Start the background refresh unless it runs."""
         self._refresher.ensure()
 
-    def look(self) -> feed_channel.Published | None:
+    def look(self) -> feed_channel.PublishedState | None:
         """Return the engine's publication that holds now, or None."""
         self._refresher.ensure()
         newest = self._newest
@@ -82,7 +82,7 @@ class NoticeBoard:
         me = threading.current_thread()
         if self._channel is None or self._channel[0] is not me:
             # A channel of this thread: connections do not survive a fork.
-            channel = feed_channel.Channel(self._conf)
+            channel = feed_channel.FeedChannel(self._conf)
             self._channel, self._record_due = (me, channel), 0.0
             self._slot = worker_records.RecordSlot(channel.cache) if channel.cache else None
         try:
@@ -105,7 +105,8 @@ class NoticeBoard:
         except Exception as e:  # a cache backend raises any kind
             self._faults.swallow('the record for kronos-engine', e)
 
-    def _read_usages(self, channel: feed_channel.Channel) -> dict[str, flavor_usages.Usage]:
+    def _read_usages(self, channel: feed_channel.FeedChannel) -> dict[str,
+                                                                      flavor_usages.FlavorUsages]:
         """Return the usages by key of the policy.
 
         A usage that cannot be read affects its policy alone, and the previous one holds until it
@@ -128,24 +129,24 @@ class NoticeBoard:
         self._refresher.stop()
 
 
-class Kept(Protocol):
+class BackgroundState(Protocol):
     """An object that a plug-in keeps from request to request, with a thread of its own."""
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None: ...
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.FaultCounters) -> None: ...
 
     def stop(self) -> None: ...
 
 
-K = TypeVar('K', bound=Kept)
+K = TypeVar('K', bound=BackgroundState)
 
 
-class Door:
+class SchedulerRuntime:
     """The state that our filters and weighers share in a process."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self.conf = conf
         self.faults = guard.FAULTS
-        self.scores = score_cache.Scoreboard(conf, self.faults)
+        self.scores = score_cache.ScoreCache(conf, self.faults)
         self.notices = NoticeBoard(conf, self.faults, self.scores)
         raw_cache.register(conf)
         self._told = raw_cache.is_configured(conf)
@@ -164,7 +165,7 @@ class Door:
         found: K = kept
         return found
 
-    def look(self, hosts: list[Any]) -> list[score_cache.Group]:
+    def look(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
         """Return the request's HostState objects by policy file, with fresh scores or none."""
         if self._told:
             self.notices.ensure()
@@ -181,9 +182,9 @@ class RuntimeUnavailable(Exception):
     """Error: the runtime could not be built lately, so our plug-ins have no opinion."""
 
 
-_door: Door | None = None
+_door: SchedulerRuntime | None = None
 #: The runtime that filters and weighers agreed on; at most one.
-_made: dict[str, Door] = {}
+_made: dict[str, SchedulerRuntime] = {}
 #: The error of the last failed build, and the time until which no request tries again.
 _failure: tuple[str, float] | None = None
 
@@ -207,7 +208,7 @@ def check_options() -> None:
             remedy=f'Use one of: {", ".join(known)}.')
 
 
-def get_runtime() -> Door:
+def get_runtime() -> SchedulerRuntime:
     """Return this process's runtime; a forked worker inherits it without its threads.
 
     :raises RuntimeUnavailable: it cannot be built; a request tries again after RETRY_SECONDS.
@@ -216,7 +217,7 @@ def get_runtime() -> Door:
     return found if found is not None else _build_runtime()
 
 
-def _build_runtime() -> Door:
+def _build_runtime() -> SchedulerRuntime:
     """Build the runtime without a lock, which a request could wait for.
 
     Of requests that come first at the same time each may build one. All use the one that was
@@ -226,14 +227,14 @@ def _build_runtime() -> Door:
     if _failure is not None and time.monotonic() < _failure[1]:
         raise RuntimeUnavailable(_failure[0])
     try:
-        _door = _made.setdefault('runtime', Door(CONF))
+        _door = _made.setdefault('runtime', SchedulerRuntime(CONF))
     except Exception as e:
         _failure = f'{type(e).__name__}: {e}', time.monotonic() + RETRY_SECONDS
         raise RuntimeUnavailable(_failure[0]) from e
     return _door
 
 
-def replace_runtime(other: Door) -> None:
+def replace_runtime(other: SchedulerRuntime) -> None:
     """Make filters and weighers use another runtime from now on: that of a replay."""
     global _door
     _door = other

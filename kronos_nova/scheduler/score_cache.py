@@ -49,7 +49,7 @@ MAX_NAMED = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class ScoredHosts:
     """Hosts of a request that one policy file scores.
 
     ``snapshot``: the fresh scores or None; ``reason`` then says why, and is empty when no file is
@@ -57,36 +57,36 @@ class Group:
     """
 
     hosts: list[Any]
-    snapshot: policy_scores.Snapshot | None
+    snapshot: policy_scores.ScoreSnapshot | None
     reason: str = ''
 
 
-class Scoreboard:
+class ScoreCache:
     """The scorecards of all policy files; one instance per process.
 
     :param conf: with the groups [kronos], [prometheus] and [filter_scheduler].
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.FaultCounters) -> None:
         self._conf = conf
-        self._cards = [policy_scores.Scorecard(conf, path)
+        self._cards = [policy_scores.PolicyScorecard(conf, path)
                        for path in dict.fromkeys(conf.kronos.policies_file)]
-        self._bindings = bindings.Bindings({card.path: None for card in self._cards})
+        self._bindings = bindings.PolicyBindings({card.path: None for card in self._cards})
         self._bound: Mapping[str, policies.PolicySet | None] = {}
-        self._ledger = depletion.Ledger(self._correct_snapshots)
-        self._usages: Mapping[str, flavor_usages.Usage] = {}
+        self._ledger = depletion.AllocationLedger(self._correct_snapshots)
+        self._usages: Mapping[str, flavor_usages.FlavorUsages] = {}
         self._answered = False
-        self._source: tuple[threading.Thread, base.Source] | None = None
+        self._source: tuple[threading.Thread, base.ScoreSource] | None = None
         self._heard: dict[tuple[int | None, tuple[str, ...]], float] = {}
         self._said: frozenset[object] = frozenset()
         self._unknown: frozenset[str] = frozenset()
-        self._refresher = periodic.Refresher(
+        self._refresher = periodic.BackgroundRefresher(
             'kronos-scoreboard', self._compute_pause, self.refresh, faults,
             on_wake=self._update_snapshots)
 
     # On the caller's thread: dict look-ups only.
 
-    def look(self, hosts: list[Any]) -> list[Group]:
+    def look(self, hosts: list[Any]) -> list[ScoredHosts]:
         """Return the hosts by policy file, each group with its snapshot.
 
         :param hosts: HostState objects of the request. Labels are mapped to the hosts seen here,
@@ -99,19 +99,19 @@ class Scoreboard:
         for index, some in self._bindings.split(hosts):
             if index is None:
                 # A file that was never valid may be for these hosts.
-                found.append(Group(some, None, '; '.join(
+                found.append(ScoredHosts(some, None, '; '.join(
                     card.reason for card in self._cards if card.policy_set is None)))
                 continue
             card = self._cards[index]
             snapshot = card.snapshot
             if snapshot.fresh():
-                found.append(Group(some, snapshot))
+                found.append(ScoredHosts(some, snapshot))
             else:
-                found.append(Group(some, None, card.reason))
+                found.append(ScoredHosts(some, None, card.reason))
         return found
 
-    def _correct_snapshots(self, host: str, before: depletion.Track,
-                           after: depletion.Track) -> None:
+    def _correct_snapshots(self, host: str, before: depletion.HostTrack,
+                           after: depletion.HostTrack) -> None:
         for card in self._cards:
             card.snapshot.correct(host, after)
 
@@ -144,7 +144,7 @@ class Scoreboard:
         """Keys under which the engine publishes its measurements for our policies."""
         return sorted({key for card in self._cards for key in card.keys})
 
-    def learn(self, usages: Mapping[str, flavor_usages.Usage]) -> None:
+    def learn(self, usages: Mapping[str, flavor_usages.FlavorUsages]) -> None:
         """Replace the usages that the engine has published, by these keys."""
         if usages != self._usages:
             self._usages = usages
@@ -179,7 +179,7 @@ class Scoreboard:
         interval = float(self._conf.kronos.refresh_interval)
         return max(MIN_PAUSE, interval - max(card.asked_ago for card in self._cards))
 
-    def _own_source(self) -> base.Source:
+    def _own_source(self) -> base.ScoreSource:
         """Return the source of this thread: connections do not survive a fork."""
         me = threading.current_thread()
         if self._source is None or self._source[0] is not me:
@@ -208,7 +208,7 @@ class Scoreboard:
                 self._correct_snapshots(host, track, track)
         loaded = {card.path: card.policy_set for card in self._cards}
         if loaded != self._bound:
-            self._bindings = bindings.Bindings(loaded)
+            self._bindings = bindings.PolicyBindings(loaded)
             self._bound = loaded
             self._heard = {}
         self._log_contradictions()
@@ -216,7 +216,7 @@ class Scoreboard:
         if problem is not None:
             raise problem
 
-    def _tell_unknown(self, tracks: Mapping[str, depletion.Track]) -> None:
+    def _tell_unknown(self, tracks: Mapping[str, depletion.HostTrack]) -> None:
         """Log the hosts that lost their scores or never had any, and those that got one.
 
         One line names all hosts without a score, while others of their file have some.
@@ -259,7 +259,7 @@ class Scoreboard:
         self._said = frozenset(found)
 
     @staticmethod
-    def _check_multiplier(found: dict[object, str], card: policy_scores.Scorecard,
+    def _check_multiplier(found: dict[object, str], card: policy_scores.PolicyScorecard,
                           aggregates: tuple[str, ...], multiplier: float) -> None:
         if card.policy_set is None:
             return

@@ -55,14 +55,14 @@ MAX_TEXT = 1000
 RESULTS = ('imbalance', 'capacity', 'host_capacity')
 
 
-class SharedSource(base.Source):
+class SharedSource(base.ScoreSource):
     """A source that takes another worker's answer on this host, else its own source's.
 
     :param conf: with the groups [kronos], [prometheus], [cache] and [kronos_channel].
     :param source: this worker's own.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, source: base.Source) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, source: base.ScoreSource) -> None:
         self._source = source
         self._interval = float(conf.kronos.refresh_interval)
         self._patience = float(conf.prometheus.timeout)
@@ -97,7 +97,7 @@ class SharedSource(base.Source):
         finally:
             self._publish_answer(key, text)
 
-    def health(self) -> tuple[model.Health, str]:
+    def health(self) -> tuple[model.SourceHealth, str]:
         return self._source.health()
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ def _parse_result(found: Any, max_series: int) -> model.QueryResult | None:
     if len(found['series']) > max_series or (error is not None and found['series']):
         raise ValueError('a result has more series than it may have')
     return model.QueryResult(
-        query, model.Health(found['health']),
+        query, model.SourceHealth(found['health']),
         series={name: _parse_number(value) for name, value in found['series'].items()},
         error=None if error is None else answer.clean_text(error, MAX_TEXT),
         warnings=_parse_clean_texts(found['warnings']),

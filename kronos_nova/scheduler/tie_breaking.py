@@ -40,8 +40,8 @@ def compute_width(boot: float, concurrent: int) -> float:
     return boot * math.sqrt(concurrent) if concurrent > 1 and boot > 0 else 0.0
 
 
-def shift_loads(loads: Mapping[str, depletion.Load], by: float,
-                ranking: int) -> dict[str, depletion.Load]:
+def shift_loads(loads: Mapping[str, depletion.HostLoad], by: float,
+                ranking: int) -> dict[str, depletion.HostLoad]:
     """Return the loads, each shifted by at most half of ``by`` either way.
 
     The shifts are the same in every process, so a restarted process ranks as before.

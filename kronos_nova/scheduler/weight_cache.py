@@ -29,7 +29,7 @@ from kronos_nova.scheduler import depletion
 PLACES = 100000
 
 
-class Seen(NamedTuple):
+class SeenAllocation(NamedTuple):
     """Fields of a HostState or a Track on which a load depends."""
 
     host: str
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
     free_ram_mb: Any
 
 
-class Memo:
+class WeightCache:
     """The raw weights of one snapshot, by host and its allocation.
 
     Many threads use it without a lock: rows are replaced, not changed, and each holds the
@@ -48,7 +48,7 @@ class Memo:
         self._rows: dict[str, tuple[Any, Any, float | None]] = {}
 
     def of(self, hosts: Sequence[Any],
-           loads: Mapping[str, depletion.Load]) -> list[float | None]:
+           loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:
         """Return the raw weight of each host, in [-0.5, 0.5]; None without a load.
 
         :param hosts: HostState objects.
@@ -76,10 +76,10 @@ class Memo:
         return found
 
     def learn(self, hosts: Sequence[Any],
-              loads: Mapping[str, depletion.Load]) -> list[float | None]:
+              loads: Mapping[str, depletion.HostLoad]) -> list[float | None]:
         """Compute the weights of some hosts, and remember them.
 
-        :param hosts: HostState objects, or :class:`Seen`.
+        :param hosts: HostState objects, or :class:`SeenAllocation`.
         """
         weights = compute_raw_weights(depletion.project_loads(hosts, loads))
         for host, weight in zip(hosts, weights, strict=True):

@@ -28,7 +28,7 @@ from kronos_nova import model
 SHOWN = 5
 
 
-class Malformed(Exception):
+class MalformedAnswer(Exception):
     """An answer that breaks the API's format; the text is for operators."""
 
 
@@ -43,7 +43,7 @@ def find_error_text(body: bytes) -> str:
     """Return Prometheus's own words about an error; empty when it gives none."""
     try:
         document = _parse_document(body)
-    except Malformed:
+    except MalformedAnswer:
         return ''
     return f'({clean_text(document["error"])})' if document.get('error') else ''
 
@@ -52,12 +52,12 @@ def parse_success_data(body: bytes, document: dict[str, Any] | None = None) -> A
     """Return ``data`` of a successful answer.
 
     :param document: the body, when it has been parsed already.
-    :raises Malformed: the answer is not a successful one.
+    :raises MalformedAnswer: the answer is not a successful one.
     """
     document = document if document is not None else _parse_document(body)
     if document.get('status') != 'success':
-        raise Malformed(f'it answers {clean_text(document.get("status"), 40)} '
-                        f'{find_error_text(body)}'.rstrip())
+        raise MalformedAnswer(f'it answers {clean_text(document.get("status"), 40)} '
+                              f'{find_error_text(body)}'.rstrip())
     return document.get('data')
 
 
@@ -71,15 +71,15 @@ def parse_vector(query: str, label: str, body: bytes, max_series: int,
 
     :param label: '' keeps nothing and only checks the answer.
     :param sole: one series without the label is allowed; its key is ''.
-    :raises Malformed: the answer is not a vector, or too large.
+    :raises MalformedAnswer: the answer is not a vector, or too large.
     """
     result = _parse_series(body, 'vector', 'an instant vector', max_series)
     if not label:
-        return model.QueryResult(query, model.Health.HEALTHY)
+        return model.QueryResult(query, model.SourceHealth.HEALTHY)
     if sole and len(result) == 1:
         metric, value = _parse_sample(result[0])
         if not metric.get(label) and math.isfinite(value):
-            return model.QueryResult(query, model.Health.HEALTHY, series={'': value})
+            return model.QueryResult(query, model.SourceHealth.HEALTHY, series={'': value})
     return _collect_values(query, label, result)
 
 
@@ -89,7 +89,7 @@ def parse_matrix(body: bytes,
 
     Values may be NaN or infinite. A degraded answer is refused.
 
-    :raises Malformed: the answer is not a matrix, or too large.
+    :raises MalformedAnswer: the answer is not a matrix, or too large.
     """
     result = _parse_series(body, 'matrix', 'series over time', max_series)
     return [(_parse_metric(item), list(_parse_points(item))) for item in result]
@@ -101,38 +101,38 @@ def _parse_series(body: bytes, kind: str, called: str, max_series: int) -> list[
     data = parse_success_data(body, document)
     degraded = _find_degradation(document)
     if degraded:
-        raise Malformed(f'degraded answer: {degraded}')
+        raise MalformedAnswer(f'degraded answer: {degraded}')
     if not isinstance(data, dict) or data.get('resultType') != kind:
         found = data.get('resultType') if isinstance(data, dict) else None
-        raise Malformed(f'the query returns a {clean_text(found, 40)}, not {called}')
+        raise MalformedAnswer(f'the query returns a {clean_text(found, 40)}, not {called}')
     result = data.get('result')
     if not isinstance(result, list):
-        raise Malformed('the answer has no list of series')
+        raise MalformedAnswer('the answer has no list of series')
     if len(result) > max_series:
-        raise Malformed(f'the answer has {len(result)} series, more than max_series '
-                        f'({max_series}); aggregate the query')
+        raise MalformedAnswer(f'the answer has {len(result)} series, more than max_series '
+                              f'({max_series}); aggregate the query')
     return result
 
 
 def _parse_metric(item: Any) -> dict[str, str]:
     metric = item.get('metric') if isinstance(item, dict) else None
     if not isinstance(metric, dict) or not all(isinstance(v, str) for v in metric.values()):
-        raise Malformed('the answer holds something that is no series')
+        raise MalformedAnswer('the answer holds something that is no series')
     return metric
 
 
 def _parse_points(item: Any) -> Iterator[tuple[float, float]]:
     values = item.get('values')
     if not isinstance(values, list):
-        raise Malformed('the answer holds a series without plain values')
+        raise MalformedAnswer('the answer holds a series without plain values')
     try:
         for at, value in values:
             if not math.isfinite(float(at)):
                 raise ValueError
             yield float(at), float(value)
     except (TypeError, ValueError, OverflowError):
-        raise Malformed('the answer holds a sample that is no pair of a time and a '
-                        'number') from None
+        raise MalformedAnswer('the answer holds a sample that is no pair of a time and a '
+                              'number') from None
 
 
 def _collect_values(query: str, label: str, result: list[Any]) -> model.QueryResult:
@@ -168,21 +168,21 @@ def _collect_values(query: str, label: str, result: list[Any]) -> model.QueryRes
         error, series = f'no series has the label {label}: {_format_names(unlabelled)}', {}
     whole = not warnings and not duplicates
     return model.QueryResult(
-        query, model.Health.HEALTHY if whole else model.Health.PARTIAL, series=series,
+        query, model.SourceHealth.HEALTHY if whole else model.SourceHealth.PARTIAL, series=series,
         error=error, warnings=tuple(warnings), missing_labels=tuple(unlabelled),
         duplicates=tuple(sorted(duplicates)))
 
 
 def _parse_sample(item: Any) -> tuple[dict[str, Any], float]:
     if not isinstance(item, dict) or not isinstance(item.get('metric'), dict):
-        raise Malformed('the answer holds something that is no series')
+        raise MalformedAnswer('the answer holds something that is no series')
     value = item.get('value')
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
-        raise Malformed('the answer holds a series without a plain value')
+        raise MalformedAnswer('the answer holds a series without a plain value')
     try:
         return item['metric'], float(value[1])
     except ValueError:
-        raise Malformed(f'the answer holds the value {clean_text(value[1], 40)!r}') from None
+        raise MalformedAnswer(f'the answer holds the value {clean_text(value[1], 40)!r}') from None
 
 
 def _find_degradation(document: dict[str, Any]) -> str:
@@ -199,9 +199,9 @@ def _parse_document(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise Malformed('the answer is not JSON') from None
+        raise MalformedAnswer('the answer is not JSON') from None
     if not isinstance(document, dict):
-        raise Malformed('the answer is not a JSON object')
+        raise MalformedAnswer('the answer is not a JSON object')
     return document
 
 

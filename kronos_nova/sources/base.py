@@ -23,7 +23,7 @@ from kronos_nova import policy as policies
 from kronos_nova.sources import ranges
 
 
-class Source(abc.ABC):
+class ScoreSource(abc.ABC):
     """A source of answers to the queries of policies. It returns data and decides nothing."""
 
     @abc.abstractmethod
@@ -39,7 +39,7 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def health(self) -> tuple[model.Health, str]:
+    def health(self) -> tuple[model.SourceHealth, str]:
         """Return the source's own state, and a sentence that explains it."""
 
     def check_syntax(self, query: str) -> model.QueryResult:
@@ -48,10 +48,10 @@ class Source(abc.ABC):
         ``error`` names the fault of the query; when ``health`` is UNREACHABLE, the reason why the
         source could not parse it. A source that does not know PromQL keeps this method.
         """
-        return model.QueryResult(query, model.Health.UNREACHABLE,
+        return model.QueryResult(query, model.SourceHealth.UNREACHABLE,
                                  error=f'{type(self).__name__} does not parse PromQL')
 
-    def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
+    def query_range(self, query: str, label: str, mark: str, window: ranges.QueryWindow,
                     progress: ranges.Progress = ranges.ignore_progress) -> ranges.RangeResult:
         """Ask one query at every time of the window; for ``kronos simulate``.
 

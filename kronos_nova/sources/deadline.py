@@ -28,15 +28,15 @@ T = TypeVar('T')
 MAX_HANGING = 4
 
 
-class Exceeded(Exception):
+class DeadlineExceeded(Exception):
     """Time is up; the call was left behind."""
 
 
-class Exhausted(Exception):
+class TooManyHanging(Exception):
     """Too many calls were left behind and still hang."""
 
 
-class Bound:
+class BoundedCalls:
     """A runner of calls with a time limit; it remembers the calls that it left behind."""
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Bound:
     def call(self, function: Callable[[], T], seconds: float) -> T:
         """Run ``function()``; return its result, or raise its error, within ``seconds``.
 
-        :raises Exceeded: the function did not end in time.
-        :raises Exhausted: the function was not started.
+        :raises DeadlineExceeded: the function did not end in time.
+        :raises TooManyHanging: the function was not started.
         """
         self._left_behind = [t for t in self._left_behind if t.is_alive()]
         if len(self._left_behind) >= MAX_HANGING:
-            raise Exhausted(f'{len(self._left_behind)} earlier queries still hang')
+            raise TooManyHanging(f'{len(self._left_behind)} earlier queries still hang')
         future: futures.Future[T] = futures.Future()
 
         def run() -> None:
@@ -67,4 +67,4 @@ class Bound:
             if future.done():
                 return future.result()
             self._left_behind.append(thread)
-            raise Exceeded from None
+            raise DeadlineExceeded from None

@@ -46,35 +46,35 @@ LOG = logging.getLogger(__name__)
 CHUNK = 65536
 
 
-class _Failed(Exception):
+class _AttemptFailed(Exception):
     """A failed attempt; another attempt would fail the same way."""
 
-    health = model.Health.PARTIAL
+    health = model.SourceHealth.PARTIAL
 
 
-class _Unreachable(_Failed):
+class _ServerUnreachable(_AttemptFailed):
     """A failed attempt: no Prometheus is at the address, or it refuses our login."""
 
-    health = model.Health.UNREACHABLE
+    health = model.SourceHealth.UNREACHABLE
 
 
-class _Passing(_Unreachable):
+class _PassingFailure(_ServerUnreachable):
     """A failed attempt; the next one may succeed."""
 
 
-class _TooMuch(_Failed):
+class _TooMuch(_AttemptFailed):
     """An answer that is too large; one over less time may not be."""
 
 
-class _Late(_Unreachable):
+class _AnswerLate(_ServerUnreachable):
     """An answer that did not come in time; one over less time may come."""
 
 
-class _Busy(_Passing):
+class _ServerBusy(_PassingFailure):
     """An error answer: Prometheus gave up on the query."""
 
 
-class PrometheusSource(base.Source):
+class PrometheusSource(base.ScoreSource):
     """A source that asks instant queries at the server's own time.
 
     :param conf: with the group [prometheus].
@@ -87,7 +87,7 @@ class PrometheusSource(base.Source):
         if self._conf.username:
             self._login = (self._conf.username, self._conf.password or '')
         self._session = http_sessions.DirectSession()
-        self._bound = deadline.Bound()
+        self._bound = deadline.BoundedCalls()
         self._token = ''
 
     # The contract.
@@ -119,7 +119,7 @@ class PrometheusSource(base.Source):
                 ('ages', policy.age_query, policy.host_label)):
             if query is None:
                 asked[name] = None
-            elif imbalance.health is model.Health.UNREACHABLE:
+            elif imbalance.health is model.SourceHealth.UNREACHABLE:
                 asked[name] = model.QueryResult(query, imbalance.health, error=imbalance.error)
             else:
                 asked[name] = self.query(query, label, sole=name == 'ages')
@@ -130,25 +130,25 @@ class PrometheusSource(base.Source):
             policy=policy.name, imbalance=imbalance, age=age, taken_at=taken_at, asked_ago=0.0,
             **asked)
 
-    def health(self) -> tuple[model.Health, str]:
+    def health(self) -> tuple[model.SourceHealth, str]:
         try:
             body = self._ask('GET', '/api/v1/status/runtimeinfo', None)
-        except _Unreachable as e:
+        except _ServerUnreachable as e:
             return e.health, str(e)
-        except _Failed:
+        except _AttemptFailed:
             # Thanos, Mimir and VictoriaMetrics have no such page.
             result = self.query('vector(1)', '')
             if result.error is None:
-                return model.Health.HEALTHY, f'{self._shown} answers queries'
+                return model.SourceHealth.HEALTHY, f'{self._shown} answers queries'
             return result.health, result.error
         try:
             data = answer.parse_success_data(body)
-        except answer.Malformed as e:
-            return model.Health.PARTIAL, self._hide_credentials(f'{self._shown}: {e}')
+        except answer.MalformedAnswer as e:
+            return model.SourceHealth.PARTIAL, self._hide_credentials(f'{self._shown}: {e}')
         text = f'{self._shown} answers'
         if isinstance(data, dict) and data.get('reloadConfigSuccess') is False:
             text += ', but its last configuration reload failed'
-        return model.Health.HEALTHY, text
+        return model.SourceHealth.HEALTHY, text
 
     def close(self) -> None:
         self._session.close()
@@ -167,13 +167,13 @@ class PrometheusSource(base.Source):
         try:
             body = self._ask('POST', '/api/v1/query', {
                 'query': query, **({} if at is None else {'time': f'{at:.3f}'})})
-        except _Failed as e:
+        except _AttemptFailed as e:
             return model.QueryResult(query, e.health, error=str(e))
         try:
             return self._hide_in_result(
                 answer.parse_vector(query, label, body, self._conf.max_series, sole))
-        except answer.Malformed as e:
-            return model.QueryResult(query, model.Health.PARTIAL,
+        except answer.MalformedAnswer as e:
+            return model.QueryResult(query, model.SourceHealth.PARTIAL,
                                      error=self._hide_credentials(str(e)))
 
     def check_syntax(self, query: str) -> model.QueryResult:
@@ -185,25 +185,25 @@ class PrometheusSource(base.Source):
 
     # One query over time.
 
-    def query_range(self, query: str, label: str, mark: str, window: ranges.Window,
+    def query_range(self, query: str, label: str, mark: str, window: ranges.QueryWindow,
                     progress: ranges.Progress = ranges.ignore_progress) -> ranges.RangeResult:
         """Ask one query over time, in parts; see the base class.
 
         Each part keeps the limits of one query (time, retries, bytes, series). A part that
         exceeds them is halved.
         """
-        def fetch_part(part: ranges.Window) -> bytes:
+        def fetch_part(part: ranges.QueryWindow) -> bytes:
             return self._ask('POST', '/api/v1/query_range', {
                 'query': query, 'start': f'{part.start:.3f}', 'end': f'{part.end:.3f}',
                 'step': f'{part.step:.3f}'})
 
-        collected = ranges.Collected(query, label, mark, window, self._conf.max_series)
+        collected = ranges.RangeCollector(query, label, mark, window, self._conf.max_series)
         try:
             for part, body in ranges.fetch_parts(window, fetch_part, self._conf.max_body_bytes,
-                                                 (_TooMuch, _Late, _Busy)):
+                                                 (_TooMuch, _AnswerLate, _ServerBusy)):
                 collected.add(answer.parse_matrix(body, self._conf.max_series))
                 progress(part.count)
-        except (_Failed, answer.Malformed) as e:
+        except (_AttemptFailed, answer.MalformedAnswer) as e:
             return ranges.RangeResult(query, window, error=self._hide_credentials(str(e)))
         except ranges.TooManySeries:
             return ranges.RangeResult(query, window, error=(
@@ -214,19 +214,19 @@ class PrometheusSource(base.Source):
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         """Return the body of a successful answer.
 
-        :raises _Failed: says why, fit for an operator.
+        :raises _AttemptFailed: says why, fit for an operator.
         """
         seconds = self._conf.timeout
         end = time.monotonic() + seconds
         try:
             return self._bound.call(
                 lambda: self._fetch_with_retries(method, path, form, end), end - time.monotonic())
-        except deadline.Exceeded:
+        except deadline.DeadlineExceeded:
             # The hanging call keeps its connection; the next query gets a new one.
             self._session = http_sessions.DirectSession()
-            raise _Late(f'{self._shown} did not answer within {seconds:g} s') from None
-        except deadline.Exhausted as e:
-            raise _Unreachable(f'{self._shown}: {e}') from None
+            raise _AnswerLate(f'{self._shown} did not answer within {seconds:g} s') from None
+        except deadline.TooManyHanging as e:
+            raise _ServerUnreachable(f'{self._shown}: {e}') from None
 
     def _fetch_with_retries(self, method: str, path: str, form: dict[str, str] | None,
                             end: float) -> bytes:
@@ -238,7 +238,7 @@ class PrometheusSource(base.Source):
 
         retrying = tenacity.Retrying(
             stop=in_vain, wait=tenacity.wait_exponential(multiplier=self._conf.retry_backoff),
-            retry=tenacity.retry_if_exception_type(_Passing), reraise=True)
+            retry=tenacity.retry_if_exception_type(_PassingFailure), reraise=True)
 
         def fetch_once() -> bytes:
             left = max(0.001, end - time.monotonic())
@@ -260,42 +260,43 @@ class PrometheusSource(base.Source):
                     verify=self._choose_verification()) as response:
                 return self._read_answer(response, end)
         except requests.exceptions.SSLError as e:
-            raise _Unreachable(
+            raise _ServerUnreachable(
                 f'{self._shown}: TLS failed ({_find_failure_reason(e)}); check ca_cert and the '
                 'certificate') from None
         except requests.Timeout:
-            raise _Passing(f'{self._shown} did not answer within {left:.1f} s') from None
+            raise _PassingFailure(f'{self._shown} did not answer within {left:.1f} s') from None
         except requests.RequestException as e:
-            raise _Passing(f'{self._shown} cannot be reached ({_find_failure_reason(e)})') from None
+            raise _PassingFailure(f'{self._shown} cannot be reached '
+                                  f'({_find_failure_reason(e)})') from None
         except OSError as e:
-            raise _Unreachable(f'{self._shown}: {e.strerror or type(e).__name__} '
-                               '(is ca_cert a readable file?)') from None
+            raise _ServerUnreachable(f'{self._shown}: {e.strerror or type(e).__name__} '
+                                     '(is ca_cert a readable file?)') from None
 
     def _read_answer(self, response: requests.Response, end: float) -> bytes:
         status = response.status_code
         if 300 <= status < 400:
-            raise _Unreachable(f'{self._shown} redirects ({status}), which is not followed; set '
-                               'url in [prometheus] to the final address')
+            raise _ServerUnreachable(f'{self._shown} redirects ({status}), which is not followed; '
+                                     'set url in [prometheus] to the final address')
         if status in (401, 403):
-            raise _Unreachable(f'{self._shown} refuses our credentials ({status}); check '
-                               'username, password and bearer token in [prometheus]')
+            raise _ServerUnreachable(f'{self._shown} refuses our credentials ({status}); check '
+                                     'username, password and bearer token in [prometheus]')
         if response.headers.get('Content-Encoding', 'identity') != 'identity':
-            raise _Failed(f'{self._shown} compresses its answer although not asked to')
+            raise _AttemptFailed(f'{self._shown} compresses its answer although not asked to')
         is_json = response.headers.get('Content-Type', '').split(';')[0].strip().lower() \
             == 'application/json'
         body = self._read(response, end) if is_json else b''
         problem = self._hide_credentials(answer.find_error_text(body))
         if status == 503 and 'timed out' in problem:
-            raise _Busy(f'{self._shown} answers {status} {problem}')
+            raise _ServerBusy(f'{self._shown} answers {status} {problem}')
         if status >= 500 or status == 429:
-            raise _Passing(f'{self._shown} answers {status} {problem}'.rstrip())
+            raise _PassingFailure(f'{self._shown} answers {status} {problem}'.rstrip())
         if status == 422 and 'too many samples' in problem:
             raise _TooMuch(f'{self._shown} answers {status} {problem}')
         if status >= 400:
-            raise _Failed(f'{self._shown} answers {status} {problem}'.rstrip())
+            raise _AttemptFailed(f'{self._shown} answers {status} {problem}'.rstrip())
         if status != 200 or not is_json:
-            raise _Failed(f'{self._shown} does not answer in JSON ({status}); is url the '
-                          'address of a Prometheus?')
+            raise _AttemptFailed(f'{self._shown} does not answer in JSON ({status}); is url the '
+                                 'address of a Prometheus?')
         return body
 
     def _read(self, response: requests.Response, end: float) -> bytes:
@@ -306,7 +307,7 @@ class PrometheusSource(base.Source):
                 raise _TooMuch(f'{self._shown}: the answer is larger than max_body_bytes '
                               f'({self._conf.max_body_bytes}); aggregate the query')
             if time.monotonic() > end:
-                raise _Late(f'{self._shown} did not finish its answer in time')
+                raise _AnswerLate(f'{self._shown} did not finish its answer in time')
         return bytes(body)
 
     def _choose_verification(self) -> bool | str:
@@ -339,15 +340,15 @@ class PrometheusSource(base.Source):
                     token = f.read(CHUNK)
             except (OSError, UnicodeDecodeError) as e:
                 why = e.strerror if isinstance(e, OSError) else 'it is not text'
-                raise _Unreachable(f'bearer_token_file cannot be read ({why})') from None
+                raise _ServerUnreachable(f'bearer_token_file cannot be read ({why})') from None
         token = (token or '').strip()
         self._token = token
         if not token:
             if name == 'bearer_token_file':
-                raise _Unreachable('bearer_token_file is empty')
+                raise _ServerUnreachable('bearer_token_file is empty')
             return {}
         if not all('!' <= c <= '~' for c in token):
-            raise _Unreachable(f'{name} holds characters that no HTTP header may carry')
+            raise _ServerUnreachable(f'{name} holds characters that no HTTP header may carry')
         return {'Authorization': f'Bearer {token}'}
 
 
@@ -359,7 +360,7 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
         error when the ages themselves are not known), and the median age of the hosts that stay.
         When none would stay, all stay and the age is the youngest host's: the policy is stale.
     """
-    def make_failure(why: str, health: model.Health) -> tuple[model.QueryResult, None]:
+    def make_failure(why: str, health: model.SourceHealth) -> tuple[model.QueryResult, None]:
         return model.QueryResult(imbalance.query, health, error=f'age_query: {why}',
                                  warnings=imbalance.warnings), None
 
@@ -373,24 +374,25 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
         if not imbalance.series:
             return imbalance, None
         return make_failure('it names no host of imbalance_query; both must return the same label',
-                            model.Health.PARTIAL)
+                            model.SourceHealth.PARTIAL)
     fresh = {label: age for label, age in known.items() if age <= staleness}
     if not fresh:
         youngest = min(known.values())
-        return _replace_series(imbalance, imbalance.series, model.Health.STALE,
+        return _replace_series(imbalance, imbalance.series, model.SourceHealth.STALE,
                                f'every host\'s samples are older than {staleness:g} s'), youngest
     left_out = sorted(label for label in imbalance.series if label not in fresh)
     if left_out:
         shown = ', '.join(answer.clean_text(label, 64) for label in left_out[:5])
         imbalance = _replace_series(
             imbalance, {k: v for k, v in imbalance.series.items() if k in fresh},
-            model.Health.PARTIAL,
+            model.SourceHealth.PARTIAL,
             f'{len(left_out)} hosts have stale samples or none of known age, treated as '
             f'missing: {shown}')
     return imbalance, statistics.median(fresh.values())
 
 
-def _replace_series(result: model.QueryResult, series: Mapping[str, float], health: model.Health,
+def _replace_series(result: model.QueryResult, series: Mapping[str, float],
+                    health: model.SourceHealth,
                     warning: str) -> model.QueryResult:
     return dataclasses.replace(result, series=series, health=health,
                                warnings=(*result.warnings, warning))

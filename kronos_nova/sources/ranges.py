@@ -39,7 +39,7 @@ LARGEST = 3.4028234663852886e38
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Window:
+class QueryWindow:
     """A window of ``count`` times, ``step`` seconds apart, from ``start`` (epoch)."""
 
     start: float
@@ -53,8 +53,8 @@ class Window:
     def at(self, index: int) -> float:
         return self.start + index * self.step
 
-    def part(self, first: int, count: int) -> 'Window':
-        return Window(self.at(first), self.step, count)
+    def part(self, first: int, count: int) -> 'QueryWindow':
+        return QueryWindow(self.at(first), self.step, count)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class RangeResult:
     """
 
     query: str
-    window: Window
+    window: QueryWindow
     keys: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     values: tuple['array.array[float]', ...] = ()
@@ -80,7 +80,7 @@ class TooManySeries(Exception):
     """More series than the cap, over the whole window."""
 
 
-class Collected:
+class RangeCollector:
     """A collector of parts, which become a RangeResult.
 
     :param label: the label whose value becomes the key.
@@ -88,7 +88,7 @@ class Collected:
     :param max_series: cap on series over the whole window.
     """
 
-    def __init__(self, query: str, label: str, mark: str, window: Window,
+    def __init__(self, query: str, label: str, mark: str, window: QueryWindow,
                  max_series: int) -> None:
         self._query = query
         self._label = label
@@ -137,17 +137,17 @@ class Collected:
         return RangeResult(
             self._query, self._window,
             keys=tuple(dict(m)[self._label] for m in metrics),
-            marks=tuple(_find_mark(dict(m), self._mark) for m in metrics),
+            marks=tuple(_read_second_label(dict(m), self._mark) for m in metrics),
             values=tuple(self._series[m] for m in metrics), warnings=tuple(warnings))
 
 
-def _find_mark(metric: Mapping[str, str], label: str) -> str:
+def _read_second_label(metric: Mapping[str, str], label: str) -> str:
     value = metric.get(label, '')
     return value if len(value) <= MAX_LABEL else ''
 
 
-def fetch_parts(window: Window, ask: Callable[[Window], bytes], max_bytes: int,
-                too_much: tuple[type[Exception], ...]) -> Iterator[tuple[Window, bytes]]:
+def fetch_parts(window: QueryWindow, ask: Callable[[QueryWindow], bytes], max_bytes: int,
+                too_much: tuple[type[Exception], ...]) -> Iterator[tuple[QueryWindow, bytes]]:
     """Yield each part of the window with the body of its answer.
 
     A part that is too much is halved, and no later one is larger then.

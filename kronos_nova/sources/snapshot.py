@@ -45,7 +45,7 @@ Text = Annotated[str, pydantic.StringConstraints(max_length=65536)]
 Name = Annotated[str, files.Name]
 
 
-class Answer(pydantic.BaseModel):
+class RecordedAnswer(pydantic.BaseModel):
     """A file of ``prometheus/``.
 
     ``label``, ``duplicates``, ``error``, ``unknown``, ``age`` and ``taken_at`` are ours; Kronos
@@ -67,7 +67,7 @@ class Answer(pydantic.BaseModel):
     taken_at: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] | None = None
 
 
-class Meta(pydantic.BaseModel):
+class SnapshotMeta(pydantic.BaseModel):
     """The content of ``meta.json``. ``files`` is ours: all files that were written."""
 
     model_config = pydantic.ConfigDict(strict=True)
@@ -78,13 +78,13 @@ class Meta(pydantic.BaseModel):
     files: list[Name] = []
 
 
-def read_meta(directory: str) -> tuple[Meta, float]:
+def read_meta(directory: str) -> tuple[SnapshotMeta, float]:
     """Return the content of ``meta.json``, and when the snapshot was recorded (epoch seconds).
 
     :raises SnapshotError: the directory is no snapshot, or not whole.
     """
     path = os.path.join(directory, 'meta.json')
-    found: Meta = files.parse(directory, 'meta.json', Meta)
+    found: SnapshotMeta = files.parse(directory, 'meta.json', SnapshotMeta)
     try:
         at = datetime.datetime.fromisoformat(found.recorded_at)
         if at.tzinfo is None:
@@ -101,7 +101,7 @@ def read_meta(directory: str) -> tuple[Meta, float]:
     return found, recorded_at
 
 
-class SnapshotSource(base.Source):
+class SnapshotSource(base.ScoreSource):
     """A source of the answers in ``prometheus/*.json``.
 
     :param conf: not used; every source gets it.
@@ -139,8 +139,8 @@ class SnapshotSource(base.Source):
             taken_at=self.recorded_at if answer is None or answer.taken_at is None
             else answer.taken_at)
 
-    def health(self) -> tuple[model.Health, str]:
-        return model.Health.HEALTHY, f'snapshot with {len(self._answers)} answers'
+    def health(self) -> tuple[model.SourceHealth, str]:
+        return model.SourceHealth.HEALTHY, f'snapshot with {len(self._answers)} answers'
 
     def _apply_recorded_age(self, policy: policies.Policy,
                             imbalance: model.QueryResult) -> tuple[model.QueryResult, float | None]:
@@ -160,7 +160,7 @@ class SnapshotSource(base.Source):
         return imbalance, answer.age
 
     def _find_answer(self, policy: policies.Policy, field: str,
-                     label: str) -> tuple[model.QueryResult | None, Answer | None]:
+                     label: str) -> tuple[model.QueryResult | None, RecordedAnswer | None]:
         """Return the recorded answer to the query in a policy's field, as result and file content.
 
         Return (None, None) when the policy has no such query.
@@ -180,7 +180,7 @@ class SnapshotSource(base.Source):
         else:
             why = (f'was recorded by another label than {label}' if same
                    else 'is not in the snapshot, which knows a query by its exact text')
-            return model.QueryResult(query, model.Health.UNREACHABLE,
+            return model.QueryResult(query, model.SourceHealth.UNREACHABLE,
                                      error=f'{field} of policy {policy.name} {why}'), None
         return _build_result(chosen, query), chosen
 
@@ -196,21 +196,21 @@ def list_answer_files(directory: str) -> list[str]:
     return names
 
 
-def read_answer(directory: str, name: str) -> Answer:
+def read_answer(directory: str, name: str) -> RecordedAnswer:
     path = os.path.join('prometheus', name)
     data = files.load(directory, path, numbers=True)
-    found: Answer = files.check(os.path.join(directory, path), Answer, data)
+    found: RecordedAnswer = files.check(os.path.join(directory, path), RecordedAnswer, data)
     return found
 
 
-def _build_result(answer: Answer, query: str) -> model.QueryResult:
+def _build_result(answer: RecordedAnswer, query: str) -> model.QueryResult:
     """Build the result that a live source would return: finite numbers, or an error."""
     health = _parse_health(answer.health)
     error = answer.error
     if answer.unknown and error is None:
         error = 'it was recorded as unknown'
-    if error is None and (health is model.Health.UNREACHABLE
-                          or (health is model.Health.STALE and answer.taken_at is None)):
+    if error is None and (health is model.SourceHealth.UNREACHABLE
+                          or (health is model.SourceHealth.STALE and answer.taken_at is None)):
         error = f'it was recorded as {health}'
     warnings = [files.clean_text(w, 300) for w in answer.warnings]
     series: dict[str, float] = {}
@@ -220,7 +220,7 @@ def _build_result(answer: Answer, query: str) -> model.QueryResult:
             series[label] = number
         else:
             warnings.append(f'{files.clean_text(label, 80)}: {number} is left out')
-            health = model.Health.PARTIAL if health is model.Health.HEALTHY else health
+            health = model.SourceHealth.PARTIAL if health is model.SourceHealth.HEALTHY else health
     for label in answer.duplicates:
         series.pop(label, None)
     return model.QueryResult(
@@ -230,11 +230,11 @@ def _build_result(answer: Answer, query: str) -> model.QueryResult:
         duplicates=tuple(answer.duplicates))
 
 
-def _parse_health(text: str) -> model.Health:
+def _parse_health(text: str) -> model.SourceHealth:
     try:
-        return model.Health(text.upper())
+        return model.SourceHealth(text.upper())
     except ValueError:
-        return model.Health.UNREACHABLE
+        return model.SourceHealth.UNREACHABLE
 
 
 def _convert_number(value: Any) -> float:

@@ -39,7 +39,7 @@ Name = pydantic.StringConstraints(min_length=1, max_length=255,
 T = TypeVar('T')
 
 
-class Unknown(pydantic.BaseModel):
+class UnreadableFile(pydantic.BaseModel):
     """The placeholder of a file whose content could not be read when it was recorded."""
 
     model_config = pydantic.ConfigDict(strict=True)
@@ -91,7 +91,7 @@ def parse(directory: str, path: str, kind: Any, *, numbers: bool = False) -> Any
     data = load(directory, path, numbers=numbers)
     whole = os.path.join(directory, path)
     if isinstance(data, dict) and data.get('unknown') is True:
-        told = check(whole, Unknown, data)
+        told = check(whole, UnreadableFile, data)
         raise exception.SnapshotError(
             path=whole, problem=f'it was recorded as unknown ({clean_text(told.error)})',
             remedy='Record the snapshot again when that has been put right.')

@@ -116,10 +116,11 @@ Unknown = Callable[[Any], float] | None
 
 
 #: Raw weights of a group, of one of its rankings.
-Weigh = Callable[[score_cache.Group, int | None, Unknown], list[float]]
+Weigh = Callable[[score_cache.ScoredHosts, int | None, Unknown], list[float]]
 
 
-def weigh(groups: list[score_cache.Group], hosts: list[Any], kind: Weigh, ranking: int | None = 0,
+def weigh(groups: list[score_cache.ScoredHosts], hosts: list[Any], kind: Weigh,
+          ranking: int | None = 0,
           unknown: Unknown = None) -> list[float]:
     """Return the raw weights of all groups, in the order of the request's hosts."""
     if len(groups) == 1:
@@ -139,7 +140,7 @@ def log_raw_weights(hosts: list[Any], weights: list[float], spec: Any) -> None:
               hosts[weights.index(most)].host)
 
 
-def compute_raw_weights(group: score_cache.Group, ranking: int | None = 0,
+def compute_raw_weights(group: score_cache.ScoredHosts, ranking: int | None = 0,
                         unknown: Unknown = None) -> list[float]:
     """Return the raw weights of the hosts that one policy file scores, in their order.
 
@@ -151,7 +152,7 @@ def compute_raw_weights(group: score_cache.Group, ranking: int | None = 0,
                                                                        ranking), unknown)
 
 
-def _compute_current_weights(hosts: list[Any], snapshot: policy_scores.Snapshot,
+def _compute_current_weights(hosts: list[Any], snapshot: policy_scores.ScoreSnapshot,
                              ranking: int | None) -> list[float | None]:
     loads, memory = snapshot.ranking(ranking)
     return memory.of(hosts, loads)
@@ -184,7 +185,7 @@ def choose_weigh_function(spec: Any) -> Weigh:
     if kronos.normalisation == normalisation.FIXED and not kronos.weigh_request:
         return compute_raw_weights
 
-    def compute_scaled_weights(group: score_cache.Group, ranking: int | None,
+    def compute_scaled_weights(group: score_cache.ScoredHosts, ranking: int | None,
                                unknown: Unknown) -> list[float]:
         hosts, snapshot = group.hosts, group.snapshot
         if snapshot is None:
@@ -203,7 +204,7 @@ def choose_weigh_function(spec: Any) -> Weigh:
     return compute_scaled_weights
 
 
-def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | None = 0,
+def compute_request_weights(group: score_cache.ScoredHosts, spec: Any, ranking: int | None = 0,
                             unknown: Unknown = None) -> list[float]:
     """Return raw weights as :func:`compute_raw_weights`, with the request's expected load.
 
@@ -217,7 +218,7 @@ def compute_request_weights(group: score_cache.Group, spec: Any, ranking: int | 
         group.hosts, _compute_expected_weights(group.hosts, group.snapshot, spec, ranking), unknown)
 
 
-def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.Snapshot, spec: Any,
+def _compute_expected_weights(hosts: list[Any], snapshot: policy_scores.ScoreSnapshot, spec: Any,
                               ranking: int | None) -> list[float | None]:
     loads, _ = snapshot.ranking(ranking)
     more = snapshot.extras.of(spec.vcpus, spec.memory_mb)

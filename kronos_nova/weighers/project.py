@@ -38,7 +38,7 @@ class KronosProjectWeigher(optional.OptionalWeigher):
         project = spec.project_id
         if project is None:
             return [0.0] * len(hosts)
-        book = runtime.get_runtime().keep(project_cache.Book)
+        book = runtime.get_runtime().keep(project_cache.ProjectBook)
         book.note(spec.instance_uuid, project)
         theirs = book.look(hosts, project) - {spec.instance_uuid}
         found = []

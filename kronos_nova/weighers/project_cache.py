@@ -39,21 +39,21 @@ MAX_PER_PASS = 20000
 GENERATION = 3600.0
 
 
-class Book:
+class ProjectBook:
     """Projects by instance UUID; refreshed in the background.
 
     Requests call :meth:`note` and :meth:`look`, which read dicts and never wait. The thread
     replaces the sets that they read, and does not change them.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.FaultCounters) -> None:
         self._projects: dict[str, str | None] = {}
         self._by_project: dict[str, frozenset[str]] = {}
         self._noted: dict[str, str] = {}
         self._hosts: list[Any] = []
         self._seen: set[str] = set()
         self._turned = time.monotonic()
-        self._refresher = periodic.Refresher(
+        self._refresher = periodic.BackgroundRefresher(
             'kronos-owners', lambda: INTERVAL, self.refresh, faults)
 
     # On the caller's thread.

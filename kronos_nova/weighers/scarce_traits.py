@@ -64,7 +64,7 @@ def compute_scarcity(having: int, nodes: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Specials:
+class ScarceTraits:
     """Names by compute node (its UUID), and each one's scarcity in [0, 1]."""
 
     by_provider: Mapping[str, Set[str]] = dataclasses.field(default_factory=dict)
@@ -80,7 +80,7 @@ class Specials:
 
 
 def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
-                   weights: Mapping[str, float]) -> Specials:
+                   weights: Mapping[str, float]) -> ScarceTraits:
     """Build the Specials of the compute nodes.
 
     :param holders: root providers by trait or class.
@@ -96,8 +96,8 @@ def build_specials(holders: Mapping[str, Set[str]], nodes: Set[str],
                 by_provider.setdefault(uuid, set()).add(name)
     # Equal sets are one object, so that costs are computed once for each.
     pool: dict[frozenset[str], frozenset[str]] = {}
-    return Specials({uuid: pool.setdefault(frozenset(names), frozenset(names))
-                     for uuid, names in by_provider.items()}, scarce, dict(weights))
+    return ScarceTraits({uuid: pool.setdefault(frozenset(names), frozenset(names))
+                         for uuid, names in by_provider.items()}, scarce, dict(weights))
 
 
 def matches_patterns(name: str, patterns: Iterable[str]) -> bool:
@@ -109,18 +109,18 @@ def matches_patterns(name: str, patterns: Iterable[str]) -> bool:
     return found
 
 
-class Board:
+class ScarcityBoard:
     """The newest Specials; refreshed in the background."""
 
-    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.Faults) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, faults: periodic.FaultCounters) -> None:
         self._conf = conf
-        self._newest: Specials | None = None
+        self._newest: ScarceTraits | None = None
         self._until = -math.inf
         self._said: str | None = None
-        self._refresher = periodic.Refresher(
+        self._refresher = periodic.BackgroundRefresher(
             'kronos-specials', self._read_interval, self.refresh, faults)
 
-    def look(self) -> Specials | None:
+    def look(self) -> ScarceTraits | None:
         """Return the Specials that are valid now, or None."""
         self._refresher.ensure()
         return self._newest if time.monotonic() < self._until else None
@@ -146,7 +146,7 @@ class Board:
     def _read_interval(self) -> float:
         return float(self._conf.kronos.scarcity_refresh_interval)
 
-    def _read_specials(self) -> Specials:
+    def _read_specials(self) -> ScarceTraits:
         kronos = self._conf.kronos
         nodes = {p['uuid'] for p in self._list_providers(f'required={COMPUTE_NODE}')}
         asks = [(name, f'required={name}')

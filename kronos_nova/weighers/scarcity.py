@@ -36,7 +36,7 @@ class KronosScarcityWeigher(optional.OptionalWeigher):
     OPTION = 'kronos_scarcity_weight_multiplier'
 
     def costs(self, hosts: list[Any], spec: Any) -> list[float]:
-        board = runtime.get_runtime().keep(scarce_traits.Board)
+        board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
         found = board.look()
         if found is None or not found.by_provider:
             return [0.0] * len(hosts)

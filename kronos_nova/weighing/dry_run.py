@@ -47,7 +47,7 @@ class FilterPass:
 
 
 @dataclasses.dataclass(slots=True)
-class Opinion:
+class WeigherOpinion:
     """Weights that one weigher gave the hosts, in their order."""
 
     weigher: Any
@@ -65,12 +65,12 @@ class WeighPass:
     """
 
     hosts: list[Any]
-    opinions: list[Opinion] = dataclasses.field(default_factory=list)
+    opinions: list[WeigherOpinion] = dataclasses.field(default_factory=list)
     ranked: list[tuple[Any, float]] = dataclasses.field(default_factory=list)
     hollow: set[int] = dataclasses.field(default_factory=set)
 
 
-class Claims:
+class ClaimsInMemory:
     """A stand-in for Placement's client: reads through it, claims in memory."""
 
     def __init__(self, client: Any) -> None:
@@ -108,7 +108,7 @@ class Claims:
         return True
 
 
-class Hosts(host_manager.HostManager):
+class QuietHostManager(host_manager.HostManager):
     """Nova's HostManager, without the background thread that reads every instance.
 
     It reads each host's instances when it needs them.
@@ -116,8 +116,8 @@ class Hosts(host_manager.HostManager):
 
     def __init__(self) -> None:
         super().__init__()
-        self.filter_handler: Any = _Filters(self.filter_handler)
-        self.weight_handler: Any = _Weights(self.weight_handler)
+        self.filter_handler: Any = _RecordingFilters(self.filter_handler)
+        self.weight_handler: Any = _RecordingWeights(self.weight_handler)
 
     def _init_instance_info(self, computes_by_cell: Any = None) -> None:
         self._instance_info: dict[str, Any] = {}
@@ -133,7 +133,7 @@ class Hosts(host_manager.HostManager):
         return found
 
 
-class Rehearsal(manager.SchedulerManager):
+class RehearsalManager(manager.SchedulerManager):
     """A SchedulerManager that chooses hosts as nova-scheduler does, and stops there.
 
     ``host_manager`` has recorded the filters and weighers; ``claims`` holds Placement's
@@ -143,9 +143,9 @@ class Rehearsal(manager.SchedulerManager):
 
     def __init__(self) -> None:
         # No part of a service: no RPC, no notifier, no periodic tasks.
-        self.host_manager = Hosts()
+        self.host_manager = QuietHostManager()
         self.placement = _make_placement_client()
-        self.claims = Claims(self.placement)
+        self.claims = ClaimsInMemory(self.placement)
         self.chosen: list[Any] = []
 
     @property
@@ -186,7 +186,7 @@ def _make_placement_client() -> Any:
             remedy='Correct [placement] in nova.conf, or have Keystone running') from e
 
 
-class _Filters:
+class _RecordingFilters:
     """Nova's filter handler; records the filters of the first instance."""
 
     def __init__(self, handler: Any) -> None:
@@ -225,7 +225,7 @@ class _WatchedFilter:
         return passed
 
 
-class _Weights:
+class _RecordingWeights:
     """Nova's weight handler; records the weighers of the first instance."""
 
     def __init__(self, handler: Any) -> None:
@@ -263,7 +263,7 @@ class _WatchedWeigher:
     def weigh_objects(self, weighed: list[Any], properties: Any) -> list[float]:
         raw = list(self._inner.weigh_objects(weighed, properties))
         # Read the bounds afterwards, as Nova's handler does.
-        self._taken.opinions.append(Opinion(
+        self._taken.opinions.append(WeigherOpinion(
             self._inner, raw, list(base_weights.normalize(
                 raw, minval=self._inner.minval, maxval=self._inner.maxval))))
         return raw

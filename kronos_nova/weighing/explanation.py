@@ -42,7 +42,7 @@ def aggregate_hosts(name: str) -> frozenset[str]:
         return frozenset(request_spec.read_aggregate(request_spec.make_admin_context(), name).hosts)
 
 
-def explain_order(order: request_spec.Order, patience: float) -> findings.Explanation:
+def explain_order(order: request_spec.BootOrder, patience: float) -> findings.ChoiceExplanation:
     """Return how nova-scheduler would serve an order now, and why.
 
     :param patience: seconds to wait for the first scores.
@@ -52,9 +52,9 @@ def explain_order(order: request_spec.Order, patience: float) -> findings.Explan
         return _build_explanation(order, patience)
 
 
-def compare_settings(conf: cfg.ConfigOpts, order: request_spec.Order, patience: float,
+def compare_settings(conf: cfg.ConfigOpts, order: request_spec.BootOrder, patience: float,
                      wanted: Sequence[tuple[str, str, str]],
-                     ) -> tuple[findings.Explanation, findings.Explanation | None]:
+                     ) -> tuple[findings.ChoiceExplanation, findings.ChoiceExplanation | None]:
     """Explain an order without and, if any are ``wanted``, with other settings.
 
     :param wanted: (group, name, value), as from :func:`settings.parse`.
@@ -94,10 +94,11 @@ def _convert_nova_errors() -> Iterator[None]:
             remedy='nova-scheduler would fail alike; correct nova.conf') from e
 
 
-def _build_explanation(order: request_spec.Order, patience: float) -> findings.Explanation:
+def _build_explanation(order: request_spec.BootOrder,
+                       patience: float) -> findings.ChoiceExplanation:
     ctxt = request_spec.make_admin_context()
     spec, uuids = request_spec.build_request_spec(ctxt, order)
-    stage = dry_run.Rehearsal()
+    stage = dry_run.RehearsalManager()
     manager = stage.host_manager
     every = list(manager.get_host_states_by_uuids(ctxt, None, None))
     notes = []
@@ -114,10 +115,10 @@ def _build_explanation(order: request_spec.Order, patience: float) -> findings.E
     lines, names = _build_host_lines(ctxt, spec, stage, every, notes)
     notes += _list_decision_notes(order, stage, lines)
     chosen = tuple((host.host, host.nodename) for host in stage.chosen)
-    return findings.Explanation(tuple(lines), names, chosen, tuple(notes))
+    return findings.ChoiceExplanation(tuple(lines), names, chosen, tuple(notes))
 
 
-def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Sequence[Any],
+def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.RehearsalManager, every: Sequence[Any],
                       notes: list[str]) -> tuple[list[findings.HostLine], tuple[str, ...]]:
     """Build the lines: ranked hosts first, then the others, later filters first."""
     manager = stage.host_manager
@@ -126,13 +127,13 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Seq
     names = _weigher_names(manager.weighers)
     # Scores from host states before any instance consumed from them.
     held = scores.of_hosts(list(every)) if _has_kronos_weigher(manager) else {}
-    given = multipliers.Givers(manager.weighers)
-    weights: dict[int, dict[str, findings.Weight]] = {}
+    given = multipliers.MultiplierKeys(manager.weighers)
+    weights: dict[int, dict[str, findings.WeigherShare]] = {}
     for name, opinion in zip(names, weighed.opinions, strict=False):
         for host, raw, normalised, multiplier in zip(
                 weighed.hosts, opinion.raw, opinion.normalised, opinion.multipliers,
                 strict=True):
-            weights.setdefault(id(host), {})[name] = findings.Weight(
+            weights.setdefault(id(host), {})[name] = findings.WeigherShare(
                 float(raw), float(normalised), multiplier,
                 given.aggregates(opinion.weigher, host, multiplier))
     lines: list[findings.HostLine] = []
@@ -170,7 +171,7 @@ def _build_host_lines(ctxt: Any, spec: Any, stage: dry_run.Rehearsal, every: Seq
 def _build_host_line(host: Any, held: dict[tuple[str, str], findings.HostScores], *,
                      rank: int | None = None,
                      total: float | None = None, filtered_by: str = '', why: str = '',
-                     weights: dict[str, findings.Weight] | None = None) -> findings.HostLine:
+                     weights: dict[str, findings.WeigherShare] | None = None) -> findings.HostLine:
     return findings.HostLine(
         host.host, host.nodename, tuple(sorted(a.name for a in host.aggregates)), rank, total,
         filtered_by, why, held.get((host.host, host.nodename)), weights or {})
@@ -190,7 +191,7 @@ def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _list_decision_notes(order: request_spec.Order, stage: dry_run.Rehearsal,
+def _list_decision_notes(order: request_spec.BootOrder, stage: dry_run.RehearsalManager,
                          lines: Sequence[findings.HostLine]) -> list[str]:
     """Return notes on Nova's settings and results that also decide."""
     conf = request_spec.CONF

@@ -28,7 +28,7 @@ class HostScores:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Weight:
+class WeigherShare:
     """Part of one weigher in a host's sum: ``normalised`` x ``multiplier``.
 
     ``aggregates`` are those whose metadata set the multiplier; none: nova.conf.
@@ -56,11 +56,11 @@ class HostLine:
     filtered_by: str
     why: str
     scores: HostScores | None
-    weights: dict[str, Weight]
+    weights: dict[str, WeigherShare]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Explanation:
+class ChoiceExplanation:
     """Result of one request; ``chosen`` has (host, node) of each instance, in its order."""
 
     lines: tuple[HostLine, ...]

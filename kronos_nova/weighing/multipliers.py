@@ -17,7 +17,7 @@ import copy
 from typing import Any
 
 
-class Givers:
+class MultiplierKeys:
     """The metadata keys under which each weigher looks for a multiplier.
 
     A weigher does not reveal them. So this class asks it for the multiplier of a host in an
@@ -41,7 +41,7 @@ class Givers:
 
 def _keys(weigher: Any, host: Any) -> frozenset[str]:
     probe = copy.copy(host)
-    asked = _Asked()
+    asked = _RecordingAggregate()
     probe.aggregates = [asked]
     try:
         weigher.weight_multiplier(probe)
@@ -51,7 +51,7 @@ def _keys(weigher: Any, host: Any) -> frozenset[str]:
     return frozenset(asked.keys)
 
 
-class _Asked:
+class _RecordingAggregate:
     """An aggregate without metadata that records the keys that a weigher looks up."""
 
     name = ''

@@ -48,7 +48,7 @@ def configure_nova(files: Sequence[str], debug: bool = False) -> Any:
     :returns: Nova's global ConfigOpts.
     :raises WeighError: nova.conf does not exist, or cannot be used.
     """
-    paths = found_files(files)
+    paths = find_config_files(files)
     if not paths:
         raise exception.WeighError(
             what='nova.conf', problem='nova-scheduler finds none in its directories',
@@ -83,7 +83,7 @@ def configure_offline(files: Sequence[str], debug: bool = False) -> Any:
 
     :raises WeighError: a named file cannot be used.
     """
-    return _load_configuration(found_files(files), debug)
+    return _load_configuration(find_config_files(files), debug)
 
 
 @functools.cache
@@ -129,7 +129,7 @@ def _load_configuration(paths: Sequence[str], debug: bool) -> Any:
     return conf
 
 
-def found_files(files: Sequence[str]) -> list[str]:
+def find_config_files(files: Sequence[str]) -> list[str]:
     """Return the configuration files to read, maybe none.
 
     :raises WeighError: a named file is missing.

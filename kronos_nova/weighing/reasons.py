@@ -122,7 +122,7 @@ def _explain_placement_filter(refused: list[Any], hosts: list[Any], spec: Any) -
     return found
 
 
-class _Heard:
+class _LogRecorder:
     """A handler of log records, with the interface of the logging module."""
 
     level = 0
@@ -148,10 +148,10 @@ class _Heard:
 
 
 @contextlib.contextmanager
-def _capture_filter_log(filter_: Any) -> Iterator[_Heard]:
+def _capture_filter_log(filter_: Any) -> Iterator[_LogRecorder]:
     """Capture the log of the filter and of Nova, and propagate it to no other logger meanwhile."""
     module = type(filter_).__module__
-    heard = _Heard(module)
+    heard = _LogRecorder(module)
     # oslo.log's adapter holds the logger of the logging module.
     loggers: list[Any] = [logging.getLogger(name).logger
                for name in dict.fromkeys((module.partition('.')[0], 'nova'))]

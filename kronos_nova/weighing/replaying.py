@@ -39,11 +39,11 @@ from kronos_nova.scheduler import runtime
 from kronos_nova.scheduler import score_cache
 
 #: A boot counts its disk, unlike a migration over shared storage.
-OPTIONS = model.Options(enforce_placement_disk=True)
+OPTIONS = model.PlanningOptions(enforce_placement_disk=True)
 SOFT = (model.GroupPolicy.SOFT_AFFINITY, model.GroupPolicy.SOFT_ANTI_AFFINITY)
 
 
-class ReplayDoor(runtime.Door):
+class ReplayDoor(runtime.SchedulerRuntime):
     """A Door that answers weighers from simulated samples; starts no thread.
 
     :param files: by path, policies for queries by host name.
@@ -54,10 +54,10 @@ class ReplayDoor(runtime.Door):
         super().__init__(conf)
         self._now = 0.0
         self._samples: dict[str, model.PolicySamples] = {}
-        self._ledger = depletion.Ledger()
-        self._cards = {path: policy_scores.Scorecard(conf, path, clock=lambda: self._now)
+        self._ledger = depletion.AllocationLedger()
+        self._cards = {path: policy_scores.PolicyScorecard(conf, path, clock=lambda: self._now)
                        for path in files}
-        self._bindings = bindings.Bindings(files)
+        self._bindings = bindings.PolicyBindings(files)
 
     def scrape(self, hosts: list[Any], samples: Mapping[str, dict[str, model.PolicySamples]],
                at: float) -> None:
@@ -80,21 +80,21 @@ class ReplayDoor(runtime.Door):
         """Return the simulated samples of a policy, in place of a metrics source."""
         return self._samples[policy.name]
 
-    def look(self, hosts: list[Any]) -> list[score_cache.Group]:
+    def look(self, hosts: list[Any]) -> list[score_cache.ScoredHosts]:
         self._ledger.note(hosts, self._now, self._now)
         found = []
         for index, some in self._bindings.split(hosts):
             if index is None:
-                found.append(score_cache.Group(some, None))
+                found.append(score_cache.ScoredHosts(some, None))
                 continue
             snapshot = self._cards[self._bindings.paths[index]].snapshot
-            found.append(score_cache.Group(some, snapshot) if snapshot.reason is None else
-                         score_cache.Group(some, None, snapshot.reason))
+            found.append(score_cache.ScoredHosts(some, snapshot) if snapshot.reason is None else
+                         score_cache.ScoredHosts(some, None, snapshot.reason))
         return found
 
 
 @dataclasses.dataclass(slots=True)
-class Count:
+class BootCounts:
     """Numbers of instances: booted, placed elsewhere than in history, and without room.
 
     An instance without room goes to its host in history.
@@ -105,7 +105,7 @@ class Count:
     without_room: int = 0
 
 
-class Boots:
+class BootReplay:
     """A chooser of hosts like nova-scheduler: rules admit hosts, weighers rank them.
 
     An instance goes to a host that is up and enabled, has room for it by Placement's
@@ -119,7 +119,7 @@ class Boots:
     :param ceiling: KronosCapacityFilter, where nova.conf enables it.
     """
 
-    def __init__(self, past: pasts.Past, files: Mapping[str, policies.PolicySet],
+    def __init__(self, past: pasts.LoadHistory, files: Mapping[str, policies.PolicySet],
                  weighers: Sequence[Any], door: ReplayDoor,
                  metadata: Mapping[str, Mapping[str, str]] | None = None,
                  ceiling: Any = None) -> None:
@@ -144,9 +144,9 @@ class Boots:
             for uuid in group.members:
                 self._groups.setdefault(uuid, []).append(group)
         self._states: list[Any] = []
-        self.count = Count()
+        self.count = BootCounts()
 
-    def begin(self, world: worlds.World, k: int) -> None:
+    def begin(self, world: worlds.InstancePlaces, k: int) -> None:
         """Give the door the samples of the time before ``k``."""
         at = self._past.window.at(k - 1)
         self._states = [self._build_host_state(world, h) for h in range(len(self._past.hosts))]
@@ -155,7 +155,7 @@ class Boots:
         self._door.scrape(self._states, samples, at)
         self._door.advance(self._past.window.at(k))
 
-    def place(self, world: worlds.World, k: int, n: int) -> int:
+    def place(self, world: worlds.InstancePlaces, k: int, n: int) -> int:
         home = int(self._past.home[k, n])
         cluster = self._past.cluster
         known = cluster.instances[self._past.uuids[n]]
@@ -177,7 +177,8 @@ class Boots:
         self.count.elsewhere += chosen != home
         return chosen
 
-    def _list_legal_hosts(self, world: worlds.World, known: model.Instance, home: int) -> list[int]:
+    def _list_legal_hosts(self, world: worlds.InstancePlaces, known: model.Instance,
+                          home: int) -> list[int]:
         """Return the numbers of the hosts that may take the instance."""
         now = world.cluster(0.0, ())
         # The instance has no host yet.
@@ -198,7 +199,7 @@ class Boots:
         # The first member of a group goes anywhere.
         return no is None or no.rule == 'affinity-unmovable'
 
-    def _build_host_state(self, world: worlds.World, h: int) -> Any:
+    def _build_host_state(self, world: worlds.InstancePlaces, h: int) -> Any:
         name = self._past.hosts[h]
         host = self._past.cluster.hosts[name]
         state = host_manager.HostState(name, host.hypervisor_hostname or name, '')
@@ -215,7 +216,7 @@ class Boots:
         self._set_host_usage(state, world, h)
         return state
 
-    def _set_host_usage(self, state: Any, world: worlds.World, h: int) -> None:
+    def _set_host_usage(self, state: Any, world: worlds.InstancePlaces, h: int) -> None:
         """Set the host state's usage and instances from the simulated world."""
         used = world.used(h)
         state.vcpus_used = used.get('VCPU', 0)

@@ -44,7 +44,7 @@ NEEDS = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Order:
+class BootOrder:
     """A user's request to nova-api: ``count`` instances of one flavor, image and group."""
 
     flavor: str
@@ -62,7 +62,7 @@ def make_admin_context() -> Any:
     return nova_context.get_admin_context()
 
 
-def build_request_spec(ctxt: Any, order: Order) -> tuple[Any, list[str]]:
+def build_request_spec(ctxt: Any, order: BootOrder) -> tuple[Any, list[str]]:
     """Return the RequestSpec, and the UUIDs of the instances, which do not exist.
 
     :raises WeighError: an object that the order names does not exist.

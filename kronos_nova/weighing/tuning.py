@@ -48,7 +48,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Trial:
+class MultiplierTrial:
     """Results of one multiplier; None: history's own placement.
 
     ``overload``: host-minutes above the ceiling without any move; ``spread``: mean of max -
@@ -62,18 +62,18 @@ class Trial:
     empty_hosts: float
     moves: int | None
     overload_moved: float | None
-    count: replaying.Count
+    count: replaying.BootCounts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Advice:
+class MultiplierAdvice:
     """The recommended multiplier, and a sentence with the reason."""
 
     multiplier: float
     why: str
 
 
-def count_boots(past: pasts.Past) -> int:
+def count_boots(past: pasts.LoadHistory) -> int:
     """Return how many instances come after the first time."""
     here = past.home >= 0
     return int((here[1:] & ~here[:-1]).sum())
@@ -96,7 +96,7 @@ def ceiling_filter(conf: cfg.ConfigOpts) -> Any:
     return capacity.KronosCapacityFilter()
 
 
-class Tuner:
+class MultiplierTuner:
     """Runner of trials over one past.
 
     :param policy_sets: one of each policy file, in the order of [kronos] policies_file.
@@ -106,9 +106,9 @@ class Tuner:
     :param candidate: the rebalancer's; None leaves it out.
     """
 
-    def __init__(self, past: pasts.Past, policy_sets: Sequence[policies.PolicySet],
-                 conf: cfg.ConfigOpts, candidate: backtest_run.Candidate | None,
-                 assumptions: backtest_run.Assumptions, question: review.Question,
+    def __init__(self, past: pasts.LoadHistory, policy_sets: Sequence[policies.PolicySet],
+                 conf: cfg.ConfigOpts, candidate: backtest_run.PolicyCandidate | None,
+                 assumptions: backtest_run.TimingAssumptions, question: review.ReviewQuestion,
                  progress: Progress,
                  of_aggregates: Mapping[str, float] | None = None) -> None:
         unknown = sorted((of_aggregates or {}).keys() - past.cluster.aggregates.keys())
@@ -129,11 +129,11 @@ class Tuner:
         self._question = question
         self._progress = progress
 
-    def history(self) -> Trial:
+    def history(self) -> MultiplierTrial:
         """Run a trial of the placement in history, without history's own moves."""
         return self._measure_trial(None, 'history', lambda: None)
 
-    def run(self, multipliers: Sequence[float]) -> list[Trial]:
+    def run(self, multipliers: Sequence[float]) -> list[MultiplierTrial]:
         """Run a trial of each multiplier."""
         with tempfile.TemporaryDirectory(prefix='kronos-tune-') as directory:
             files = {}
@@ -159,7 +159,8 @@ class Tuner:
                 metadata.pop(headroom.OPTION, None)
         return found
 
-    def _run_trial(self, multiplier: float, files: Mapping[str, policies.PolicySet]) -> Trial:
+    def _run_trial(self, multiplier: float,
+                   files: Mapping[str, policies.PolicySet]) -> MultiplierTrial:
         # Samples of a replay show the true load: no settling time is needed. Boots
         # come one after the other: a boot sees all earlier ones.
         taken = settings.apply(self._conf, [
@@ -167,10 +168,10 @@ class Tuner:
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
             *(('kronos', 'policies_file', path) for path in files)])
 
-        def make_placer() -> replaying.Boots:
+        def make_placer() -> replaying.BootReplay:
             door = replaying.ReplayDoor(self._conf, files)
             runtime.replace_runtime(door)
-            return replaying.Boots(
+            return replaying.BootReplay(
                 self._past, files, make_weighers(self._conf), door,
                 self._build_metadata(multiplier),
                 ceiling_filter(self._conf) if multiplier else None)
@@ -182,7 +183,7 @@ class Tuner:
             settings.restore_options(self._conf, taken)
 
     def _measure_trial(self, multiplier: float | None, name: str,
-                       placer: Callable[[], replaying.Boots | None]) -> Trial:
+                       placer: Callable[[], replaying.BootReplay | None]) -> MultiplierTrial:
         past, times = self._past, self._past.window.count
         placed = placer()
         still = backtest_run.run_without_moves(
@@ -192,29 +193,29 @@ class Tuner:
             moved = backtest_run.run_candidate(
                 past, self._candidate, self._assumptions,
                 lambda k: self._progress(f'{name}, rebalanced', (k + 1) / times), placer())
-        return Trial(
+        return MultiplierTrial(
             multiplier, self._sum_overload_minutes(still), self._compute_mean_spread(still),
             self._count_empty_hosts(still),
             None if moved is None else len(moved.moved),
             None if moved is None else self._sum_overload_minutes(moved),
-            placed.count if placed is not None else replaying.Count(count_boots(past)))
+            placed.count if placed is not None else replaying.BootCounts(count_boots(past)))
 
-    def _sum_overload_minutes(self, found: backtest_run.Journey) -> float:
+    def _sum_overload_minutes(self, found: backtest_run.BacktestResult) -> float:
         over = review.mark_overloaded(found.score, self._question.ceiling)
         return review.count_host_minutes(over.any(axis=0), self._past.window.step)
 
-    def _compute_mean_spread(self, found: backtest_run.Journey) -> dict[str, float | None]:
+    def _compute_mean_spread(self, found: backtest_run.BacktestResult) -> dict[str, float | None]:
         by_scope = [review.compute_imbalances(self._past, found.score, scope)
                     for scope in self._question.scopes]
         values = np.stack(by_scope)
         return {m.name: review.compute_statistics(values[:, i])['mean']
                 for i, m in enumerate(self._past.measures)}
 
-    def _count_empty_hosts(self, found: backtest_run.Journey) -> float:
+    def _count_empty_hosts(self, found: backtest_run.BacktestResult) -> float:
         return float((found.counts == 0).sum(axis=1).mean())
 
 
-def choose_multiplier(trials: Sequence[Trial], mode: str) -> Advice:
+def choose_multiplier(trials: Sequence[MultiplierTrial], mode: str) -> MultiplierAdvice:
     """Choose the best multiplier; among equals, the one nearest to 0.
 
     Spread: least overload, then fewest moves later, then least spread. Pack: no more
@@ -224,7 +225,8 @@ def choose_multiplier(trials: Sequence[Trial], mode: str) -> Advice:
     """
     stock = next(t for t in trials if t.multiplier == 0)
     if stock.count.booted == 0:
-        return Advice(0.0, 'nothing has booted in this time, so that every multiplier is as good')
+        return MultiplierAdvice(0.0, 'nothing has booted in this time, so that every multiplier is '
+                                     'as good')
     allowed = stock.overload * NEAR
     if mode == 'pack':
         fit = [t for t in trials if t.overload <= stock.overload + allowed]
@@ -235,15 +237,15 @@ def choose_multiplier(trials: Sequence[Trial], mode: str) -> Advice:
         fit = [t for t in trials if t.overload <= least + allowed]
         best = min(fit, key=lambda t: (t.moves or 0, round(_compute_spread_mean(t), 3),
                                        abs(t.multiplier or 0)))
-    return Advice(best.multiplier or 0.0, _format_reason(best, stock, mode))
+    return MultiplierAdvice(best.multiplier or 0.0, _format_reason(best, stock, mode))
 
 
-def _compute_spread_mean(trial: Trial) -> float:
+def _compute_spread_mean(trial: MultiplierTrial) -> float:
     known = [value for value in trial.spread.values() if value is not None]
     return math.fsum(known) / len(known) if known else 0.0
 
 
-def _format_reason(best: Trial, stock: Trial, mode: str) -> str:
+def _format_reason(best: MultiplierTrial, stock: MultiplierTrial, mode: str) -> str:
     few = (f' Only {plurals.count_noun(stock.count.booted, "instance")} booted in this time: '
            'try a longer one.'
            if stock.count.booted < FEW else '')

@@ -81,7 +81,7 @@ def make_collector(conf: cfg.ConfigOpts) -> Any:
     """Return the reader of Nova and Placement."""
     from kronos_nova.rebalancer.clients import collector as collecting
 
-    return collecting.Collector(conf, _open_connection(conf))
+    return collecting.CloudCollector(conf, _open_connection(conf))
 
 
 def make_placement_check(conf: cfg.ConfigOpts) -> Any:
@@ -90,7 +90,7 @@ def make_placement_check(conf: cfg.ConfigOpts) -> Any:
 
     if not conf.engine.confirm_moves:
         return None
-    return confirmation.Confirming(conf, _open_connection(conf))
+    return confirmation.PlanConfirmation(conf, _open_connection(conf))
 
 
 def _open_connection(conf: cfg.ConfigOpts) -> Any:
@@ -134,7 +134,7 @@ def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
     found = api.Store(engine=database.create_engine(conf, patient=False))
     planning = option == 'engine_port'
     raw_cache.register(conf)
-    return metrics_page.Page(
+    return metrics_page.MetricsPage(
         health, tally, found.census, renew=found.engine.dispose,
         driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
         interval=conf.engine.evaluation_interval if planning else None,
@@ -150,12 +150,12 @@ def make_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     raw_cache.warn_of_unread_backend(conf)
     if not raw_cache.is_configured(conf):
         return None
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
 
-    def publish_drains(draining: frozenset[str], history: model.History,
+    def publish_drains(draining: frozenset[str], history: model.MoveHistory,
                        cluster: model.Cluster, now: float) -> None:
         try:
-            channel.write(feed_channel.Published(
+            channel.write(feed_channel.PublishedState(
                 draining=draining, quarantined=history.quarantined_hosts,
                 flights=feed_channel.choose_flights(cluster, history.completed, now),
                 written_at=now,
@@ -174,9 +174,10 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
     """
     if not raw_cache.is_configured(conf):
         return None
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
 
-    def publish_usage(policy: policies.Policy, usage: flavor_usages.Usage, now: float) -> None:
+    def publish_usage(policy: policies.Policy, usage: flavor_usages.FlavorUsages,
+                      now: float) -> None:
         try:
             channel.write_usage(feed_channel.usage_key(policy), usage, now,
                                 now + PUBLISHED_CYCLES * conf.engine.evaluation_interval)
@@ -197,7 +198,7 @@ def make_caster(conf: cfg.ConfigOpts) -> Any:
     if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
-    return transport.Caster(found, retry=transport.count_retries(conf))
+    return transport.TaskCaster(found, retry=transport.count_retries(conf))
 
 
 def plan_notifier(conf: cfg.ConfigOpts) -> Any:
@@ -250,7 +251,7 @@ def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
     found = None if conf.engine.dry_run else transport.get(conf)
     if found is None:
         return None
-    return transport.Results(found, scopes, heard, pool=transport.results_pool(conf))
+    return transport.ResultServers(found, scopes, heard, pool=transport.results_pool(conf))
 
 
 def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
@@ -285,12 +286,12 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
             opened.leave(name)
 
     notifier = (None if found is None
-                else transport.Notifier(found, retry=transport.count_retries(conf)))
+                else transport.ResultNotifier(found, retry=transport.count_retries(conf)))
     built = workers.Worker(
         opened, driver.create(conf, lambda: _open_connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce, tally=tally, name=name,
         present=None if conf.engine.dry_run else record_presence,
-        hooks=(hook_runner.Catalogue.of(conf, lambda: _open_connection(conf)),
+        hooks=(hook_runner.HookCatalogue.of(conf, lambda: _open_connection(conf)),
                hook_runner.build_settings(conf)))
     if found is None:
         return built, None
@@ -320,7 +321,7 @@ def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callabl
 
     watch = policy_watch.PolicyWatch(conf.engine.policies_file)
     opened, asked = open_store(conf), load_source(conf)
-    looks = cloud_cache.Glances(conf, opened, make_collector(conf), asked)
+    looks = cloud_cache.CloudCache(conf, opened, make_collector(conf), asked)
 
     def close() -> None:
         asked.close()

@@ -22,7 +22,7 @@ from kronos_nova.conf import masking
 LOG = logging.getLogger(__name__)
 
 
-class _Package:
+class _DaemonVersion:
     """The names and version of the daemon, with the interface of Nova's version module."""
 
     def __init__(self, prog: str) -> None:
@@ -45,7 +45,7 @@ def render_report(prog: str) -> str:
     """
     from oslo_reports import guru_meditation_report
 
-    return masking.mask_text(guru_meditation_report.TextGuruMeditation(_Package(prog)).run())
+    return masking.mask_text(guru_meditation_report.TextGuruMeditation(_DaemonVersion(prog)).run())
 
 
 def print_report(prog: str) -> None:

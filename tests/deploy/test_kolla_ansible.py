@@ -140,10 +140,10 @@ def test_every_value_is_one_that_its_option_admits(rendered, cloud):
     volumes = cloud.json('kronos-services.json')['kronos-engine']['volumes']
     file = rendered_conf.mounted(rendered.engine.policies_file, volumes)
     rendered.set_override('policies_file', file, 'engine')
-    context = checks.Context(rendered)
+    context = checks.CheckContext(rendered)
     items = [*options.check(context), *policies.check(context)]
-    assert items and {item.status for item in items} <= {checks.Status.OK,
-                                                         checks.Status.WARNING}, items
+    assert items and {item.status for item in items} <= {checks.CheckStatus.OK,
+                                                         checks.CheckStatus.WARNING}, items
     assert context.policy_set is not None
     assert [policy.name for policy in context.policy_set.policies] == ['cpu']
 
@@ -352,7 +352,7 @@ def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp
             env={'PATH': f'{tmp_path}:/usr/bin:/bin'}).returncode == 0
 
     now = 1000.0
-    health = healths.Health(lambda: now, daemon=daemon, dry_run=True)
+    health = healths.DaemonHealth(lambda: now, daemon=daemon, dry_run=True)
     pulse = health.pulse('loop', 60.0)
     assert not healthy()
     monitor = http_server.start_monitor(rendered, health, f'{daemon.partition("-")[2]}_port')

@@ -183,16 +183,16 @@ def call_hook() -> dict[str, Any]:
     bench = benches.Bench()
     seen: list[list[str]] = []
 
-    def note(task: model.Task) -> base.Stage:
+    def note(task: model.Task) -> base.MigrationStage:
         seen.append([path.name for path in directory.iterdir()])
-        return base.Stage.FAILED
+        return base.MigrationStage.FAILED
 
     bench.driver.answers['look'] = [note]
     bench.plan(lambda plan_id, scope: cases.make_task(plan_id, scope, max_retries=0, alternates=()))
     bench.passes(3, by=workers.Worker(
         bench.store, bench.driver, benches.SETTINGS, clock=lambda: bench.now,
         monotonic=lambda: bench.now, name='w', hooks=(
-            hook_runner.Catalogue.of(conf, lambda: None), hook_runner.build_settings(conf))))
+            hook_runner.HookCatalogue.of(conf, lambda: None), hook_runner.build_settings(conf))))
     return {'during': seen[0], 'after': [path.name for path in directory.iterdir()],
             'instance': bench.tasks[0].instance_uuid, 'state': str(bench.state)}
 
@@ -219,8 +219,8 @@ def read_metrics() -> list[str]:
 
     store = stores.in_memory(time.time)
     store.present('w1', None)
-    page = metrics_page.Page(health.Health(daemon='kronos-engine', dry_run=False),
-                             stats.Tally(), store.census)
+    page = metrics_page.MetricsPage(health.DaemonHealth(daemon='kronos-engine', dry_run=False),
+                                    stats.DaemonTally(), store.census)
     return [line for line in page('text/plain')[1].decode().splitlines()
             if not line.startswith('#')]
 

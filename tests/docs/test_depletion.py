@@ -48,7 +48,7 @@ def cloud():
     allocated = numbers(found(r'There are ([\d, and]+) vCPUs allocated'))
     shown = numbers(found(r'the scores are ([\d.]+, [\d.]+ and [\d.]+)'))
     states = {name: state(name, int(n)) for name, n in zip('abc', allocated, strict=True)}
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note(list(states.values()), now=0.0, wall=0.0)
     return dict(zip('abc', shown, strict=True)), states, ledger
 
@@ -115,12 +115,12 @@ def test_what_flavors_and_moves_add(cloud):
                                                   r'one of \d+ MiB)'))[::2]):
         uses = numbers(found(r'MiB that uses ([\d.]+ cores and one of \d+ MiB that uses '
                              r'[\d.]+)\.'))[::2]
-        shapes[flavor_usages.Shape(FLAVOR, int(ram_mb))] = uses[number]
+        shapes[flavor_usages.FlavorShape(FLAVOR, int(ram_mb))] = uses[number]
     measured = float(found(r'measured at ([\d.]+) cores'))
-    move = flavor_usages.Incoming('u', 'b', flavor_usages.Shape(FLAVOR, 1), 0.0, measured)
+    move = flavor_usages.IncomingMove('u', 'b', flavor_usages.FlavorShape(FLAVOR, 1), 0.0, measured)
     outlook = depletion.compute_outlook(
         scores, ledger.tracks(), sampled_at=0.0, window=WINDOW, memory=False, unmeasured=1.0,
-        usage=flavor_usages.Usage(shapes, (move,)))
+        usage=flavor_usages.FlavorUsages(shapes, (move,)))
     told = outlook.extras()
     added = [outlook.loads['a'].per_vcpu * (FLAVOR + told.of(FLAVOR, ram_mb)[0])
              for ram_mb in (*(shape.memory_mb for shape in shapes), 1234)]

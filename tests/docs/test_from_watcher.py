@@ -62,7 +62,7 @@ def test_the_preset_that_it_names_packs():
     ('watcher_disabled', False), ('watcher_maintaining', False), ('CHG-17', True), ('', True)])
 def test_its_expression_drains_no_host_that_watcher_has_disabled(reason, drained):
     expression = re.search(r'^ +drain_reason_regex = (.*)$', PAGE, re.MULTILINE)[1]
-    options = model.Options(evacuate_disabled_hosts=True, drain_reason_regex=expression)
+    options = model.PlanningOptions(evacuate_disabled_hosts=True, drain_reason_regex=expression)
     service = model.Service(host='a', status='disabled', disabled_reason=reason)
     assert (drain_requests.find_drain_refusal(service, options) is None) is drained
 

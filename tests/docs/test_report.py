@@ -53,7 +53,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
 
 
 def test_every_option_is_named():
-    parser = report.Report(None, None).get_parser('kronos report')
+    parser = report.WriteReport(None, None).get_parser('kronos report')
     known = set(parser._option_string_actions)
     named = set(re.findall(r'(?<![\w-])--?[a-z][a-z-]*', PAGE))
     assert {'--snapshot', '--plan', '--scope', '--force', '-o'} <= named

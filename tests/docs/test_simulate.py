@@ -83,7 +83,7 @@ def test_the_examples_trace_is_what_its_generator_writes():
 def test_every_option_of_an_example_exists():
     from kronos_nova.cli import simulate
 
-    parser = simulate.Simulate(None, None).get_parser('kronos simulate')
+    parser = simulate.SimulatePolicies(None, None).get_parser('kronos simulate')
     known = set(parser._option_string_actions)
     shown_options = {option for line in re.findall(r'^   \$ kronos simulate (.*)$', PAGE,
                                                    re.MULTILINE)

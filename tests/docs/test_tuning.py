@@ -42,13 +42,13 @@ def options(command):
 
 
 def test_every_option_of_an_example_of_explain_exists():
-    known = set(weigh.Explain(None, None).get_parser('x')._option_string_actions)
+    known = set(weigh.ExplainWeights(None, None).get_parser('x')._option_string_actions)
     assert {'--flavor', '--set', '--num'} <= options('explain') <= known
 
 
 def test_every_key_of_a_host_is_documented():
-    some = findings.Explanation((), (), (), ())
-    names = explanation_columns.Columns(some, some, None, 'json', False).names()
+    some = findings.ChoiceExplanation((), (), (), ())
+    names = explanation_columns.HostColumns(some, some, None, 'json', False).names()
     assert set(names) == documented('A host in the explanation')
     for key in ('raw', 'normalised', 'multiplier', 'aggregates', 'product'):
         assert f'``{key}``' in PAGE
@@ -90,7 +90,7 @@ def test_the_examples_trace_is_what_its_generator_writes():
 
 
 def test_every_option_of_an_example_of_tune_exists():
-    known = set(weigh.Tune(None, None).get_parser('x')._option_string_actions)
+    known = set(weigh.TuneMultipliers(None, None).get_parser('x')._option_string_actions)
     assert {'--trace', '--multiplier', '--record'} <= options('tune') <= known
 
 

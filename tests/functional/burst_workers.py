@@ -105,8 +105,8 @@ def main(policies, url, cache, workers, multiplier, concurrent):
     runtime.NOTICE_INTERVAL = 0.1
     key = feed_channel.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu'))
     now = time.time()
-    feed_channel.Channel(runtime.CONF).write_usage(key, flavor_usages.Usage({
-        flavor_usages.Shape(*shape): burst_hosts.USES[name]
+    feed_channel.FeedChannel(runtime.CONF).write_usage(key, flavor_usages.FlavorUsages({
+        flavor_usages.FlavorShape(*shape): burst_hosts.USES[name]
         for name, shape in burst_hosts.SHAPES.items()}), now, now + 600)
     classes = weights.HostWeightHandler().get_matching_classes(
         ['nova.scheduler.weights.all_weighers', 'kronos_nova.weighers.all_weighers'])

@@ -72,7 +72,7 @@ def drawn(rng: random.Random, count: int) -> Drawn:
                  frozenset(h for h in hosts if rng.random() < 0.7))
 
 
-class Load(sources.Source):
+class Load(sources.ScoreSource):
     """A source that knows what :meth:`draw` has drawn, of the hosts' ratio."""
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class Load(sources.Source):
 
     def fetch(self, policy: policies.Policy, *, profile: bool = True) -> model.PolicySamples:
         def answer(values: Mapping[str, float]) -> model.QueryResult:
-            return model.QueryResult('drawn', model.Health.HEALTHY, dict(values))
+            return model.QueryResult('drawn', model.SourceHealth.HEALTHY, dict(values))
         return model.PolicySamples(
             policy.name, answer(self._hosts), profile=answer(self._usages),
             capacity=answer(self._hosts) if policy.capacity_query else None, age=0.0,
             taken_at=2.0**31)
 
-    def health(self) -> tuple[model.Health, str]:
-        return model.Health.HEALTHY, 'drawn'
+    def health(self) -> tuple[model.SourceHealth, str]:
+        return model.SourceHealth.HEALTHY, 'drawn'
 
 
 class Witness(nova_executor.NovaExecutor):
@@ -108,7 +108,7 @@ class Witness(nova_executor.NovaExecutor):
         self.pre_flights: list[exception.MigrationError] = []
         self.answers: list[exception.MigrationError] = []
 
-    def pre_flight(self, task: model.Task, known: executors.Known) -> str:
+    def pre_flight(self, task: model.Task, known: executors.StoredFacts) -> str:
         with self._remembered(self.pre_flights):
             return super().pre_flight(task, known)
 

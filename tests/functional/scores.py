@@ -70,7 +70,7 @@ class ScoredTestCase(base.NovaTestCase):
         for host in ('host1', 'host1', 'host2'):
             self.boot(host=host)
 
-    def look(self) -> policy_scores.Snapshot | None:
+    def look(self) -> policy_scores.ScoreSnapshot | None:
         """What a request would see now; wakes what runs in the background."""
         groups = runtime.get_runtime().look(self.host_states())
         return groups[0].snapshot if len(groups) == 1 else None

@@ -41,7 +41,7 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
         super().setUp()
         self.conf.set_override('max_alternates', 3, 'engine')
         self.store = self.new_store()
-        self.told: list[tuple[str, model.Result]] = []
+        self.told: list[tuple[str, model.TaskResult]] = []
         settings = dataclasses.replace(retry.build_settings(self.conf), look_interval=0.0,
                                        begin=True)
         self.worker = worker.Worker(

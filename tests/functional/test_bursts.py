@@ -89,12 +89,13 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
     def publish(self, *moves):
         """As the engine does when it has measured the flavors, and decided moves."""
         [card] = runtime.get_runtime().scores._cards
-        shapes = {flavor_usages.Shape(self.flavors[name]['vcpus'], self.flavors[name]['ram']): use
+        shapes = {flavor_usages.FlavorShape(self.flavors[name]['vcpus'],
+                                            self.flavors[name]['ram']): use
                   for name, use in self.uses.items()}
         now = base.time.time()
-        feed_channel.Channel(base.CONF).write_usage(
+        feed_channel.FeedChannel(base.CONF).write_usage(
             feed_channel.usage_key(policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu')),
-            flavor_usages.Usage(shapes, moves), now, now + 600)
+            flavor_usages.FlavorUsages(shapes, moves), now, now + 600)
         self.wait_for(lambda: card.snapshot.extras and [
             u.moves for u in runtime.get_runtime().scores._usages.values()] == [moves],
             'what is published to be read')
@@ -142,8 +143,8 @@ class UnevenTestCase(test_depletion.OneSampleTestCase):
 
 def blind(scores, tracks, **kwargs):
     """Depletion that is not there."""
-    return depletion.Outlook({host: depletion.Load(score, score)
-                              for host, score in scores.items()}, 0.0, False, {})
+    return depletion.LoadOutlook({host: depletion.HostLoad(score, score)
+                                  for host, score in scores.items()}, 0.0, False, {})
 
 
 @marks.long
@@ -194,9 +195,10 @@ class MoveTestCase(UnevenTestCase):
         self.expected = self.loads['host2'] + self.uses['m1.medium'] / self.sizes['host2']
 
     def move(self, since):
-        return flavor_usages.Incoming(self.server['id'], 'host2', flavor_usages.Shape(2, 4096),
-                                      since,
-                                      self.uses['m1.medium'])
+        return flavor_usages.IncomingMove(self.server['id'], 'host2',
+                                          flavor_usages.FlavorShape(2, 4096),
+                                          since,
+                                          self.uses['m1.medium'])
 
     def load(self, host):
         states = [s for s in self.host_states() if s.host == host]

@@ -82,7 +82,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         """What an engine and an executor say to a move now."""
         move = model.Move(server['id'], self.host_of(server), to_host, model.Phase.SPREAD)
         no = constraints.check(cluster_view.ClusterView(
-            cluster.scoped('mixed'), model.Options(dry_run=False),
+            cluster.scoped('mixed'), model.PlanningOptions(dry_run=False),
             self.store.history('mixed', time.time())), move, constraints.PRE_FLIGHT)
         return None if no is None else no.rule
 
@@ -159,7 +159,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         # The refusal of a cold migration says the same.
         self.admin_api.post_server_action(server['id'], {'os-stop': None})
         self._wait_for_state_change(server, 'SHUTOFF')
-        task = dataclasses.replace(self.task(server, 'host3'), method=model.Method.COLD)
+        task = dataclasses.replace(self.task(server, 'host3'), method=model.MoveMethod.COLD)
         error = self.assertRaises(exception.OtherCell, self.executor.submit, task)
         self.assertIn('HTTP 400: Compute host host3 could not be found', str(error))
 
@@ -173,9 +173,9 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
 
     def holds(self, cluster: model.Cluster, scope: str) -> str | None:
         """Say why nothing of the scope moves."""
-        return planner.scope_hold(planner.Request(
-            cluster.scoped(scope), model.Scores({}), cast(policies.PolicySet, None), (),
-            model.History(), model.Options(), budget=1))
+        return planner.scope_hold(planner.PlanRequest(
+            cluster.scoped(scope), model.ClusterScores({}), cast(policies.PolicySet, None), (),
+            model.MoveHistory(), model.PlanningOptions(), budget=1))
 
     def test_a_cell_that_is_down_stops_scopes_with_its_hosts_where_cells_are_named(self) -> None:
         self.name_cells()
@@ -185,7 +185,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         here = self.boot(host='host1', hints={'group': grouped})
         self.add_member(grouped, there)
         mate = self.boot(host='host2', hints={'group': whole})
-        engine = collector.Collector(self.conf, self.connection)
+        engine = collector.CloudCollector(self.conf, self.connection)
         dark = nova_fixtures.DownCellFixture([self.cell_mappings['cell2']])
         with dark:
             self.assertRegex(str(self.not_collected()), 'hypervisors from Nova: HTTP 500',

@@ -31,7 +31,7 @@ from kronos_nova.rebalancer.executors import worker
 from tests import marks
 from tests.functional import test_nova_executor
 
-Stage = executors.Stage
+Stage = executors.MigrationStage
 
 
 class Crash(BaseException):
@@ -48,7 +48,7 @@ class DrainCase(test_nova_executor.ExecutorCase):
     def setUp(self) -> None:
         super().setUp()
         self.conf.set_override('cold_migrate_stopped', True, 'engine')
-        self.collector = collector.Collector(self.conf, self.connection)
+        self.collector = collector.CloudCollector(self.conf, self.connection)
         auth = self.connection.session.auth
         auth.get_user_id = lambda session, **kw: 'kronos'
         service = self.service_id('host1')
@@ -67,16 +67,16 @@ class DrainCase(test_nova_executor.ExecutorCase):
 
     def task(self, server: dict[str, Any], to_host: str = 'host2',
              phase: model.Phase = model.Phase.EVACUATE, aggregate: str = model.UNASSIGNED,
-             method: model.Method = model.Method.COLD) -> model.Task:
+             method: model.MoveMethod = model.MoveMethod.COLD) -> model.Task:
         return model.Task(
             task_id=server['id'], plan_id='p1', aggregate=aggregate, instance_uuid=server['id'],
             from_host='host1', to_host=to_host, phase=phase, method=method, memory_mb=2048)
 
-    def reached(self, stage: Stage, task: model.Task, marker: str) -> executors.Progress:
-        def found() -> executors.Progress | None:
+    def reached(self, stage: Stage, task: model.Task, marker: str) -> executors.MigrationProgress:
+        def found() -> executors.MigrationProgress | None:
             progress = self.executor.look(task, marker)
             return progress if progress.stage is stage else None
-        progress: executors.Progress = self.wait_for(found, f'stage {stage}')
+        progress: executors.MigrationProgress = self.wait_for(found, f'stage {stage}')
         return progress
 
     def requested(self, task: model.Task) -> str:
@@ -202,7 +202,7 @@ class ColdMigrationTestCase(DrainCase):
         # How it is moved is judged as well.
         stopped = self.drained()
         self.pre_flight(self.task(stopped))
-        self.assert_refused('method-changed', self.task(stopped, method=model.Method.LIVE))
+        self.assert_refused('method-changed', self.task(stopped, method=model.MoveMethod.LIVE))
         self.assert_refused('not-active', self.task(stopped, phase=model.Phase.SPREAD))
         self.admin_api.post_server_action(stopped['id'], {'lock': {}})
         self.assert_refused('locked', self.task(stopped))
@@ -217,8 +217,8 @@ class ColdMigrationTestCase(DrainCase):
         # A paused one is live-migrated, and still paused.
         server = self.drained('pause', 'PAUSED')
         self.assert_refused('not-active', self.task(
-            server, phase=model.Phase.SPREAD, method=model.Method.LIVE))
-        task = self.task(server, method=model.Method.LIVE)
+            server, phase=model.Phase.SPREAD, method=model.MoveMethod.LIVE))
+        task = self.task(server, method=model.MoveMethod.LIVE)
         marker = self.pre_flight(task)
         self.executor.submit(task)
         self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
@@ -230,7 +230,7 @@ class ColdMigrationTestCase(DrainCase):
 class WorkerCase(DrainCase):
     """A worker on a store of its own, whose time a test moves."""
 
-    settings = retry.Settings(look_interval=0.0, claim_seconds=60.0, migration_timeout=600.0)
+    settings = retry.RetrySettings(look_interval=0.0, claim_seconds=60.0, migration_timeout=600.0)
 
     def setUp(self) -> None:
         super().setUp()
@@ -297,12 +297,12 @@ class CrashTestCase(WorkerCase):
 class AbortTestCase(WorkerCase):
     compute_driver = 'fake.FakeLiveMigrateDriver'
     status, left_in = 'cancelled', 'ACTIVE'
-    settings = retry.Settings(look_interval=0.0, claim_seconds=1e6, migration_timeout=600.0,
-                              abort_at_deadline=True)
+    settings = retry.RetrySettings(look_interval=0.0, claim_seconds=1e6, migration_timeout=600.0,
+                                   abort_at_deadline=True)
 
     def test_a_live_migration_past_its_deadline_is_aborted_and_ends_as_a_timeout(self) -> None:
         server = self.drained(None, 'ACTIVE')
-        task = self.task(server, method=model.Method.LIVE)
+        task = self.task(server, method=model.MoveMethod.LIVE)
         self.save(task)
         by = self.new_worker(self.executor, 'w')
 
@@ -392,7 +392,7 @@ class OperatorAbortTestCase(RunningCase):
     def test_abort_by_an_operator_cancels_the_task_and_quarantines_nothing(self) -> None:
         self.useFixture(RaisedAborts())
         server = self.drained(None, 'ACTIVE')
-        task = self.task(server, method=model.Method.LIVE)
+        task = self.task(server, method=model.MoveMethod.LIVE)
         self.save(task)
         self.new_worker(self.executor, 'w1').run_once(self.now)
         running = self.running(server)
@@ -412,7 +412,7 @@ class OperatorAbortTestCase(RunningCase):
         self.useFixture(RaisedAborts())
         self.settings = dataclasses.replace(self.settings, abort_at_deadline=True)
         server = self.drained(None, 'ACTIVE')
-        task = self.task(server, method=model.Method.LIVE)
+        task = self.task(server, method=model.MoveMethod.LIVE)
         self.save(task)
         first = self.new_worker(self.executor, 'w1')
         first.run_once(self.now)
@@ -435,7 +435,7 @@ class LateRequestTestCase(RunningCase):
         """Nova carries it out from host3, since the request names no source."""
         server = self.drained(None, 'ACTIVE')
         task = dataclasses.replace(
-            self.task(server, method=model.Method.LIVE), max_retries=0)
+            self.task(server, method=model.MoveMethod.LIVE), max_retries=0)
         self.save(task)
         late = nova.NovaExecutor(self.conf, self.connection)
         real = late.submit

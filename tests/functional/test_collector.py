@@ -32,7 +32,8 @@ HOSTILE = '%(name)s {0} <script>$(reboot)</script> "\'; DROP TABLE task --'
 class CollectorCase(api.ApiTestCase):
 
     def collect(self, connection: Any = None) -> model.Cluster:
-        return collector.Collector(self.conf, connection or self.connection).collect(time.time())
+        return collector.CloudCollector(self.conf,
+                                        connection or self.connection).collect(time.time())
 
     def not_collected(self, connection: Any = None) -> exception.CollectError:
         error: exception.CollectError = self.assertRaises(
@@ -174,7 +175,7 @@ class CloudTestCase(CollectorCase):
         server = self._wait_for_state_change(server, 'VERIFY_RESIZE')
         host = server['OS-EXT-SRV-ATTR:host']
         cluster = self.collect()
-        self.assertEqual((model.Flight(server['id'], 'host1', host),), cluster.flights)
+        self.assertEqual((model.InFlightMove(server['id'], 'host1', host),), cluster.flights)
         self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1},
                          cluster.hosts['host1'].provider.used, 'held by the migration')
 
@@ -239,7 +240,7 @@ class FlightTestCase(CollectorCase):
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
                       'a running migration')
         cluster = self.collect()
-        self.assertEqual((model.Flight(server['id'], 'host1', 'host2'),), cluster.flights)
+        self.assertEqual((model.InFlightMove(server['id'], 'host1', 'host2'),), cluster.flights)
         for host in ('host1', 'host2'):
             self.assertEqual({'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1},
                              cluster.hosts[host].provider.used)

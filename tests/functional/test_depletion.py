@@ -67,8 +67,8 @@ class DepletionTestCase(OneSampleTestCase):
     @marks.long
     def test_without_it_they_pile_up(self):
         def blind(scores, tracks, **kwargs):
-            return depletion.Outlook({host: depletion.Load(score, score)
-                                      for host, score in scores.items()}, 0.0, False, {})
+            return depletion.LoadOutlook({host: depletion.HostLoad(score, score)
+                                          for host, score in scores.items()}, 0.0, False, {})
 
         with mock.patch.object(policy_scores.depletion, 'compute_outlook', blind):
             self.wait_for_scores(**self.scores)

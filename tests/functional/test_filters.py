@@ -142,11 +142,11 @@ class PlacementFilterTestCase(base.NovaTestCase):
                                     'DifferentHostFilter', 'SameHostFilter'],
                    group='filter_scheduler')
         self.flags(directory=self.useFixture(fixtures.TempDir()).path, group='kronos_channel')
-        self.channel = feed_channel.Channel(base.CONF)
+        self.channel = feed_channel.FeedChannel(base.CONF)
 
     def publish(self, **fields):
         now = time.time()
-        notice = feed_channel.Published(written_at=now, expires_at=now + 600, **fields)
+        notice = feed_channel.PublishedState(written_at=now, expires_at=now + 600, **fields)
         self.channel.write(notice)
         self.wait_for(lambda: runtime.get_runtime().notices.look() == notice,
                       'the notice to arrive')
@@ -190,7 +190,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         first = self.boot(hints=hints)
         source = self.host_of(first)
         free = sorted(set(self.hosts) - {source})
-        self.publish(flights=(model.Flight(first['id'], source, free[0], 'kronos'),))
+        self.publish(flights=(model.InFlightMove(first['id'], source, free[0], 'kronos'),))
         second = self.boot(hints=hints)
         self.assertEqual(free[1], self.host_of(second))
         self.boot(hints=hints, expected_state='ERROR')
@@ -206,13 +206,13 @@ class PlacementFilterTestCase(base.NovaTestCase):
         staying = self.boot(hints=hints)
         self.assertEqual('host1', self.host_of(staying))
         self.force_away(staying, 'host2')
-        self.publish(flights=(model.Flight(leaving['id'], 'host1', 'host2', 'kronos'),))
+        self.publish(flights=(model.InFlightMove(leaving['id'], 'host1', 'host2', 'kronos'),))
         self.assertEqual({'host2'}, self.hosts_of_boots(hints=hints))
 
     def test_partners_of_scheduler_hints_count_while_they_are_under_way(self):
         partner, settled = self.boot(host='host1'), self.boot(host='host2')
         apart = {'different_host': partner['id']}
         beside = {'same_host': [partner['id'], settled['id']]}
-        self.publish(flights=(model.Flight(partner['id'], 'host1', 'host2', 'kronos'),))
+        self.publish(flights=(model.InFlightMove(partner['id'], 'host1', 'host2', 'kronos'),))
         self.assertEqual({'host3'}, self.hosts_of_boots(hints=apart))
         self.assertEqual({'host2'}, self.hosts_of_boots(hints=beside))

@@ -44,14 +44,14 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
         self.conf.set_override('stagger_seconds', 0, 'executor')
         self.conf.set_override('migration_poll_interval', 1, 'executor')
         self.conf.set_override('url', self.prometheus.url, 'prometheus')
-        self.results: list[tuple[str, model.Result]] = []
+        self.results: list[tuple[str, model.TaskResult]] = []
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),
             # What has just booted may move; what has just moved may not.
             dataclasses.replace(retry.build_settings(self.conf), instance_cooldown=900.0),
             lambda event, result: self.results.append((event, result)))
         self.engine = engine.Engine(
-            self.conf, collector=collector.Collector(self.conf, self.connection),
+            self.conf, collector=collector.CloudCollector(self.conf, self.connection),
             source=prometheus.PrometheusSource(self.conf), store=self.store)
 
     def load(self, hosts: dict[str, float], instances: dict[str, float]) -> None:

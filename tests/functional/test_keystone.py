@@ -65,9 +65,9 @@ class KeystoneTestCase(api.ApiTestCase):
         conf([], default_config_files=[path])
         return conf
 
-    def reader(self, **changes: str) -> collector.Collector:
+    def reader(self, **changes: str) -> collector.CloudCollector:
         conf = self.configured(**changes)
-        return collector.Collector(conf, connection.make_connection(conf))
+        return collector.CloudCollector(conf, connection.make_connection(conf))
 
     def test_who_logs_in_finds_everything_by_the_catalogue(self) -> None:
         server = self.boot(host='host1')
@@ -85,25 +85,25 @@ class KeystoneTestCase(api.ApiTestCase):
                 self.assertEqual({server['id']}, set(cluster.instances))
                 self.assertTrue(cluster.placement_known)
 
-        context = checks.Context(self.configured())
+        context = checks.CheckContext(self.configured())
         item, = keystone_check.check(context)
-        self.assertEqual((checks.Status.OK, True),
+        self.assertEqual((checks.CheckStatus.OK, True),
                          (item.status, item.text.startswith(self.keystone.url)))
 
     @marks.long
     def test_projects_that_may_be_asked_for_are_looked_up(self) -> None:
         conf = self.configured()
-        context = checks.Context(conf, connection=connection.make_connection(conf))
+        context = checks.CheckContext(conf, connection=connection.make_connection(conf))
         project = context.connection.identity.find_project('admin').id
         for allowed, status, words in (
-                (project, checks.Status.OK, ''),
-                ('admin', checks.Status.FAILED, project),
-                ('0' * 32, checks.Status.FAILED, 'project list')):
+                (project, checks.CheckStatus.OK, ''),
+                ('admin', checks.CheckStatus.FAILED, project),
+                ('0' * 32, checks.CheckStatus.FAILED, 'project list')):
             conf.set_override('allow', [permits.PermitType()(f'stop-vm:{allowed}:*')], 'migfra')
             items = {i.name: i for i in migfra_check.check(context)}
             item = items['migfra: allow 1']
             self.assertEqual((status, True), (item.status, words in item.remedy), item)
-            if status is checks.Status.OK:
+            if status is checks.CheckStatus.OK:
                 self.assertNotIn('does not tell', item.text)
 
     @marks.long
@@ -132,8 +132,8 @@ class KeystoneTestCase(api.ApiTestCase):
                 for secret in ('wr0ng-canary', keystone_server.PASSWORD):
                     self.assertNotIn(secret, str(error))
 
-        item, = keystone_check.check(checks.Context(self.configured(password='wr0ng-canary')))
-        self.assertIs(checks.Status.FAILED, item.status)
+        item, = keystone_check.check(checks.CheckContext(self.configured(password='wr0ng-canary')))
+        self.assertIs(checks.CheckStatus.FAILED, item.status)
         self.assertNotIn('wr0ng-canary', item.text + item.remedy)
 
 

@@ -73,7 +73,7 @@ class Scheduler:
         self._client.loop_stop()
 
 
-class Counted(collector.Collector):
+class Counted(collector.CloudCollector):
     """How often it was asked."""
 
     count = 0
@@ -113,7 +113,7 @@ class MigfraCase(test_first_light.RebalancedTestCase):
 
         service = wiring.build_service(
             self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
-            cloud_cache.Glances(self.conf, self.store, read, source), name, 'machine')
+            cloud_cache.CloudCache(self.conf, self.store, read, source), name, 'machine')
         thread = threading.Thread(target=service.run)
         thread.start()
 
@@ -463,7 +463,7 @@ class TestPins(MigfraCase):
     @marks.long
     def test_the_driver_is_asked_where_the_server_is(self) -> None:
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.rebalancer.migfra.vcpu_pinning.Pinning.repin', self.repin))
+            'kronos_nova.rebalancer.migfra.vcpu_pinning.VcpuPinning.repin', self.repin))
         self.service.ended()
         self.conf.set_override('uri', 'test:///{host}', 'repin')
         self.new_service('two')
@@ -498,7 +498,7 @@ class TestHooks(MigfraCase):
         super().setUp()
         self.conf.set_override('deadline', 10.0, 'hooks')
         self.conf.set_override('on_request', ['pause', 'pscom'], 'hooks')
-        catalogue = hook_runner.Catalogue.of(self.conf, lambda: self.connection)
+        catalogue = hook_runner.HookCatalogue.of(self.conf, lambda: self.connection)
         self.addCleanup(catalogue.close)
         self.worker = worker.Worker(
             self.store, nova_executor.NovaExecutor(self.conf, self.connection),

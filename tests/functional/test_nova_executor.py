@@ -34,7 +34,7 @@ from tests.functional import api
 from tests.functional import base
 from tests.functional import test_collector
 
-Stage = executors.Stage
+Stage = executors.MigrationStage
 
 
 class ExecutorCase(api.ApiTestCase):
@@ -43,7 +43,7 @@ class ExecutorCase(api.ApiTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.executor = nova.NovaExecutor(self.conf, self.connection)
-        self.known = executors.Known()
+        self.known = executors.StoredFacts()
 
     def task(self, server: dict[str, Any], to_host: str = 'host2',
              phase: model.Phase = model.Phase.SPREAD,
@@ -55,13 +55,13 @@ class ExecutorCase(api.ApiTestCase):
     def pre_flight(self, task: model.Task) -> str:
         return self.executor.pre_flight(task, self.known)
 
-    def watched(self, task: model.Task, marker: str) -> executors.Progress:
+    def watched(self, task: model.Task, marker: str) -> executors.MigrationProgress:
         """What looking comes to in the end."""
-        def ended() -> executors.Progress | None:
+        def ended() -> executors.MigrationProgress | None:
             progress = self.executor.look(task, marker)
             self.assertIsNot(Stage.ABSENT, progress.stage, 'once asked for, it is never absent')
             return progress if progress.stage.terminal else None
-        found: executors.Progress = self.wait_for(ended, 'a terminal stage')
+        found: executors.MigrationProgress = self.wait_for(ended, 'a terminal stage')
         return found
 
     def assert_refused(self, rule: str, task: model.Task,
@@ -126,7 +126,7 @@ class MoveTestCase(ExecutorCase):
     @marks.long
     def test_why_it_was_refused_is_waited_for_until_nova_has_written_it(self) -> None:
         """nova-conductor saves the migration's error first."""
-        looked: list[executors.Progress] = []
+        looked: list[executors.MigrationProgress] = []
         really = utils.EventReporter.__exit__
 
         def leave(reporter: Any, *raised: Any) -> Any:
@@ -244,7 +244,7 @@ class RightsTestCase(ExecutorCase):
         for error in (
                 self.assertRaises(exception.NovaClientError, self.pre_flight, task),
                 self.assertRaises(exception.NovaClientError, self.executor.post_flight, task),
-                self.assertRaises(exception.CollectError, collector.Collector(
+                self.assertRaises(exception.CollectError, collector.CloudCollector(
                     self.conf, self.connection).collect, time.time())):
             self.assertIn('policy context_is_admin', str(error))
 
@@ -374,19 +374,20 @@ class PreFlightTestCase(ExecutorCase):
         task = self.task(one)
         self.pre_flight(task)
         for rule, known in {
-                'host-quarantined': executors.Known(
-                    model.History(quarantined_hosts=frozenset({'host2'}))),
-                'host-draining': executors.Known(draining=frozenset({'host2'})),
-                'quarantined': executors.Known(model.History(quarantined={one['id']: 60.0})),
-                'copies-disk': executors.Known(
-                    model.History(local_disk_hosts=frozenset({'host1'}))),
+                'host-quarantined': executors.StoredFacts(
+                    model.MoveHistory(quarantined_hosts=frozenset({'host2'}))),
+                'host-draining': executors.StoredFacts(draining=frozenset({'host2'})),
+                'quarantined': executors.StoredFacts(
+                    model.MoveHistory(quarantined={one['id']: 60.0})),
+                'copies-disk': executors.StoredFacts(
+                    model.MoveHistory(local_disk_hosts=frozenset({'host1'}))),
                 # Claimed by another executor; Nova knows nothing of it yet.
-                'group-in-flight': executors.Known(flights=(
-                    model.Flight(two['id'], 'host1', 'host3', 'task'),))}.items():
+                'group-in-flight': executors.StoredFacts(flights=(
+                    model.InFlightMove(two['id'], 'host1', 'host3', 'task'),))}.items():
             self.known = known
             self.assert_refused(rule, task)
-        self.known = executors.Known(
-            model.History(quarantined_hosts=frozenset({'host1', 'host3'})),
+        self.known = executors.StoredFacts(
+            model.MoveHistory(quarantined_hosts=frozenset({'host1', 'host3'})),
             draining=frozenset({'host1', 'host3'}))
         self.pre_flight(task)
 
@@ -405,7 +406,7 @@ class UnlearntTestCase(ExecutorCase):
         for compute in self.computes.values():
             compute.manager._sync_scheduler_instance_info(context.get_admin_context())
 
-    def asked(self, task: model.Task) -> executors.Progress:
+    def asked(self, task: model.Task) -> executors.MigrationProgress:
         """What Nova makes of it, whatever pre-flight says."""
         self.conf.set_override('scheduler_instance_sync_interval', 0, 'executor')
         marker = self.pre_flight(task)
@@ -487,8 +488,8 @@ class UnderWayTestCase(ExecutorCase):
         self.assert_refused('no-slot', self.task(two))
         self.pre_flight(self.task(two, to_host='host3'))
         # Ours were counted when the task was claimed.
-        self.known = executors.Known(flights=(
-            model.Flight(one['id'], 'host1', 'host2', 'task'),))
+        self.known = executors.StoredFacts(flights=(
+            model.InFlightMove(one['id'], 'host1', 'host2', 'task'),))
         self.pre_flight(self.task(two))
         self.abort(one)
 

@@ -58,7 +58,7 @@ class ScarcityTestCase(base.NovaTestCase):
         return {'id': flavor}
 
     def wait_for_specials(self):
-        board = runtime.get_runtime().keep(scarce_traits.Board)
+        board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
         self.wait_for(board.look, 'what hosts have')
         # It may have been learned while setUp booted, before there was anything special.
         board.refresh()
@@ -75,7 +75,7 @@ class ScarcityTestCase(base.NovaTestCase):
         card = self.flavored(resources__CUSTOM_CARD='1')
         self.assertEqual('host2', self.host_of(self.boot(flavor=card)))
         # The only card is taken: host2 is a plain host until it is given back.
-        runtime.get_runtime().keep(scarce_traits.Board).refresh()
+        runtime.get_runtime().keep(scarce_traits.ScarcityBoard).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
     @marks.long
@@ -86,7 +86,7 @@ class ScarcityTestCase(base.NovaTestCase):
 
     @marks.long
     def test_without_placements_answers_nova_decides_alone(self):
-        board = runtime.get_runtime().keep(scarce_traits.Board)
+        board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
         self.flags(scarcity_weights={'CUSTOM_FPGA': 0.0, 'CUSTOM_CARD': 0.0}, group='kronos')
         board.refresh()
         self.assertEqual('host3', self.host_of(self.boot()))
@@ -103,14 +103,14 @@ class ScarcityOffTestCase(ScarcityTestCase):
 
     def test_a_plain_instance_leaves_special_hosts_alone(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(scarce_traits.Board, runtime.get_runtime()._kept)
+        self.assertNotIn(scarce_traits.ScarcityBoard, runtime.get_runtime()._kept)
 
     test_who_asks_for_it_gets_it = None
     test_without_placements_answers_nova_decides_alone = None
 
     def test_an_aggregate_overrides_the_multiplier(self):
         self.aggregate('kept', 'host3', kronos_scarcity_weight_multiplier='100')
-        runtime.get_runtime().keep(scarce_traits.Board).refresh()
+        runtime.get_runtime().keep(scarce_traits.ScarcityBoard).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
 
 
@@ -139,7 +139,7 @@ class ProjectTestCase(base.NovaTestCase):
         """What the thread does after a request."""
         states = list(self.scheduler_service.manager.host_manager.get_host_states_by_uuids(
             context.get_admin_context(), None, None))
-        book = runtime.get_runtime().keep(project_cache.Book)
+        book = runtime.get_runtime().keep(project_cache.ProjectBook)
         book.look(states, '')
         book.refresh()
 
@@ -192,7 +192,7 @@ class ProjectOffTestCase(ProjectTestCase):
 
     def test_hosts_without_the_requesters_instances_are_preferred(self):
         self.assertEqual('host3', self.host_of(self.boot()))
-        self.assertNotIn(project_cache.Book, runtime.get_runtime()._kept)
+        self.assertNotIn(project_cache.ProjectBook, runtime.get_runtime()._kept)
 
     test_instances_of_one_request_and_of_the_next_spread = None
     test_another_project_does_not_care = None

@@ -86,7 +86,7 @@ class PinsCase(test_collector.CollectorCase):
                           move.phase)
         driver = nova_executor.NovaExecutor(self.conf, self.connection)
         try:
-            driver.pre_flight(task, executors.Known())
+            driver.pre_flight(task, executors.StoredFacts())
         except exception.PreFlightError as exc:
             return str(exc.kwargs['rule'])
         return None

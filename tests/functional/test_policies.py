@@ -200,8 +200,8 @@ class EngineTestCase(Case):
         self.share()
         now = time.time()
         engine = self.as_role(ENGINE)
-        found = collector.Collector(self.conf, engine).collect(now)
-        self.assertEqual(collector.Collector(self.conf, self.connection).collect(now), found)
+        found = collector.CloudCollector(self.conf, engine).collect(now)
+        self.assertEqual(collector.CloudCollector(self.conf, self.connection).collect(now), found)
         self.assertLessEqual({server['id'], other['id']}, set(found.instances))
         self.assertEqual((1, 1), (len(found.groups), len(found.sharing)))
         root = found.hosts['host2'].provider
@@ -259,9 +259,10 @@ class ExecutorTestCase(Case):
             bodies = self.sent(found)
             driver = nova_executor.NovaExecutor(self.conf, found)
             task = self.task(server)
-            marker = driver.pre_flight(task, executors.Known())
+            marker = driver.pre_flight(task, executors.StoredFacts())
             request_id = driver.submit(task)
-            self.wait_for(lambda: driver.look(task, marker).stage is executors.Stage.COMPLETED,
+            self.wait_for(lambda: driver.look(task,
+                                              marker).stage is executors.MigrationStage.COMPLETED,
                           'the migration')
             driver.post_flight(task)
             self.assertEqual('host2', self.host_of(server))
@@ -312,13 +313,13 @@ class ExecutorTestCase(Case):
         self._wait_for_state_change(server, 'SHUTOFF')
         driver = nova_executor.NovaExecutor(self.conf, found)
         task = dataclasses.replace(self.task(server), from_host='host2', to_host='host1',
-                                   phase=model.Phase.EVACUATE, method=model.Method.COLD)
+                                   phase=model.Phase.EVACUATE, method=model.MoveMethod.COLD)
         with self.disabled('host2'):
-            marker = driver.pre_flight(task, executors.Known(draining=frozenset({'host2'})))
+            marker = driver.pre_flight(task, executors.StoredFacts(draining=frozenset({'host2'})))
             driver.submit(task)
-            for stage in (executors.Stage.UNCONFIRMED, executors.Stage.COMPLETED):
+            for stage in (executors.MigrationStage.UNCONFIRMED, executors.MigrationStage.COMPLETED):
                 self.wait_for(functools.partial(self.reached, driver, task, marker, stage), stage)
-                if stage is executors.Stage.UNCONFIRMED:
+                if stage is executors.MigrationStage.UNCONFIRMED:
                     driver.confirm(task, marker)
             self.wait_for(functools.partial(self.settled, driver, task), 'an empty source')
         self.assertEqual('host1', self.host_of(server))
@@ -334,7 +335,7 @@ class ExecutorTestCase(Case):
 
     @staticmethod
     def reached(driver: nova_executor.NovaExecutor, task: model.Task, marker: str,
-                stage: executors.Stage) -> bool:
+                stage: executors.MigrationStage) -> bool:
         return driver.look(task, marker).stage is stage
 
     def sent(self, found: connection.Connection) -> list[Any]:
@@ -358,7 +359,7 @@ class MigfraTestCase(Case):
         server, other = self.cloud()
         self.share()
         found = self.as_role(MIGFRA)
-        collector.Collector(self.conf, found).collect(time.time())
+        collector.CloudCollector(self.conf, found).collect(time.time())
         compute = nova_api.NovaApi(found)
         for action in (power.STOP, power.START, power.PAUSE, power.UNPAUSE):
             for one in (server, other):
@@ -495,11 +496,11 @@ class OthersTestCase(Case):
         for roles in (NEITHER, MEMBER, 'service'):
             with self.subTest(roles):
                 found = self.as_role(roles)
-                self.assertRaises(exception.CollectError, collector.Collector(
+                self.assertRaises(exception.CollectError, collector.CloudCollector(
                     self.conf, found).collect, time.time())
                 driver = nova_executor.NovaExecutor(self.conf, found)
                 self.assertRaises(exception.MigrationError, driver.pre_flight, self.task(server),
-                                  executors.Known())
+                                  executors.StoredFacts())
                 self.assertRaises(exception.MigrationError, driver.submit, self.task(server))
         self.assertEqual([], self.migrations(server))
         self.assertEqual(set(), {r for r, ok in self.decisions if ok} & (

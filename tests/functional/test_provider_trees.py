@@ -92,8 +92,8 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.right = self.writer.create('host1_right', self.root, SRIOV_NET_VF=4)
         self.lone = self.writer.create('host2', VCPU=8)
 
-    def read(self) -> provider_trees.Forest:
-        with parallel_reads.Reading(60) as reads:
+    def read(self) -> provider_trees.ProviderForest:
+        with parallel_reads.ReadingContext(60) as reads:
             return self.reader.read(reads, self.placement.providers,
                                     provider_trees.read_sharing(reads, self.placement))
 
@@ -121,7 +121,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.useFixture(fixtures.MonkeyPatch(
             'kronos_nova.rebalancer.clients.parallel_reads.CONCURRENCY', 1))
 
-    def host(self, forest: provider_trees.Forest) -> model.Host:
+    def host(self, forest: provider_trees.ProviderForest) -> model.Host:
         tree = [forest.provider(uuid) for uuid in forest.trees()[self.root]]
         return model.Host('host1', provider=tree[0], nested=tuple(tree[1:]))
 
@@ -182,7 +182,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
             act()
             self.assertEqual(raises, writer.generation(root) > before, what)
             fresh = provider_trees.TreeReader(self.placement)
-            with parallel_reads.Reading(60) as reads:
+            with parallel_reads.ReadingContext(60) as reads:
                 self.assertEqual(fresh.read(reads, self.placement.providers).contents,
                                  self.read().contents, what)
 
@@ -270,13 +270,13 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
              {numa[0]: {'VCPU': 2, 'MEMORY_MB': 512}, self.left: {'VGPU': 1},
               self.right: {'FPGA': 1}})]
         for what, totals, placed in reshapes:
-            known = provider_tree_digest.make_tree_mark(self.host(self.read()))
+            known = provider_tree_digest.compute_tree_digest(self.host(self.read()))
             assert known is not None
             writer.tell(self.root, f'CUSTOM_{len(what)}')
             writer.allocate(OTHER, {self.lone: {'VCPU': 1}})
             now = self.host(self.read())
             self.assertFalse(provider_tree_digest.is_tree_reshaped(known, now), what)
-            self.assertGreater(provider_tree_digest.make_tree_mark(now).generation,
+            self.assertGreater(provider_tree_digest.compute_tree_digest(now).generation,
                                known.generation)
             writer.reshape(totals, {VM: placed})
             forest = self.read()

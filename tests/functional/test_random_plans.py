@@ -231,7 +231,7 @@ class RandomPlansTestCase(api.ApiTestCase):
 
     def collect(self, now: float) -> model.Cluster:
         """The engine's collector is ours; load is drawn for what it has found."""
-        self.cluster = collector.Collector(self.conf, self.connection).collect(now)
+        self.cluster = collector.CloudCollector(self.conf, self.connection).collect(now)
         self.load.draw(self.rng, self.cluster)
         return self.cluster
 

@@ -54,7 +54,7 @@ class ReshapeTestCase(api.ApiTestCase):
         self.executor = nova_executor.NovaExecutor(self.conf, self.connection)
         self.worker = worker.Worker(self.store, self.executor, retry.build_settings(self.conf),
                                     clock=self.now)
-        self.collector = collector.Collector(self.conf, self.connection)
+        self.collector = collector.CloudCollector(self.conf, self.connection)
         self.writer = placement_writer.Writer(self.connection)
         self.roots = {host: self._get_provider_uuid_by_host(host) for host in self.hosts}
 
@@ -79,7 +79,7 @@ class ReshapeTestCase(api.ApiTestCase):
 
     def assert_rule(self, rule: str, task: model.Task) -> None:
         error = self.assertRaises(exception.PreFlightError, self.executor.pre_flight, task,
-                                  executors.Known())
+                                  executors.StoredFacts())
         self.assertEqual(rule, error.kwargs['rule'], str(error))
 
     def ended(self, task: model.Task) -> Any:
@@ -109,7 +109,7 @@ class ReshapeTestCase(api.ApiTestCase):
 
         for host in ('host1', 'host2'):
             writer.tell(roots[host], 'CUSTOM_CHANGED')
-        self.executor.pre_flight(first, executors.Known())  # changed, judged anew, and well
+        self.executor.pre_flight(first, executors.StoredFacts())  # changed, judged anew, and well
 
         # The destination: another one is taken.
         child = writer.create('host2_gpu', roots['host2'])
@@ -141,7 +141,7 @@ class ReshapeTestCase(api.ApiTestCase):
         self.assertEqual((split, None), (instance.allocations, instance.pinned))
         self.assertEqual({**BASIC, 'CUSTOM_FPGA': 1, 'VGPU': 1}, instance.claims)
         self.assertEqual([child], [p.uuid for p in cluster.hosts['host1'].nested])
-        self.executor.pre_flight(self.planned(two)[0], executors.Known())
+        self.executor.pre_flight(self.planned(two)[0], executors.StoredFacts())
 
         # Other reshapes of nova-compute and of operators.
         task = self.planned(two)[0]

@@ -316,7 +316,8 @@ class TestAgain(ToolsCase):
         self.assertIn(f'{self.server["id"]} | host3 | host1 | wave 0', said[0].stdout)
         self.assertIn('is stored; executors begin', said[1].stderr)
         asked = self.store.plans()[0].plan_id
-        self.store.cancel_plan(asked, self.store.now(), plan_approvals.Said('me', 'why not'), 0)
+        self.store.cancel_plan(asked, self.store.now(),
+                               plan_approvals.OperatorDecision('me', 'why not'), 0)
         uuids = iter((asked, self.server['id']))
         (shown,) = [arguments for _page, command in docs.blocks()
                     if command.startswith('kronos plan retry')

@@ -71,7 +71,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         self.flags(concurrent_boots=1, group='kronos')
 
     def arguments(self, *options, form='json'):
-        parser = weigh.Explain(None, None).get_parser('kronos weigh explain')
+        parser = weigh.ExplainWeights(None, None).get_parser('kronos weigh explain')
         return parser.parse_args(['--flavor', self.flavor['name'], '-f', form, *options])
 
     def explain(self, *options, form='json'):
@@ -91,7 +91,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         ctxt = context.get_admin_context()
         ctxt.project_id, ctxt.user_id = 'project', 'user'
         spec, uuids = request_spec.build_request_spec(
-            ctxt, request_spec.Order(self.flavor['name'], count=count, **order))
+            ctxt, request_spec.BootOrder(self.flavor['name'], count=count, **order))
         spec.project_id = 'project'
         scheduler_utils.setup_instance_group(ctxt, spec)
         found = self.scheduler_service.manager.select_destinations(
@@ -315,7 +315,7 @@ class UnusualTestCase(ExplainTestCase):
 
     @marks.long
     def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_asked(self):
-        with mock.patch('kronos_nova.scheduler.score_cache.Scoreboard.answered', False):
+        with mock.patch('kronos_nova.scheduler.score_cache.ScoreCache.answered', False):
             _found, said = self.explain('--wait', '0')
         self.assertIn('has not answered within 0 s', said)
 

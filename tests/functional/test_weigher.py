@@ -324,7 +324,7 @@ class BrokenTestCase(scores.ScoredTestCase):
     def test_an_error_of_ours_is_swallowed_counted_and_logged_once(self):
         self.occupy()
         log = mock.Mock()
-        with mock.patch.object(score_cache.Scoreboard, 'look', autospec=True,
+        with mock.patch.object(score_cache.ScoreCache, 'look', autospec=True,
                                side_effect=RuntimeError('boom')), \
                 mock.patch('kronos_nova.feed.periodic.LOG.error', log):
             self.assertEqual(self.stock_choice, self.chosen())

@@ -109,10 +109,10 @@ def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, ba
     with servers.memcached(tmp_path) as port:
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
         now = time.time()
-        notice = feed_channel.Published(draining=frozenset({'cn1'}), quarantined=frozenset(),
-                                        flights=(), written_at=now, expires_at=now + 600)
-        feed_channel.Channel(conf).write(notice)
-        assert feed_channel.Channel(conf).read() == notice
+        notice = feed_channel.PublishedState(draining=frozenset({'cn1'}), quarantined=frozenset(),
+                                             flights=(), written_at=now, expires_at=now + 600)
+        feed_channel.FeedChannel(conf).write(notice)
+        assert feed_channel.FeedChannel(conf).read() == notice
 
 
 def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
@@ -129,8 +129,9 @@ def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
 
     def show():
         page = daemons.make_metrics_page(conf,
-                                         healths.Health(daemon='kronos-engine', dry_run=False),
-                                         tallies.Tally(), 'engine_port')
+                                         healths.DaemonHealth(daemon='kronos-engine',
+                                                              dry_run=False),
+                                         tallies.DaemonTally(), 'engine_port')
         return [line for line in page('')[1].decode().splitlines()
                 if line.startswith('kronos_scheduler_')]
 

@@ -49,12 +49,14 @@ def cloud(tmp_path):
     world.conf.set_override('connection', f'sqlite:///{world.database}', 'database')
     world.conf.set_override('executor', 'dry_run', 'engine')
     world.conf.set_override('evaluation_interval', 3600, 'engine')
-    health, tally = (healths.Health(daemon='kronos-engine', dry_run=False), tallies.Tally())
-    cycles = daemon.Daemon(world.engine(tally=tally), 3600, health=health)
-    told, counted = (healths.Health(daemon='kronos-executor', dry_run=False), tallies.Tally())
+    health, tally = (healths.DaemonHealth(daemon='kronos-engine', dry_run=False),
+                     tallies.DaemonTally())
+    cycles = daemon.EngineDaemon(world.engine(tally=tally), 3600, health=health)
+    told, counted = (healths.DaemonHealth(daemon='kronos-executor', dry_run=False),
+                     tallies.DaemonTally())
     carrier = worker.Worker(
         world.store, dry_run.DryRunExecutor(),
-        retry.Settings(poll_interval=0.2, look_interval=0.2, claim_seconds=60), tally=counted,
+        retry.RetrySettings(poll_interval=0.2, look_interval=0.2, claim_seconds=60), tally=counted,
         clock=time.time)
     carrier.tell(told)
     pages = [served(world.conf, known, counts, option) for known, counts, option in (

@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, port, name, topics=(), wait=True, status=None, kept=True, **values):
         self.heard = queue.Queue()
-        self.connection = mqtt.Connection(
+        self.connection = mqtt.MqttConnection(
             conf(port, **values), name, self.heard.put, status, kept)
         self.connection.subscribe(topics)
         self.connection.start()
@@ -222,7 +222,7 @@ def test_tls_believes_a_broker_by_its_certificate_alone(tmp_path):
 @pytest.mark.parametrize('values', [{'ca_file': '/nowhere'}, {'cert_file': '/nowhere'}])
 def test_files_that_cannot_be_used_are_named(values):
     with pytest.raises(exception.ConfigError, match=r'\[mqtt\] ca_file, cert_file and key_file'):
-        mqtt.Connection(conf(1, tls=True, **values), 'one', lambda message: None)
+        mqtt.MqttConnection(conf(1, tls=True, **values), 'one', lambda message: None)
 
 
 def test_who_may_not_hear_all_of_it_shows_that_until_it_is_not_to(tmp_path):
@@ -293,7 +293,7 @@ def test_a_topic_that_comes_while_we_connect_is_heard(tmp_path):
     with servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says:
         other = Client.__new__(Client)
         other.heard = queue.Queue()
-        other.connection = mqtt.Connection(conf(broker.port), 'other', other.heard.put)
+        other.connection = mqtt.MqttConnection(conf(broker.port), 'other', other.heard.put)
         other.connection.subscribe(['a/b'])
         real = other.connection.connected.set
         threads = []

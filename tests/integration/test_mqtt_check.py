@@ -40,8 +40,8 @@ def configured(port, allow=ALLOW, on_request=('pause',), **values):
 
 def items(port, **values):
     found = [base.mask_item(item) for item in
-             check.check(base.Context(configured(port, **values)))]
-    assert all(item.remedy for item in found if item.status is base.Status.FAILED)
+             check.check(base.CheckContext(configured(port, **values)))]
+    assert all(item.remedy for item in found if item.status is base.CheckStatus.FAILED)
     return {item.name: item for item in found}
 
 
@@ -116,7 +116,7 @@ def test_the_topics_of_pscom_are_looked_at_where_the_hook_may_be_called(tmp_path
                   'on_request': ['pscom']}
         for allow in ('', ALLOW):
             found = items(broker.port, allow=allow, **wanted)['mqtt: rights']
-            assert found.status is base.Status.FAILED
+            assert found.status is base.CheckStatus.FAILED
             assert re.search('publish on fast/pscom/kronos-test-[0-9a-f]+/any_proc/request$',
                              found.text), 'this alone'
     with users(tmp_path, [*rights, 'topic write fast/pscom/+/+/request']) as broker:
@@ -149,17 +149,17 @@ def test_tls_is_believed_with_the_authority_that_has_signed(tmp_path, authority)
         found = items(broker.port, tls=True, ca_file=str(authority.ca))
         assert states(found)['mqtt'] == 'ok' and ', TLS' in found['mqtt'].text
         found = items(broker.port, tls=True)['mqtt']
-        assert found.status is base.Status.FAILED
+        assert found.status is base.CheckStatus.FAILED
         assert 'certificate is not believed' in found.text and 'ca_file' in found.remedy
         found = items(broker.port, tls=True, ca_file=str(authority.ca), host='localhost')['mqtt']
         assert 'certificate is not believed' in found.text, 'it has another name'
         found = items(broker.port)['mqtt']
-        assert found.status is base.Status.FAILED and 'tls' in found.remedy
+        assert found.status is base.CheckStatus.FAILED and 'tls' in found.remedy
 
 
 def test_tls_where_none_is_spoken_is_told(broker, authority):
     found = items(broker.port, tls=True, ca_file=str(authority.ca))['mqtt']
-    assert found.status is base.Status.FAILED and 'tls' in found.remedy
+    assert found.status is base.CheckStatus.FAILED and 'tls' in found.remedy
 
 
 def test_a_file_of_tls_that_cannot_be_read_is_told(broker, tmp_path):
@@ -176,7 +176,7 @@ def test_a_broker_that_is_away_or_says_nothing_is_told_within_seconds():
         for tls in (False, True):
             began = time.monotonic()
             found = items(port, tls=tls)['mqtt']
-            assert found.status is base.Status.FAILED and f'127.0.0.1:{port}' in found.text
+            assert found.status is base.CheckStatus.FAILED and f'127.0.0.1:{port}' in found.text
             assert time.monotonic() - began < 3 * check.SECONDS
 
 
@@ -194,7 +194,7 @@ def test_nothing_of_us_stays_and_nobody_who_runs_is_cut_off(tmp_path, protocol):
           test_mqtt.Client(broker.port, 'watches', ['#'], protocol='5') as watches):
         conf = configured(broker.port, protocol=protocol)
         conf.set_override('client_id', 'kronos-migfra-here', 'migfra')
-        assert states({i.name: i for i in check.check(base.Context(conf))}) == {
+        assert states({i.name: i for i in check.check(base.CheckContext(conf))}) == {
             'mqtt': 'ok', 'mqtt: rights': 'ok'}
         assert runs.connection.hearing.is_set()
         assert runs.heard.empty()

@@ -83,7 +83,7 @@ def pinning_of(uri=URI, timeout=30.0):
     conf([], default_config_files=[])
     conf.set_override('uri', uri, 'repin')
     conf.set_override('timeout', timeout, 'repin')
-    return vcpu_pinning.Pinning(conf)
+    return vcpu_pinning.VcpuPinning(conf)
 
 
 def pins(libvirt, instance):
@@ -276,7 +276,7 @@ def looked_at(uri, hosts=('host1', 'host2'), down=('host1',)):
     conf([], default_config_files=[])
     conf.set_override('uri', uri, 'repin')
     conf.set_override('timeout', 5.0, 'repin')
-    item, = repin.check(base.Context(conf, cluster=model.Cluster(
+    item, = repin.check(base.CheckContext(conf, cluster=model.Cluster(
         instances={}, hosts={name: model.Host(name, name) for name in hosts},
         services={name: model.Service(name, state='down' if name in down else 'up')
                   for name in hosts})))
@@ -289,14 +289,14 @@ def test_one_host_that_is_up_is_asked_and_nothing_can_be_changed(libvirt, cloud,
     monkeypatch.setattr(libvirt, 'open', lambda uri: pytest.fail('it could change something'))
     monkeypatch.setattr(libvirt, 'openReadOnly', lambda uri: opened.append(uri) or read_only(uri))
     item = looked_at(URI)
-    assert item.status is base.Status.OK
+    assert item.status is base.CheckStatus.OK
     assert item.text.startswith('libvirt at test:///default?host=host2: TEST, 3 CPUs online')
     assert opened == ['test:///default?host=host2']
 
 
 def test_a_host_whose_libvirt_is_away_is_told(libvirt):
     item = looked_at('test:///nowhere/{host}')
-    assert item.status is base.Status.FAILED and 'test:///nowhere/host2' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'test:///nowhere/host2' in item.text
     assert '[repin] uri' in item.remedy
 
 
@@ -306,14 +306,14 @@ def test_a_libvirt_that_does_not_answer_is_told_in_time(libvirt, monkeypatch):
     began = time.monotonic()
     item = looked_at(URI)
     over.set()
-    assert item.status is base.Status.FAILED and 'no answer within 5 s' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'no answer within 5 s' in item.text
     assert time.monotonic() - began < 30
 
 
 def test_without_a_host_that_is_up_nobody_is_asked(libvirt):
-    assert looked_at(URI, down=('host1', 'host2')).status is base.Status.SKIPPED
+    assert looked_at(URI, down=('host1', 'host2')).status is base.CheckStatus.SKIPPED
 
 
 def test_a_host_whose_name_can_stand_in_no_address_is_told(libvirt):
     item = looked_at(URI, hosts=('a/b',), down=())
-    assert item.status is base.Status.FAILED and 'cannot stand in a URI' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'cannot stand in a URI' in item.text

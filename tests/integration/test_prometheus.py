@@ -94,7 +94,7 @@ def policy_of(**fields):
 def test_values_by_label_and_what_is_wrong_with_the_rest(source):
     result = source.query('load', 'host')
     assert result.series == {'cn1': 0.25, 'cn2': 0.75}
-    assert result.health is model.Health.PARTIAL and result.error is None
+    assert result.health is model.SourceHealth.PARTIAL and result.error is None
     assert len(result.missing_labels) == 1
     assert any('cn3' in warning for warning in result.warnings)
 
@@ -115,7 +115,7 @@ def test_every_query_of_a_policy(source):
         imbalance_query='load{host=~"cn[12]"}', age_query='time() - timestamp(load)',
         host_capacity_query='cores', vm_profile_query='used', vm_profile_label='uuid',
         vm_profile_label_type='nova_instance_uuid', vm_profile_unit='absolute'))
-    assert samples.imbalance.health is model.Health.HEALTHY
+    assert samples.imbalance.health is model.SourceHealth.HEALTHY
     assert samples.host_capacity.series == {'cn1': 8.0, 'cn2': 16.0}
     assert samples.profile.series == {'u-1': 1.5}
     assert 0.0 <= samples.age < 30.0
@@ -136,7 +136,7 @@ def test_an_age_query_without_a_label_speaks_of_all_hosts(source):
 def test_a_query_that_does_not_parse_is_prometheus_s_own_words(source):
     result = source.query('sum by (', 'host')
     assert 'parse error' in result.error and '400' in result.error
-    assert result.health is model.Health.PARTIAL
+    assert result.health is model.SourceHealth.PARTIAL
 
 
 @pytest.mark.parametrize('query', ['1', 'load[1m]', '"text"'])
@@ -157,7 +157,7 @@ def test_a_join_on_a_missing_label_is_empty(source):
 
 def test_health_comes_from_the_server(source, url):
     health, text = source.health()
-    assert health is model.Health.HEALTHY and url in text
+    assert health is model.SourceHealth.HEALTHY and url in text
 
 
 def test_an_answer_with_too_many_series_or_bytes_is_refused(url, source):
@@ -185,7 +185,7 @@ def test_defect_10_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_
         dying.stop()
         samples = wait_for(lambda: (s := source.fetch(policy)).imbalance.warnings and s)
         assert set(samples.imbalance.series) == {'cn1'}
-        assert samples.imbalance.health is model.Health.PARTIAL
+        assert samples.imbalance.health is model.SourceHealth.PARTIAL
         assert any('cn9' in warning for warning in samples.imbalance.warnings)
         assert samples.age < 3.0
 
@@ -198,7 +198,7 @@ def test_tls_and_basic_auth(exporter, tmp_path):
                                    auth=('kronos', 'test'), verify=str(cert)) as url:
         good = source_of(url, ca_cert=str(cert), username='kronos', password='test')
         wait_for(lambda: answered(good, 'cores', 'host').series)
-        assert good.health()[0] is model.Health.HEALTHY
+        assert good.health()[0] is model.SourceHealth.HEALTHY
         in_url = url.replace('https://', 'https://kronos:test@')
         assert source_of(in_url, ca_cert=str(cert)).query('cores', 'host').series
         assert source_of(url, verify_ssl=False, username='kronos',
@@ -206,7 +206,7 @@ def test_tls_and_basic_auth(exporter, tmp_path):
         wrong = source_of(url, ca_cert=str(cert), username='kronos',
                           password='canary-pw').query('cores', 'host')
         assert '401' in wrong.error and 'canary' not in wrong.error
-        assert wrong.health is model.Health.UNREACHABLE
+        assert wrong.health is model.SourceHealth.UNREACHABLE
         unknown_ca = source_of(url, username='kronos', password='test').query('cores', 'host')
         assert 'TLS' in unknown_ca.error and not unknown_ca.series
 

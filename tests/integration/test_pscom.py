@@ -224,7 +224,8 @@ def test_listed_processes_need_not_be_seen_and_are_all_that_there_are(broker, in
 
 def test_fewer_processes_than_announced_are_an_error_before_anything_is_asked(broker):
     with hook_of(broker, **PER_PROCESS) as hook:
-        with pytest.raises(base.Failed, match='knows 0 processes of the instance, and 4 are to'):
+        with pytest.raises(base.StepFailed,
+                           match='knows 0 processes of the instance, and 4 are to'):
             called(hook, 'before', call_of('vm-1', 4))
 
 
@@ -264,7 +265,7 @@ def test_the_broker_may_go_away_and_come_back_in_between(tmp_path):
 @pytest.mark.parametrize('name', ['h+', 'h#', 'a/b', 'a\x00', '', '$SYS', 'x' * 256, 'a\ud800'])
 def test_a_name_that_would_change_the_topic_holds_up_no_move_without_processes(broker, name):
     with hook_of(broker) as hook:
-        with pytest.raises(base.Failed, match='topic'):
+        with pytest.raises(base.StepFailed, match='topic'):
             hook.marker(call_of(name, 1))
         call = called(hook, 'before', call_of(name))
         called(hook, 'after', call, COMPLETED)
@@ -296,7 +297,7 @@ def test_a_template_that_cannot_be_used_is_refused_at_start(option, value, probl
 @pytest.mark.parametrize('number', [-1, 1.5, True, 'four', 10**9])
 def test_a_number_of_processes_is_a_number(broker, number):
     with hook_of(broker) as hook:
-        with pytest.raises(base.Failed, match='whole number'):
+        with pytest.raises(base.StepFailed, match='whole number'):
             hook.marker(call_of('vm-1', number))
 
 
@@ -344,5 +345,5 @@ def test_who_may_not_publish_learns_it(tmp_path):
         with hook_of(own, mqtt_protocol='5') as hook:
             call = call_of('vm-1', 1)
             step = hook.after(dataclasses.replace(call, marker=hook.marker(call)))
-            with pytest.raises(base.Failed, match='has not taken it; see its access control'):
+            with pytest.raises(base.StepFailed, match='has not taken it; see its access control'):
                 servers.ended(step, 20)

@@ -96,6 +96,6 @@ def test_a_style_that_is_not_the_one_that_was_hashed_is_not_used(browser, write)
 
 def test_on_paper_everything_is_unfolded(browser, write):
     """2,000 hosts are some fifty pages; folded away they would be a few."""
-    large = values.Report('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),))
+    large = values.WholeReport('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),))
     paper = browser.paper(write(page.render_page(large)))
     assert 35 < len(re.findall(rb'/Type\s*/Page\b', paper)) < 90

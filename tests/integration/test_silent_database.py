@@ -212,17 +212,18 @@ class Engine:
 @pytest.mark.parametrize('kind', ['engine', 'executor'])
 def test_health_and_metrics_are_answered_meanwhile_and_daemons_recover(
         conf, store, proxy, kind):
-    health, tally = healths.Health(daemon=f'kronos-{kind}', dry_run=False), tallies.Tally()
+    health, tally = healths.DaemonHealth(daemon=f'kronos-{kind}',
+                                         dry_run=False), tallies.DaemonTally()
     option = f'{kind}_port'
     conf.set_override(option, servers.free_port(), 'monitoring')
     monitor = http_server.start_monitor(conf, health, option,
                                         daemons.make_metrics_page(conf, health, tally, option))
     if kind == 'engine':
-        running = daemon.Daemon(Engine(store), 3600, beat=0.2, health=health)
+        running = daemon.EngineDaemon(Engine(store), 3600, beat=0.2, health=health)
         running.start()
         end = running.stop
     else:
-        running = worker.Worker(store, dry_run.DryRunExecutor(), retry.Settings(
+        running = worker.Worker(store, dry_run.DryRunExecutor(), retry.RetrySettings(
             poll_interval=0.2, claim_seconds=60), tally=tally)
         running.tell(health)
         thread = threading.Thread(target=running.run)

@@ -105,9 +105,9 @@ def home_of(filled, tmp_path):
         f'[prometheus]\nurl = {url}\nmax_retries = 0\ntimeout = 60\n')
     (tmp_path / 'calm.yaml').write_text(POLICIES.format(threshold=0.9))
     (tmp_path / 'eager.yaml').write_text(POLICIES.format(threshold=0.1))
-    unasked = model.QueryResult('', model.Health.UNREACHABLE, error='x')
+    unasked = model.QueryResult('', model.SourceHealth.UNREACHABLE, error='x')
     cloud = made.cluster(HOMES, taken_at=start + count * STEP)
-    writer.write(str(tmp_path), writer.Recording(
+    writer.write(str(tmp_path), writer.SnapshotContent(
         now=cloud.taken_at, scopes=(model.UNASSIGNED,), cluster=cloud, histories={},
         policies=policies.load(str(tmp_path / 'calm.yaml')),
         samples={'cpu': model.PolicySamples('cpu', unasked)}), prefix='snapshot')

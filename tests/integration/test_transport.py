@@ -83,7 +83,7 @@ def test_a_cast_wakes_the_executor_of_its_scope_alone(bus):
     each = [listening(transport.WakeUps(bus, [scope], f'x{n}', woken[scope].set))
             for n, scope in enumerate(SCOPES)]
     try:
-        caster = transport.Caster(bus)
+        caster = transport.TaskCaster(bus)
         for scope in SCOPES:
             assert caster(task(scope))
             assert woken[scope].wait(WAIT)
@@ -96,7 +96,7 @@ def test_a_cast_wakes_the_executor_of_its_scope_alone(bus):
 
 def test_a_cast_to_nobody_is_no_error_and_quick(bus):
     started = time.monotonic()
-    assert not transport.Caster(bus)(task('nobody listens'))
+    assert not transport.TaskCaster(bus)(task('nobody listens'))
     assert time.monotonic() - started < 30
 
 
@@ -122,11 +122,11 @@ def test_forged_stale_and_poison_casts_wake_nobody(bus):
 
 def test_defect_18_every_pool_hears_every_result(bus):
     heard = {pool: queue.Queue() for pool in ('engine-1', 'engine-2')}
-    each = [listening(transport.Results(
+    each = [listening(transport.ResultServers(
         bus, SCOPES, lambda event, result, q=q: q.put((event, result)), pool))
         for pool, q in heard.items()]
     try:
-        notifier = transport.Notifier(bus)
+        notifier = transport.ResultNotifier(bus)
         sent = []
         for scope in SCOPES:
             result = dataclasses.replace(test_messages.RESULT, aggregate=scope)
@@ -181,7 +181,7 @@ def test_two_engines_both_hear_every_result(bus, monkeypatch):
     cfg.CONF.set_override('dry_run', False, 'engine')
     engines = [engine(name) for name in heard]
     try:
-        notifier = transport.Notifier(bus)
+        notifier = transport.ResultNotifier(bus)
         told = [cases.new_id() for _ in range(5)]
 
         def tell(uuids):
@@ -211,7 +211,7 @@ def test_the_longest_names_are_listened_to(bus, monkeypatch):
     scope = 'a' * 128
     server = listening(transport.WakeUps(bus, [scope], transport.this_host(), woken.set))
     try:
-        assert transport.Caster(bus)(task(scope)) and woken.wait(WAIT)
+        assert transport.TaskCaster(bus)(task(scope)) and woken.wait(WAIT)
     finally:
         server.stop()
 
@@ -249,7 +249,7 @@ def test_bytes_that_are_no_message_of_oslo_stop_nobody(broker, bus, caplog):
                 producer.publish(body, routing_key=topic, exchange='openstack',
                                  content_type=kind, content_encoding='utf-8')
         assert not woken.wait(1.0)
-        assert transport.Caster(bus)(task('prod'))
+        assert transport.TaskCaster(bus)(task('prod'))
         assert woken.wait(WAIT), 'it no longer listens'
         # The task came over another connection: it may have overtaken some of them.
         deadline = time.monotonic() + WAIT
@@ -264,9 +264,9 @@ def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
     store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
     store.upgrade()
     heard = queue.Queue()
-    results = listening(transport.Results(bus, ['blue'], lambda e, r: heard.put((e, r)), 'p'))
-    slow = retry.Settings(poll_interval=600, look_interval=0)
-    executor = worker.Worker(store, dry_run.DryRunExecutor(), slow, transport.Notifier(bus))
+    results = listening(transport.ResultServers(bus, ['blue'], lambda e, r: heard.put((e, r)), 'p'))
+    slow = retry.RetrySettings(poll_interval=600, look_interval=0)
+    executor = worker.Worker(store, dry_run.DryRunExecutor(), slow, transport.ResultNotifier(bus))
     wakes = listening(transport.WakeUps(bus, ['blue'], executor.name, executor.wake.set))
     thread = threading.Thread(target=executor.run)
     thread.start()
@@ -274,7 +274,7 @@ def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
         until(lambda: not executor.wake.is_set())
         _, (stored,), _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, not_before=time.time() - 1)], now=time.time())
-        assert transport.Caster(bus)(stored)
+        assert transport.TaskCaster(bus)(stored)
         event, result = heard.get(timeout=WAIT)
         assert (event, result.task_id) == ('migration.completed', stored.task_id)
     finally:
@@ -287,20 +287,20 @@ def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
 
 def test_a_broker_that_is_away_holds_nothing_up_and_is_used_again(broker, bus):
     now = [0.0]
-    caster = transport.Caster(bus, clock=lambda: now[0])
+    caster = transport.TaskCaster(bus, clock=lambda: now[0])
     woken = threading.Event()
     server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
     heard = queue.Queue()
 
     def engine():
-        return listening(transport.Results(
+        return listening(transport.ResultServers(
             bus, ['kept'], lambda event, result: heard.put(event), 'kronos.engine.kept'))
 
     engine().stop()
     try:
         assert caster(task('prod')) and woken.wait(WAIT)
         woken.clear()
-        assert transport.Notifier(bus)('migration.completed', dataclasses.replace(
+        assert transport.ResultNotifier(bus)('migration.completed', dataclasses.replace(
             test_messages.RESULT, aggregate='kept'))
         broker.stop()
         started = time.monotonic()

@@ -61,7 +61,7 @@ def files() -> list[pathlib.Path]:
 @dataclasses.dataclass
 class Scenario:
     title: str
-    request: planner.Request
+    request: planner.PlanRequest
     expect: dict[str, Any]
     names: dict[str, str]
 
@@ -69,7 +69,7 @@ class Scenario:
 def load(path: pathlib.Path) -> Scenario:
     data = yaml.safe_load(path.read_text())
     names = {uuid_of(n): n for n in data.get('instances', {})}
-    options = model.Options(dry_run=False, **{
+    options = model.PlanningOptions(dry_run=False, **{
         name: frozenset(map(uuid_of, value)) if name == 'pinned_instances'
         else frozenset(value) if isinstance(value, list) else value
         for name, value in data.get('options', {}).items()})
@@ -81,8 +81,8 @@ def load(path: pathlib.Path) -> Scenario:
               for p in policies.enabled}
     return Scenario(
         title=data['title'], names=names, expect=data['expect'],
-        request=planner.Request(
-            cluster=cluster, scores=model.Scores(values, NOW), policies=policies,
+        request=planner.PlanRequest(
+            cluster=cluster, scores=model.ClusterScores(values, NOW), policies=policies,
             strategies=strategies(), options=options, history=dataclasses.replace(
                 _history(data.get('history', {})),
                 fresh=planning_pipeline.just_booted(cluster, NOW, INSTANCE_COOLDOWN)),
@@ -152,8 +152,8 @@ def _cluster(data: dict[str, Any]) -> model.Cluster:
         uuid=uuid_of('group ' + name), name=name, policy=model.GroupPolicy(row['policy']),
         members=frozenset(uuid_of(m) for m in row['members']),
         max_server_per_host=row.get('max', 1)) for name, row in data.get('groups', {}).items())
-    flights = tuple(model.Flight(uuid_of(f['instance']), f['from'], f.get('to'),
-                                 f.get('source', 'nova'), tuple(f.get('alternates', ())))
+    flights = tuple(model.InFlightMove(uuid_of(f['instance']), f['from'], f.get('to'),
+                                       f.get('source', 'nova'), tuple(f.get('alternates', ())))
                     for f in data.get('flights', ()))
     cluster = model.Cluster(
         hosts=hosts, instances=instances, services=services, groups=groups, flights=flights,
@@ -194,8 +194,9 @@ def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
         if query is None:
             return None
         if series is None:
-            return model.QueryResult(query, model.Health.UNREACHABLE, error='connection refused')
-        return model.QueryResult(query, model.Health.HEALTHY,
+            return model.QueryResult(query, model.SourceHealth.UNREACHABLE,
+                                     error='connection refused')
+        return model.QueryResult(query, model.SourceHealth.HEALTHY,
                                  {str(k): float(v) for k, v in series.items()})
 
     def measured(key: str) -> dict[str, float]:
@@ -213,11 +214,11 @@ def _samples(p: policy.Policy, data: dict[str, Any]) -> model.PolicySamples:
         age=data.get('age'), taken_at=NOW)
 
 
-def _history(data: dict[str, Any]) -> model.History:
+def _history(data: dict[str, Any]) -> model.MoveHistory:
     completed = tuple((model.Move(uuid_of(m['instance']), m['from'], m['to'],
                                   model.Phase(m.get('phase', 'spread'))),
                        NOW - m['ago']) for m in data.get('completed', ()))
-    return model.History(
+    return model.MoveHistory(
         cooling={uuid_of(n): s for n, s in data.get('cooling', {}).items()},
         quarantined={uuid_of(n): s for n, s in data.get('quarantined', {}).items()},
         quarantined_hosts=frozenset(data.get('quarantined_hosts', ())),

@@ -70,7 +70,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
     def boot(self, count):
         """One after the other, within one refresh; how many found room."""
         with tempfile.TemporaryDirectory() as directory, \
-                mock.patch.object(periodic.Refresher, 'ensure', autospec=True), \
+                mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True), \
                 mock.patch.object(plugins, 'load', autospec=True,
                                   return_value=lambda conf: self):
             board = self._board(directory)
@@ -98,7 +98,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
                             ('settle_seconds', int(self.weather.window))):
             conf.set_override(name, value, 'kronos')
         conf.set_override('staleness_threshold', 601, 'prometheus')
-        return score_cache.Scoreboard(conf, periodic.Faults())
+        return score_cache.ScoreCache(conf, periodic.FaultCounters())
 
     def _boot(self, board, number):
         vcpus, memory_mb = self.rng.choice([1, 2, 4]), 1024 * self.rng.choice([1, 2, 4])

@@ -35,8 +35,8 @@ from tests.fixtures import stores
 
 HOSTS = ('h1', 'h2', 'h3', 'h4')
 SCOPES = ('blue', 'green')
-SETTINGS = retry.Settings(per_scope=2, total=3, look_interval=5.0, claim_seconds=60.0,
-                          migration_timeout=120.0, retry_backoff=10.0)
+SETTINGS = retry.RetrySettings(per_scope=2, total=3, look_interval=5.0, claim_seconds=60.0,
+                               migration_timeout=120.0, retry_backoff=10.0)
 
 
 DAY = 86400.0
@@ -54,8 +54,8 @@ class Migration:
     number: int
     task: model.Task
     ends_at: float
-    end: base.Stage
-    stage: base.Stage = base.Stage.RUNNING
+    end: base.MigrationStage
+    stage: base.MigrationStage = base.MigrationStage.RUNNING
 
 
 class Nova:
@@ -77,8 +77,8 @@ class Nova:
             raise exception.PreFlightError(instance_uuid=task.instance_uuid, problem='moved')
         rng = self.run.rng
         slow = self.run.faulty and rng.random() < 0.05
-        end = (rng.choice([base.Stage.FAILED, base.Stage.CANCELLED])
-               if self.run.faulty and rng.random() < 0.2 else base.Stage.COMPLETED)
+        end = (rng.choice([base.MigrationStage.FAILED, base.MigrationStage.CANCELLED])
+               if self.run.faulty and rng.random() < 0.2 else base.MigrationStage.COMPLETED)
         self.migrations.append(Migration(
             len(self.migrations) + 1, task,
             self.run.now + (rng.uniform(130, 300) if slow else rng.uniform(0, 60)), end))
@@ -95,7 +95,7 @@ class Nova:
         for migration in self.active():
             if migration.ends_at <= self.run.now:
                 migration.stage = migration.end
-                if migration.end is base.Stage.COMPLETED:
+                if migration.end is base.MigrationStage.COMPLETED:
                     self.host[migration.task.instance_uuid] = migration.task.to_host
                     self.run.moved(migration.task)
 
@@ -111,7 +111,7 @@ class Driver(base.Executor):
         if self.run.chance(rate, 'network'):
             raise exception.NovaClientError(instance_uuid=task.instance_uuid, problem='503')
 
-    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+    def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         self._network(task)
         nova = self.run.nova
         if self.run.chance(0.03, 'refused for good') or (
@@ -138,13 +138,13 @@ class Driver(base.Executor):
             raise KeyError('id')
         return f'req-{task.task_id}'
 
-    def look(self, task: model.Task, marker: str) -> base.Progress:
+    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
         self._network(task)
         found = [m for m in self.run.nova.migrations
                  if m.task.instance_uuid == task.instance_uuid and m.number > int(marker)]
         if not found:
-            return base.Progress(base.Stage.ABSENT)
-        return base.Progress(found[-1].stage, 'as Nova says', str(found[-1].number))
+            return base.MigrationProgress(base.MigrationStage.ABSENT)
+        return base.MigrationProgress(found[-1].stage, 'as Nova says', str(found[-1].number))
 
     def post_flight(self, task: model.Task) -> None:
         self._network(task)
@@ -159,7 +159,7 @@ class SlowDriver(Driver):
         super().__init__(run, name)
         self.seconds, self.hangs = seconds, hangs
 
-    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+    def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         self.run.count('pre-flight')
         if self.hangs in ('', self.name):
             self.hangs = self.hangs and 'no more'
@@ -215,7 +215,7 @@ class Run:
         self.store = store or stores.in_memory(lambda: self.now)
         self.nova = Nova(self)
         self.plan_ids: list[str] = []
-        self.told: list[tuple[str, model.Result]] = []
+        self.told: list[tuple[str, model.TaskResult]] = []
         self.workers = [self.worker() for _ in range(3)]
 
     def uuid(self) -> str:

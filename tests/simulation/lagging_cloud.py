@@ -64,7 +64,7 @@ class LaggingCloud:
             policies=rng.randint(1, 2), mode=weather.mode, budget=rng.randint(1, 5)))
         self.cluster = request.cluster
         self.scores = request.scores.policies
-        self.history = model.History()
+        self.history = model.MoveHistory()
         self.now = START
         self.flights = {}  # instance -> (move, when it ends)
         self.waiting = []
@@ -85,7 +85,7 @@ class LaggingCloud:
                 'vm_profile_label_type': 'nova_instance_uuid',
                 'capacity_query': query if weather.mode == 'pack' else None})
             for p in request.policies.policies))
-        self.settings = planning_pipeline.Settings(
+        self.settings = planning_pipeline.PassSettings(
             policies=self.policies, strategies=(evacuate.Evacuate(), spread.Spread(), pack.Pack()),
             options=dataclasses.replace(
                 request.options, settle_seconds=weather.settle_seconds,
@@ -106,7 +106,7 @@ class LaggingCloud:
         history = dataclasses.replace(self.history, completed=tuple(
             (m, at) for m, at in self.history.completed if at > self.now - 3600.0),
             scope_cooling=max(0.0, self.cooled - self.now))
-        flights = tuple(model.Flight(m.instance_uuid, m.from_host, m.to_host, 'task')
+        flights = tuple(model.InFlightMove(m.instance_uuid, m.from_host, m.to_host, 'task')
                         for m, _ in self.flights.values())
         outcome = planning_pipeline.run(
             dataclasses.replace(self.cluster, flights=flights),
@@ -152,8 +152,8 @@ class LaggingCloud:
         self.done.add(uuid)
         self.places[uuid].append((at, move.to_host))
         request = clouds.moved(
-            clouds.planner.Request(self.cluster, model.Scores({}), self.policies, (),
-                                   model.History(), self.settings.options, 1),
+            clouds.planner.Request(self.cluster, model.ClusterScores({}), self.policies, (),
+                                   model.MoveHistory(), self.settings.options, 1),
             model.Plan('scope', (move,)))
         self.cluster = request.cluster
         self.history = dataclasses.replace(
@@ -181,9 +181,9 @@ class LaggingCloud:
             load[start[u]] -= usage / scores.capacity[start[u]]
             for host, part in self.share(u).items():
                 load[host] += part * usage / scores.capacity[host]
-        hosts = model.QueryResult('load', model.Health.HEALTHY,
+        hosts = model.QueryResult('load', model.SourceHealth.HEALTHY,
                                   {h: min(1.0, max(0.0, v)) for h, v in load.items()})
-        usages = model.QueryResult('usage', model.Health.HEALTHY,
+        usages = model.QueryResult('usage', model.SourceHealth.HEALTHY,
                                    {u: scores.usages[u] for u in here})
         return model.PolicySamples(
             policy=p.name, imbalance=hosts, profile=usages,

@@ -120,7 +120,7 @@ def _caught(seeds):
 
 
 def test_asking_again_without_waiting_is_caught(monkeypatch):
-    monkeypatch.setattr(retry.Settings, 'absent_seconds', 0.0)
+    monkeypatch.setattr(retry.RetrySettings, 'absent_seconds', 0.0)
     assert _caught(60)
 
 

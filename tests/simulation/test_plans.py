@@ -37,8 +37,8 @@ from tests.unit.rebalancer import brute
 SEEDS = int(os.environ.get('KRONOS_PLAN_SEEDS', '40'))
 #: What `tools/test long` runs.
 LONG_SEEDS = 90
-SETTINGS = retry.Settings(per_scope=99, total=99, per_source=99, per_destination=99,
-                          look_interval=5.0, retry_backoff=20.0, migration_timeout=1e6)
+SETTINGS = retry.RetrySettings(per_scope=99, total=99, per_source=99, per_destination=99,
+                               look_interval=5.0, retry_backoff=20.0, migration_timeout=1e6)
 
 
 class Nova(base.Executor):
@@ -73,12 +73,12 @@ class Nova(base.Executor):
     def look(self, task, marker):
         roll = self.rng.random()
         if roll < 0.5:
-            return base.Progress(base.Stage.RUNNING)
+            return base.MigrationProgress(base.MigrationStage.RUNNING)
         if roll < 0.5 + self.failures / 2:
             self.state[task.instance_uuid] = brute.WAITING
-            return base.Progress(base.Stage.FAILED)
+            return base.MigrationProgress(base.MigrationStage.FAILED)
         self.state[task.instance_uuid] = 'landed', task.to_host
-        return base.Progress(base.Stage.COMPLETED)
+        return base.MigrationProgress(base.MigrationStage.COMPLETED)
 
     def post_flight(self, task):
         assert self.state[task.instance_uuid] == ('landed', task.to_host)

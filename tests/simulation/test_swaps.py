@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.store import tasks
 from tests.simulation import executor_world as world
 from tests.unit import clouds
 
-SAID = plan_approvals.Said('me', 'why not')
+SAID = plan_approvals.OperatorDecision('me', 'why not')
 
 
 class SwapRun(world.Run):

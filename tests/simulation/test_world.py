@@ -201,7 +201,7 @@ def test_the_world_is_read_by_the_real_collector_and_source():
     run = runs.Run(5, only=frozenset())
     with patches.around(run):
         process = run.engines[0]
-        cluster = collector.Collector(
+        cluster = collector.CloudCollector(
             run.confs[0], nova.Connection(run, process)).collect(run.now)
         assert set(cluster.instances) == set(run.cloud.instances)
         assert {g.uuid for g in cluster.groups} == set(run.cloud.groups)

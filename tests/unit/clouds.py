@@ -116,7 +116,7 @@ def request(k):
     cluster = _pinned(k, cluster)
     if k.devices:
         cluster = _with_devices(k, cluster)
-    options = model.Options(
+    options = model.PlanningOptions(
         nova_enabled_filters=_some(k, 'filters', FILTERS),
         nova_prefilters=_some(k, 'prefilters', PREFILTERS),
         live_migratable_pci_aliases=frozenset({'card'}),
@@ -128,7 +128,7 @@ def request(k):
         cold_migrate_stopped=k.instances % 3 == 0,
         instance_storage='local' if not k.clean and k.instances % 5 == 0 else 'auto',
         max_down_fraction=0.5, max_drain_fraction=0.5, max_steps=50_000)
-    return planner.Request(
+    return planner.PlanRequest(
         cluster=cluster, scores=_scores(k, rng, cluster, policies, sizes), policies=policies,
         strategies=STRATEGIES, history=_history(k, rng, instances, hosts, services, options),
         options=options, budget=k.budget)
@@ -239,10 +239,10 @@ def _flights(k, rng, instances, hosts):
         to = rng.choice([h for h in hosts if h != source] or [None])
         kind = rng.choice(['nova', 'task', 'both', 'unscheduled'])
         if kind in ('unscheduled', 'both'):
-            found.append(model.Flight(u, source, None if kind == 'unscheduled'
-                                      or rng.random() < 0.5 else to, 'nova'))
+            found.append(model.InFlightMove(u, source, None if kind == 'unscheduled'
+                                            or rng.random() < 0.5 else to, 'nova'))
         if kind in ('nova', 'task', 'both'):
-            found.append(model.Flight(u, source, to, 'task' if kind == 'both' else kind))
+            found.append(model.InFlightMove(u, source, to, 'task' if kind == 'both' else kind))
     return tuple(found)
 
 
@@ -308,7 +308,7 @@ def _scores(k, rng, cluster, policies, sizes):
             policy=p.name, hosts=base, fill=base, capacity=capacity, usages=usages))
         if not k.clean:
             values[p.name] = _gaps(rng, values[p.name])
-    return model.Scores(values, NOW)
+    return model.ClusterScores(values, NOW)
 
 
 def _gaps(rng, scores):
@@ -364,11 +364,11 @@ def at(cluster, scores, before=None):
 
 def _history(k, rng, instances, hosts, services, options):
     if k.clean:
-        return model.History()
+        return model.MoveHistory()
     some = sorted(instances)
     # Of its own chance: what else is drawn does not hang on it.
     refusing = random.Random(f'refused {k!r}')
-    return model.History(
+    return model.MoveHistory(
         refused={u: frozenset(h for h in hosts if refusing.random() < 0.3)
                  for u in some if refusing.random() < 0.2},
         cooling={u: 60.0 for u in some if rng.random() < 0.05},
@@ -402,5 +402,5 @@ def moved(request, plan):
     cluster = dataclasses.replace(old, instances=instances, hosts=hosts)
     scores = {n: at(cluster, s, old) for n, s in request.scores.policies.items()}
     return dataclasses.replace(
-        request, cluster=cluster, scores=model.Scores(scores, NOW),
+        request, cluster=cluster, scores=model.ClusterScores(scores, NOW),
         history=dataclasses.replace(request.history, draining=plan.draining))

@@ -66,8 +66,8 @@ def spec(**fields: Any) -> Fields:
 class FakeDoor:
     """A door that shows what a test puts there; errors are counted."""
 
-    def __init__(self, snapshot: policy_scores.Snapshot | None = None,
-                 notice: feed_channel.Published | None = None, **options: Any) -> None:
+    def __init__(self, snapshot: policy_scores.ScoreSnapshot | None = None,
+                 notice: feed_channel.PublishedState | None = None, **options: Any) -> None:
         self.snapshot = snapshot
         self.faults = guard.FAULTS
         self.faults.clear()
@@ -81,8 +81,8 @@ class FakeDoor:
             'enabled_filters', ['DifferentHostFilter', 'SameHostFilter'])
         self.kept: dict[type, Any] = {}
 
-    def look(self, hosts: Any) -> list[score_cache.Group]:
-        return [score_cache.Group(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
+    def look(self, hosts: Any) -> list[score_cache.ScoredHosts]:
+        return [score_cache.ScoredHosts(hosts, self.snapshot, '' if self.snapshot else 'a reason')]
 
     def keep(self, kind: type) -> Any:
         return self.kept[kind]

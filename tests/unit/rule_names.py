@@ -27,13 +27,13 @@ def produced(folder: str = '') -> set[str]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    """Of Rejection('name', ...), rule='name', Progress(..., 'name') and
+    """Of Rejection('name', ...), rule='name', MigrationProgress(..., 'name') and
     rejections['name']."""
     if isinstance(node, ast.Call):
         called = getattr(node.func, 'attr', getattr(node.func, 'id', ''))
         if called == 'Rejection':
             yield from _texts(node.args[:1])
-        if called == 'Progress':
+        if called == 'MigrationProgress':
             yield from _texts(node.args[3:4])
         yield from _texts([k.value for k in node.keywords if k.arg == 'rule'])
     elif isinstance(node, ast.Subscript):

@@ -320,7 +320,7 @@ def exists(name):
     base = re.sub('_(bucket|count|sum)$', '', name)
     metric = catalogue.METRICS.get(base)
     return name in RECORDED or (metric is not None and (
-        base == name or metric.kind is catalogue.Kind.HISTOGRAM))
+        base == name or metric.kind is catalogue.MetricKind.HISTOGRAM))
 
 
 def queries():

@@ -54,34 +54,37 @@ def test_a_policys_window_is_that_of_its_load_queries():
         name='cpu', weight=1.0, imbalance_query='rate(a[5m])', vm_profile_query='rate(b[7m])',
         host_capacity_query='max_over_time(c[1d])', age_query='min_over_time(d[2d])')
     assert chosen.window == 420
-    assert chosen.score_look == chosen.fill_look == lookback.Look(ramp=300)
+    assert chosen.score_look == chosen.fill_look == lookback.LookbackWindow(ramp=300)
 
 
 def test_scores_and_fills_look_back_as_far_as_their_own_queries():
     chosen = policy.Policy(name='cpu', weight=1.0, imbalance_query='rate(a[5m])',
                            capacity_query='max_over_time(a[1d])')
-    assert chosen.score_look == lookback.Look(ramp=300)
-    assert chosen.fill_look == lookback.Look(span=86400)
+    assert chosen.score_look == lookback.LookbackWindow(ramp=300)
+    assert chosen.fill_look == lookback.LookbackWindow(span=86400)
     assert chosen.window == 86400
     assert policy.PolicySet(policies=(chosen,)).window == 86400
 
 
 def test_how_a_query_shows_a_change():
     look = lookback.parse_query
-    assert look('rate(x[5m])') == lookback.Look(ramp=300)
-    assert look('avg(x)') == lookback.Look()
-    assert look('max_over_time(x[1d])') == lookback.Look(span=86400)
-    assert look('min_over_time(x[1d])') == lookback.Look(span=86400, quantile=0.0)
-    assert look('max_over_time(sum(rate(x[5m] offset 1m)) by (host)[1h:1m])') == lookback.Look(
-        delay=60, ramp=300, span=3600)
-    assert look('quantile_over_time(0.95, x[1d])') == lookback.Look(span=86400, quantile=0.95)
+    assert look('rate(x[5m])') == lookback.LookbackWindow(ramp=300)
+    assert look('avg(x)') == lookback.LookbackWindow()
+    assert look('max_over_time(x[1d])') == lookback.LookbackWindow(span=86400)
+    assert look('min_over_time(x[1d])') == lookback.LookbackWindow(span=86400, quantile=0.0)
+    assert look('max_over_time(sum(rate(x[5m] offset 1m)) by (host)[1h:1m])') == (
+        lookback.LookbackWindow(delay=60, ramp=300, span=3600))
+    assert look('quantile_over_time(0.95, x[1d])') == lookback.LookbackWindow(span=86400,
+                                                                              quantile=0.95)
     assert look('quantile_over_time(scalar(q), x[1d])').quantile == 1.0
-    assert look('max_over_time(quantile_over_time(.5, x[5m])[1d:])') == lookback.Look(span=86700)
+    assert look('max_over_time(quantile_over_time(.5, x[5m])[1d:])') == (
+        lookback.LookbackWindow(span=86700))
     assert look('quantile_over_time(.5, max_over_time(x[5m])[1d:])').quantile == 0.5
     # They use the newest samples only, wherever in the range these are.
-    assert look('irate(x[5m])') == look('last_over_time(x[5m])') == lookback.Look(slack=300)
+    assert look('irate(x[5m])') == look('last_over_time(x[5m])') == (
+        lookback.LookbackWindow(slack=300))
     # Of a sum or a ratio, what looks back farthest decides.
-    assert look('max_over_time(a[1h]) / avg_over_time(b[5m])') == lookback.Look(span=3600)
+    assert look('max_over_time(a[1h]) / avg_over_time(b[5m])') == lookback.LookbackWindow(span=3600)
 
 
 @pytest.mark.parametrize('text, since, went, came', [

@@ -20,7 +20,7 @@ from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import periodic
 from kronos_nova.scheduler import runtime
 
-USAGE = flavor_usages.Usage({flavor_usages.Shape(1, 512): 0.25})
+USAGE = flavor_usages.FlavorUsages({flavor_usages.FlavorShape(1, 512): 0.25})
 
 
 class Channel:
@@ -37,7 +37,7 @@ class Channel:
 
 
 def board():
-    return runtime.NoticeBoard(mock.Mock(), periodic.Faults(), mock.Mock(keys={'k'}))
+    return runtime.NoticeBoard(mock.Mock(), periodic.FaultCounters(), mock.Mock(keys={'k'}))
 
 
 def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
@@ -51,7 +51,7 @@ def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
 
 def test_what_is_read_anew_takes_its_place():
     notices, now = board(), time.time()
-    newer = flavor_usages.Usage({flavor_usages.Shape(1, 512): 0.5})
+    newer = flavor_usages.FlavorUsages({flavor_usages.FlavorShape(1, 512): 0.5})
     channel = Channel((USAGE, now + 60), (newer, now + 60))
     assert notices._read_usages(channel) == {'k': USAGE}
     assert notices._read_usages(channel) == {'k': newer}

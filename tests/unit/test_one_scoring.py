@@ -29,7 +29,7 @@ from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.rebalancer import simulation
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import score_cache
-from kronos_nova.scheduler.depletion import Ledger
+from kronos_nova.scheduler.depletion import AllocationLedger
 from kronos_nova.sources import base
 from kronos_nova.weighers import headroom
 from tests.unit import clouds
@@ -39,7 +39,7 @@ NOW = 1000.0
 STALENESS = 300.0
 
 
-class Answers(base.Source):
+class Answers(base.ScoreSource):
     def __init__(self, samples):
         self.samples = samples
 
@@ -47,7 +47,7 @@ class Answers(base.Source):
         return self.samples[policy.name]
 
     def health(self):
-        return model.Health.HEALTHY, 'fake'
+        return model.SourceHealth.HEALTHY, 'fake'
 
 
 def label_of(rng, name, hypervisor):
@@ -87,7 +87,7 @@ def drawn(seed):
                       for h in hosts.values() if rng.random() < 0.9}
             if rng.random() < 0.03:
                 series[rng.choice(sorted(hosts))] = 1.5
-            return model.QueryResult(query, model.Health.HEALTHY, series=series)
+            return model.QueryResult(query, model.SourceHealth.HEALTHY, series=series)
         samples[p.name] = model.PolicySamples(
             p.name, answer(p.imbalance_query), taken_at=NOW,
             capacity=answer(p.capacity_query) if p.capacity_query else None,
@@ -104,9 +104,9 @@ def door(found, cluster, samples):
         h.name, h.hypervisor_hostname, total_usable_ram_mb=65536, free_ram_mb=32768,
         vcpus_total=h.provider.inventories['VCPU'].total, vcpus_used=4)
         for h in cluster.hosts.values()]
-    ledger = Ledger()
+    ledger = AllocationLedger()
     ledger.note(states, 0.0, 0.0)
-    card = policy_scores.Scorecard(conf, 'policies.yaml', clock=lambda: 0.0)
+    card = policy_scores.PolicyScorecard(conf, 'policies.yaml', clock=lambda: 0.0)
     with mock.patch.object(policy_watch, 'PolicyWatch', autospec=True) as watch:
         watch.return_value.refresh.return_value = found
         card.refresh(lambda: Answers(samples))
@@ -138,7 +138,7 @@ def test_a_host_has_the_same_score_at_both_doors(seed):
     assert {h: 1.0 - v for h, v in snapshot.headroom.items()} == pytest.approx(expected)
     assert {h: load.score for h, load in snapshot.loads.items()} == pytest.approx(expected)
     # Nothing was allocated since: that is what the weigher says, to five places.
-    raw = headroom.compute_raw_weights(score_cache.Group(states, snapshot))
+    raw = headroom.compute_raw_weights(score_cache.ScoredHosts(states, snapshot))
     for state, weight in zip(states, raw, strict=True):
         if state.host in expected:
             assert weight == pytest.approx(0.5 - expected[state.host], abs=1.1e-5)
@@ -155,8 +155,9 @@ def test_the_planner_s_combined_imbalance_is_of_these_scores_and_weights(seed):
     scores = scored(found, cluster, samples)
     if snapshot.reason or any(s.missing for s in scores.values()):
         return
-    planned = simulation.Simulation(cluster, model.Scores(scores, NOW), found, model.History(),
-                                    model.Options(), lambda: False)
+    planned = simulation.Simulation(cluster, model.ClusterScores(scores, NOW), found,
+                                    model.MoveHistory(),
+                                    model.PlanningOptions(), lambda: False)
     assert planned.combined() == pytest.approx(sum(
         p.weight * scoring.compute_imbalance(scores[p.name].hosts.values()) for p in found.enabled))
 

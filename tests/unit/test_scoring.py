@@ -24,7 +24,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 
-HEALTHY = model.Health.HEALTHY
+HEALTHY = model.SourceHealth.HEALTHY
 
 
 def policy_of(**fields):
@@ -272,7 +272,7 @@ def test_what_instances_write_is_in_bytes_whatever_the_unit_of_the_profile():
 
 def test_without_an_answer_about_what_instances_write_a_policy_is_trusted_and_says_so():
     policy = policy_of(vm_dirty_rate_query='w')
-    failed = model.QueryResult('w', model.Health.UNREACHABLE, error='timed out')
+    failed = model.QueryResult('w', model.SourceHealth.UNREACHABLE, error='timed out')
     found = score({'a': 0.5, 'b': 0.5}, policy=policy, dirty_rate=failed)
     assert found.untrusted is None and found.dirty_rates == {}
     assert any('vm_dirty_rate_query: timed out' in text for text in found.warnings)
@@ -282,14 +282,14 @@ def test_without_an_answer_about_what_instances_write_a_policy_is_trusted_and_sa
 def test_a_failed_mean_or_deviation_holds_the_policy(field):
     policy = policy_of(vm_profile_query='p', vm_mean_query='m', vm_deviation_query='d')
     answers = {'mean': result_of({}), 'deviation': result_of({})}
-    answers[field] = model.QueryResult('q', model.Health.UNREACHABLE, error='timed out')
+    answers[field] = model.QueryResult('q', model.SourceHealth.UNREACHABLE, error='timed out')
     found = score({'a': 0.5, 'b': 0.5}, policy=policy, profile=result_of({}), **answers)
     assert found.untrusted == f'vm_{field}_query: timed out'
 
 
 def test_a_failed_profile_holds_the_policy():
     policy = policy_of(vm_profile_query='p')
-    failed = model.QueryResult('p', model.Health.PARTIAL, error='boom')
+    failed = model.QueryResult('p', model.SourceHealth.PARTIAL, error='boom')
     assert score({'a': 0.1, 'b': 0.2}, policy=policy, profile=failed).untrusted \
         == 'vm_profile_query: boom'
 

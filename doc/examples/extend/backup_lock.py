@@ -45,22 +45,22 @@ class BackupLockHook(base.Hook):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def before(self, call: base.Call) -> base.Step:
+    def before(self, call: base.HookCall) -> base.HookStep:
         try:
             self._path(call).touch()
         except OSError as e:
-            raise base.Failed(problem=f'cannot create its file ({e.strerror})') from None
-        return base.Done()
+            raise base.StepFailed(problem=f'cannot create its file ({e.strerror})') from None
+        return base.FinishedStep()
 
-    def after(self, call: base.Call) -> base.Step:
+    def after(self, call: base.HookCall) -> base.HookStep:
         try:
             self._path(call).unlink(missing_ok=True)
         except OSError as e:
-            raise base.Failed(problem=f'cannot remove its file ({e.strerror})') from None
-        return base.Done()
+            raise base.StepFailed(problem=f'cannot remove its file ({e.strerror})') from None
+        return base.FinishedStep()
 
-    def remedy(self, call: base.Call) -> str:
+    def remedy(self, call: base.HookCall) -> str:
         return f'Remove {self._path(call)}, or this instance has no backup.'
 
-    def _path(self, call: base.Call) -> Path:
+    def _path(self, call: base.HookCall) -> Path:
         return self._directory / call.task.instance_uuid

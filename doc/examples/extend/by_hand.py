@@ -40,7 +40,7 @@ class ByHandExecutor(base.Executor):
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+    def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         host = self._find_host(task)
         if host != task.from_host:
             raise exception.PreFlightError(instance_uuid=task.instance_uuid,
@@ -53,13 +53,15 @@ class ByHandExecutor(base.Executor):
                     task.task_id, task.to_host, task.instance_uuid)
         return None
 
-    def look(self, task: model.Task, marker: str) -> base.Progress:
+    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
         host = self._find_host(task)
         if host == task.to_host:
-            return base.Progress(base.Stage.COMPLETED, f'an operator moved it to {host}')
+            return base.MigrationProgress(base.MigrationStage.COMPLETED,
+                                          f'an operator moved it to {host}')
         if host == marker:
-            return base.Progress(base.Stage.WAITING, 'no operator has moved it yet')
-        return base.Progress(base.Stage.FAILED, f'an operator moved it to {host}')
+            return base.MigrationProgress(base.MigrationStage.WAITING,
+                                          'no operator has moved it yet')
+        return base.MigrationProgress(base.MigrationStage.FAILED, f'an operator moved it to {host}')
 
     def post_flight(self, task: model.Task) -> None:
         if self._find_host(task) != task.to_host:

@@ -28,7 +28,7 @@ class Even(base.Strategy):
 
     imbalance = True
 
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return policy_set.mode == 'spread'
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:

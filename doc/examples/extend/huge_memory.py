@@ -20,7 +20,7 @@ from kronos_nova.constraints import view as views
 LARGEST_MB = 262144
 
 
-def huge_memory(view: views.View, move: model.Move) -> model.Rejection | None:
+def huge_memory(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse to balance load with an instance of huge memory; drains and repairs move it."""
     instance = view.instance(move.instance_uuid)
     if instance is None or move.phase not in metrics.IMBALANCE:
@@ -32,7 +32,7 @@ def huge_memory(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 HUGE_MEMORY_RULE = rules.Rule(
-    huge_memory, kind=rules.Kind.ALONE,
+    huge_memory, kind=rules.RuleKind.ALONE,
     codes={
         'huge-memory': rules.RejectionCode(
             meaning='It has so much memory that its migration would last for hours.',

@@ -27,7 +27,7 @@ from kronos_nova import policy as policies
 from kronos_nova.sources import base
 
 
-class JsonFileSource(base.Source):
+class JsonFileSource(base.ScoreSource):
     """Source of the answers in ``[json_file] path``; samples are as old as the file."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -47,10 +47,10 @@ class JsonFileSource(base.Source):
             policy.name, self._ask(policy.imbalance_query), age=age, taken_at=now,
             profile=None if vm_query is None else self._ask(vm_query))
 
-    def health(self) -> tuple[model.Health, str]:
+    def health(self) -> tuple[model.SourceHealth, str]:
         if os.access(self._path, os.R_OK):
-            return model.Health.HEALTHY, f'{self._path} can be read'
-        return model.Health.UNREACHABLE, f'{self._path} cannot be read'
+            return model.SourceHealth.HEALTHY, f'{self._path} can be read'
+        return model.SourceHealth.UNREACHABLE, f'{self._path} cannot be read'
 
     def _ask(self, query: str) -> model.QueryResult:
         """Answer one query; a file that is missing or broken is an error, no empty answer."""
@@ -60,6 +60,6 @@ class JsonFileSource(base.Source):
             if not all(map(math.isfinite, series.values())):
                 raise ValueError('a value is no finite number')
         except (OSError, ValueError, TypeError, AttributeError, KeyError) as e:
-            return model.QueryResult(query, model.Health.UNREACHABLE,
+            return model.QueryResult(query, model.SourceHealth.UNREACHABLE,
                                      error=f'{self._path}: {type(e).__name__}: {e}')
-        return model.QueryResult(query, model.Health.HEALTHY, series)
+        return model.QueryResult(query, model.SourceHealth.HEALTHY, series)

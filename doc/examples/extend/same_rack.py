@@ -20,7 +20,7 @@ from kronos_nova.constraints import view as views
 SAME_RACK, RACK = 'site:same_rack', 'rack'
 
 
-def same_rack(view: views.View, move: model.Move) -> model.Rejection | None:
+def same_rack(view: views.CloudView, move: model.Move) -> model.Rejection | None:
     """Refuse a destination outside the source's racks if the flavor has ``site:same_rack=true``.
 
     The racks of a host are the values of ``rack`` in the metadata of its aggregates. An instance on
@@ -37,7 +37,7 @@ def same_rack(view: views.View, move: model.Move) -> model.Rejection | None:
 
 
 SAME_RACK_RULE = rules.Rule(
-    same_rack, reads=frozenset({rules.Fact.EXTRA_SPECS, rules.Fact.AGGREGATES}),
+    same_rack, reads=frozenset({rules.CloudFact.EXTRA_SPECS, rules.CloudFact.AGGREGATES}),
     keys=frozenset({SAME_RACK, RACK}),
     codes={
         'same-rack': rules.RejectionCode(

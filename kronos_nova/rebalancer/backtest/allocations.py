@@ -27,14 +27,14 @@ from kronos_nova.constraints import matching
 Amounts = dict[str, int]
 
 
-class Holdings:
+class ProviderHoldings:
     """Allocations by provider UUID; a host without a tree has only its root."""
 
     def __init__(self, cluster: model.Cluster) -> None:
         self._cluster = cluster
         #: Demands of instances and spaces of providers: nothing is laid over this view.
         self._spaces = cluster_view.ClusterView(
-            dataclasses.replace(cluster, flights=(), groups=()), model.Options()).occupancy
+            dataclasses.replace(cluster, flights=(), groups=()), model.PlanningOptions()).occupancy
         providers = [*cluster.sharing.values(), *(p for h in cluster.hosts.values()
                                                   for p in h.tree)]
         #: Allocations by provider, at first only of consumers that are no instances of the cloud.

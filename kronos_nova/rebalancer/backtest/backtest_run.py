@@ -37,28 +37,28 @@ NUMBER = re.compile(r'\d+(?:\.\d+)?')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Candidate:
+class PolicyCandidate:
     """A policy file under trial; ``scopes`` are the scopes that it plans.
 
     ``others``: policy files of other scopes, whose engines run beside this one.
     """
 
     name: str
-    settings: planning_pipeline.Settings
+    settings: planning_pipeline.PassSettings
     scopes: tuple[str, ...]
-    others: 'tuple[Candidate, ...]' = ()
+    others: 'tuple[PolicyCandidate, ...]' = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Engine:
+class _EngineInputs:
     """Inputs of the engine of one policy file."""
 
-    settings: planning_pipeline.Settings
+    settings: planning_pipeline.PassSettings
     measures: Mapping[str, int]
     scopes: tuple[str, ...]
 
     @classmethod
-    def of(cls, past: pasts.Past, candidate: Candidate) -> '_Engine':
+    def of(cls, past: pasts.LoadHistory, candidate: PolicyCandidate) -> '_EngineInputs':
         chosen = candidate.settings.policies
         return cls(dataclasses.replace(candidate.settings,
                                        policies=worlds.make_runnable_policies(chosen)),
@@ -66,7 +66,7 @@ class _Engine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Assumptions:
+class TimingAssumptions:
     """Timing of the simulated engine and executors, in seconds.
 
     ``lag``: until metrics fully show a completed move.
@@ -77,11 +77,12 @@ class Assumptions:
     instance_cooldown: float = 900.0
     stagger: float = 30.0
     lag: float = 300.0
-    limits: simulated_executor.Limits = dataclasses.field(default_factory=simulated_executor.Limits)
+    limits: simulated_executor.ConcurrencyLimits = dataclasses.field(
+        default_factory=simulated_executor.ConcurrencyLimits)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Journey:
+class BacktestResult:
     """Results of a run.
 
     ``score`` M x T x H (true ones), ``counts`` T x H instances, ``moved`` completed moves in order.
@@ -91,65 +92,68 @@ class Journey:
     name: str
     score: pasts.Floats
     counts: pasts.Places
-    moved: tuple[worlds.Moved, ...]
+    moved: tuple[worlds.CompletedMove, ...]
     cycles: int = 0
     idle: Mapping[str, int] = dataclasses.field(default_factory=dict)
     rejections: Mapping[str, int] = dataclasses.field(default_factory=dict)
     cancelled: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def as_it_was(past: pasts.Past, progress: Callable[[int], None]) -> Journey:
+def as_it_was(past: pasts.LoadHistory, progress: Callable[[int], None]) -> BacktestResult:
     """Run through history itself, with its own moves."""
-    world = worlds.World(past, 0.0)
+    world = worlds.InstancePlaces(past, 0.0)
     score, counts = _make_empty_arrays(past)
     for k in range(past.window.count):
         world.follow(k)
         score[:, k], counts[k] = world.scores(k), world.counts(k)
         progress(k)
-    return Journey('history', score, counts, tuple(world.moved))
+    return BacktestResult('history', score, counts, tuple(world.moved))
 
 
-def run_without_moves(past: pasts.Past, progress: Callable[[int], None],
-                      boots: worlds.Boots | None = None) -> Journey:
+def run_without_moves(past: pasts.LoadHistory, progress: Callable[[int], None],
+                      boots: worlds.BootChooser | None = None) -> BacktestResult:
     """Run through the past without any move.
 
     :param boots: places booting instances; default: history.
     """
-    world = worlds.World(past, 0.0, boots)
+    world = worlds.InstancePlaces(past, 0.0, boots)
     score, counts = _make_empty_arrays(past)
     for k in range(past.window.count):
         world.enter(k)
         score[:, k], counts[k] = world.scores(k), world.counts(k)
         progress(k)
-    return Journey('nothing', score, counts, ())
+    return BacktestResult('nothing', score, counts, ())
 
 
-def run_candidate(past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
-                  progress: Callable[[int], None], boots: worlds.Boots | None = None) -> Journey:
+def run_candidate(past: pasts.LoadHistory, candidate: PolicyCandidate,
+                  assumptions: TimingAssumptions,
+                  progress: Callable[[int], None],
+                  boots: worlds.BootChooser | None = None) -> BacktestResult:
     """Run the candidate's planner over the past.
 
     :param boots: places booting instances; default: history.
     """
-    return _Traveller(past, candidate, assumptions, boots).run(progress)
+    return _EngineMemory(past, candidate, assumptions, boots).run(progress)
 
 
-def _make_empty_arrays(past: pasts.Past) -> tuple[pasts.Floats, pasts.Places]:
+def _make_empty_arrays(past: pasts.LoadHistory) -> tuple[pasts.Floats, pasts.Places]:
     hosts, times = len(past.hosts), past.window.count
     return np.empty((len(past.measures), times, hosts)), np.empty((times, hosts), dtype=np.int32)
 
 
-class _Traveller:
+class _EngineMemory:
     """The memory of engines in simulated time."""
 
-    def __init__(self, past: pasts.Past, candidate: Candidate, assumptions: Assumptions,
-                 boots: worlds.Boots | None) -> None:
+    def __init__(self, past: pasts.LoadHistory, candidate: PolicyCandidate,
+                 assumptions: TimingAssumptions,
+                 boots: worlds.BootChooser | None) -> None:
         self._past = past
         self._candidate = candidate
         self._assumptions = assumptions
-        self._engines = [_Engine.of(past, each) for each in (candidate, *candidate.others)]
+        self._engines = [_EngineInputs.of(past, each) for each in (candidate, *candidate.others)]
         self._scopes = tuple(dict.fromkeys(s for e in self._engines for s in e.scopes))
-        self._world = worlds.World(past, assumptions.lag, boots)
-        self._carrier = simulated_executor.Carrier(assumptions.limits)
+        self._world = worlds.InstancePlaces(past, assumptions.lag, boots)
+        self._carrier = simulated_executor.SimulatedExecutor(assumptions.limits)
         self._instance_until: dict[str, float] = {}
         self._scope_until: dict[str, float] = {}
         self._draining: dict[str, frozenset[str]] = {}
@@ -161,7 +165,7 @@ class _Traveller:
         self._idle: Counter[str] = Counter()
         self._rejections: Counter[str] = Counter()
 
-    def run(self, progress: Callable[[int], None]) -> Journey:
+    def run(self, progress: Callable[[int], None]) -> BacktestResult:
         past, world, window = self._past, self._world, self._past.window
         score, counts = _make_empty_arrays(past)
         planned = -np.inf
@@ -175,7 +179,7 @@ class _Traveller:
             flights = [(t.instance_uuid, t.to_host) for t in self._carrier.running]
             score[:, k], counts[k] = world.scores(k, flights), world.counts(k)
             progress(k)
-        return Journey(
+        return BacktestResult(
             self._candidate.name, score, counts, tuple(world.moved), self._cycles,
             dict(self._idle), dict(self._rejections), dict(self._carrier.cancelled))
 
@@ -196,12 +200,12 @@ class _Traveller:
         for engine in self._engines:
             self._plan_scopes(engine, k, now)
 
-    def _plan_scopes(self, engine: _Engine, k: int, now: float) -> None:
+    def _plan_scopes(self, engine: _EngineInputs, k: int, now: float) -> None:
         samples = self._world.samples(engine.settings.policies, engine.measures, k, now)
         for scope in engine.scopes:
             live = self._carrier.live
-            flights = tuple(model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task',
-                                         t.alternates, t.aggregate)
+            flights = tuple(model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task',
+                                               t.alternates, t.aggregate)
                             for t in live)
             cluster = self._world.cluster(now, flights).scoped(scope, self._scopes)
             busy = planning_pipeline.count_busy_moves(flights, cluster)
@@ -216,13 +220,13 @@ class _Traveller:
             self._rejections.update(outcome.plan.rejections)
             self._queue_plan(engine, outcome.plan, cluster, now)
 
-    def _build_history(self, scope: str, now: float) -> model.History:
-        return model.History(
+    def _build_history(self, scope: str, now: float) -> model.MoveHistory:
+        return model.MoveHistory(
             cooling={u: until - now for u, until in self._instance_until.items() if until > now},
             scope_cooling=max(0.0, self._scope_until.get(scope, now) - now),
             draining=self._draining.get(scope, frozenset()), completed=tuple(self._completed))
 
-    def _queue_plan(self, engine: _Engine, plan: model.Plan, cluster: model.Cluster,
+    def _queue_plan(self, engine: _EngineInputs, plan: model.Plan, cluster: model.Cluster,
                     now: float) -> None:
         self._draining[plan.scope] = plan.draining
         if not plan.moves:
@@ -247,7 +251,7 @@ def _no_clock() -> float:
     return 0.0
 
 
-def map_policy_measures(past: pasts.Past, policy_set: policies.PolicySet) -> dict[str, int]:
+def map_policy_measures(past: pasts.LoadHistory, policy_set: policies.PolicySet) -> dict[str, int]:
     """Return the number of the measure of each policy."""
     known: Sequence[tuple[object, ...]] = [pasts.make_score_key(m.policy) for m in past.measures]
     return {p.name: known.index(pasts.make_score_key(p)) for p in policy_set.enabled}

@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.backtest import review
 FORMAT = 'kronos-simulation-1'
 
 
-def build_comparison_rows(past: pasts.Past,
+def build_comparison_rows(past: pasts.LoadHistory,
                           reviews: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return rows (label, value of each candidate ...) in a fixed order."""
     found: list[tuple[Any, ...]] = [
@@ -48,8 +48,9 @@ def _format_top_reason(counts: dict[str, int]) -> str | None:
     return next((f'{count} x {reason}' for reason, count in counts.items()), None)
 
 
-def build_document(past: pasts.Past, reviews: Sequence[dict[str, Any]], question: review.Question,
-                   assumptions: journeys.Assumptions) -> dict[str, Any]:
+def build_document(past: pasts.LoadHistory, reviews: Sequence[dict[str, Any]],
+                   question: review.ReviewQuestion,
+                   assumptions: journeys.TimingAssumptions) -> dict[str, Any]:
     """Render everything as plain JSON, for programs."""
     window = past.window
     return {

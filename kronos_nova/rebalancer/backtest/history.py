@@ -43,7 +43,7 @@ ABSENT = profiles.ABSENT
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Measure:
+class SharedScoring:
     """A scoring that policies share: all inputs of scores and usages."""
 
     name: str
@@ -51,7 +51,7 @@ class Measure:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Past:
+class LoadHistory:
     """History as arrays over a window.
 
     ``score``: M x T x H, as measured. ``fills``: T x H, by the question that a policy's
@@ -64,10 +64,10 @@ class Past:
     """
 
     cluster: model.Cluster
-    window: ranges.Window
+    window: ranges.QueryWindow
     hosts: tuple[str, ...]
     uuids: tuple[str, ...]
-    measures: tuple[Measure, ...]
+    measures: tuple[SharedScoring, ...]
     score: Floats
     fills: Mapping[recorded.Question, Floats]
     capacity: Floats
@@ -85,7 +85,7 @@ class Past:
         return np.nan_to_num(self.usage[:, k]).astype(np.float64) * scale
 
 
-def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...]:
+def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[SharedScoring, ...]:
     """List each scoring once; one with another's name gets a number."""
     found: dict[tuple[Any, ...], policies.Policy] = {}
     for policy_set in policy_sets:
@@ -96,7 +96,7 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[Measure, ...
     for policy in found.values():
         taken[policy.name] = taken.get(policy.name, 0) + 1
         count = taken[policy.name]
-        out.append(Measure(policy.name if count == 1 else f'{policy.name}#{count}', policy))
+        out.append(SharedScoring(policy.name if count == 1 else f'{policy.name}#{count}', policy))
     return tuple(out)
 
 
@@ -110,17 +110,17 @@ def make_score_key(policy: policies.Policy) -> tuple[Any, ...]:
             policy.host_capacity)
 
 
-def build_past(trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
-               scopes: Iterable[str]) -> Past:
+def build_past(trace: recorded.RecordedTrace, policy_sets: Sequence[policies.PolicySet],
+               scopes: Iterable[str]) -> LoadHistory:
     """Build the history of a trace.
 
     :raises HistoryError: a question was not recorded, or names no host.
     """
-    return _Builder(trace, policy_sets, tuple(scopes)).build()
+    return _HistoryBuilder(trace, policy_sets, tuple(scopes)).build()
 
 
-class _Builder:
-    def __init__(self, trace: recorded.Trace, policy_sets: Sequence[policies.PolicySet],
+class _HistoryBuilder:
+    def __init__(self, trace: recorded.RecordedTrace, policy_sets: Sequence[policies.PolicySet],
                  scopes: tuple[str, ...]) -> None:
         self._trace = trace
         self._cluster = trace.cluster
@@ -135,7 +135,7 @@ class _Builder:
         self._times = trace.window.count
         self._warnings: list[str] = []
 
-    def build(self) -> Past:
+    def build(self) -> LoadHistory:
         names = [m.name for m in self._measures]
         found = [self._build_profile(m) for m in self._measures]
         home = self._locate_instances([p for p in found if p is not None])
@@ -151,14 +151,16 @@ class _Builder:
                 usage[i] = _convert_to_absolute(measure.policy, profile, capacity[i], home)
             self._fall_back(measure.policy, usage[i], home, score[i], capacity[i])
         scale = self._compute_scale(usage, home, score, capacity)
-        return Past(self._cluster, self._trace.window, self.hosts, self.uuids, self._measures,
-                    score, fills, capacity, usage, self._long_term(capacity, home), scale, home,
-                    others,
-                    tuple(dict.fromkeys([*self._trace.warnings, *self._warnings])))
+        return LoadHistory(self._cluster, self._trace.window, self.hosts, self.uuids,
+                           self._measures,
+                           score, fills, capacity, usage, self._long_term(capacity, home), scale,
+                           home,
+                           others,
+                           tuple(dict.fromkeys([*self._trace.warnings, *self._warnings])))
 
     # Answers.
 
-    def _get_answer(self, policy: policies.Policy, field: str) -> recorded.Answer:
+    def _get_answer(self, policy: policies.Policy, field: str) -> recorded.RecordedSeries:
         found = self._trace.answers.get(recorded.list_questions(policy)[field])
         if found is None:
             raise exception.HistoryError(
@@ -207,13 +209,13 @@ class _Builder:
         return labels.HostNames({h.name: h.hypervisor_hostname
                                  for h in self._cluster.hosts.values()}, policy.host_regex)
 
-    def _build_capacity(self, measure: Measure) -> Floats:
+    def _build_capacity(self, measure: SharedScoring) -> Floats:
         """Return capacities, T x H: over time, or Placement's, which the cloud has at one time."""
         if measure.policy.host_capacity_query is not None:
             found = self._of_hosts(measure.policy, 'host_capacity_query')
             return np.where(found > 0, found, np.nan)
         unasked = model.PolicySamples(measure.policy.name, model.QueryResult(
-            measure.policy.imbalance_query, model.Health.HEALTHY))
+            measure.policy.imbalance_query, model.SourceHealth.HEALTHY))
         row = np.full(len(self.hosts), np.nan)
         for scope in self._scopes:
             cluster = self._cluster.scoped(scope, self._scopes)
@@ -225,7 +227,7 @@ class _Builder:
 
     # Instances.
 
-    def _build_profile(self, measure: Measure) -> profiles.Profile | None:
+    def _build_profile(self, measure: SharedScoring) -> profiles.InstanceProfile | None:
         if measure.policy.vm_profile_query is None:
             return None
         found = self._map_series(measure.policy, 'vm_profile_query', f'policy {measure.name}')
@@ -248,7 +250,8 @@ class _Builder:
                     found[m, question] = _convert_to_absolute(policy, series, capacity[m], home)
         return found
 
-    def _map_series(self, policy: policies.Policy, field: str, what: str) -> profiles.Profile:
+    def _map_series(self, policy: policies.Policy, field: str,
+                    what: str) -> profiles.InstanceProfile:
         """Map the answer to instances; ``what`` begins its warnings."""
         answer = self._get_answer(policy, field)
         columns = profiles.columns_of(answer.keys)
@@ -258,12 +261,12 @@ class _Builder:
         keys = list(columns)
         ours = {keys[int(n)]: self._index[uuid] for uuid, n in mapped.values.items()
                 if uuid in self._index}
-        return profiles.Profile(answer, columns, ours, self._build_host_names(policy).find,
-                                self._host_index,
-                                 len(self.uuids),
-                                 lambda text: self._warnings.append(f'{what}: {text}'))
+        return profiles.InstanceProfile(answer, columns, ours, self._build_host_names(policy).find,
+                                        self._host_index,
+                                         len(self.uuids),
+                                         lambda text: self._warnings.append(f'{what}: {text}'))
 
-    def _locate_instances(self, known_by: Sequence[profiles.Profile]) -> Places:
+    def _locate_instances(self, known_by: Sequence[profiles.InstanceProfile]) -> Places:
         """Return where instances were, T x N, from the first profile that has their host."""
         taken_at = self._trace.cluster.taken_at
         window = self._trace.window
@@ -333,7 +336,8 @@ def _fill_place_gaps(where: Places, rest: Places) -> Places:
     return np.where(held == ABSENT, rest, held)
 
 
-def _convert_to_absolute(policy: policies.Policy, series: profiles.Profile, capacity: Floats,
+def _convert_to_absolute(policy: policies.Policy, series: profiles.InstanceProfile,
+                         capacity: Floats,
                          home: Places) -> recorded.Singles:
     """Return usages in absolute units, T x N; a ratio is of the host that the instance was on."""
     found = series.usage

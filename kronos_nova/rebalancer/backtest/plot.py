@@ -29,7 +29,7 @@ SETTINGS = {'text.parse_math': False, 'svg.hashsalt': 'kronos', 'axes.grid': Tru
 FORMATS = ('svg', 'png', 'pdf')
 
 
-def write(path: str, window: ranges.Window, rows: Sequence[dict[str, Any]]) -> None:
+def write(path: str, window: ranges.QueryWindow, rows: Sequence[dict[str, Any]]) -> None:
     """Draw one panel for each imbalance, then overload, empty hosts and moves.
 
     :param rows: one candidate's review each.

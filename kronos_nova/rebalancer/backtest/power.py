@@ -23,7 +23,7 @@ POINTS = 11
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Curve:
+class PowerCurve:
     """``watts`` at evenly spaced utilisations from 0 to 1, linear between.
 
     ``empty_is_off``: a host without instances draws nothing.
@@ -49,7 +49,7 @@ class Curve:
         return float(watts.sum()) * seconds / 3_600_000.0
 
 
-def parse(text: str, empty_is_off: bool = False) -> Curve:
+def parse(text: str, empty_is_off: bool = False) -> PowerCurve:
     """Parse ``IDLE:MAX`` watts, or 11 comma-separated watts at 0, 10, ..., 100 %.
 
     :raises ValueError: the text is neither; the message names the fault.
@@ -63,4 +63,4 @@ def parse(text: str, empty_is_off: bool = False) -> Curve:
         raise ValueError(f'{text!r} holds something that is no number') from None
     if not all(0.0 <= w < float('inf') for w in watts):
         raise ValueError(f'{text!r} holds a negative or infinite number')
-    return Curve(watts, empty_is_off)
+    return PowerCurve(watts, empty_is_off)

@@ -28,14 +28,14 @@ Places = npt.NDArray[np.int32]
 ABSENT = -1
 
 
-class Profile:
+class InstanceProfile:
     """One query's series by instance.
 
     ``usage``: T x N; ``where``: T x N, the host that the second label names, ABSENT without one.
     ``strangers``: number of series that belong to no instance of the cloud.
     """
 
-    def __init__(self, answer: recorded.Answer, columns: Mapping[str, list[int]],
+    def __init__(self, answer: recorded.RecordedSeries, columns: Mapping[str, list[int]],
                  ours: Mapping[str, int], find: Callable[[str], str | None],
                  host_index: Mapping[str, int], count: int, warn: Callable[[str], None]) -> None:
         times = answer.values.shape[0]

@@ -36,28 +36,29 @@ def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorde
     return out
 
 
-def gather_trace(source: base.Source, policy_sets: Iterable[policies.PolicySet],
-                 window: ranges.Window,
+def gather_trace(source: base.ScoreSource, policy_sets: Iterable[policies.PolicySet],
+                 window: ranges.QueryWindow,
                  cluster: model.Cluster, scopes: tuple[str, ...],
-                 progress: Callable[[float], None] = lambda part: None) -> recorded.Trace:
+                 progress: Callable[[float], None] = lambda part: None) -> recorded.RecordedTrace:
     """Ask the source every question.
 
     :param progress: called with the part done, in [0, 1].
     :raises HistoryError: a question has no answer.
     """
     asked = collect_questions(policy_sets)
-    answers: dict[recorded.Question, recorded.Answer] = {}
+    answers: dict[recorded.Question, recorded.RecordedSeries] = {}
     warnings: list[str] = []
     for number, (question, who) in enumerate(asked.items()):
         answers[question], told = ask_question(
             source, question, window, who,
             _make_part_progress(progress, number, len(asked), window.count))
         warnings += told
-    return recorded.Trace(window, cluster, scopes, answers, tuple(warnings))
+    return recorded.RecordedTrace(window, cluster, scopes, answers, tuple(warnings))
 
 
-def ask_question(source: base.Source, question: recorded.Question, window: ranges.Window, who: str,
-                 progress: ranges.Progress) -> tuple[recorded.Answer, list[str]]:
+def ask_question(source: base.ScoreSource, question: recorded.Question, window: ranges.QueryWindow,
+                 who: str,
+                 progress: ranges.Progress) -> tuple[recorded.RecordedSeries, list[str]]:
     """Ask the source one question.
 
     :raises HistoryError: the source does not answer, or the answer is empty.
@@ -74,7 +75,7 @@ def ask_question(source: base.Source, question: recorded.Question, window: range
     values: Any = np.empty((window.count, len(found.values)), dtype=np.float32)
     for number, series in enumerate(found.values):
         values[:, number] = series
-    return (recorded.Answer(found.keys, found.marks, values),
+    return (recorded.RecordedSeries(found.keys, found.marks, values),
             [f'{who}: {text}' for text in found.warnings])
 
 

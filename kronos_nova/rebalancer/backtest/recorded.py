@@ -34,7 +34,7 @@ OF_INSTANCES = ('vm_profile_query', *LONG_TERM)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class RecordedSeries:
     """Series over time: ``values`` is T x S, NaN without a sample."""
 
     keys: tuple[str, ...]
@@ -43,17 +43,17 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class RecordedTrace:
     """A window of T times, the answers to questions over it, and the cloud.
 
     ``cluster`` is as of ``cluster.taken_at``, inside the window or not.
     ``scopes`` are those that were planned when it was recorded.
     """
 
-    window: ranges.Window
+    window: ranges.QueryWindow
     cluster: model.Cluster
     scopes: tuple[str, ...]
-    answers: Mapping[Question, Answer]
+    answers: Mapping[Question, RecordedSeries]
     warnings: tuple[str, ...] = ()
 
 

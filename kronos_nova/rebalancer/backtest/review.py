@@ -30,7 +30,7 @@ PRECISION = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Question:
+class ReviewQuestion:
     """Contents and parameters of a review.
 
     ``ceiling``: a host above it is overloaded. ``return_seconds``: an instance that comes back to a
@@ -41,13 +41,15 @@ class Question:
     scopes: tuple[str, ...]
     ceiling: float = 0.8
     return_seconds: float = 24 * 3600.0
-    curve: power.Curve | None = None
+    curve: power.PowerCurve | None = None
     energy_measure: str = ''
-    limits: simulated_executor.Limits = dataclasses.field(default_factory=simulated_executor.Limits)
+    limits: simulated_executor.ConcurrencyLimits = dataclasses.field(
+        default_factory=simulated_executor.ConcurrencyLimits)
 
 
 def review_journey(
-        past: pasts.Past, journey: journeys.Journey, question: Question) -> dict[str, Any]:
+        past: pasts.LoadHistory, journey: journeys.BacktestResult,
+        question: ReviewQuestion) -> dict[str, Any]:
     """Build one candidate's row.
 
     The keys are documented in doc/source/admin/simulate.rst and stable.
@@ -102,7 +104,7 @@ def count_host_minutes(which: Any, step: float) -> float:
     return float(int(which.sum()) * step / 60.0)
 
 
-def compute_imbalances(past: pasts.Past, score: pasts.Floats, scope: str) -> pasts.Floats:
+def compute_imbalances(past: pasts.LoadHistory, score: pasts.Floats, scope: str) -> pasts.Floats:
     """Return max - min over the scope's hosts that may give and take: M x T.
 
     NaN where fewer than two are known.
@@ -128,7 +130,7 @@ def compute_statistics(values: pasts.Floats) -> dict[str, float | None]:
             'max': float(known.max())}
 
 
-def ping_pongs(moved: Sequence[worlds.Moved], within: float) -> int:
+def ping_pongs(moved: Sequence[worlds.CompletedMove], within: float) -> int:
     """Count the moves that bring an instance to a host it left so few seconds before."""
     left: dict[tuple[int, int], float] = {}
     count = 0
@@ -140,7 +142,8 @@ def ping_pongs(moved: Sequence[worlds.Moved], within: float) -> int:
     return count
 
 
-def compute_energy(past: pasts.Past, journey: journeys.Journey, question: Question,
+def compute_energy(past: pasts.LoadHistory, journey: journeys.BacktestResult,
+                   question: ReviewQuestion,
                    up: Any) -> float | None:
     """Compute the kWh of the hosts that are up; None without a power curve."""
     if question.curve is None:
@@ -150,17 +153,18 @@ def compute_energy(past: pasts.Past, journey: journeys.Journey, question: Questi
         journey.score[m][:, up], journey.counts[:, up], past.window.step)
 
 
-def _mark_up_hosts(past: pasts.Past) -> Any:
+def _mark_up_hosts(past: pasts.LoadHistory) -> Any:
     services = past.cluster.services
     return np.array([name in services and services[name].up for name in past.hosts])
 
 
-def _compute_copied_mib(past: pasts.Past, m: worlds.Moved, question: Question) -> float:
+def _compute_copied_mib(past: pasts.LoadHistory, m: worlds.CompletedMove,
+                        question: ReviewQuestion) -> float:
     instance = past.cluster.instances[past.uuids[m.instance]]
     return question.limits.copied(instance.memory_mb, instance.disk_gb)
 
 
-def _render_move(past: pasts.Past, m: worlds.Moved) -> dict[str, Any]:
+def _render_move(past: pasts.LoadHistory, m: worlds.CompletedMove) -> dict[str, Any]:
     return {'instance_uuid': past.uuids[m.instance], 'from_host': past.hosts[m.from_host],
             'to_host': past.hosts[m.to_host], 'completed_at': m.at}
 
@@ -174,7 +178,7 @@ def _round_values(values: pasts.Floats) -> list[float | None]:
     return [None if np.isnan(v) else round(float(v), 6) for v in values]
 
 
-def _count_completed_moves(moved: Sequence[worlds.Moved], start: float, step: float,
+def _count_completed_moves(moved: Sequence[worlds.CompletedMove], start: float, step: float,
                            count: int) -> list[int]:
     """Count the moves completed up to each time."""
     at = np.array(sorted(m.at for m in moved))

@@ -27,7 +27,7 @@ from kronos_nova import model
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
+class ConcurrencyLimits:
     """Limits of concurrent tasks: of a scope, off a host, to a host and of the cloud.
 
     ``bandwidth`` in MiB/s: speed at which one migration copies. ``copies_disk``: the disk is copied
@@ -54,10 +54,10 @@ class Limits:
         return max(1.0, self.copied(task.memory_mb, task.disk_gb) / self.bandwidth)
 
 
-class Carrier:
+class SimulatedExecutor:
     """Tasks from their plan to their end. Mutable; time only goes forward."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConcurrencyLimits) -> None:
         self._limits = limits
         self._queued: list[model.Task] = []
         self._running: dict[str, tuple[model.Task, float]] = {}

@@ -52,7 +52,7 @@ BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OS
           RuntimeError, MemoryError, SyntaxError, TypeError)
 
 
-def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> None:
+def write(path: str, trace: recorded.RecordedTrace, policy_set: policies.PolicySet) -> None:
     """Write a trace; the file appears whole or not at all.
 
     :raises TraceError: it could not be written.
@@ -82,10 +82,11 @@ def write(path: str, trace: recorded.Trace, policy_set: policies.PolicySet) -> N
             remedy='Name a file in a directory that you may write to, with room for it.') from None
 
 
-def build_cloud_documents(trace: recorded.Trace, policy_set: policies.PolicySet) -> dict[str, Any]:
+def build_cloud_documents(trace: recorded.RecordedTrace,
+                          policy_set: policies.PolicySet) -> dict[str, Any]:
     """Render the cloud as a snapshot's files, without its answers and cooldowns."""
-    unasked = model.QueryResult('', model.Health.UNREACHABLE, error='not asked')
-    documents = writer.build_documents(writer.Recording(
+    unasked = model.QueryResult('', model.SourceHealth.UNREACHABLE, error='not asked')
+    documents = writer.build_documents(writer.SnapshotContent(
         now=trace.cluster.taken_at, scopes=trace.scopes, policies=policy_set,
         samples={p.name: model.PolicySamples(p.name, unasked) for p in policy_set.enabled},
         cluster=trace.cluster, histories={}))
@@ -94,20 +95,20 @@ def build_cloud_documents(trace: recorded.Trace, policy_set: policies.PolicySet)
     return kept
 
 
-def read(path: str) -> recorded.Trace:
+def read(path: str) -> recorded.RecordedTrace:
     """Read a trace.
 
     :raises TraceError: the file is no trace, or a field in it is wrong.
     """
     try:
         with open(path, 'rb') as f:
-            return _Reader(path, f).read()
+            return _TraceReader(path, f).read()
     except OSError as e:
         raise _make_trace_error(path, f'it cannot be read ({os.strerror(e.errno or 0)})',
                                 'Name a file that kronos simulate --record has written.') from None
 
 
-class _Reader:
+class _TraceReader:
     """Reader of one open file."""
 
     def __init__(self, path: str, file: BinaryIO) -> None:
@@ -124,7 +125,7 @@ class _Reader:
             raise _make_trace_error(path, 'it is no .npz file') from None
         self._fields: Mapping[str, Any] = found
 
-    def read(self) -> recorded.Trace:
+    def read(self) -> recorded.RecordedTrace:
         form = self._read_field('format')
         if form.shape != () or str(form) != FORMAT:
             raise self._make_field_error('format', f'it is not {FORMAT}')
@@ -140,10 +141,10 @@ class _Reader:
                                              f'[{number}] is no list of query, label and label')
             answers[tuple(question)] = self._read_answer(number, window.count)
         taken = self._read_cloud()
-        return recorded.Trace(window=window, cluster=taken.cluster, scopes=taken.scopes,
-                              answers=answers, warnings=taken.warnings)
+        return recorded.RecordedTrace(window=window, cluster=taken.cluster, scopes=taken.scopes,
+                                      answers=answers, warnings=taken.warnings)
 
-    def _read_window(self) -> ranges.Window:
+    def _read_window(self) -> ranges.QueryWindow:
         times = self._read_field('times')
         if times.ndim != 1 or times.size < 2 or times.dtype.kind not in 'fiu':
             raise self._make_field_error('times', 'it is no list of at least two numbers')
@@ -153,9 +154,9 @@ class _Reader:
                 and np.abs(steps - steps[0]).max() <= EVEN * steps[0]):
             raise self._make_field_error('times', 'they do not rise by the same step, or are no '
                                                   'epoch seconds')
-        return ranges.Window(float(times[0]), float(steps[0]), int(times.size))
+        return ranges.QueryWindow(float(times[0]), float(steps[0]), int(times.size))
 
-    def _read_answer(self, number: int, count: int) -> recorded.Answer:
+    def _read_answer(self, number: int, count: int) -> recorded.RecordedSeries:
         name = f'series_{number}'
         series = self._parse_json_field(name)
         if not (isinstance(series, list) and all(
@@ -170,10 +171,11 @@ class _Reader:
         if np.isinf(values).any():
             raise self._make_field_error(f'values_{number}',
                                          'it holds an infinite number; NaN is for no sample')
-        return recorded.Answer(tuple(k for k, _mark in series), tuple(m for _key, m in series),
-                               values.astype(np.float32, copy=False))
+        return recorded.RecordedSeries(tuple(k for k, _mark in series),
+                                       tuple(m for _key, m in series),
+                                       values.astype(np.float32, copy=False))
 
-    def _read_cloud(self) -> reader.Recorded:
+    def _read_cloud(self) -> reader.RecordedSnapshot:
         """Read the cloud as a snapshot, which is checked file by file."""
         documents = self._parse_json_field('cloud')
         if not isinstance(documents, dict):

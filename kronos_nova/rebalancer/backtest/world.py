@@ -32,7 +32,7 @@ from kronos_nova.rebalancer.backtest import recorded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Moved:
+class CompletedMove:
     """A completed move; hosts and instance by number, ``at`` in seconds."""
 
     instance: int
@@ -41,35 +41,36 @@ class Moved:
     at: float
 
 
-class Boots(Protocol):
+class BootChooser(Protocol):
     """Places where instances boot, instead of history's places."""
 
-    def begin(self, world: 'World', k: int) -> None:
+    def begin(self, world: 'InstancePlaces', k: int) -> None:
         """Prepare for the instances that boot at time k; the world is as it was before."""
 
-    def place(self, world: 'World', k: int, n: int) -> int:
+    def place(self, world: 'InstancePlaces', k: int, n: int) -> int:
         """Return the host of instance n, by number; the instances before it are placed already."""
 
 
-class World:
+class InstancePlaces:
     """Places of instances now. Mutable.
 
     :param lag: seconds that metrics need to fully show a move; the rate window of the queries.
     :param boots: places instances that come after the first time; default: history.
     """
 
-    def __init__(self, past: pasts.Past, lag: float, boots: Boots | None = None) -> None:
+    def __init__(self, past: pasts.LoadHistory, lag: float,
+                 boots: BootChooser | None = None) -> None:
         self.past = past
         self._lag = lag
         self._boots = boots
         self.place: pasts.Places = np.full(len(past.uuids), pasts.ABSENT, dtype=np.int32)
-        self.moved: list[Moved] = []
-        self._recent: list[Moved] = []
+        self.moved: list[CompletedMove] = []
+        self._recent: list[CompletedMove] = []
         self._index = {uuid: n for n, uuid in enumerate(past.uuids)}
         self._host_index = {name: h for h, name in enumerate(past.hosts)}
         self._outside = {u: i for u, i in past.cluster.instances.items() if u not in self._index}
         self._instances: dict[str, model.Instance] = {}
-        self._holdings = allocations.Holdings(past.cluster)
+        self._holdings = allocations.ProviderHoldings(past.cluster)
 
     def number(self, uuid: str) -> int:
         return self._index[uuid]
@@ -107,7 +108,7 @@ class World:
         self._complete_move(self._index[uuid], self._host_index[host], at)
 
     def _complete_move(self, n: int, host: int, at: float) -> None:
-        done = Moved(n, int(self.place[n]), host, at)
+        done = CompletedMove(n, int(self.place[n]), host, at)
         self.moved.append(done)
         self._recent.append(done)
         self._put(n, host)
@@ -187,7 +188,7 @@ class World:
 
     # What an engine would see.
 
-    def cluster(self, now: float, flights: tuple[model.Flight, ...]) -> model.Cluster:
+    def cluster(self, now: float, flights: tuple[model.InFlightMove, ...]) -> model.Cluster:
         """Build the present cloud. Services, groups and sizes are the recorded ones."""
         cloud = self.past.cluster
         shown = self._holdings.shown
@@ -257,5 +258,5 @@ def make_runnable_policies(policy_set: policies.PolicySet) -> policies.PolicySet
 
 def _build_query_result(query: str, keys: Sequence[str], values: Any) -> model.QueryResult:
     known = np.flatnonzero(~np.isnan(values))
-    return model.QueryResult(query, model.Health.HEALTHY, {
+    return model.QueryResult(query, model.SourceHealth.HEALTHY, {
         keys[n]: value for n, value in zip(known.tolist(), values[known].tolist(), strict=True)})

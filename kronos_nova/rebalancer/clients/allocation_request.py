@@ -42,7 +42,7 @@ _TPM_HOLDER = 'COMPUTE_SECURITY_TPM_SECRET_SECURITY_'
 
 
 @dataclasses.dataclass(slots=True)
-class _Group:
+class _RequestGroup:
     resources: dict[str, int] = dataclasses.field(default_factory=dict)
     required: set[str] = dataclasses.field(default_factory=set)
     forbidden: set[str] = dataclasses.field(default_factory=set)
@@ -59,7 +59,7 @@ class _Group:
         return found
 
 
-class _Request:
+class _RequestGroups:
     """Request groups by suffix, '' for the group without one.
 
     ``reported``: as in :func:`build_candidates_query`.
@@ -67,12 +67,12 @@ class _Request:
 
     def __init__(self, reported: Collection[str] | None) -> None:
         self._reported = reported
-        self.groups: dict[str, _Group] = {'': _Group()}
+        self.groups: dict[str, _RequestGroup] = {'': _RequestGroup()}
         self.policy: str | None = None
         self.root_required: set[str] = set()
 
-    def group(self, suffix: str = '') -> _Group:
-        return self.groups.setdefault(suffix, _Group())
+    def group(self, suffix: str = '') -> _RequestGroup:
+        return self.groups.setdefault(suffix, _RequestGroup())
 
     def derive(self, trait: str) -> None:
         """Require a trait that Nova derives from an extra spec or a property."""
@@ -101,7 +101,7 @@ class _Request:
         return sum(amounts) if amounts else None
 
 
-class _Wishes:
+class _ExtraSpecs:
     """A flavor's and an image's settings, ``hw:x`` and ``hw_x``."""
 
     def __init__(self, instance: model.Instance) -> None:
@@ -144,7 +144,7 @@ def build_candidates_query(instance: model.Instance, root_uuid: str,
     """
     if instance.extra_specs is None:
         return None
-    wishes, request = _Wishes(instance), _Request(reported)
+    wishes, request = _ExtraSpecs(instance), _RequestGroups(reported)
     _extra_specs(wishes, request)
     _request_processors(instance, wishes, request)
     _request_flavor_amounts(instance, request)
@@ -159,7 +159,7 @@ def build_candidates_query(instance: model.Instance, root_uuid: str,
                            for pair in group.pairs(suffix)])
 
 
-def _extra_specs(wishes: _Wishes, request: _Request) -> None:
+def _extra_specs(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
     for key, value in wishes.specs.items():
         if key == 'group_policy' and value in ('none', 'isolate'):
             request.policy = value
@@ -175,7 +175,8 @@ def _extra_specs(wishes: _Wishes, request: _Request) -> None:
             request.group(suffix or '').forbidden.add(name)
 
 
-def _request_processors(instance: model.Instance, wishes: _Wishes, request: _Request) -> None:
+def _request_processors(instance: model.Instance, wishes: _ExtraSpecs,
+                        request: _RequestGroups) -> None:
     """Request the pinned and the shared processors, which are two resource classes.
 
     For an image that Nova does not show, use the instance's present allocation.
@@ -202,14 +203,14 @@ def _request_processors(instance: model.Instance, wishes: _Wishes, request: _Req
         request.derive('HW_CPU_HYPERTHREADING')
 
 
-def _find_cpu_policy(wishes: _Wishes) -> str | None:
+def _find_cpu_policy(wishes: _ExtraSpecs) -> str | None:
     flavor = wishes.specs.get('hw:cpu_policy')
     if flavor in ('dedicated', 'mixed', 'shared'):
         return flavor
     return wishes.image.get('hw_cpu_policy')
 
 
-def _list_pinned_processors(wishes: _Wishes, vcpus: int) -> set[int]:
+def _list_pinned_processors(wishes: _ExtraSpecs, vcpus: int) -> set[int]:
     """Return the numbers of the processors that a mixed instance has to itself."""
     mask = wishes.specs.get('hw:cpu_dedicated_mask')
     if not mask and _is_true_text(wishes.specs.get('hw:cpu_realtime')):
@@ -231,7 +232,7 @@ def _list_pinned_processors(wishes: _Wishes, vcpus: int) -> set[int]:
     return (chosen - left_out) & set(range(vcpus))
 
 
-def _request_flavor_amounts(instance: model.Instance, request: _Request) -> None:
+def _request_flavor_amounts(instance: model.Instance, request: _RequestGroups) -> None:
     """Request the flavor's own amounts of the classes that no extra spec names."""
     if request.total(VCPU) is None and request.total(PCPU) is None:
         request.add(VCPU, instance.vcpus)
@@ -252,7 +253,7 @@ def _disk_gb(instance: model.Instance) -> int:
     return instance.disk_gb
 
 
-def _request_devices(wishes: _Wishes, request: _Request) -> None:
+def _request_devices(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
     if wishes.yes('mem_encryption'):
         request.add('MEM_ENCRYPTION_CONTEXT', 1)
         model_name = (wishes.image.get('hw_mem_encryption_model')
@@ -280,7 +281,7 @@ def _request_devices(wishes: _Wishes, request: _Request) -> None:
         request.derive('COMPUTE_SECURITY_STATELESS_FIRMWARE')
 
 
-def _require_root_traits(wishes: _Wishes, request: _Request) -> None:
+def _require_root_traits(wishes: _ExtraSpecs, request: _RequestGroups) -> None:
     """Require the root's traits that Nova's always enabled request filters add."""
     root = request.derive_root
     if wishes.specs.get('accel:device_profile'):

@@ -141,7 +141,7 @@ def never_sent(error: BaseException | None) -> bool:
     return False
 
 
-class Api:
+class ServiceApi:
     """Reads of one service through one proxy of a connection.
 
     :param connection: an openstacksdk connection.

@@ -37,7 +37,7 @@ class CandidatesApi:
     """
 
     def __init__(self, connection: Any) -> None:
-        self._api = api.Api(connection, 'Placement', 'placement')
+        self._api = api.ServiceApi(connection, 'Placement', 'placement')
 
     def refusal(self, query: Sequence[tuple[str, str]],
                 own: Collection[str] = ()) -> str | None:

@@ -50,7 +50,7 @@ MIGRATING = 'migrating'
 RESIZE_PREP = 'resize_prep'
 
 
-class Collector:
+class CloudCollector:
     """Reads the whole cloud; from Placement only changes (see :mod:`provider_trees`).
 
     :param connection: an openstacksdk connection.
@@ -76,13 +76,13 @@ class Collector:
         :raises CollectError: a part could not be read, or not in time.
         """
         try:
-            with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
+            with parallel_reads.ReadingContext(self._conf.nova.collect_timeout) as reads:
                 return self._read_cloud(reads, now)
         except api.ApiError as exc:
             raise exception.CollectError(
                 what=exc.what, service=exc.service, problem=exc.problem) from None
 
-    def _read_cloud(self, reads: parallel_reads.Reading, now: float) -> model.Cluster:
+    def _read_cloud(self, reads: parallel_reads.ReadingContext, now: float) -> model.Cluster:
         versions = 'supported API versions'
         reads.one('Nova', versions, self._nova.negotiate)
         reads.one('Placement', versions, self._placement.negotiate)
@@ -134,8 +134,9 @@ class Collector:
             sharing=sharing_of(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
-    def _read_forest(self, reads: parallel_reads.Reading, nodes: Mapping[str, nova_api.Hypervisor],
-                     hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.Forest:
+    def _read_forest(self, reads: parallel_reads.ReadingContext,
+                     nodes: Mapping[str, nova_api.Hypervisor],
+                     hypervisors: Iterable[nova_api.Hypervisor]) -> provider_trees.ProviderForest:
         """Read the providers of the hosts from Placement.
 
         Every provider is read except those of other hypervisors: an instance may have allocations
@@ -144,17 +145,17 @@ class Collector:
         sharing = provider_trees.read_sharing(reads, self._placement)
         foreign = {h.uuid for h in hypervisors}.difference(n.uuid for n in nodes.values())
 
-        def is_wanted_provider(provider: placement_api.Listed) -> bool:
+        def is_wanted_provider(provider: placement_api.ListedProvider) -> bool:
             return provider.root_uuid not in foreign or provider.uuid in sharing.aggregates
 
-        def list_wanted_providers() -> dict[str, placement_api.Listed]:
+        def list_wanted_providers() -> dict[str, placement_api.ListedProvider]:
             return {uuid: p for uuid,
                     p in self._placement.providers().items() if is_wanted_provider(p)}
 
         return self._trees.read(reads, list_wanted_providers, sharing, is_wanted_provider)
 
     def _groups_beside_a_silent_cell(
-            self, reads: parallel_reads.Reading, instances: Mapping[str, model.Instance],
+            self, reads: parallel_reads.ReadingContext, instances: Mapping[str, model.Instance],
             listed: Collection[str],
             ) -> tuple[list[model.ServerGroup], dict[str, model.Instance], list[str]]:
         """Read the server groups; pin the members of groups that are not fully known.
@@ -284,7 +285,8 @@ def of_two_projects(servers: Iterable[model.Instance]) -> list[str]:
 
 
 def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, model.Service],
-             forest: provider_trees.Forest, cells_of: Mapping[str, str]) -> dict[str, model.Host]:
+             forest: provider_trees.ProviderForest,
+             cells_of: Mapping[str, str]) -> dict[str, model.Host]:
     """Return the hosts by name.
 
     Their providers are found by the UUID of the compute node, never by a name; those
@@ -309,7 +311,7 @@ def hosts_of(nodes: Mapping[str, nova_api.Hypervisor], services: Mapping[str, mo
 
 
 def list_changing_hosts(nodes: Mapping[str, nova_api.Hypervisor],
-                        forest: provider_trees.Forest) -> list[str]:
+                        forest: provider_trees.ProviderForest) -> list[str]:
     """Return names of the hosts whose providers are not known as of one moment."""
     trees = forest.trees()
     return [name for name, node in nodes.items()
@@ -337,23 +339,24 @@ def without_provider(hosts: Mapping[str, model.Host], frozen: Collection[str],
 
 
 def sharing_of(hosts: Mapping[str, model.Host],
-               forest: provider_trees.Forest) -> dict[str, model.Provider]:
+               forest: provider_trees.ProviderForest) -> dict[str, model.Provider]:
     """Return the providers that share with any of the hosts, by UUID."""
     return {uuid: forest.provider(uuid)
             for uuid in sorted({uuid for host in hosts.values() for uuid in host.sharing})}
 
 
 def flights_of(migrations: Iterable[nova_api.Migration],
-               instances: Mapping[str, model.Instance], now: float) -> tuple[model.Flight, ...]:
+               instances: Mapping[str, model.Instance], now: float) -> tuple[model.InFlightMove,
+                                                                             ...]:
     """Return moves under way: by record, or by task_state while Nova has not written a record.
 
     Ignore records of instances that are gone, and of live migrations that Nova left behind.
     """
     newest = {m.instance_uuid: m for m in sorted(migrations, key=lambda m: m.id)}
-    flights = [model.Flight(m.instance_uuid, m.from_host or '', m.to_host)
+    flights = [model.InFlightMove(m.instance_uuid, m.from_host or '', m.to_host)
                for m in newest.values() if m.instance_uuid in instances
                and not _is_left_behind(m, instances[m.instance_uuid], now)]
-    flights += [model.Flight(i.uuid, i.host, None) for i in instances.values()
+    flights += [model.InFlightMove(i.uuid, i.host, None) for i in instances.values()
                 if i.task_state in (MIGRATING, RESIZE_PREP) and i.uuid not in newest]
     return tuple(sorted(flights, key=lambda f: f.instance_uuid))
 

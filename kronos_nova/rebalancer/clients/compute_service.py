@@ -30,7 +30,7 @@ def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
 
     :raises ApiError: it is not listed, its cell is down, or Nova cannot be read.
     """
-    nova = api.Api(connection, 'Nova', 'compute')
+    nova = api.ServiceApi(connection, 'Nova', 'compute')
     what = _format_service_name(host)
     body = nova.get('/os-services', what, LISTED, VERSION,
                     {'binary': 'nova-compute', 'host': host})
@@ -38,7 +38,7 @@ def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
     if len(found) != 1:
         raise api.ApiError('Nova', what, 'it is not listed')
     service = nova_api.parse_service(found[0])
-    return records.Record('Nova', 'compute service', found[0]).identity('id'), service
+    return records.JsonRecord('Nova', 'compute service', found[0]).identity('id'), service
 
 
 def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
@@ -48,7 +48,7 @@ def disable_service(connection: Any, uuid: str, host: str, reason: str) -> None:
     :raises ApiError: Nova refused; or its answer was lost, and the service is not disabled for the
         reason, or cannot be looked up: then ``sent`` is true.
     """
-    nova = api.Api(connection, 'Nova', 'compute')
+    nova = api.ServiceApi(connection, 'Nova', 'compute')
     what = f'disable the {_format_service_name(host)}'
     try:
         response = nova.put(f'/os-services/{uuid}', what, VERSION,
@@ -86,7 +86,7 @@ def left_on(connection: Any, host: str) -> list[str]:
 
     :raises ApiError: they could not be read.
     """
-    nova = api.Api(connection, 'Nova', 'compute')
+    nova = api.ServiceApi(connection, 'Nova', 'compute')
     return sorted(str(r['id']) for r in nova.pages(
         '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
         'os_compute_api:servers:detail:get_all_tenants', VERSION,

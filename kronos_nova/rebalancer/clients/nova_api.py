@@ -153,13 +153,13 @@ class NovaApi:
 
     def __init__(self, connection: Any,
                  opt_out: server_constraints.OptOut = server_constraints.NOWHERE) -> None:
-        self._api = api.Api(connection, 'Nova', 'compute')
+        self._api = api.ServiceApi(connection, 'Nova', 'compute')
         self._opt_out = opt_out
         self._server_version: str | None = None
         self._details_version = _format_version(BASE)
 
     @property
-    def api(self) -> api.Api:
+    def api(self) -> api.ServiceApi:
         return self._api
 
     def negotiate(self) -> None:
@@ -228,7 +228,7 @@ class NovaApi:
         body = self._get('/os-aggregates', what, 'os-aggregates:index')
         out = {}
         for data in self._api.records(body, 'aggregates', what):
-            record = records.Record('Nova', 'aggregate', data)
+            record = records.JsonRecord('Nova', 'aggregate', data)
             out[record.text('name')] = Aggregate(
                 tuple(sorted(record.texts('hosts'))), record.texts_by_name('metadata'))
         return out
@@ -240,7 +240,7 @@ class NovaApi:
         """
         self.negotiate()
         assert self._server_version is not None
-        shared = server_constraints.Shared()
+        shared = server_constraints.SharedMappings()
         return [parse_instance(r, self._opt_out, shared) for r in self._api.pages(
             '/servers/detail', 'servers', 'servers',
             _POLICY + 'servers:detail:get_all_tenants', self._server_version,
@@ -267,10 +267,10 @@ class NovaApi:
                     'Nova', what, 'Nova lists it but denies it; the user of [nova] needs a role '
                                   'that policy context_is_admin allows') from None
             raise
-        record = records.Record('Nova', 'answer for server', body | {'id': uuid})
+        record = records.JsonRecord('Nova', 'answer for server', body | {'id': uuid})
         data = record.mapping('server')
         found = parse_instance(data, self._opt_out)
-        return Server(found, records.Record('Nova', 'server', data).texts('server_groups'),
+        return Server(found, records.JsonRecord('Nova', 'server', data).texts('server_groups'),
                       _parse_addresses(data.get('addresses')))
 
     def servers_named(self, name: str) -> list[model.Instance]:
@@ -321,7 +321,7 @@ class NovaApi:
             offset = max(len(found) - 1, 0)
             body = self._get('/os-server-groups', what, 'os-server-groups:index:all_projects',
                              {'all_projects': 'true', 'offset': str(offset)})
-            page = [(records.Record('Nova', 'server group', r).identity('id'), r)
+            page = [(records.JsonRecord('Nova', 'server group', r).identity('id'), r)
                     for r in self._api.records(body, 'server_groups', what)]
             if found:
                 if not page or page[0][0] != found[-1][0]:
@@ -379,7 +379,7 @@ class NovaApi:
                 return [(None, None)], False
         else:
             page: list[tuple[str | None, Mapping[str, Any] | None]] = [
-                (records.Record('Nova', 'server group', r).identity('id'), r) for r in read]
+                (records.JsonRecord('Nova', 'server group', r).identity('id'), r) for r in read]
             return page, len(page) < limit
         half = limit // 2
         first, ended = self._group_page(offset, half)
@@ -395,7 +395,7 @@ class NovaApi:
         """
         what = f'server group {uuid}'
         body = self._get(f'/os-server-groups/{uuid}', what, 'os-server-groups:show')
-        record = records.Record('Nova', 'answer for server group', body | {'id': uuid})
+        record = records.JsonRecord('Nova', 'answer for server group', body | {'id': uuid})
         return server_group(record.mapping('server_group'))
 
     def migrations(self, instance_uuid: str) -> list[Migration]:
@@ -488,7 +488,7 @@ class NovaApi:
         body = self._api.get(
             f'/servers/{instance_uuid}/os-instance-actions/{request_id}', what,
             _POLICY + 'os-instance-actions:show', self._details_version)
-        record = records.Record('Nova', 'action', body | {'id': request_id})
+        record = records.JsonRecord('Nova', 'action', body | {'id': request_id})
         return self._api.records(record.mapping('instanceAction'), 'events', what)
 
     def _list_migrations(self, params: Mapping[str, str]) -> list[Migration]:
@@ -519,7 +519,7 @@ def parse_service(data: Mapping[str, Any]) -> model.Service:
 
     :raises ApiError: it is in a cell that Nova cannot reach.
     """
-    record = records.Record('Nova', 'compute service on', data, identity='host')
+    record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
     if data.get('status') == model.UNKNOWN:
         raise record.bad('its cell does not answer Nova')
     return model.Service(
@@ -531,13 +531,13 @@ def parse_service(data: Mapping[str, Any]) -> model.Service:
 
 def unreadable_service(data: Mapping[str, Any]) -> model.Service:
     """Read a service in a cell that Nova cannot reach: Nova knows its name alone."""
-    record = records.Record('Nova', 'compute service on', data, identity='host')
+    record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
     return model.Service(host=record.text('host'), binary=record.text('binary'),
                          status=model.UNKNOWN, state=model.UNKNOWN)
 
 
 def parse_hypervisor(data: Mapping[str, Any]) -> Hypervisor:
-    record = records.Record('Nova', 'hypervisor', data)
+    record = records.JsonRecord('Nova', 'hypervisor', data)
     return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
                       host=record.part('service').text('host'),
                       type=record.text('hypervisor_type'),
@@ -552,7 +552,7 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
         _get_group_details).
     :raises ApiError: also for a policy that is not known here.
     """
-    record = records.Record('Nova', 'server group', data)
+    record = records.JsonRecord('Nova', 'server group', data)
     named = record.optional_text('policy')
     if named in (None, 'legacy'):
         return None
@@ -570,14 +570,14 @@ def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
 
 def parse_instance(data: Mapping[str, Any],
                    opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
-                   shared: server_constraints.Shared | None = None) -> model.Instance:
+                   shared: server_constraints.SharedMappings | None = None) -> model.Instance:
     """Read a server of /servers; ``host`` is empty when it is on none.
 
     ``disk_gb`` is the flavor's disk on the host, as Nova computes DISK_GB for an instance that is
     not booted from a volume. ``local_disk_gb`` leaves out the root disk of an instance booted from
     a volume, and counts a config drive, and a root disk as large as its image, as 1.
     """
-    record = records.Record('Nova', 'server', data)
+    record = records.JsonRecord('Nova', 'server', data)
     uuid, status = record.identity('id'), record.text('status')
     if status == model.UNKNOWN:
         raise record.bad('its cell does not answer Nova')
@@ -586,7 +586,8 @@ def parse_instance(data: Mapping[str, Any],
                          f'{_POLICY}os-extended-server-attributes allows')
     flavor = record.part('flavor')
     pinned = 'pinned_availability_zone'
-    own = (shared or server_constraints.Shared()).of(server_constraints.read(record, opt_out))
+    own = (shared
+           or server_constraints.SharedMappings()).of(server_constraints.read(record, opt_out))
     swap_gb = -(-flavor.amount('swap') // 1024)
     return model.Instance(
         uuid=uuid, status=status,
@@ -613,7 +614,7 @@ def _parse_launch_time(value: Any) -> float | None:
     return at if at >= 0 else None
 
 
-def _root_gb(record: records.Record, flavor: records.Record) -> int:
+def _root_gb(record: records.JsonRecord, flavor: records.JsonRecord) -> int:
     """Return the local root disk in GB; 0 where the server boots from a volume (empty image)."""
     if record.has_value('image'):
         return max(1, flavor.amount('disk'))
@@ -625,7 +626,7 @@ def parse_migration(data: Mapping[str, Any]) -> Migration:
 
     :raises ApiError: also when policy hides the hosts.
     """
-    record = records.Record('Nova', 'migration', data)
+    record = records.JsonRecord('Nova', 'migration', data)
     found = Migration(
         id=record.amount('id'), uuid=record.identity('uuid'),
         instance_uuid=record.identity('instance_uuid'), type=record.text('migration_type'),

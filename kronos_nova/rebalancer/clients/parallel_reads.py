@@ -36,7 +36,7 @@ def read_with_retry(read: Callable[[], T]) -> T:
     return read()
 
 
-class Reading:
+class ReadingContext:
     """A context in which reads run; reads that have not begun at its end are dropped.
 
     :param seconds: limit of the whole, from now.
@@ -48,7 +48,7 @@ class Reading:
         self._option = option
         self._end = time.monotonic() + seconds
 
-    def __enter__(self) -> 'Reading':
+    def __enter__(self) -> 'ReadingContext':
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -36,7 +36,7 @@ SHARES = 'MISC_SHARES_VIA_AGGREGATE'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
+class ListedProvider:
     """A provider in the list: its identity, its place in a tree, and its generation at that time.
 
     A root has no ``parent_uuid``.
@@ -56,7 +56,7 @@ class PlacementApi:
     """
 
     def __init__(self, connection: Any) -> None:
-        self._api = api.Api(connection, 'Placement', 'placement')
+        self._api = api.ServiceApi(connection, 'Placement', 'placement')
 
     def negotiate(self) -> None:
         """Check that Placement offers the microversion.
@@ -70,7 +70,7 @@ class PlacementApi:
                                'newer is needed')
 
     def providers(self, in_tree: str | None = None, required: str | None = None,
-                  member_of: str | None = None) -> dict[str, Listed]:
+                  member_of: str | None = None) -> dict[str, ListedProvider]:
         """Return every resource provider by UUID; Placement does not page.
 
         :param in_tree: only those of this provider's tree.
@@ -83,9 +83,9 @@ class PlacementApi:
                              {name: value for name, value in wanted.items() if value is not None})
         out = {}
         for data in self._api.records(body, 'resource_providers', what):
-            record = records.Record('Placement', 'resource provider', data, identity='uuid')
+            record = records.JsonRecord('Placement', 'resource provider', data, identity='uuid')
             has_parent = record.has_value('parent_provider_uuid')
-            listed = Listed(
+            listed = ListedProvider(
                 uuid=record.identity('uuid'), name=record.text('name'),
                 root_uuid=record.identity('root_provider_uuid'),
                 parent_uuid=record.identity('parent_provider_uuid') if has_parent else None,
@@ -136,22 +136,22 @@ class PlacementApi:
         """Return a consumer's resources by provider; empty when it has nothing."""
         what = f'allocations of instance {consumer}'
         body = self._get(f'/allocations/{consumer}', what, 'placement:allocations:list')
-        record = records.Record('Placement', 'allocations of', body | {'uuid': consumer},
-                                identity='uuid')
+        record = records.JsonRecord('Placement', 'allocations of', body | {'uuid': consumer},
+                                    identity='uuid')
         by_provider = record.part('allocations')
         return {provider: by_provider.part(provider).amounts('resources')
                 for provider in record.identities('allocations')}
 
     @staticmethod
-    def _make_record(uuid: str, body: Mapping[str, Any]) -> records.Record:
-        return records.Record('Placement', 'resource provider', {**body, 'uuid': uuid},
-                              identity='uuid')
+    def _make_record(uuid: str, body: Mapping[str, Any]) -> records.JsonRecord:
+        return records.JsonRecord('Placement', 'resource provider', {**body, 'uuid': uuid},
+                                  identity='uuid')
 
     def _get(self, path: str, what: str, policy: str) -> dict[str, Any]:
         return self._api.get(path, what, policy, VERSION)
 
 
-def parse_inventory(record: records.Record) -> model.Inventory:
+def parse_inventory(record: records.JsonRecord) -> model.Inventory:
     return model.Inventory(
         total=record.amount('total'), reserved=record.amount('reserved'),
         allocation_ratio=record.ratio('allocation_ratio'),

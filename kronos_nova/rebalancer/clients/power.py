@@ -32,7 +32,7 @@ NAT64 = ipaddress.IPv6Network('64:ff9b::/96')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Action:
+class PowerAction:
     """A server action of Nova, the statuses that admit it, and the resulting status."""
 
     name: str
@@ -41,14 +41,14 @@ class Action:
     wanted: str
 
 
-START = Action('os-start', 'os_compute_api:servers:start', frozenset({statuses.STOPPED}),
-               statuses.ACTIVE)
-STOP = Action('os-stop', 'os_compute_api:servers:stop', frozenset({statuses.ACTIVE, 'ERROR'}),
-              statuses.STOPPED)
-PAUSE = Action('pause', 'os_compute_api:os-pause-server:pause', frozenset({statuses.ACTIVE}),
-               statuses.PAUSED)
-UNPAUSE = Action('unpause', 'os_compute_api:os-pause-server:unpause',
-                 frozenset({statuses.PAUSED}), statuses.ACTIVE)
+START = PowerAction('os-start', 'os_compute_api:servers:start', frozenset({statuses.STOPPED}),
+                    statuses.ACTIVE)
+STOP = PowerAction('os-stop', 'os_compute_api:servers:stop', frozenset({statuses.ACTIVE, 'ERROR'}),
+                   statuses.STOPPED)
+PAUSE = PowerAction('pause', 'os_compute_api:os-pause-server:pause', frozenset({statuses.ACTIVE}),
+                    statuses.PAUSED)
+UNPAUSE = PowerAction('unpause', 'os_compute_api:os-pause-server:unpause',
+                      frozenset({statuses.PAUSED}), statuses.ACTIVE)
 
 
 class PowerRefused(exception.KronosException):
@@ -58,7 +58,7 @@ class PowerRefused(exception.KronosException):
     code = 'kronos.power_refused'
 
 
-def request_action(nova: nova_api.NovaApi, uuid: str, action: Action) -> bool:
+def request_action(nova: nova_api.NovaApi, uuid: str, action: PowerAction) -> bool:
     """Request an action once.
 
     :returns: whether Nova has accepted it; False: the server is busy, or its status has changed.

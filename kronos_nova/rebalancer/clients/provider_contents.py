@@ -35,7 +35,7 @@ Consumers = Mapping[str, placement_api.Resources]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Content:
+class ProviderContent:
     """A provider's own part, all of one generation.
 
     ``allocations`` are by consumer; ``whole`` says that they add up to ``used``.
@@ -50,7 +50,7 @@ class Content:
 
 
 def content_of(placement: placement_api.PlacementApi, uuid: str,
-               allocations: bool = True, shares: bool = False) -> Content:
+               allocations: bool = True, shares: bool = False) -> ProviderContent:
     """Read all parts of one provider until they are of one generation.
 
     A provider without inventory can have nothing else but traits.
@@ -92,14 +92,16 @@ def content_of(placement: placement_api.PlacementApi, uuid: str,
                        'it changes faster than it can be read', 409)
 
 
-def _build_content(generation: int, found: Mapping[str, tuple[Any, int]], whole: bool) -> Content:
-    return Content(
+def _build_content(generation: int, found: Mapping[str, tuple[Any, int]],
+                   whole: bool) -> ProviderContent:
+    return ProviderContent(
         generation=generation, inventories=found['inventories'][0], used=found['usages'][0],
         traits=found['traits'][0], whole=whole,
         allocations=found['allocations'][0] if 'allocations' in found else {})
 
 
-def is_content_current(placement: placement_api.PlacementApi, uuid: str, kept: Content) -> bool:
+def is_content_current(placement: placement_api.PlacementApi, uuid: str,
+                       kept: ProviderContent) -> bool:
     """Return whether content that was read earlier, and is whole, still holds."""
     return placement.usages(uuid) == (kept.used, kept.generation)
 

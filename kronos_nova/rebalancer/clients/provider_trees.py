@@ -38,18 +38,18 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
-from kronos_nova.rebalancer.clients.provider_contents import Content
+from kronos_nova.rebalancer.clients.provider_contents import ProviderContent
 
 #: Most readings of a tree that changes in between.
 ROUNDS = 5
 _SERVICE, _WHAT = 'Placement', 'resource providers'
 
 #: Providers as they are listed, by UUID.
-Listing = Mapping[str, placement_api.Listed]
+Listing = Mapping[str, placement_api.ListedProvider]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sharing:
+class ProviderSharing:
     """The sharing of providers through aggregates.
 
     ``aggregates`` by the provider that shares through them, and ``members`` by aggregate; all are
@@ -75,7 +75,7 @@ class Sharing:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Forest:
+class ProviderForest:
     """Listed providers and their contents, by UUID.
 
     ``unsettled``: roots of trees that changed faster than they could be read; their contents may be
@@ -83,8 +83,8 @@ class Forest:
     """
 
     listed: Listing
-    contents: Mapping[str, Content]
-    sharing: Sharing = Sharing({}, {})
+    contents: Mapping[str, ProviderContent]
+    sharing: ProviderSharing = ProviderSharing({}, {})
     unsettled: frozenset[str] = frozenset()
 
     def changing(self, root: str, tree: Collection[str]) -> bool:
@@ -133,22 +133,22 @@ class Forest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class RememberedContent:
     """Remembered content of a provider.
 
     ``tree`` is the root of the tree as a whole that it was read with, None when it was read alone.
     """
 
-    content: Content
+    content: ProviderContent
     tree: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tree:
+class ProviderTree:
     """Providers of one tree; ``settled``: as they were at one moment."""
 
     listed: Listing
-    contents: Mapping[str, Content]
+    contents: Mapping[str, ProviderContent]
     settled: bool
 
 
@@ -165,11 +165,12 @@ class TreeReader:
         self._placement = placement
         self._remembers = remembers
         self._allocations = allocations
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, RememberedContent] = {}
 
-    def read(self, reads: parallel_reads.Reading, listing: Callable[[], Listing],
-             sharing: Sharing | None = None,
-             wanted: Callable[[placement_api.Listed], bool] = lambda _provider: True) -> Forest:
+    def read(self, reads: parallel_reads.ReadingContext, listing: Callable[[], Listing],
+             sharing: ProviderSharing | None = None,
+             wanted: Callable[[placement_api.ListedProvider],
+                              bool] = lambda _provider: True) -> ProviderForest:
         """Read the listed providers, and trees of several providers as they were at one moment.
 
         The list of a tree is the same before and after. A tree that has changed is listed and read
@@ -178,7 +179,7 @@ class TreeReader:
         :param listing: lists the providers to read; called again.
         :param wanted: whether a provider of a tree belongs to the providers to read.
         """
-        sharing = sharing or Sharing({}, {})
+        sharing = sharing or ProviderSharing({}, {})
         # A copy: an earlier reading that was given up may still write to its own.
         kept = self._kept = dict(self._kept) if self._remembers else {}
         one = _OneReading(self._placement, self._allocations, sharing, wanted, kept)
@@ -199,9 +200,9 @@ class TreeReader:
         if self._remembers:
             roots = {uuid: listed[uuid].root_uuid for uuid in found}
             self._kept = {
-                uuid: Kept(content, None if roots[uuid] in unsettled else roots[uuid])
+                uuid: RememberedContent(content, None if roots[uuid] in unsettled else roots[uuid])
                 for uuid, content in found.items() if content.whole}
-        return Forest(listed, found, sharing, unsettled)
+        return ProviderForest(listed, found, sharing, unsettled)
 
 
 class _OneReading:
@@ -212,15 +213,16 @@ class _OneReading:
     """
 
     def __init__(self, placement: placement_api.PlacementApi, allocations: bool,
-                 sharing: Sharing, wanted: Callable[[placement_api.Listed], bool],
-                 kept: dict[str, Kept]) -> None:
+                 sharing: ProviderSharing, wanted: Callable[[placement_api.ListedProvider], bool],
+                 kept: dict[str, RememberedContent]) -> None:
         self._placement = placement
         self._allocations = allocations
         self._sharing = sharing
         self._wanted = wanted
         self._kept = kept
 
-    def contents(self, reads: parallel_reads.Reading, listed: Listing) -> dict[str, Content]:
+    def contents(self, reads: parallel_reads.ReadingContext,
+                 listed: Listing) -> dict[str, ProviderContent]:
         """Return contents by UUID, without providers that are gone or change all the time."""
         kept = {uuid: self._kept[uuid] for uuid, provider in listed.items()
                 if uuid in self._kept and self._kept[uuid].content.generation
@@ -230,7 +232,8 @@ class _OneReading:
                           [uuid for uuid in listed if uuid not in found])
         return found | {uuid: content for uuid, content in read.items() if content is not None}
 
-    def settled(self, root: str, listed: Listing, before: Mapping[str, Content]) -> Tree:
+    def settled(self, root: str, listed: Listing,
+                before: Mapping[str, ProviderContent]) -> ProviderTree:
         """Read a tree until its list is the same before and after.
 
         A provider without others in its tree is always of one moment.
@@ -244,19 +247,19 @@ class _OneReading:
                      if p.root_uuid == root and self._wanted(p)}
             complete = newer.keys() == listed.keys() == found.keys()
             if complete and (len(newer) == 1 or newer == listed):
-                return Tree(newer, found, True)
+                return ProviderTree(newer, found, True)
             listed = newer
-        return Tree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
+        return ProviderTree(listed, {uuid: found[uuid] for uuid in listed if uuid in found}, False)
 
-    def _read_if_changed(self, provider: placement_api.Listed,
-                         known: Content | None) -> Content | None:
+    def _read_if_changed(self, provider: placement_api.ListedProvider,
+                         known: ProviderContent | None) -> ProviderContent | None:
         """Return the content of one provider, independently of any other's."""
         if known is not None and known.whole and known.generation == provider.generation and (
                 not any(known.used.values()) or self._is_content_current(provider.uuid, known)):
             return known
         return self._read(provider.uuid)
 
-    def _read(self, uuid: str) -> Content | None:
+    def _read(self, uuid: str) -> ProviderContent | None:
         """Read a provider; None when it is gone, or changes all the time."""
         try:
             content = provider_contents.content_of(
@@ -266,10 +269,10 @@ class _OneReading:
                 raise
             return None
         if content.whole:
-            self._kept[uuid] = Kept(content)
+            self._kept[uuid] = RememberedContent(content)
         return content
 
-    def _is_content_current(self, uuid: str, known: Content) -> bool:
+    def _is_content_current(self, uuid: str, known: ProviderContent) -> bool:
         try:
             return provider_contents.is_content_current(self._placement, uuid, known)
         except api.ApiError as exc:
@@ -277,8 +280,8 @@ class _OneReading:
                 raise
             return False
 
-    def _list_current_providers(self, reads: parallel_reads.Reading,
-                                kept: Mapping[str, Kept]) -> Iterator[str]:
+    def _list_current_providers(self, reads: parallel_reads.ReadingContext,
+                                kept: Mapping[str, RememberedContent]) -> Iterator[str]:
         """Yield the providers of the same generation whose remembered content still holds.
 
         Each consumer needs one witness, so only so many providers of a tree are read. Providers
@@ -311,15 +314,15 @@ class _OneReading:
             left = [uuid for uuid in left if uuid not in answers]
 
 
-def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.Listed]]:
-    out: dict[str, dict[str, placement_api.Listed]] = {}
+def _by_root(listed: Listing) -> dict[str, dict[str, placement_api.ListedProvider]]:
+    out: dict[str, dict[str, placement_api.ListedProvider]] = {}
     for uuid, provider in listed.items():
         out.setdefault(provider.root_uuid, {})[uuid] = provider
     return out
 
 
 def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listing],
-                        found: Mapping[str, Content]) -> Iterator[str]:
+                        found: Mapping[str, ProviderContent]) -> Iterator[str]:
     """Yield the roots of trees to read again: changed nested trees, and unknown ones.
 
     A generation equal to the content's is not enough: the list must be the same since the first
@@ -331,7 +334,8 @@ def _list_changed_roots(before: Mapping[str, Listing], after: Mapping[str, Listi
             yield root
 
 
-def read_sharing(reads: parallel_reads.Reading, placement: placement_api.PlacementApi) -> Sharing:
+def read_sharing(reads: parallel_reads.ReadingContext,
+                 placement: placement_api.PlacementApi) -> ProviderSharing:
     """Read which providers share with which; without sharing providers, this is one request."""
     def of_aggregate(uuid: str) -> frozenset[str]:
         return frozenset(placement.providers(member_of=uuid))
@@ -340,4 +344,4 @@ def read_sharing(reads: parallel_reads.Reading, placement: placement_api.Placeme
         required=placement_api.SHARES))
     aggregates = reads.each(_SERVICE, 'aggregates', placement.aggregates, sorted(providers))
     names = sorted({name for found in aggregates.values() for name in found})
-    return Sharing(aggregates, reads.each(_SERVICE, 'aggregates', of_aggregate, names))
+    return ProviderSharing(aggregates, reads.each(_SERVICE, 'aggregates', of_aggregate, names))

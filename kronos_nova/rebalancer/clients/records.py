@@ -24,7 +24,7 @@ MOST = 2**63 - 1
 _IDENTITY = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}')
 
 
-class Record:
+class JsonRecord:
     """A JSON object whose fields are read with their types.
 
     :param kind: the kind of record, for messages.
@@ -132,9 +132,9 @@ class Record:
             raise self.bad(f'field {key!r} is not an object')
         return value
 
-    def part(self, key: str) -> 'Record':
+    def part(self, key: str) -> 'JsonRecord':
         """Return an object inside the record; its problems name the record."""
-        inner = Record(self._service, '', self.mapping(key))
+        inner = JsonRecord(self._service, '', self.mapping(key))
         inner._what = f'{self._what}, {api.format_printable(key)}'
         return inner
 

@@ -50,7 +50,7 @@ def opt_out(conf: cfg.ConfigOpts) -> OptOut:
     return OptOut(conf.engine.opt_out_metadata_key, conf.engine.opt_out_tag)
 
 
-def read(record: records.Record, where: OptOut) -> dict[str, Any]:
+def read(record: records.JsonRecord, where: OptOut) -> dict[str, Any]:
     """Return the fields of an Instance that a server's record holds.
 
     :raises ApiError: a field does not have the type that Nova's API promises.
@@ -61,12 +61,12 @@ def read(record: records.Record, where: OptOut) -> dict[str, Any]:
             'opted_out': _opted_out(record, where)}
 
 
-def _extra_specs(record: records.Record) -> Mapping[str, str] | None:
+def _extra_specs(record: records.JsonRecord) -> Mapping[str, str] | None:
     flavor = record.part('flavor')
     return flavor.texts_by_name('extra_specs') if flavor.has('extra_specs') else None
 
 
-def _image_properties(record: records.Record) -> Mapping[str, str] | None:
+def _image_properties(record: records.JsonRecord) -> Mapping[str, str] | None:
     """Return the properties of the boot image; Nova does not show a volume's."""
     if not record.has_value('image'):
         return None
@@ -74,7 +74,7 @@ def _image_properties(record: records.Record) -> Mapping[str, str] | None:
     return image.texts_by_name('properties') if image.has('properties') else None
 
 
-def _parse_scheduler_hints(record: records.Record) -> dict[str, tuple[str, ...]]:
+def _parse_scheduler_hints(record: records.JsonRecord) -> dict[str, tuple[str, ...]]:
     """Return the hints that rules read.
 
     A tenant writes them: leave out values that are no UUIDs, and hints with too many values to read
@@ -93,7 +93,7 @@ def _parse_scheduler_hints(record: records.Record) -> dict[str, tuple[str, ...]]
     return found
 
 
-def _opted_out(record: records.Record, where: OptOut) -> str | None:
+def _opted_out(record: records.JsonRecord, where: OptOut) -> str | None:
     """Return how the owner opted out, or None.
 
     A value that is no boolean counts as a yes: an owner wrote it on purpose, and a move cannot be
@@ -112,7 +112,7 @@ def _opted_out(record: records.Record, where: OptOut) -> str | None:
     return None
 
 
-class Shared:
+class SharedMappings:
     """A pool with one object for equal mappings: many instances have the same flavor."""
 
     def __init__(self) -> None:

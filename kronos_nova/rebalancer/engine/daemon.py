@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 BEAT_SECONDS = 8.0
 
 
-class Engine(Protocol):
+class CycleRunner(Protocol):
     def safe_cycle(self) -> Mapping[str, str]: ...
 
     def keep_leases(self) -> bool: ...
@@ -39,7 +39,7 @@ class Engine(Protocol):
     def stop(self) -> None: ...
 
 
-class Daemon:
+class EngineDaemon:
     """Two threads: one runs cycles, one keeps the leases.
 
     :param interval: seconds from the beginning of a cycle to the next; a scope whose engine died is
@@ -47,12 +47,12 @@ class Daemon:
     :param health: health registry to report both threads to.
     """
 
-    def __init__(self, engine: Engine, interval: float, beat: float = BEAT_SECONDS,
-                 health: healths.Health | None = None) -> None:
+    def __init__(self, engine: CycleRunner, interval: float, beat: float = BEAT_SECONDS,
+                 health: healths.DaemonHealth | None = None) -> None:
         self._engine = engine
         self._interval = interval
         self._beat = beat
-        self._health = health or healths.Health()
+        self._health = health or healths.DaemonHealth()
         self._health.expect('cycle')
         self._cycle_pulse = self._health.pulse('cycles', interval + engines.HUNG_SECONDS)
         self._beat_pulse = self._health.pulse('leases', beat + engines.HUNG_SECONDS)

@@ -72,7 +72,7 @@ FORGET_SECONDS = 30.0
 Cast = Callable[[model.Task], None]
 
 
-class Collector(Protocol):
+class ClusterCollector(Protocol):
     def collect(self, now: float) -> model.Cluster:
         """Read the whole cloud.
 
@@ -92,14 +92,15 @@ class Engine:
     :param tally: counts every cycle.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, *, collector: Collector, source: sources.Source,
+    def __init__(self, conf: cfg.ConfigOpts, *, collector: ClusterCollector,
+                 source: sources.ScoreSource,
                  store: store_api.Store, cast: Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
                  notify: notifications.Notify | None = None,
-                 confirming: confirmation.Confirming | None = None,
+                 confirming: confirmation.PlanConfirmation | None = None,
                  owner: str | None = None, kept_alive: bool = False,
-                 tally: tallies.Tally | None = None,
+                 tally: tallies.DaemonTally | None = None,
                  clock: Callable[[], float] = time.time,
                  monotonic: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -107,9 +108,9 @@ class Engine:
         self._source = source
         self._store = store
         self._cast = cast
-        self._log = notifications.Log()
-        self._scheduler = notifications.Scheduler(store, publish, publish_usage, clock)
-        self._listeners = notifications.Listeners(notify)
+        self._log = notifications.DecisionLog()
+        self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage, clock)
+        self._listeners = notifications.PlanAnnouncer(notify)
         self._confirming = confirming
         self._owner = owner or process_identity.name_process()
         self._clock = clock
@@ -120,7 +121,7 @@ class Engine:
         self._cycle_began: float | None = None
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
-        self._tally = tally or tallies.Tally()
+        self._tally = tally or tallies.DaemonTally()
         self._forget_at = 0.0
         self._stopping = threading.Event()
         self._tally.expect(planning_settings.list_planned_scopes(conf, self._watch.current),
@@ -164,7 +165,7 @@ class Engine:
         LOG.info('A snapshot was written to %s', path)
         return path
 
-    def _make_recording(self) -> writer.Recording:
+    def _make_recording(self) -> writer.SnapshotContent:
         policy_set = self._watch.refresh()
         found = recorder.read_recording(
             self._collector, self._source, self._store, policy_set,
@@ -341,8 +342,8 @@ class Engine:
         return {p.name: self._source.fetch(p) for p in policy_set.enabled}
 
     def _plan_scope(self, scope: str, cluster: model.Cluster, named: Sequence[str],
-                    live: Sequence[model.Flight], samples: Mapping[str, model.PolicySamples],
-                    policy_set: policies.PolicySet) -> planning_pipeline.Outcome | None:
+                    live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
+                    policy_set: policies.PolicySet) -> planning_pipeline.PassOutcome | None:
         """Plan one scope on the present database, under a fresh lease.
 
         Collecting may have taken longer than the last lease.
@@ -370,7 +371,7 @@ class Engine:
             cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
         busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
 
-        def plan(history: model.History) -> planning_pipeline.Outcome:
+        def plan(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
             return planning_pipeline.run(
                 cluster, samples, history, planning_settings.build_settings(self._conf, policy_set),
                 now=now,
@@ -388,8 +389,8 @@ class Engine:
         self._store_plan(lease, outcome, policy_set, self._clock())
         return outcome
 
-    def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.Outcome,
-                             now: float) -> planning_pipeline.Outcome:
+    def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.PassOutcome,
+                             now: float) -> planning_pipeline.PassOutcome:
         """Record the result of earlier plans; remove the moves if the circuit breaker trips."""
         conf = self._conf.engine
         if conf.dry_run:
@@ -424,9 +425,10 @@ class Engine:
         return dataclasses.replace(outcome, plan=plan)
 
     def _hold_until_sustained(self, scope: str, lease: Any,
-                              plan: Callable[[model.History], planning_pipeline.Outcome],
-                              history: model.History,
-                              now: float) -> tuple[planning_pipeline.Outcome, model.History]:
+                              plan: Callable[[model.MoveHistory], planning_pipeline.PassOutcome],
+                              history: model.MoveHistory,
+                              now: float) -> tuple[planning_pipeline.PassOutcome,
+                                                   model.MoveHistory]:
         """Return the outcome and its history; hold imbalance moves until ``sustain_for`` is over.
 
         Until then, drains and repairs are planned without them.
@@ -447,7 +449,7 @@ class Engine:
             f'the imbalance has to last for another {left:.0f} s (sustain_for)'))
         return plan(history), history
 
-    def _read_history(self, scope: str, now: float, window: float) -> model.History:
+    def _read_history(self, scope: str, now: float, window: float) -> model.MoveHistory:
         """Return the history of the scope, with the reason why nothing may move at all.
 
         :param window: the longest look-back of the queries, in seconds.
@@ -458,7 +460,7 @@ class Engine:
                   or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
         return self._add_refusals(dataclasses.replace(found, paused=paused), now)
 
-    def _add_refusals(self, history: model.History, now: float) -> model.History:
+    def _add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         """Return the history with Placement's refusals."""
         return (history if self._confirming is None
                 else self._confirming.refusals.onto(history, now))
@@ -497,7 +499,7 @@ class Engine:
         return ('this is the first cycle after a start, and no engine has planned the scope '
                 f'within {limit:.0f} s: the next cycle may move')
 
-    def _store_plan(self, lease: Any, outcome: planning_pipeline.Outcome,
+    def _store_plan(self, lease: Any, outcome: planning_pipeline.PassOutcome,
                     policy_set: policies.PolicySet,
                     now: float) -> None:
         """Store the plan with its tasks and cooldowns, then wake executors."""
@@ -525,7 +527,7 @@ class Engine:
             if self._cast is not None:
                 self._cast(task)
 
-    def on_result(self, event: str, result: model.Result) -> None:
+    def on_result(self, event: str, result: model.TaskResult) -> None:
         """Log an executor's result.
 
         The executor sets cooldown and quarantine, in the transaction that ends the task.
@@ -543,7 +545,7 @@ class Engine:
             LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
                      result.from_host, result.to_host, result.error_type, result.error)
 
-    def _max_retries(self, result: model.Result) -> int:
+    def _max_retries(self, result: model.TaskResult) -> int:
         """Return the retries that the task of a result is allowed."""
         try:
             row = self._store.task(result.task_id)

@@ -31,7 +31,7 @@ MIN_INSTANCES = 5
 
 
 def compute_usage(policy: policies.Policy, samples: model.PolicySamples, cluster: model.Cluster,
-                  tasks: Sequence[model.Task], now: float) -> flavor_usages.Usage:
+                  tasks: Sequence[model.Task], now: float) -> flavor_usages.FlavorUsages:
     """Return the usage measured by one policy, over the whole cloud.
 
     :param cluster: with Nova's own migrations as flights.
@@ -40,8 +40,8 @@ def compute_usage(policy: policies.Policy, samples: model.PolicySamples, cluster
     """
     memory = depletion.goes_by_memory(policy)
     used = _in_host_units(policy, samples, cluster, memory)
-    return flavor_usages.Usage(_by_shape(cluster, used),
-                               _list_incoming_moves(cluster, tasks, used, now))
+    return flavor_usages.FlavorUsages(_by_shape(cluster, used),
+                                      _list_incoming_moves(cluster, tasks, used, now))
 
 
 def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
@@ -60,13 +60,14 @@ def _in_host_units(policy: policies.Policy, samples: model.PolicySamples,
 
 
 def _by_shape(
-        cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_usages.Shape, float]:
+        cluster: model.Cluster, used: Mapping[str, float]) -> dict[flavor_usages.FlavorShape,
+                                                                   float]:
     """Compute the mean of each flavor that enough instances have, the most common first."""
-    values: dict[flavor_usages.Shape, list[float]] = defaultdict(list)
+    values: dict[flavor_usages.FlavorShape, list[float]] = defaultdict(list)
     for uuid, value in used.items():
         instance = cluster.instances[uuid]
         if instance.status == 'ACTIVE' and instance.vcpus > 0 and instance.memory_mb > 0:
-            values[flavor_usages.Shape(instance.vcpus, instance.memory_mb)].append(value)
+            values[flavor_usages.FlavorShape(instance.vcpus, instance.memory_mb)].append(value)
     common = sorted(((shape, some) for shape, some in values.items()
                      if len(some) >= MIN_INSTANCES), key=lambda row: (-len(row[1]), row[0]))
     return {shape: math.fsum(some) / len(some) for shape, some in common[:flavor_usages.MAX_SHAPES]}
@@ -74,7 +75,7 @@ def _by_shape(
 
 def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task],
                          used: Mapping[str, float],
-                         now: float) -> tuple[flavor_usages.Incoming, ...]:
+                         now: float) -> tuple[flavor_usages.IncomingMove, ...]:
     """List moves that are decided and not over: Nova's own, then our tasks.
 
     A pending task may never be approved, and a task past its deadline does not begin. Where Nova
@@ -93,7 +94,7 @@ def _list_incoming_moves(cluster: model.Cluster, tasks: Sequence[model.Task],
         instance = cluster.instances.get(uuid)
         if instance is not None and instance.host != to_host and instance.vcpus > 0 \
                 and instance.memory_mb > 0:
-            found.append(flavor_usages.Incoming(
-                uuid, to_host, flavor_usages.Shape(instance.vcpus, instance.memory_mb), since,
+            found.append(flavor_usages.IncomingMove(
+                uuid, to_host, flavor_usages.FlavorShape(instance.vcpus, instance.memory_mb), since,
                 used.get(uuid)))
     return tuple(found)

@@ -45,11 +45,11 @@ NEWS = 86400.0
 _SECONDS = re.compile(r'\b\d+ s\b')
 
 Notify = Callable[[str, str, dict[str, Any]], object]
-Publish = Callable[[frozenset[str], model.History, model.Cluster, float], None]
-PublishUsage = Callable[[policies.Policy, flavor_usages.Usage, float], None]
+Publish = Callable[[frozenset[str], model.MoveHistory, model.Cluster, float], None]
+PublishUsage = Callable[[policies.Policy, flavor_usages.FlavorUsages, float], None]
 
 
-class Log:
+class DecisionLog:
     """The log of decisions; a state that lasts is logged once."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Log:
         LOG.info('Scope %s: %s', row['name'], cycle_report.format_log_line(row))
         self._undrained_of(row)
 
-    def scored(self, scope: str, scores: model.Scores) -> None:
+    def scored(self, scope: str, scores: model.ClusterScores) -> None:
         """Log each host's score, and where it lies between the lowest and the highest."""
         if not LOG.isEnabledFor(logging.DEBUG):
             return
@@ -104,7 +104,7 @@ class Log:
         self._undrained[row['name']] = told
 
 
-class Listeners:
+class PlanAnnouncer:
     """Notifications of plans and drains, at most once each: one that a crash prevents is lost.
 
     :param notify: (event, scope, payload); None: no notifications.
@@ -114,7 +114,7 @@ class Listeners:
         self._notify = notify
         self._draining: dict[str, frozenset[str]] = {}
 
-    def stored(self, outcome: planning_pipeline.Outcome, plan_id: str, now: float,
+    def stored(self, outcome: planning_pipeline.PassOutcome, plan_id: str, now: float,
                state: model.TaskState, draining: frozenset[str]) -> None:
         """Announce a stored plan, and the drains that have begun or ended.
 
@@ -138,7 +138,7 @@ class Listeners:
                          messages.drain_payload(plan.scope, host, now, here[host]))
 
 
-    def decided(self, lease: store_rows.Lease, store: store_api.Store, now: float,
+    def decided(self, lease: store_rows.ScopeLease, store: store_api.Store, now: float,
                 lapsed: Sequence[model.Task] = ()) -> None:
         """Announce the operators' decisions on the scope's plans, and approvals that came too late.
 
@@ -162,7 +162,7 @@ class Listeners:
                     scope, d.plan_id, d.decided_at, d.tasks, d.decided_by, d.reason))
 
 
-class Scheduler:
+class SchedulerPublisher:
     """Publishes to nova-scheduler.
 
     :param publish: publishes drains and moves, or None.

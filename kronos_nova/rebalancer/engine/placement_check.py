@@ -63,7 +63,7 @@ Pair = tuple[str, str]
 K = TypeVar('K')
 
 
-class Refusals:
+class RecentRefusals:
     """Recent refusals by Placement: pairs of instance and host, and instances held on every host.
 
     All times are in seconds.
@@ -141,7 +141,7 @@ class Refusals:
                          if now - _STRIKE_SECONDS < strikes[-1] <= now}
         return frozenset(self._held)
 
-    def onto(self, history: model.History, now: float) -> model.History:
+    def onto(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
         return dataclasses.replace(history, refused=self.current(now),
                                    refused_everywhere=self.everywhere(now))
 
@@ -152,7 +152,7 @@ def _drop_expired(until: Mapping[K, float], now: float, longest: float) -> dict[
 
 
 @dataclasses.dataclass(slots=True)
-class _Round:
+class _RoundAnswers:
     """Answers to one round of requests: refused pairs with the reason, and unanswered ones.
 
     Placement confirmed all others.
@@ -162,7 +162,7 @@ class _Round:
     unanswered: dict[Pair, api.ApiError] = dataclasses.field(default_factory=dict)
 
 
-class _Answers:
+class _CycleAnswers:
     """The answers of a whole cycle, to judge whether Placement answers at all."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class _Answers:
         self._unanswered: dict[str, api.ApiError] = {}
         self.pairs: list[Pair] = []
 
-    def count(self, asked: Iterable[Pair], found: _Round) -> None:
+    def count(self, asked: Iterable[Pair], found: _RoundAnswers) -> None:
         """Count the answers of one round.
 
         :raises CollectError: of several instances, most have no answer.
@@ -196,7 +196,7 @@ class _Answers:
         raise _make_collect_error(next(iter(self._unanswered.values())))
 
 
-class Confirming:
+class PlanConfirmation:
     """The confirmation of plans by Placement.
 
     :param connection: an openstacksdk connection.
@@ -205,10 +205,11 @@ class Confirming:
     def __init__(self, conf: cfg.ConfigOpts, connection: Any) -> None:
         self._conf = conf
         self._candidates = candidates_api.CandidatesApi(connection)
-        self.refusals = Refusals()
+        self.refusals = RecentRefusals()
 
-    def confirmed(self, outcome: planning_pipeline.Outcome, now: float,
-                  replan: Callable[[], planning_pipeline.Outcome]) -> planning_pipeline.Outcome:
+    def confirmed(self, outcome: planning_pipeline.PassOutcome, now: float,
+                  replan: Callable[[],
+                                   planning_pipeline.PassOutcome]) -> planning_pipeline.PassOutcome:
         """Return the outcome, or another one without moves that Placement refuses.
 
         :param replan: plans the scope again with the present ``refusals``.
@@ -217,7 +218,7 @@ class Confirming:
         """
         if not self._conf.engine.confirm_moves:
             return outcome
-        answers = _Answers()
+        answers = _CycleAnswers()
         try:
             outcome = self._confirm_in_rounds(outcome, now, replan, answers)
             answers.end()
@@ -226,9 +227,9 @@ class Confirming:
             raise
         return outcome
 
-    def _confirm_in_rounds(self, outcome: planning_pipeline.Outcome, now: float,
-                           replan: Callable[[], planning_pipeline.Outcome],
-                           answers: _Answers) -> planning_pipeline.Outcome:
+    def _confirm_in_rounds(self, outcome: planning_pipeline.PassOutcome, now: float,
+                           replan: Callable[[], planning_pipeline.PassOutcome],
+                           answers: _CycleAnswers) -> planning_pipeline.PassOutcome:
         conf = self._conf.engine
         asked: set[Pair] = set()
         warnings: list[str] = []
@@ -264,12 +265,12 @@ class Confirming:
         return _add_warnings(outcome, warnings)
 
     def _request_candidates(self, cluster: model.Cluster,
-                            queries: Mapping[Pair, allocation_request.Pairs]) -> _Round:
+                            queries: Mapping[Pair, allocation_request.Pairs]) -> _RoundAnswers:
         """Request allocation candidates for each pair.
 
         :raises CollectError: no request would fare better.
         """
-        result = _Round()
+        result = _RoundAnswers()
         if not queries:
             return result
         names = {f'{uuid} {host}': (uuid, host) for uuid, host in queries}
@@ -284,7 +285,7 @@ class Confirming:
                     raise
             return self._candidates.refusal(queries[pair], own)
 
-        with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
+        with parallel_reads.ReadingContext(self._conf.nova.collect_timeout) as reads:
             found = reads.all('Placement', candidates_api.WHAT, read_refusal, names)
         for name, answer in found.items():
             if isinstance(answer, api.ApiError):
@@ -295,7 +296,8 @@ class Confirming:
                 result.refused[names[name]] = answer
         return result
 
-    def _remember_refusals(self, found: _Round, confirmed: Iterable[str], now: float) -> None:
+    def _remember_refusals(self, found: _RoundAnswers, confirmed: Iterable[str],
+                           now: float) -> None:
         for (uuid, host), why in found.refused.items():
             LOG.info('Instance %s: Placement does not confirm host %s, which is left out for '
                      '%.0f s: %s', uuid, host, REFUSED_SECONDS, why)
@@ -322,7 +324,7 @@ def _make_collect_error(error: api.ApiError) -> exception.CollectError:
     return exception.CollectError(service=error.service, what=error.what, problem=error.problem)
 
 
-def _build_queries(outcome: planning_pipeline.Outcome,
+def _build_queries(outcome: planning_pipeline.PassOutcome,
                    asked: set[Pair]) -> dict[Pair, allocation_request.Pairs]:
     """Build the requests to send, by instance and destination, in the plan's order."""
     cluster, found = outcome.cluster, {}
@@ -340,7 +342,7 @@ def _build_queries(outcome: planning_pipeline.Outcome,
     return found
 
 
-def _find_blocked_instances(outcome: planning_pipeline.Outcome) -> set[str]:
+def _find_blocked_instances(outcome: planning_pipeline.PassOutcome) -> set[str]:
     """Return instances whose moves must follow others; without claims, all that wait for others."""
     waiting = [m for m in outcome.plan.moves if m.requires]
     request = outcome.request
@@ -353,8 +355,8 @@ def _find_blocked_instances(outcome: planning_pipeline.Outcome) -> set[str]:
     return {m.instance_uuid for m in waiting if constraints.check(view, m) is not None}
 
 
-def _add_warnings(outcome: planning_pipeline.Outcome,
-                  texts: Sequence[str]) -> planning_pipeline.Outcome:
+def _add_warnings(outcome: planning_pipeline.PassOutcome,
+                  texts: Sequence[str]) -> planning_pipeline.PassOutcome:
     if not texts:
         return outcome
     plan = outcome.plan

@@ -31,7 +31,7 @@ from kronos_nova import model
 from kronos_nova.rebalancer.executors import nova_error_classes
 
 
-class Stage(enum.StrEnum):
+class MigrationStage(enum.StrEnum):
     """Stage of a submitted task, as the driver finds it in Nova."""
 
     ABSENT = 'absent'  # no migration of ours: the request never took effect
@@ -47,11 +47,11 @@ class Stage(enum.StrEnum):
 
     @property
     def terminal(self) -> bool:
-        return self in (Stage.COMPLETED, Stage.FAILED, Stage.CANCELLED)
+        return self in (MigrationStage.COMPLETED, MigrationStage.FAILED, MigrationStage.CANCELLED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Progress:
+class MigrationProgress:
     """Progress of a task's migration, as the driver reads it from Nova.
 
     ``detail`` is a text for people. ``reference`` is the UUID of the migration, once it is known.
@@ -72,15 +72,15 @@ class Progress:
     ``source``: the host that the migration leaves, where it is not the task's source.
     """
 
-    stage: Stage
+    stage: MigrationStage
     detail: str = ''
     reference: str | None = None
     rule: str | None = None
     broken: bool = False
-    fault: nova_error_classes.Fault = nova_error_classes.Fault.DESTINATION
+    fault: nova_error_classes.FaultyPart = nova_error_classes.FaultyPart.DESTINATION
     phase: str | None = None
     version: str | None = None
-    ending: Stage | None = None
+    ending: MigrationStage | None = None
     patience: float = 0.0
     held: str | None = None
     place: str | None = None
@@ -89,7 +89,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Known:
+class StoredFacts:
     """Facts from our database that Nova does not know, read just before pre-flight.
 
     ``history`` has no cooldowns: the task's own planning has set one. ``draining``: hosts that are
@@ -98,9 +98,9 @@ class Known:
     not changed its migration for a long time.
     """
 
-    history: model.History = dataclasses.field(default_factory=model.History)
+    history: model.MoveHistory = dataclasses.field(default_factory=model.MoveHistory)
     draining: frozenset[str] = frozenset()
-    flights: tuple[model.Flight, ...] = ()
+    flights: tuple[model.InFlightMove, ...] = ()
     scopes: frozenset[str] = frozenset()
     slotless: frozenset[str] = frozenset()
 
@@ -120,7 +120,7 @@ class Executor(abc.ABC):
         return cls()
 
     @abc.abstractmethod
-    def pre_flight(self, task: model.Task, known: Known) -> str:
+    def pre_flight(self, task: model.Task, known: StoredFacts) -> str:
         """Check on fresh data that the move is still legal and wanted.
 
         :returns: a marker (opaque text), stored before :meth:`submit`.
@@ -154,7 +154,7 @@ class Executor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def look(self, task: model.Task, marker: str) -> Progress:
+    def look(self, task: model.Task, marker: str) -> MigrationProgress:
         """Return the progress of the task since the marker was taken.
 
         A failed migration is ``FAILED`` only once Nova has released everything that it had
@@ -215,7 +215,7 @@ class Executor(abc.ABC):
         They follow the clock of the service that migrated the instance; their sum is the time from
         our request to the end. Empty: unknown.
 
-        :param reference: names the migration, as in :class:`Progress`.
+        :param reference: names the migration, as in :class:`MigrationProgress`.
         :raises NovaClientError: Nova could not be read; the worker does not ask again.
         """
         return {}

@@ -51,7 +51,7 @@ class ClaimKeeper:
         self._clock, self._monotonic = clock, monotonic
         self._step_began = monotonic()
         self._is_failing = False
-        self._health: healths.Health | None = None
+        self._health: healths.DaemonHealth | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -69,7 +69,7 @@ class ClaimKeeper:
         self._store.renew_claim(self._worker, self._clock())
         return True
 
-    def start(self, health: healths.Health | None = None) -> None:
+    def start(self, health: healths.DaemonHealth | None = None) -> None:
         """Start the thread.
 
         :param health: registry that gets failed renewals.

@@ -55,7 +55,8 @@ class ColdMigration:
         self._nova = nova
         self._placement = placement
 
-    def look(self, task: model.Task, after: int, known: str | None = None) -> base.Progress:
+    def look(self, task: model.Task, after: int,
+             known: str | None = None) -> base.MigrationProgress:
         """Return the progress of the task's cold migration.
 
         :param after: the id of the instance's newest migration before ours.
@@ -81,7 +82,7 @@ class ColdMigration:
 
     def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
                          server: model.Instance | None,
-                         migrations: list[nova_api.Migration]) -> base.Progress:
+                         migrations: list[nova_api.Migration]) -> base.MigrationProgress:
         """Return the progress of our cold migration.
 
         :param task: with the source of the migration.
@@ -90,12 +91,13 @@ class ColdMigration:
         reference = migration.uuid
         match migration.status:
             case 'confirmed':
-                return base.Progress(base.Stage.COMPLETED, reference=reference)
+                return base.MigrationProgress(base.MigrationStage.COMPLETED, reference=reference)
             case 'reverted' | 'cancelled':
-                return base.Progress(base.Stage.CANCELLED,
-                                     f'it was {migration.status} in Nova', reference)
+                return base.MigrationProgress(base.MigrationStage.CANCELLED,
+                                              f'it was {migration.status} in Nova', reference)
         if server is None:
-            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
+            return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted',
+                                          reference)
         if server.task_state is None and (migration.ended or server.status == nova_responses.ERROR):
             return self._judge_failure(task, migration, server, migrations)
         if (migration.status == 'finished' and server.task_state is None
@@ -104,16 +106,16 @@ class ColdMigration:
         # The instance has no task state while Nova confirms.
         if server.task_state not in RESIZING and migration.status != 'confirming':
             return self._judge_left_record(task, migration, server)
-        stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
-                 else base.Stage.RUNNING)
-        return base.Progress(stage, api.format_printable(migration.status), reference,
-                             phase=attempt_phases.OF_STATUS.get(migration.status),
-                             version=nova_responses.find_version(migration))
+        stage = (base.MigrationStage.WAITING if migration.status in nova_responses.WAITING
+                 else base.MigrationStage.RUNNING)
+        return base.MigrationProgress(stage, api.format_printable(migration.status), reference,
+                                      phase=attempt_phases.OF_STATUS.get(migration.status),
+                                      version=nova_responses.find_version(migration))
 
     def _judge_left_record(self, task: model.Task, migration: nova_api.Migration,
-                           server: model.Instance) -> base.Progress:
+                           server: model.Instance) -> base.MigrationProgress:
         found = endings.judge_record(task, migration, server)
-        if found.ending is not base.Stage.FAILED:
+        if found.ending is not base.MigrationStage.FAILED:
             return found
         return dataclasses.replace(
             found, held=allocation_cleanup.find_held_allocation(self._nova, self._placement, task,
@@ -126,34 +128,39 @@ class ColdMigration:
 
     @staticmethod
     def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
-                       after: int) -> base.Progress:
+                       after: int) -> base.MigrationProgress:
         if server is None:
-            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
+            return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')
         foreign = [m for m in migrations if m.id > after and not m.ended]
         if foreign:
-            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this '
+            return base.MigrationProgress(base.MigrationStage.ABSENT,
+                                          'Nova carries out another migration of this '
                                                     f'instance, {foreign[-1].uuid}')
         if server.task_state == collector.RESIZE_PREP:
-            return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
-                                 version='not recorded')
-        return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
+            return base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded',
+                                          version='not recorded')
+        return base.MigrationProgress(base.MigrationStage.ABSENT, 'Nova has no migration of ours')
 
-    def _judge_finished(self, task: model.Task, migration: nova_api.Migration) -> base.Progress:
+    def _judge_finished(self, task: model.Task,
+                        migration: nova_api.Migration) -> base.MigrationProgress:
         other = nova_responses.asked_by_another(self._nova, task.instance_uuid, nova_api.MIGRATE)
         if other is not None:
-            return base.Progress(
-                base.Stage.ABSENT, f'its migration {migration.uuid} was asked for by user {other}; '
+            return base.MigrationProgress(
+                base.MigrationStage.ABSENT,
+                f'its migration {migration.uuid} was asked for by user {other}; '
                                    'it is left to them')
-        return base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', migration.uuid,
-                             phase=attempt_phases.POST_MIGRATING,
-                             version=nova_responses.find_version(migration))
+        return base.MigrationProgress(base.MigrationStage.UNCONFIRMED, 'finished, not confirmed',
+                                      migration.uuid,
+                                      phase=attempt_phases.POST_MIGRATING,
+                                      version=nova_responses.find_version(migration))
 
     def _judge_failure(self, task: model.Task, migration: nova_api.Migration,
                        server: model.Instance,
-                       migrations: list[nova_api.Migration]) -> base.Progress:
+                       migrations: list[nova_api.Migration]) -> base.MigrationProgress:
         if server.host == task.to_host and server.status != nova_responses.ERROR:
-            return base.Progress(
-                base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
+            return base.MigrationProgress(
+                base.MigrationStage.COMPLETED,
+                f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
         details = nova_responses.read_action_errors(self._nova, task.instance_uuid,
                                                     nova_api.MIGRATE)
@@ -167,7 +174,7 @@ class ColdMigration:
         if held is None and full is not None:
             return dataclasses.replace(found, detail=full, rule='source-overcommitted')
         if held is not None:
-            return base.Progress(base.Stage.SETTLING, held, migration.uuid)
+            return base.MigrationProgress(base.MigrationStage.SETTLING, held, migration.uuid)
         return nova_responses.defer_unexplained(found, details)
 
     def confirm(self, task: model.Task) -> None:

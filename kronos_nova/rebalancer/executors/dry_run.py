@@ -32,7 +32,7 @@ class DryRunExecutor(base.Executor):
 
     hooked = False
 
-    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+    def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         return 'dry-run'
 
     def submit(self, task: model.Task,
@@ -42,8 +42,8 @@ class DryRunExecutor(base.Executor):
                  task.task_id)
         return None
 
-    def look(self, task: model.Task, marker: str) -> base.Progress:
-        return base.Progress(base.Stage.COMPLETED, 'dry run')
+    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
+        return base.MigrationProgress(base.MigrationStage.COMPLETED, 'dry run')
 
     def post_flight(self, task: model.Task) -> None:
         """Verify nothing: the driver requested no migration."""

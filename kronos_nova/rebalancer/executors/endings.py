@@ -63,7 +63,7 @@ NOTED_AFTER = 60.0
 
 
 def judge_record(task: model.Task, migration: nova_api.Migration,
-                 server: model.Instance) -> base.Progress:
+                 server: model.Instance) -> base.MigrationProgress:
     """Return how the task ends if this contradiction lasts.
 
     :param migration: a record of ours that is not over, or that is over too early.
@@ -71,24 +71,24 @@ def judge_record(task: model.Task, migration: nova_api.Migration,
     """
     ending, broken = _judge_place(task, server), server.status == ERROR
     where = f'the instance is {server.status} on {server.host or "no host"}'
-    return base.Progress(
-        base.Stage.LEFT, f'Nova left migration {migration.uuid} in status '
-                         f'{api.format_printable(migration.status)}, and {where}',
-        migration.uuid, broken=broken and ending is base.Stage.FAILED, ending=ending,
+    return base.MigrationProgress(
+        base.MigrationStage.LEFT, f'Nova left migration {migration.uuid} in status '
+                                  f'{api.format_printable(migration.status)}, and {where}',
+        migration.uuid, broken=broken and ending is base.MigrationStage.FAILED, ending=ending,
         patience=PATIENCE if server.task_state is None else BUSY_PATIENCE)
 
 
-def _judge_place(task: model.Task, server: model.Instance) -> base.Stage:
+def _judge_place(task: model.Task, server: model.Instance) -> base.MigrationStage:
     if server.status in DELETED or server.host not in (task.from_host, task.to_host):
-        return base.Stage.CANCELLED
+        return base.MigrationStage.CANCELLED
     well = {statuses.ACTIVE, statuses.STOPPED} if task.method.cold else {
         statuses.ACTIVE, statuses.PAUSED}
     if server.host == task.to_host and server.status in well:
-        return base.Stage.COMPLETED
-    return base.Stage.FAILED
+        return base.MigrationStage.COMPLETED
+    return base.MigrationStage.FAILED
 
 
-def build_error(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
+def build_error(row: rows.TaskRow, progress: base.MigrationProgress) -> exception.MigrationError:
     """Build the error of a task whose migration record Nova left behind."""
     uuid = row.task.instance_uuid
     if progress.broken:
@@ -99,7 +99,7 @@ def build_error(row: rows.TaskRow, progress: base.Progress) -> exception.Migrati
     return exception.MigrationAbandoned(instance_uuid=uuid, problem=progress.detail)
 
 
-def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> bool:
+def is_own_abort(row: rows.TaskRow, progress: base.MigrationProgress, accepted: bool) -> bool:
     """Return whether Nova puts the instance into ERROR because we aborted its migration.
 
     Nova raises libvirt's "job canceled" again after its rollback, and then writes ERROR,
@@ -114,7 +114,7 @@ def is_own_abort(row: rows.TaskRow, progress: base.Progress, accepted: bool) -> 
                  or _ABORTED.search(progress.detail) is not None))
 
 
-def is_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> bool:
+def is_foreign_abort(row: rows.TaskRow, progress: base.MigrationProgress) -> bool:
     """Return whether Nova puts the instance into ERROR because an operator aborted its migration.
 
     An abort that is not our own (:func:`is_own_abort`) is an operator's.
@@ -123,7 +123,7 @@ def is_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> bool:
             and progress.place == row.task.from_host)
 
 
-def describe_foreign_abort(row: rows.TaskRow, progress: base.Progress) -> str:
+def describe_foreign_abort(row: rows.TaskRow, progress: base.MigrationProgress) -> str:
     """Describe an operator's abort, which cancelled the task, and the remedy."""
     if not progress.broken:
         return 'Its migration was aborted in Nova, by an operator.'
@@ -135,7 +135,7 @@ def _find_remedy(row: rows.TaskRow) -> str:
     return f'Make it active again: openstack server set --state active {row.task.instance_uuid}'
 
 
-def build_abort_error(row: rows.TaskRow, progress: base.Progress,
+def build_abort_error(row: rows.TaskRow, progress: base.MigrationProgress,
                       reset: bool) -> exception.MigrationTimeout:
     """Build the error of a task whose migration we aborted at its deadline.
 

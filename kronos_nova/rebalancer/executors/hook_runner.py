@@ -49,7 +49,7 @@ BACKOFF, MAX_BACKOFF = 5.0, 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class HookSettings:
     """Options of [hooks]; their help texts describe them."""
 
     enabled: tuple[str, ...] = ()
@@ -58,12 +58,12 @@ class Settings:
     after_tries: int = 10
 
 
-def build_settings(conf: cfg.ConfigOpts) -> Settings:
-    return Settings(enabled=tuple(conf.hooks.enabled), deadline=conf.hooks.deadline,
-                    abort=conf.hooks.on_failure == 'abort', after_tries=conf.hooks.after_tries)
+def build_settings(conf: cfg.ConfigOpts) -> HookSettings:
+    return HookSettings(enabled=tuple(conf.hooks.enabled), deadline=conf.hooks.deadline,
+                        abort=conf.hooks.on_failure == 'abort', after_tries=conf.hooks.after_tries)
 
 
-class Found(enum.Enum):
+class HooksResult(enum.Enum):
     """Result of a poll of the hooks before a migration."""
 
     GOING_ON = enum.auto()
@@ -73,36 +73,36 @@ class Found(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class HookPoll:
     """Result of a poll, with the row's current marks; ``error``: why a hook failed."""
 
-    found: Found
+    found: HooksResult
     marks: attempt_phases.Marks
     error: exception.HookFailed | None = None
 
 
 @dataclasses.dataclass(slots=True)
-class _Before:
+class _HooksBefore:
     """State of an attempt's hooks before its migration."""
 
     waiting: list[model.TaskHook]
     marks: attempt_phases.Marks
     number: int = 0
-    call: base.Call | None = None
+    call: base.HookCall | None = None
     name: str = ''
-    step: base.Step | None = None
+    step: base.HookStep | None = None
     until: float = 0.0
 
 
 @dataclasses.dataclass(slots=True)
-class _After:
-    owed: owing.Owed
-    call: base.Call
-    step: base.Step
+class _HooksAfter:
+    owed: owing.PendingHook
+    call: base.HookCall
+    step: base.HookStep
     until: float
 
 
-class Catalogue:
+class HookCatalogue:
     """Hooks by name, each made when first needed.
 
     :param make: returns the hook of a name; raises PluginNotFound or ConfigError.
@@ -116,12 +116,12 @@ class Catalogue:
         self._made: dict[str, base.Hook] = {}
 
     @classmethod
-    def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'Catalogue':
+    def of(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> 'HookCatalogue':
         """Make the installed hooks that are enabled or that a task may bring.
 
         They are made at once: some have to listen for a while before they are of use.
 
-        :raises PluginNotFound: a hook is not installed.
+        :raises PluginNotHooksResult: a hook is not installed.
         :raises ConfigError: a hook cannot be used.
         """
         known = dict.fromkeys((*conf.hooks.enabled, *conf.hooks.on_request))
@@ -155,7 +155,7 @@ class Catalogue:
             hook.close()
 
 
-def build_catalogue(found: Mapping[str, base.Hook]) -> Catalogue:
+def build_catalogue(found: Mapping[str, base.Hook]) -> HookCatalogue:
     """Build a catalogue of existing hooks: for tests, simulations, and workers without hooks."""
     def find_hook(name: str) -> base.Hook:
         try:
@@ -163,25 +163,26 @@ def build_catalogue(found: Mapping[str, base.Hook]) -> Catalogue:
         except KeyError:
             raise exception.PluginNotFound(
                 namespace=plugins.HOOKS, name=name, found=', '.join(sorted(found))) from None
-    return Catalogue(find_hook)
+    return HookCatalogue(find_hook)
 
 
-class Hooks:
+class HookRunner:
     """Hooks of one worker.
 
     :param worker: its name in the database.
     :param scopes: scopes whose hooks it ends when other executors have gone silent; None: all.
     """
 
-    def __init__(self, store: api.Store, catalogue: Catalogue, chosen: Settings, worker: str, *,
+    def __init__(self, store: api.Store, catalogue: HookCatalogue, chosen: HookSettings,
+                 worker: str, *,
                  scopes: frozenset[str] | None, claim_seconds: float,
                  clock: Callable[[], float]) -> None:
         self._store, self._catalogue, self._chosen = store, catalogue, chosen
         self._worker, self._scopes, self._clock = worker, scopes, clock
         self._claim_seconds = claim_seconds
         self._held_at = float('-inf')
-        self._before: dict[str, _Before] = {}
-        self._after: dict[str, _After] = {}
+        self._before: dict[str, _HooksBefore] = {}
+        self._after: dict[str, _HooksAfter] = {}
 
     def held(self, at: float) -> None:
         """Record when the database last confirmed that tasks and hooks are ours."""
@@ -220,60 +221,60 @@ class Hooks:
         """Begin the hooks of a task; False: the task has none."""
         wanted = self.wanted(row.task)
         if wanted:
-            self._before[row.task.task_id] = _Before(wanted, row.marks)
+            self._before[row.task.task_id] = _HooksBefore(wanted, row.marks)
         return bool(wanted)
 
-    def look(self, row: rows.TaskRow) -> Look:
+    def look(self, row: rows.TaskRow) -> HookPoll:
         """Poll the hooks before a migration; the worker calls this as long as they are going on.
 
         :raises StoreError: the database is away; the hooks start over.
         """
         before = self._before[row.task.task_id]
         error: exception.HookFailed | None = None
-        found = Found.FAILED
+        found = HooksResult.FAILED
         try:
             found = self._go_on(row, before)
         except exception.HookFailed as e:
             error = e
         finally:
-            if found is not Found.GOING_ON:
+            if found is not HooksResult.GOING_ON:
                 self._drop_hooks(row.task.task_id)
-        return Look(found, before.marks, error)
+        return HookPoll(found, before.marks, error)
 
-    def _go_on(self, row: rows.TaskRow, before: _Before) -> Found:
+    def _go_on(self, row: rows.TaskRow, before: _HooksBefore) -> HooksResult:
         while True:
             if before.step is None:
                 if not before.waiting:
-                    return Found.DONE
+                    return HooksResult.DONE
                 hook = before.waiting.pop(0)
                 try:
                     if not self._call_before(row, before, hook):
-                        return Found.LOST
+                        return HooksResult.LOST
                 except exception.StoreError:
                     raise
                 except Exception as e:
                     self._handle_failure(row.task, hook.name, e)
                 continue
             if self._held_up():
-                return Found.GOING_ON
+                return HooksResult.GOING_ON
             try:
                 if not before.step.poll(self._clock()):
                     if self._clock() < before.until:
-                        return Found.GOING_ON
-                    raise base.Failed(problem=f'took longer than {self._chosen.deadline:g} s')
+                        return HooksResult.GOING_ON
+                    raise base.StepFailed(problem=f'took longer than {self._chosen.deadline:g} s')
             except Exception as e:
                 self._handle_failure(row.task, before.name, e)
             _close(before.step)
             before.step = None
 
-    def _call_before(self, row: rows.TaskRow, before: _Before, wanted: model.TaskHook) -> bool:
+    def _call_before(self, row: rows.TaskRow, before: _HooksBefore, wanted: model.TaskHook) -> bool:
         """Commit the pending hook, then call it; False: another executor has the task."""
         hook = self._catalogue[wanted.name]
         now = self._clock()
-        call = base.Call(uuidutils.generate_uuid(), row.task, wanted.parameters)
+        call = base.HookCall(uuidutils.generate_uuid(), row.task, wanted.parameters)
         call = dataclasses.replace(call, marker=hook.marker(call))
         before.marks = attempt_phases.begin_phase(before.marks, attempt_phases.HOOKS, now)
-        if not self._store.owe(owing.Owed(
+        if not self._store.owe(owing.PendingHook(
                 call.key, row.task, before.number, wanted, call.marker, now), self._worker, now,
                 before.marks):
             return False
@@ -340,13 +341,13 @@ class Hooks:
                     busy.add(owed.task.task_id)
                     waiting.remove(owed)
                     self._call_after(owed)
-            ended = [self._look_after(after) for after in list(self._after.values())]
+            ended = [self._poll_after_hook(after) for after in list(self._after.values())]
             if not waiting or not any(ended):
                 return
 
-    def _call_after(self, owed: owing.Owed) -> None:
-        call = base.Call(owed.owed_id, owed.task, owed.hook.parameters, owed.marker,
-                         self._find_ended_attempt(owed))
+    def _call_after(self, owed: owing.PendingHook) -> None:
+        call = base.HookCall(owed.owed_id, owed.task, owed.hook.parameters, owed.marker,
+                             self._find_ended_attempt(owed))
         if self._held_up():
             return
         try:
@@ -354,15 +355,15 @@ class Hooks:
         except Exception as e:
             self._put_off(owed, call, e)
         else:
-            self._after[owed.owed_id] = _After(
+            self._after[owed.owed_id] = _HooksAfter(
                 owed, call, step, self._clock() + self._chosen.deadline)
 
-    def _find_ended_attempt(self, owed: owing.Owed) -> model.Attempt | None:
+    def _find_ended_attempt(self, owed: owing.PendingHook) -> model.Attempt | None:
         row = self._store.task(owed.task.task_id)
         last = row.attempts[-1] if row is not None and row.attempts else None
         return last if last is not None and last.ended_at >= owed.begun_at else None
 
-    def _look_after(self, after: _After) -> bool:
+    def _poll_after_hook(self, after: _HooksAfter) -> bool:
         """Poll a hook after its attempt; return whether it has ended."""
         if self._held_up():
             return False
@@ -370,7 +371,7 @@ class Hooks:
             if not after.step.poll(self._clock()):
                 if self._clock() < after.until:
                     return False
-                raise base.Failed(problem=f'took longer than {self._chosen.deadline:g} s')
+                raise base.StepFailed(problem=f'took longer than {self._chosen.deadline:g} s')
         except Exception as e:
             self._let_go(after)
             self._put_off(after.owed, after.call, e)
@@ -379,11 +380,11 @@ class Hooks:
         self._store.settle_owed(after.owed.owed_id, self._worker)
         return True
 
-    def _let_go(self, after: _After) -> None:
+    def _let_go(self, after: _HooksAfter) -> None:
         del self._after[after.owed.owed_id]
         _close(after.step)
 
-    def _put_off(self, owed: owing.Owed, call: base.Call, error: Exception) -> None:
+    def _put_off(self, owed: owing.PendingHook, call: base.HookCall, error: Exception) -> None:
         """Schedule the hook for a later call or give it up, and log which."""
         tries, said = owed.tries + 1, _format_failure(error)
         uuid = owed.task.instance_uuid
@@ -411,7 +412,7 @@ class Hooks:
         except Exception:
             return True
 
-    def _format_remedy(self, name: str, call: base.Call) -> str:
+    def _format_remedy(self, name: str, call: base.HookCall) -> str:
         try:
             return self._catalogue.installed(name).remedy(call)
         except Exception:
@@ -430,7 +431,7 @@ class Hooks:
         self._catalogue.close()
 
 
-def _close(step: base.Step) -> None:
+def _close(step: base.HookStep) -> None:
     try:
         step.close()
     except Exception as e:
@@ -439,7 +440,7 @@ def _close(step: base.Step) -> None:
 
 def _format_failure(error: Exception) -> str:
     """Return the failure as a clause about the hook."""
-    if isinstance(error, base.Failed):
+    if isinstance(error, base.StepFailed):
         return clients.format_printable(str(error))
     if isinstance(error, exception.KronosException):
         return clients.format_printable(f'cannot be used: {error}')

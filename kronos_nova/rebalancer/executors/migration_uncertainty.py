@@ -15,18 +15,20 @@
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.store import rows
 
-SAID = {base.Stage.ABSENT: 'Nova shows no migration of this instance',
-        base.Stage.SETTLING: 'its migration failed, and not all that it had taken is given back',
-        base.Stage.UNTOLD: 'its migration failed, and Nova has not said why',
-        base.Stage.CANCELLED: 'it was aborted, and Nova may still put its instance into ERROR',
-        base.Stage.LEFT: 'Nova works on it no more, and its record says otherwise'}
+SAID = {base.MigrationStage.ABSENT: 'Nova shows no migration of this instance',
+        base.MigrationStage.SETTLING: 'its migration failed, and not all that it had taken is '
+                                      'given back',
+        base.MigrationStage.UNTOLD: 'its migration failed, and Nova has not said why',
+        base.MigrationStage.CANCELLED: 'it was aborted, and Nova may still put its instance into '
+                                       'ERROR',
+        base.MigrationStage.LEFT: 'Nova works on it no more, and its record says otherwise'}
 #: Uses the same column but is no doubt: Nova does not change the migration.
 UNCHANGED = 'Nova has not changed its migration'
 #: Describes a row that an executor of the previous release has written.
 UNNAMED = 'what Nova shows contradicts it'
 
 
-def encode_doubt(stage: base.Stage, since: float) -> str:
+def encode_doubt(stage: base.MigrationStage, since: float) -> str:
     """Return the doubt with its time, as the row keeps it.
 
     An executor of the previous release sets the time alone.
@@ -34,7 +36,7 @@ def encode_doubt(stage: base.Stage, since: float) -> str:
     return f'{stage}@{since:.0f}'
 
 
-def find_doubt_since(row: rows.TaskRow, stage: base.Stage) -> float | None:
+def find_doubt_since(row: rows.TaskRow, stage: base.MigrationStage) -> float | None:
     """Return when this doubt began; None: the row has another doubt, or no doubt."""
     if row.doubt_since is None or row.doubt != encode_doubt(stage, row.doubt_since):
         return None

@@ -85,7 +85,7 @@ class NovaExecutor(base.Executor):
         self._nova = self._reader.nova
         self._cold = cold.ColdMigration(self._nova, self._reader.placement)
 
-    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+    def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         now = time.time()
         try:
             found = self._reader.read(task, now)
@@ -118,7 +118,7 @@ class NovaExecutor(base.Executor):
                      task.instance_uuid, task.from_host, task.to_host, *zones)
         return json.dumps({'migration_id': found.newest, 'time': now})
 
-    def _list_planned_aggregates(self, task: model.Task, known: base.Known) -> list[str]:
+    def _list_planned_aggregates(self, task: model.Task, known: base.StoredFacts) -> list[str]:
         """Return the configured aggregates that an engine plans now, as the task's engine does.
 
         An aggregate without an engine owns no host. The list is empty when the task's own
@@ -129,7 +129,8 @@ class NovaExecutor(base.Executor):
         named = [n for n in self._conf.engine.aggregates if n in known.scopes]
         return named if task.aggregate in named else []
 
-    def _check_rules(self, task: model.Task, cluster: model.Cluster, known: base.Known) -> None:
+    def _check_rules(self, task: model.Task, cluster: model.Cluster,
+                     known: base.StoredFacts) -> None:
         move = model.Move(task.instance_uuid, task.from_host, task.to_host, task.phase)
         cluster = dataclasses.replace(cluster, flights=(*cluster.flights, *known.flights))
         rejection = constraints.check(
@@ -150,7 +151,7 @@ class NovaExecutor(base.Executor):
         except api.ApiError as exc:
             raise nova_responses.build_read_error(task, exc) from None
 
-    def _find_slots(self, task: model.Task, known: base.Known,
+    def _find_slots(self, task: model.Task, known: base.StoredFacts,
                     changed: Mapping[str, list[nova_api.Migration]], now: float) -> None:
         """Raise PreFlightError unless both hosts have a free slot.
 
@@ -274,7 +275,7 @@ class NovaExecutor(base.Executor):
             return _build_method_error(task, instance)
         return verdict
 
-    def look(self, task: model.Task, marker: str) -> base.Progress:
+    def look(self, task: model.Task, marker: str) -> base.MigrationProgress:
         after, known = nova_responses.newest_before(task,
                                                     marker), nova_responses.find_reference(marker)
         try:
@@ -317,7 +318,8 @@ class NovaExecutor(base.Executor):
         return nova_responses.find_own_migration([m for m in migrations if m.id < found.id], task,
                                                  after)
 
-    def _read_live_progress(self, task: model.Task, after: int, known: str | None) -> base.Progress:
+    def _read_live_progress(self, task: model.Task, after: int,
+                            known: str | None) -> base.MigrationProgress:
         migrations = self._nova.migrations(task.instance_uuid)
         migration = self._find_ours(migrations, task, after, known)
         server = nova_responses.find_instance(self._nova, task)
@@ -339,7 +341,7 @@ class NovaExecutor(base.Executor):
 
     def _judge_migration(self, task: model.Task, migration: nova_api.Migration,
                          server: model.Instance | None,
-                         migrations: list[nova_api.Migration]) -> base.Progress:
+                         migrations: list[nova_api.Migration]) -> base.MigrationProgress:
         """Return the progress of our live migration.
 
         :param task: with the source of the migration.
@@ -352,27 +354,28 @@ class NovaExecutor(base.Executor):
                     and server.task_state == collector.MIGRATING):
                 return endings.judge_record(task, migration, server)
             case 'completed':
-                return base.Progress(base.Stage.COMPLETED, reference=reference)
+                return base.MigrationProgress(base.MigrationStage.COMPLETED, reference=reference)
             case 'cancelled' if server is None or server.status != nova_responses.ERROR:
-                return base.Progress(
-                    base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was '
+                return base.MigrationProgress(
+                    base.MigrationStage.CANCELLED, 'aborted, or the nova-compute of its source was '
                                           'stopped', reference,
                     patience=0.0 if server is None else self._find_patience(task))
         if server is None:
-            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted', reference)
+            return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted',
+                                          reference)
         if migration.ended:
             return self._judge_failure(task, migration, server, migrations)
         if server.task_state != collector.MIGRATING:
             found = endings.judge_record(task, migration, server)
-            if found.ending is not base.Stage.FAILED:
+            if found.ending is not base.MigrationStage.FAILED:
                 return found
             return dataclasses.replace(found, held=allocation_cleanup.find_held_allocation(
                 self._nova, self._reader.placement, task, migration))
-        stage = (base.Stage.WAITING if migration.status in nova_responses.WAITING
-                 else base.Stage.RUNNING)
-        return base.Progress(stage, api.format_printable(migration.status), reference,
-                             phase=attempt_phases.OF_STATUS.get(migration.status),
-                             version=nova_responses.find_version(migration))
+        stage = (base.MigrationStage.WAITING if migration.status in nova_responses.WAITING
+                 else base.MigrationStage.RUNNING)
+        return base.MigrationProgress(stage, api.format_printable(migration.status), reference,
+                                      phase=attempt_phases.OF_STATUS.get(migration.status),
+                                      version=nova_responses.find_version(migration))
 
     def _find_patience(self, task: model.Task) -> float:
         """Return the seconds for which Nova may still write ERROR after it wrote ``cancelled``."""
@@ -382,48 +385,52 @@ class NovaExecutor(base.Executor):
 
     @staticmethod
     def _find_foreign(migrations: list[nova_api.Migration], task: model.Task,
-                      server: model.Instance | None, after: int) -> base.Progress | None:
+                      server: model.Instance | None, after: int) -> base.MigrationProgress | None:
         """Return the end of a task whose move an operator made by hand; None: no operator did."""
         found = nova_responses.find_own_migration(migrations, task, after)
         if (found is None or found.status != 'completed' or server is None
-                or endings.judge_record(task, found, server).ending is not base.Stage.COMPLETED):
+                or endings.judge_record(task, found,
+                                        server).ending is not base.MigrationStage.COMPLETED):
             return None
-        return base.Progress(
-            base.Stage.LEFT, f'an operator has moved it to {task.to_host} by migration '
-                             f'{found.uuid}, and Nova has no migration of ours',
-            ending=base.Stage.COMPLETED)
+        return base.MigrationProgress(
+            base.MigrationStage.LEFT, f'an operator has moved it to {task.to_host} by migration '
+                                      f'{found.uuid}, and Nova has no migration of ours',
+            ending=base.MigrationStage.COMPLETED)
 
     @staticmethod
     def _judge_absence(migrations: list[nova_api.Migration], server: model.Instance | None,
-                       after: int) -> base.Progress:
+                       after: int) -> base.MigrationProgress:
         if server is None:
-            return base.Progress(base.Stage.CANCELLED, 'the instance was deleted')
+            return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')
         if server.task_state != collector.MIGRATING:
-            return base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')
+            return base.MigrationProgress(base.MigrationStage.ABSENT,
+                                          'Nova has no migration of ours')
         foreign = [m for m in migrations if m.id > after and not m.ended]
         if foreign:
-            return base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this '
+            return base.MigrationProgress(base.MigrationStage.ABSENT,
+                                          'Nova carries out another migration of this '
                                                     f'instance, {foreign[-1].uuid}')
-        return base.Progress(base.Stage.WAITING, 'accepted, not yet recorded',
-                             version='not recorded')
+        return base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded',
+                                      version='not recorded')
 
     def _judge_failure(self, task: model.Task, migration: nova_api.Migration,
                        server: model.Instance,
-                       migrations: list[nova_api.Migration]) -> base.Progress:
+                       migrations: list[nova_api.Migration]) -> base.MigrationProgress:
         """Judge a migration that ended in error, perhaps after the instance had moved.
 
         :raises ApiError: Nova or Placement could not be read.
         """
         if server.host == task.to_host:
-            return base.Progress(
-                base.Stage.COMPLETED, f'the migration ended as {migration.status}, but the '
+            return base.MigrationProgress(
+                base.MigrationStage.COMPLETED,
+                f'the migration ended as {migration.status}, but the '
                                       f'instance is on {task.to_host}', migration.uuid)
         details = nova_responses.read_action_errors(self._nova, task.instance_uuid,
                                                     nova_api.LIVE_MIGRATION)
         shared = next((text for text in details or () if NOT_SHARED in text), None)
         if shared is not None and task.phase in metrics.IMBALANCE:
-            return base.Progress(
-                base.Stage.FAILED,
+            return base.MigrationProgress(
+                base.MigrationStage.FAILED,
                 f'it has disks on {task.from_host} itself, which imbalance moves do not copy. '
                 'Allow it with [engine] allow_disk_copy, or set instance_storage = local. '
                 f'Nova: migration {migration.status}: {api.format_printable(shared)}',
@@ -444,7 +451,7 @@ class NovaExecutor(base.Executor):
         if held is None and server.task_state == collector.MIGRATING:
             held = 'Nova still calls the instance migrating'
         if held is not None:
-            return base.Progress(base.Stage.SETTLING, held, migration.uuid)
+            return base.MigrationProgress(base.MigrationStage.SETTLING, held, migration.uuid)
         if details is not None and nova_responses.was_aborted(self._nova, task.instance_uuid):
             # Nova ends the record before it puts the instance into ERROR.
             return dataclasses.replace(found, place=server.host, aborted=True,

@@ -26,7 +26,7 @@ import enum
 import re
 
 
-class Fault(enum.StrEnum):
+class FaultyPart(enum.StrEnum):
     """The part that must change before another try can end otherwise."""
 
     DESTINATION = 'destination'
@@ -35,37 +35,37 @@ class Fault(enum.StrEnum):
 
 
 #: Nova's error texts, in the order of the search.
-KNOWN: tuple[tuple[Fault, str], ...] = (
+KNOWN: tuple[tuple[FaultyPart, str], ...] = (
     # Properties of the instance.
-    (Fault.INSTANCE, r'Feature not supported (with|until|because)'),
-    (Fault.INSTANCE, r'This feature is not supported when remote-managed ports'),
-    (Fault.INSTANCE, r"Operation '[^']*' not supported for "),
-    (Fault.INSTANCE, r'is not supported by old nova.compute service'),
-    (Fault.INSTANCE, r'Cannot [\w -]+ while the instance is in this state'),
-    (Fault.INSTANCE, r'Instance \S+ is locked'),
-    (Fault.INSTANCE, r'Instance \S+ could not be found'),
-    (Fault.INSTANCE, r'does not explicitly request live-migratable devices'),
-    (Fault.INSTANCE, r'Cannot live migrate with virtual persistent memory'),
-    (Fault.INSTANCE, r'as the instance NUMA topology, .* cannot be recalculated'),
-    (Fault.INSTANCE, r'Unable to determine in which cell instance'),
-    (Fault.INSTANCE, r'TPM encryption secret for instance'),
+    (FaultyPart.INSTANCE, r'Feature not supported (with|until|because)'),
+    (FaultyPart.INSTANCE, r'This feature is not supported when remote-managed ports'),
+    (FaultyPart.INSTANCE, r"Operation '[^']*' not supported for "),
+    (FaultyPart.INSTANCE, r'is not supported by old nova.compute service'),
+    (FaultyPart.INSTANCE, r'Cannot [\w -]+ while the instance is in this state'),
+    (FaultyPart.INSTANCE, r'Instance \S+ is locked'),
+    (FaultyPart.INSTANCE, r'Instance \S+ could not be found'),
+    (FaultyPart.INSTANCE, r'does not explicitly request live-migratable devices'),
+    (FaultyPart.INSTANCE, r'Cannot live migrate with virtual persistent memory'),
+    (FaultyPart.INSTANCE, r'as the instance NUMA topology, .* cannot be recalculated'),
+    (FaultyPart.INSTANCE, r'Unable to determine in which cell instance'),
+    (FaultyPart.INSTANCE, r'TPM encryption secret for instance'),
     # QEMU's own words, through libvirt.
-    (Fault.INSTANCE, r'VFIO migration is not supported with postcopy migration'),
-    (Fault.INSTANCE, r'Unable to migrate instance \(\S+\) to current host'),
-    (Fault.INSTANCE, r'Image \S+ is unacceptable'),
+    (FaultyPart.INSTANCE, r'VFIO migration is not supported with postcopy migration'),
+    (FaultyPart.INSTANCE, r'Unable to migrate instance \(\S+\) to current host'),
+    (FaultyPart.INSTANCE, r'Image \S+ is unacceptable'),
     # Properties of its source, or of the whole cloud.
-    (Fault.INSTANCE, r'version for compute service source are too old'),
-    (Fault.INSTANCE, r'Neutron does not support required port binding extension'),
-    (Fault.INSTANCE, r'Migration is not supported for LVM backed instances'),
-    (Fault.INSTANCE, r'No live migration URI configured'),
+    (FaultyPart.INSTANCE, r'version for compute service source are too old'),
+    (FaultyPart.INSTANCE, r'Neutron does not support required port binding extension'),
+    (FaultyPart.INSTANCE, r'Migration is not supported for LVM backed instances'),
+    (FaultyPart.INSTANCE, r'No live migration URI configured'),
     # Services.
-    (Fault.API, r'Migration select destinations error'),
-    (Fault.API, r'Unable to communicate with the Placement API'),
-    (Fault.API, r'Failed to (update|retrieve|move) allocations (for|from) consumer'),
+    (FaultyPart.API, r'Migration select destinations error'),
+    (FaultyPart.API, r'Unable to communicate with the Placement API'),
+    (FaultyPart.API, r'Failed to (update|retrieve|move) allocations (for|from) consumer'),
     # Nova reports "no valid host" without a search: the allocations have changed meanwhile.
-    (Fault.API, r'Unable to replace instance claim on source'),
-    (Fault.API, r'attempting to invoke the placement API'),
-    (Fault.API, r'Connection to (keystone|cinder|glance|neutron) (host )?(\S+ )?failed'),
+    (FaultyPart.API, r'Unable to replace instance claim on source'),
+    (FaultyPart.API, r'attempting to invoke the placement API'),
+    (FaultyPart.API, r'Connection to (keystone|cinder|glance|neutron) (host )?(\S+ )?failed'),
 )
 _KNOWN = tuple((fault, re.compile(text)) for fault, text in KNOWN)
 _UNAVAILABLE = re.compile(r'Compute service of (\S+) is unavailable')
@@ -73,27 +73,27 @@ _UNAVAILABLE = re.compile(r'Compute service of (\S+) is unavailable')
 _VAGUE = re.compile(r'No valid host was found|Exceeded maximum number of retries')
 
 
-def judge_fault(details: Sequence[str], from_host: str) -> tuple[Fault, str]:
+def judge_fault(details: Sequence[str], from_host: str) -> tuple[FaultyPart, str]:
     """Return the fault that caused a failure, and the text that names it (empty without any).
 
     :param details: texts of the events of one action; of several faults, one that no other
         destination avoids comes first.
     :param from_host: the source; when its compute service is unavailable, it comes back.
     """
-    found: dict[Fault, str] = {}
+    found: dict[FaultyPart, str] = {}
     for text in details:
         fault = _find_fault(text, from_host)
         if fault is not None:
             found.setdefault(fault, text)
-    for fault in (Fault.INSTANCE, Fault.API):
+    for fault in (FaultyPart.INSTANCE, FaultyPart.API):
         if fault in found:
             return fault, found[fault]
     telling = [text for text in details if not _VAGUE.search(text)]
-    return Fault.DESTINATION, (telling or list(details) or [''])[-1]
+    return FaultyPart.DESTINATION, (telling or list(details) or [''])[-1]
 
 
-def _find_fault(text: str, from_host: str) -> Fault | None:
+def _find_fault(text: str, from_host: str) -> FaultyPart | None:
     unavailable = _UNAVAILABLE.search(text)
     if unavailable and unavailable[1] == from_host:
-        return Fault.API
+        return FaultyPart.API
     return next((fault for fault, known in _KNOWN if known.search(text)), None)

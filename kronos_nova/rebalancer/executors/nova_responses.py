@@ -205,12 +205,12 @@ def read_phase_seconds(
     migration = next((m for m in migrations if m.uuid == reference and m.ended), None)
     if migration is not None and any(m.id > migration.id for m in migrations):
         return {}  # the newest action may belong to another migration
-    action = next((records.Record('Nova', 'action', found, identity='request_id')
+    action = next((records.JsonRecord('Nova', 'action', found, identity='request_id')
                    for found in nova.actions(task.instance_uuid)
                    if found.get('action') == nova_api.LIVE_MIGRATION), None)
     if migration is None or action is None:
         return {}
-    events = {str(event.get('event')): records.Record('Nova', 'event', event, identity='event')
+    events = {str(event.get('event')): records.JsonRecord('Nova', 'event', event, identity='event')
               for event in nova.action_events(task.instance_uuid, action.text('request_id'))}
 
     def find_event_time(event: str, field: str) -> float | None:
@@ -235,25 +235,27 @@ def find_version(migration: nova_api.Migration) -> str:
 
 
 def build_failure(task: model.Task, migration: nova_api.Migration,
-                  details: list[str] | None) -> base.Progress:
+                  details: list[str] | None) -> base.MigrationProgress:
     """Build the progress of a migration that is over and has not moved the instance.
 
     :param details: Nova's error texts; None: not recorded yet.
     """
     fault, text = nova_error_classes.judge_fault(details or [], task.from_host)
     quoted = f': {api.format_printable(text)}' if text else ''
-    return base.Progress(base.Stage.FAILED, f'Nova: migration {migration.status}{quoted}',
-                         migration.uuid, fault=fault)
+    return base.MigrationProgress(base.MigrationStage.FAILED,
+                                  f'Nova: migration {migration.status}{quoted}',
+                                  migration.uuid, fault=fault)
 
 
-def defer_unexplained(progress: base.Progress, details: list[str] | None) -> base.Progress:
+def defer_unexplained(progress: base.MigrationProgress,
+                      details: list[str] | None) -> base.MigrationProgress:
     """Return the failure; mark it as unexplained while Nova has not recorded the reason.
 
     :param details: Nova's error texts; None: not recorded yet.
     """
     if details is not None:
         return progress
-    return dataclasses.replace(progress, stage=base.Stage.UNTOLD)
+    return dataclasses.replace(progress, stage=base.MigrationStage.UNTOLD)
 
 
 def _find_event_error(event: Mapping[str, Any]) -> str:
@@ -314,7 +316,7 @@ def build_request_error(task: model.Task, error: api.ApiError) -> exception.Migr
 def build_refusal(task: model.Task, text: str) -> exception.MigrationError:
     """Build the error of a request that Nova declined, for this destination or for every one."""
     if nova_error_classes.judge_fault([text],
-                                      task.from_host)[0] is nova_error_classes.Fault.INSTANCE:
+                                      task.from_host)[0] is nova_error_classes.FaultyPart.INSTANCE:
         return exception.InstanceRefused(instance_uuid=task.instance_uuid, problem=text)
     return exception.MigrationFailed(
         instance_uuid=task.instance_uuid,

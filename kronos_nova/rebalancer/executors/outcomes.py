@@ -41,19 +41,19 @@ FAILED = 'migration.failed'
 CANCELLED_TYPE = rows.CANCELLED_TYPE
 
 #: Receives each result: (event type, result).
-Notify = Callable[[str, model.Result], object]
+Notify = Callable[[str, model.TaskResult], object]
 
 
-class Outcomes:
+class OutcomeWriter:
     """Writer of the outcomes of one worker's tasks.
 
     :param measure: returns seconds of phases of an attempt that ends, where they are known better
         than from its marks.
     """
 
-    def __init__(self, store: api.Store, settings: retry.Settings, notify: Notify | None,
+    def __init__(self, store: api.Store, settings: retry.RetrySettings, notify: Notify | None,
                  worker: str, clock: Callable[[], float],
-                 tally: tallies.Tally | None = None,
+                 tally: tallies.DaemonTally | None = None,
                  measure: Callable[[rows.TaskRow], Mapping[str, float]] = lambda row: {}) -> None:
         self._measure = measure
         self._store = store
@@ -61,7 +61,7 @@ class Outcomes:
         self._notify = notify
         self._worker = worker
         self._clock = clock
-        self._tally = tally or tallies.Tally()
+        self._tally = tally or tallies.DaemonTally()
 
     def failed(self, row: rows.TaskRow, error: exception.MigrationError) -> None:
         """Go on with the next destination or a retry, or end the task (see :mod:`retry`)."""
@@ -92,7 +92,7 @@ class Outcomes:
         return None
 
     def _requeue_task(self, row: rows.TaskRow, error: exception.MigrationError,
-                      verdict: retry.Verdict, now: float) -> bool:
+                      verdict: retry.RetryVerdict, now: float) -> bool:
         """Return the task to the queue; False: it was not ours any more."""
         task = row.task
         tried, marks = row.attempts, attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE,
@@ -191,7 +191,7 @@ class Outcomes:
                 self._build_result(row, now, row.error_type, row.error, row.attempts), row.task))
 
     @staticmethod
-    def swapped(swap: swaps.Swap) -> None:
+    def swapped(swap: swaps.StoredSwap) -> None:
         """Log that the undo of a swap has begun or is over.
 
         The first executor that sees it logs it, once.
@@ -214,17 +214,17 @@ class Outcomes:
 
     @staticmethod
     def _build_result(row: rows.TaskRow, now: float, error_type: str | None, error: str | None,
-                      attempts: tuple[model.Attempt, ...]) -> model.Result:
+                      attempts: tuple[model.Attempt, ...]) -> model.TaskResult:
         task = row.task
         since = now if row.submitted_at is None else row.submitted_at
-        return model.Result(
+        return model.TaskResult(
             task_id=task.task_id, plan_id=task.plan_id, aggregate=task.aggregate,
             instance_uuid=task.instance_uuid, from_host=task.from_host, to_host=task.to_host,
             success=error_type is None, error=error, error_type=error_type,
             duration_seconds=max(0.0, now - since), retry_count=task.retry_count,
             completed_at=now, attempts=attempts[-rows.KEPT_ATTEMPTS:])
 
-    def _announce_result(self, event: str, result: model.Result) -> None:
+    def _announce_result(self, event: str, result: model.TaskResult) -> None:
         if self._notify is None:
             return
         try:
@@ -249,7 +249,7 @@ def _build_attempt(row: rows.TaskRow, now: float, error_type: str | None, error:
         phases=attempt_phases.compute_phase_seconds(row.marks, now, measured))
 
 
-def _use_up_retries(result: model.Result, task: model.Task) -> model.Result:
+def _use_up_retries(result: model.TaskResult, task: model.Task) -> model.TaskResult:
     """Return a failed result with no retry left.
 
     Kronos reads retry_count < max_retries as "a retry is pending".

@@ -41,7 +41,7 @@ T = TypeVar('T')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fresh:
+class PreflightView:
     """A fresh view; ``newest`` is the highest id of the instance's migrations, 0 without."""
 
     cluster: model.Cluster
@@ -61,20 +61,20 @@ class FreshReader:
         self._trees = provider_trees.TreeReader(self.placement, allocations=False)
         self._hypervisors = hypervisors.HypervisorReader(self.nova)
 
-    def read(self, task: model.Task, now: float) -> Fresh:
+    def read(self, task: model.Task, now: float) -> PreflightView:
         """Read the facts about one move.
 
         :raises ApiError: with status 404 and ``what`` naming the server when the instance is gone.
         """
-        with parallel_reads.Reading(self._conf.nova.collect_timeout) as reads:
+        with parallel_reads.ReadingContext(self._conf.nova.collect_timeout) as reads:
             reads.one('Nova', 'supported API versions', self.nova.negotiate)
             migrations = reads.one('Nova', 'migrations',
                                    lambda: self.nova.migrations(task.instance_uuid))
             server = reads.one('Nova', 'servers', lambda: self.nova.server(task.instance_uuid))
-            return Fresh(self._read_cluster(reads, task, server, migrations, now),
-                         max((m.id for m in migrations), default=0))
+            return PreflightView(self._read_cluster(reads, task, server, migrations, now),
+                                 max((m.id for m in migrations), default=0))
 
-    def _read_cluster(self, reads: parallel_reads.Reading, task: model.Task,
+    def _read_cluster(self, reads: parallel_reads.ReadingContext, task: model.Task,
                       server: nova_api.Server,
                       migrations: list[nova_api.Migration], now: float) -> model.Cluster:
         ends = sorted({task.from_host, task.to_host})
@@ -111,16 +111,16 @@ class FreshReader:
             sharing=collector.sharing_of(hosts, forest),
             planned_zone=engine_conf.planned_zone(self._conf))
 
-    def _read_forest(self, reads: parallel_reads.Reading,
-                     roots: list[str]) -> provider_trees.Forest:
+    def _read_forest(self, reads: parallel_reads.ReadingContext,
+                     roots: list[str]) -> provider_trees.ProviderForest:
         """Read the provider trees of both hosts, and the providers that share with them.
 
         :raises ApiError: with status 409 when a tree changes all the time.
         """
         sharing = provider_trees.read_sharing(reads, self.placement)
 
-        def list_providers() -> dict[str, placement_api.Listed]:
-            found: dict[str, placement_api.Listed] = {}
+        def list_providers() -> dict[str, placement_api.ListedProvider]:
+            found: dict[str, placement_api.ListedProvider] = {}
             for root in sorted(roots):
                 found |= self.placement.providers(in_tree=root)
             for uuid in sorted(sharing.with_tree(found) - found.keys()):
@@ -128,7 +128,7 @@ class FreshReader:
                           if u == uuid}
             return found
 
-        def is_relevant_provider(provider: placement_api.Listed) -> bool:
+        def is_relevant_provider(provider: placement_api.ListedProvider) -> bool:
             return provider.root_uuid in roots or provider.uuid in sharing.aggregates
 
         forest = self._trees.read(reads, list_providers, sharing, is_relevant_provider)
@@ -139,7 +139,7 @@ class FreshReader:
                                    'its tree changes faster than it can be read', 409)
         return forest
 
-    def _with_claims(self, reads: parallel_reads.Reading, instance: model.Instance,
+    def _with_claims(self, reads: parallel_reads.ReadingContext, instance: model.Instance,
                      host: model.Host) -> model.Instance:
         own = reads.one('Placement', 'allocations',
                         lambda: self.placement.allocations_of(instance.uuid))

@@ -47,7 +47,7 @@ MAX_BACKOFF = 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class RetrySettings:
     """Settings of a worker; times are in seconds.
 
     ``scopes`` None: all. ``instance_quarantine_seconds`` -1: for ever. A host that refused
@@ -95,10 +95,10 @@ class Settings:
         return max(300.0, self.absent_seconds)
 
 
-def build_settings(conf: cfg.ConfigOpts) -> Settings:
+def build_settings(conf: cfg.ConfigOpts) -> RetrySettings:
     """Build the settings from [executor] and [engine]."""
     executor, engine = conf.executor, conf.engine
-    return Settings(
+    return RetrySettings(
         scopes=frozenset(executor.aggregates) or None,
         per_scope=executor.max_concurrent_migrations,
         total=executor.max_concurrent_migrations_total,
@@ -114,7 +114,7 @@ def build_settings(conf: cfg.ConfigOpts) -> Settings:
         frozen=lambda now: engine_conf.find_freeze_reason(conf, now))
 
 
-def compute_deadline(task: model.Task, submitted_at: float, chosen: Settings) -> float:
+def compute_deadline(task: model.Task, submitted_at: float, chosen: RetrySettings) -> float:
     """Compute when a migration becomes unknown, in epoch seconds.
 
     Nova allows live_migration_completion_timeout per GiB of memory and copied disk, counted from
@@ -124,13 +124,13 @@ def compute_deadline(task: model.Task, submitted_at: float, chosen: Settings) ->
     Source: nova.virt.libvirt.driver, _live_migration_data_gb, which takes memory and each disk for
     2 GiB at least.
     """
-    memory = task.memory_mb / 1024 if task.method is model.Method.LIVE else 0.0
+    memory = task.memory_mb / 1024 if task.method is model.MoveMethod.LIVE else 0.0
     gib = sum(max(2.0, part) for part in (memory, task.disk_gb) if part)
     return submitted_at + chosen.migration_timeout + chosen.seconds_per_gib * gib
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryVerdict:
     """Verdict on a failed attempt.
 
     ``again``: queue the task for ``attempt``; else it has failed for good. ``refused``: the
@@ -152,21 +152,21 @@ def is_waiting_error(error: exception.MigrationError) -> bool:
 
 
 def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float,
-                  chosen: Settings) -> Verdict:
+                  chosen: RetrySettings) -> RetryVerdict:
     """Decide between the next attempt, the next pass and the end."""
     task = row.task
     refused = isinstance(error, exception.MigrationFailed)
     rule = error.kwargs.get('rule') if isinstance(error, exception.PreFlightError) else None
     if is_waiting_error(error):
-        return Verdict(again=True, attempt=row.attempt, retry_count=task.retry_count,
-                       not_before=now + chosen.retry_backoff)
+        return RetryVerdict(again=True, attempt=row.attempt, retry_count=task.retry_count,
+                            not_before=now + chosen.retry_backoff)
     if rule in FINAL:
-        return Verdict(again=False, retry_count=task.retry_count)
+        return RetryVerdict(again=False, retry_count=task.retry_count)
     passing = rule in PASSING
     changed = rule in NOT_THE_INSTANCE
     elsewhere = refused or changed or isinstance(
         error, (exception.PlacementRejected, exception.FailureUntold))
-    final = Verdict(
+    final = RetryVerdict(
         again=False, refused=refused, retry_count=task.retry_count,
         quarantine=not (changed or passing or isinstance(
             error, (exception.NovaClientError, exception.PlacementRejected,
@@ -177,10 +177,10 @@ def after_failure(row: rows.TaskRow, error: exception.MigrationError, now: float
     exhausted = task.retry_count >= task.max_retries
     if (elsewhere and task.alternates and row.attempt + 1 < chosen.max_attempts
             and not (task.counts_alternates and exhausted)):
-        return Verdict(again=True, refused=refused, attempt=row.attempt + 1,
-                       retry_count=task.retry_count + task.counts_alternates, not_before=now)
+        return RetryVerdict(again=True, refused=refused, attempt=row.attempt + 1,
+                            retry_count=task.retry_count + task.counts_alternates, not_before=now)
     if changed or exhausted:
         return final
     wait = min(chosen.retry_backoff * 2.0 ** min(task.retry_count, 30), MAX_BACKOFF)
-    return Verdict(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,
-                   retry_count=task.retry_count + 1, not_before=now + wait)
+    return RetryVerdict(again=True, refused=refused, attempt=0 if elsewhere else row.attempt,
+                        retry_count=task.retry_count + 1, not_before=now + wait)

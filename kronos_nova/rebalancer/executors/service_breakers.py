@@ -49,7 +49,7 @@ Announce = Callable[[str, str, dict[str, Any]], object]
 
 
 @dataclasses.dataclass(slots=True)
-class _Breaker:
+class _BreakerState:
     """State of a breaker; ``until``: when an open one tries its service again; None: closed."""
 
     failures: int = 0
@@ -69,7 +69,7 @@ class ServiceBreakers:
         self._announce = announce
         self._seconds = seconds
         self._same_outage = max(SAME_OUTAGE, _TRIES * seconds)
-        self._breakers = {name: _Breaker() for name in ALL}
+        self._breakers = {name: _BreakerState() for name in ALL}
 
     def record_failure(self, error: exception.ServiceUnavailable, task: model.Task,
                        now: float) -> None:

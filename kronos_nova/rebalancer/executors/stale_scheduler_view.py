@@ -33,7 +33,7 @@ from kronos_nova.constraints import hints
 MARGIN = 30.0
 
 
-def check(task: model.Task, cluster: model.Cluster, options: model.Options,
+def check(task: model.Task, cluster: model.Cluster, options: model.PlanningOptions,
           left: Collection[str], came: Collection[str]) -> None:
     """Raise if nova-scheduler may judge the move by the old hosts of other instances.
 
@@ -62,7 +62,7 @@ def _list_limiting_groups(task: model.Task, cluster: model.Cluster) -> list[mode
             and task.instance_uuid in g.members]
 
 
-def _list_hinted_instances(task: model.Task, cluster: model.Cluster, options: model.Options,
+def _list_hinted_instances(task: model.Task, cluster: model.Cluster, options: model.PlanningOptions,
                            filter_: str) -> frozenset[str]:
     """Return the instances that a hint of the instance names, where its filter is enabled."""
     if filter_ not in options.nova_enabled_filters:

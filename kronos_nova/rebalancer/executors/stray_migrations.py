@@ -38,7 +38,7 @@ _NEWEST_TASKS = 20
 
 
 @dataclasses.dataclass(slots=True)
-class _Request:
+class _LostRequest:
     """A request whose task was lost.
 
     ``row``: the task's row at the time of the request. ``ends_since``: when the driver first found
@@ -66,7 +66,7 @@ class StrayMigrations:
         self._driver = driver
         self._seconds = seconds
         self._resets_state = resets_state
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, _LostRequest] = {}
 
     def examine(self, row: rows.TaskRow, now: float) -> bool:
         """Read a task again that was lost during its request.
@@ -80,7 +80,7 @@ class StrayMigrations:
 
     def remember(self, row: rows.TaskRow, now: float) -> None:
         """Keep the request for :meth:`pursue`: the database cannot be read now."""
-        self._requests[row.task.task_id] = _Request(row, now)
+        self._requests[row.task.task_id] = _LostRequest(row, now)
 
     def pursue(self, now: float) -> None:
         """Look at each late migration and abort it, until it has ended.
@@ -136,18 +136,18 @@ class StrayMigrations:
             return f'went on to {current.task.to_host}'
         return f'became {current.task.state}'
 
-    def _has_ended(self, request: _Request, now: float) -> bool:
+    def _has_ended(self, request: _LostRequest, now: float) -> bool:
         task, marker = request.row.task, request.row.marker or ''
         try:
             known = self._find_known(request.row)
             # Nova carries the request out from the instance's current host.
             task = self._driver.trace_late_request(task, marker, known)
             progress = self._driver.look(task, marker)
-            if progress.stage is base.Stage.ABSENT:
+            if progress.stage is base.MigrationStage.ABSENT:
                 return now - request.since > self._seconds
             if progress.reference in known:
                 return True
-            if progress.stage in (base.Stage.WAITING, base.Stage.RUNNING):
+            if progress.stage in (base.MigrationStage.WAITING, base.MigrationStage.RUNNING):
                 self._abort(request, task, progress)
                 return False
             if request.ends_since is None:
@@ -167,18 +167,18 @@ class StrayMigrations:
                           'instance.', task.instance_uuid, task.task_id, task.to_host)
         return True
 
-    def _find_patience(self, progress: base.Progress) -> float:
+    def _find_patience(self, progress: base.MigrationProgress) -> float:
         """Return the seconds for which this progress may still change."""
-        if progress.stage.terminal or progress.stage is base.Stage.UNCONFIRMED:
+        if progress.stage.terminal or progress.stage is base.MigrationStage.UNCONFIRMED:
             return progress.patience
         return progress.patience or self._seconds
 
-    def _tell_end(self, task: model.Task, progress: base.Progress) -> None:
-        if progress.stage is base.Stage.COMPLETED:
+    def _tell_end(self, task: model.Task, progress: base.MigrationProgress) -> None:
+        if progress.stage is base.MigrationStage.COMPLETED:
             LOG.error('Instance %s: task %s: its late migration %s has moved it to %s before it '
                       'could be aborted. Look where the instance belongs.', task.instance_uuid,
                       task.task_id, progress.reference, task.to_host)
-        elif progress.stage is base.Stage.UNCONFIRMED:
+        elif progress.stage is base.MigrationStage.UNCONFIRMED:
             LOG.error('Instance %s: task %s: its late cold migration %s waits on %s and cannot be '
                       'aborted. Revert it: openstack server resize revert %s',
                       task.instance_uuid, task.task_id, progress.reference, task.to_host,
@@ -200,7 +200,8 @@ class StrayMigrations:
             known |= {each.reference, *(a.migration_uuid for a in each.attempts)}
         return {uuid for uuid in known if uuid is not None}
 
-    def _abort(self, request: _Request, task: model.Task, progress: base.Progress) -> None:
+    def _abort(self, request: _LostRequest, task: model.Task,
+               progress: base.MigrationProgress) -> None:
         marker = self._driver.bind_marker(request.row.marker or '', progress.reference)
         if request.has_been_aborted or progress.reference is None:
             return

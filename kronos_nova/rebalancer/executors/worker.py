@@ -66,14 +66,15 @@ LATE = 'The migration took longer than its deadline.'
 ABORTING = 'The migration took longer than its deadline and is being aborted.'
 
 
-_OF = {nova_error_classes.Fault.DESTINATION: exception.MigrationFailed,
-       nova_error_classes.Fault.INSTANCE: exception.InstanceRefused,
-       nova_error_classes.Fault.API: exception.NovaClientError}
+_OF = {nova_error_classes.FaultyPart.DESTINATION: exception.MigrationFailed,
+       nova_error_classes.FaultyPart.INSTANCE: exception.InstanceRefused,
+       nova_error_classes.FaultyPart.API: exception.NovaClientError}
 
 
 #: Stages in which Nova has done its part.
-_OVER = (base.Stage.COMPLETED, base.Stage.FAILED, base.Stage.CANCELLED, base.Stage.SETTLING,
-         base.Stage.UNTOLD)
+_OVER = (base.MigrationStage.COMPLETED, base.MigrationStage.FAILED, base.MigrationStage.CANCELLED,
+         base.MigrationStage.SETTLING,
+         base.MigrationStage.UNTOLD)
 
 #: Error types of attempts that cannot end before Nova was asked.
 _NOVA_ANSWERED = frozenset(kind.wire_type for kind in (
@@ -100,14 +101,14 @@ class Worker:
     :param announce: publishes the begin of an outage of Nova, Placement or Keystone.
     """
 
-    def __init__(self, store: api.Store, driver: base.Executor, settings: retry.Settings,
+    def __init__(self, store: api.Store, driver: base.Executor, settings: retry.RetrySettings,
                  notify: outcomes.Notify | None = None, *,
                  clock: Callable[[], float] | None = None,
                  monotonic: Callable[[], float] = time.monotonic,
                  wake: threading.Event | None = None, name: str | None = None,
-                 tally: tallies.Tally | None = None,
+                 tally: tallies.DaemonTally | None = None,
                  present: Callable[[bool], None] | None = None,
-                 hooks: tuple[hook_runner.Catalogue, hook_runner.Settings] | None = None,
+                 hooks: tuple[hook_runner.HookCatalogue, hook_runner.HookSettings] | None = None,
                  announce: service_breakers.Announce | None = None) -> None:
         self.name = name or process_identity.name_process()
         self.wake = wake or threading.Event()
@@ -117,12 +118,12 @@ class Worker:
         self._clock = clock = clock or database_clock.DatabaseClock(store.now)
         self._database_clock = (clock if isinstance(clock, database_clock.DatabaseClock)
                                 else None)
-        self._tally = tally or tallies.Tally()
+        self._tally = tally or tallies.DaemonTally()
         self._tally.serve({kind.wire_type for kind in exception.MigrationError.__subclasses__()})
-        self._outcomes = outcomes.Outcomes(store, settings, notify, self.name, clock,
-                                           self._tally, self._read_phase_seconds)
-        catalogue, chosen = hooks or (hook_runner.build_catalogue({}), hook_runner.Settings())
-        self._hooks = hook_runner.Hooks(
+        self._outcomes = outcomes.OutcomeWriter(store, settings, notify, self.name, clock,
+                                                self._tally, self._read_phase_seconds)
+        catalogue, chosen = hooks or (hook_runner.build_catalogue({}), hook_runner.HookSettings())
+        self._hooks = hook_runner.HookRunner(
             store, catalogue, chosen, self.name, scopes=settings.scopes,
             claim_seconds=settings.claim_seconds, clock=clock)
         #: Renews the claims; :meth:`run` starts its thread.
@@ -138,14 +139,14 @@ class Worker:
         self._aborted: set[str] = set()
         self._unchanged = endings.UnchangedRecords()
         self._frozen: str | None = None
-        self._health: healths.Health | None = None
-        self._pulse: healths.Pulse | None = None
+        self._health: healths.DaemonHealth | None = None
+        self._pulse: healths.LoopPulse | None = None
         self._present = present
         self._said_at = float('-inf')
 
     # The loop.
 
-    def tell(self, health: healths.Health) -> None:
+    def tell(self, health: healths.DaemonHealth) -> None:
         """Set the health registry to which :meth:`run` reports each pass."""
         health.expect('pass')
         self._pulse = health.pulse('passes', self._settings.poll_interval + HUNG_SECONDS)
@@ -270,7 +271,7 @@ class Worker:
             self.keeper.note_step()
             if row.task.state is TaskState.CLAIMED:
                 if self._hooks.under_way(row.task.task_id):
-                    self._look_at_hooks(row)
+                    self._poll_hooks(row)
                 else:
                     self._start(row)
             elif self._next_look.get(row.task.task_id, now) <= now:
@@ -338,11 +339,11 @@ class Worker:
         if marker is None:
             return
         if self._driver.hooked and self._hooks.begin(row):
-            self._look_at_hooks(row)
+            self._poll_hooks(row)
             return
         self._request_migration(row, marker)
 
-    def _look_at_hooks(self, row: rows.TaskRow) -> None:
+    def _poll_hooks(self, row: rows.TaskRow) -> None:
         """Poll the hooks before the migration.
 
         They take time, so pre-flight is repeated after them.
@@ -351,9 +352,9 @@ class Worker:
         row = dataclasses.replace(row, marks=look.marks)
         if look.error is not None:
             self._outcomes.failed(row, look.error)
-        elif look.found is hook_runner.Found.LOST:
+        elif look.found is hook_runner.HooksResult.LOST:
             self._outcomes.lost(row.task)
-        if look.found is not hook_runner.Found.DONE:
+        if look.found is not hook_runner.HooksResult.DONE:
             return
         row = dataclasses.replace(
             row,
@@ -423,7 +424,7 @@ class Worker:
         if not self._store.mark(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None, doubt=None,
-                timings=attempt_phases.format_marks(row.marks),
+                timings=attempt_phases.format_phase_starts(row.marks),
                 deadline=retry.compute_deadline(task, now, self._settings)):
             return self._outcomes.lost(task)
         if not any(_has_asked_nova(attempt) for attempt in row.attempts):
@@ -432,20 +433,20 @@ class Worker:
         return self._submit(
             row, lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
 
-    def _read_known_facts(self, task: model.Task) -> base.Known:
+    def _read_known_facts(self, task: model.Task) -> base.StoredFacts:
         """Read our database before Nova: a migration that ends in between still counts."""
         found = [row for row in self._store.in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
         others = [row.task for row in found]
-        return base.Known(
+        return base.StoredFacts(
             slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
                 self._store.history(task.aggregate, self._clock()), cooling={}),
             draining=self._store.draining(),
             flights=tuple(
-                model.Flight(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,
-                             t.aggregate)
+                model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,
+                                   t.aggregate)
                 for t in others),
             scopes=self._store.leased())
 
@@ -500,7 +501,7 @@ class Worker:
 
     def _watch_task(self, row: rows.TaskRow) -> None:
         task = row.task
-        progress: base.Progress | None = None
+        progress: base.MigrationProgress | None = None
         try:
             progress = self._driver.look(task, self._bind_marker(row))
             if progress.source is not None:
@@ -509,7 +510,7 @@ class Worker:
                 row = dataclasses.replace(row, task=task)
             if progress.stage.terminal:
                 row = dataclasses.replace(row, reference=progress.reference or row.reference)
-            if progress.stage is base.Stage.COMPLETED:
+            if progress.stage is base.MigrationStage.COMPLETED:
                 self._driver.post_flight(task)
         except exception.NovaClientError as e:
             LOG.warning('Task %s: %s It is looked at again.', task.task_id,
@@ -531,29 +532,29 @@ class Worker:
         self._services.record_success(service_breakers.WATCHING, self._clock())
         row = self._record_phase(row, progress)
         match progress.stage:
-            case base.Stage.COMPLETED:
+            case base.MigrationStage.COMPLETED:
                 self._outcomes.end(row, TaskState.COMPLETED)
-            case base.Stage.FAILED if row.error == ABORTING and endings.is_own_abort(
+            case base.MigrationStage.FAILED if row.error == ABORTING and endings.is_own_abort(
                     row, progress, task.task_id in self._aborted):
                 self._end_aborted(row, progress)
-            case base.Stage.FAILED if endings.is_foreign_abort(row, progress):
+            case base.MigrationStage.FAILED if endings.is_foreign_abort(row, progress):
                 if self._has_abort_ended(row, progress):
                     self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                        endings.describe_foreign_abort(row, progress))
-            case base.Stage.FAILED:
+            case base.MigrationStage.FAILED:
                 self._outcomes.failed(row, _build_failure_error(row, progress))
-            case base.Stage.CANCELLED if row.error == ABORTING:
+            case base.MigrationStage.CANCELLED if row.error == ABORTING:
                 self._end_aborted(row, progress)
-            case base.Stage.CANCELLED:
+            case base.MigrationStage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail or 'The migration was cancelled in Nova.')
-            case base.Stage.SETTLING | base.Stage.UNTOLD:
+            case base.MigrationStage.SETTLING | base.MigrationStage.UNTOLD:
                 self._handle_settling(row, progress)
-            case base.Stage.LEFT:
+            case base.MigrationStage.LEFT:
                 self._handle_left_record(row, progress)
-            case base.Stage.ABSENT:
+            case base.MigrationStage.ABSENT:
                 self._handle_absence(row)
-            case base.Stage.UNCONFIRMED:
+            case base.MigrationStage.UNCONFIRMED:
                 self._under_way(row, progress)
                 self._confirm_migration(row)
             case _:
@@ -562,7 +563,8 @@ class Worker:
     def _bind_marker(self, row: rows.TaskRow) -> str:
         return self._driver.bind_marker(row.marker or '', row.reference)
 
-    def _record_phase(self, row: rows.TaskRow, progress: base.Progress | None) -> rows.TaskRow:
+    def _record_phase(self, row: rows.TaskRow,
+                      progress: base.MigrationProgress | None) -> rows.TaskRow:
         """Record the phase that the driver found, when it comes after the known phase.
 
         The phase is committed, so that a successor goes on with it.
@@ -574,9 +576,9 @@ class Worker:
             return row
         row = dataclasses.replace(
             row, marks=attempt_phases.begin_phase(row.marks, str(phase), self._clock()))
-        if progress.stage not in (base.Stage.FAILED, base.Stage.CANCELLED):
+        if progress.stage not in (base.MigrationStage.FAILED, base.MigrationStage.CANCELLED):
             self._update_task(row, row.task.state, [row.task.state],
-                              timings=attempt_phases.format_marks(row.marks))
+                              timings=attempt_phases.format_phase_starts(row.marks))
         return row
 
     def _read_phase_seconds(self, row: rows.TaskRow) -> Mapping[str, float]:
@@ -593,7 +595,7 @@ class Worker:
                       row.task.task_id, e)
             return {}
 
-    def _under_way(self, row: rows.TaskRow, progress: base.Progress) -> None:
+    def _under_way(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
         reference = progress.reference or row.reference
         now = self._clock()
         since = self._unchanged.find_since(row, progress.version, now)
@@ -617,7 +619,7 @@ class Worker:
             self._update_task(row, state, [row.task.state], reference=reference, doubt_since=since,
                               doubt=doubt, error=None, error_type=None)
 
-    def _handle_left_record(self, row: rows.TaskRow, progress: base.Progress) -> None:
+    def _handle_left_record(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
         """End the task by the place of its instance, once the contradiction has lasted.
 
         The attempt has no phases: its duration is unknown.
@@ -636,11 +638,11 @@ class Worker:
             return
         row = dataclasses.replace(row, marks=())
         match progress.ending:
-            case base.Stage.COMPLETED:
+            case base.MigrationStage.COMPLETED:
                 LOG.warning('Instance %s: task %s is completed: %s. See nova-manage placement '
                             'audit', task.instance_uuid, task.task_id, progress.detail)
                 self._outcomes.end(row, TaskState.COMPLETED)
-            case base.Stage.CANCELLED:
+            case base.MigrationStage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
                                    progress.detail)
             case _:
@@ -670,7 +672,7 @@ class Worker:
         return row.task.deadline is not None and self._clock() >= row.task.deadline
 
     def _may_abort(self, task: model.Task) -> bool:
-        return self._settings.abort_at_deadline and task.method is model.Method.LIVE
+        return self._settings.abort_at_deadline and task.method is model.MoveMethod.LIVE
 
     def _abort(self, row: rows.TaskRow) -> None:
         """Ask Nova to abort a live migration past its deadline, until Nova accepts.
@@ -694,18 +696,19 @@ class Worker:
             LOG.warning('Instance %s: task %s: its live migration is past its deadline and is '
                         'being aborted', task.instance_uuid, task.task_id)
 
-    def _has_abort_ended(self, row: rows.TaskRow, progress: base.Progress) -> bool:
+    def _has_abort_ended(self, row: rows.TaskRow, progress: base.MigrationProgress) -> bool:
         """Return whether Nova no longer puts the instance of an aborted migration into ERROR."""
         now, since = self._clock(), migration_uncertainty.find_doubt_since(
-            row, base.Stage.CANCELLED)
+            row, base.MigrationStage.CANCELLED)
         if progress.patience and since is None:
             self._update_task(row, row.task.state, [row.task.state], doubt_since=now,
-                              doubt=migration_uncertainty.encode_doubt(base.Stage.CANCELLED, now),
+                              doubt=migration_uncertainty.encode_doubt(
+                                  base.MigrationStage.CANCELLED, now),
                               reference=row.reference)
             return False
         return since is None or now - since > progress.patience
 
-    def _end_aborted(self, row: rows.TaskRow, progress: base.Progress) -> None:
+    def _end_aborted(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
         """End a task whose migration we aborted, once Nova has done with the instance."""
         if self._has_abort_ended(row, progress):
             reset = progress.broken and self._reset_state(row.task)
@@ -735,7 +738,8 @@ class Worker:
                  row.task.instance_uuid, row.task.task_id, row.task.to_host)
 
     def _handle_absence(self, row: rows.TaskRow) -> None:
-        now, since = self._clock(), migration_uncertainty.find_doubt_since(row, base.Stage.ABSENT)
+        now = self._clock()
+        since = migration_uncertainty.find_doubt_since(row, base.MigrationStage.ABSENT)
         if since is None:
             state = row.task.state
             if state is TaskState.SUBMITTING:
@@ -745,13 +749,14 @@ class Worker:
                             row.task.instance_uuid, row.task.task_id,
                             self._settings.absent_seconds)
             self._update_task(row, state, [row.task.state], doubt_since=now,
-                              doubt=migration_uncertainty.encode_doubt(base.Stage.ABSENT, now))
+                              doubt=migration_uncertainty.encode_doubt(base.MigrationStage.ABSENT,
+                                                                       now))
         elif now - since > self._settings.absent_seconds:
             self._outcomes.failed(row, exception.NovaClientError(
                 instance_uuid=row.task.instance_uuid,
                 problem='Nova shows no migration for our request'))
 
-    def _handle_settling(self, row: rows.TaskRow, progress: base.Progress) -> None:
+    def _handle_settling(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
         """Wait until Nova has released the claims of a failed migration and recorded the reason.
 
         The wait is limited. A successor goes on with it, since the row has its start.
@@ -764,7 +769,7 @@ class Worker:
                               reference=progress.reference)
         elif now - since > self._settings.settling_seconds:
             row = dataclasses.replace(row, reference=progress.reference or row.reference)
-            if progress.stage is base.Stage.UNTOLD:
+            if progress.stage is base.MigrationStage.UNTOLD:
                 self._outcomes.failed(row, _build_unexplained_error(row, progress, now - since))
                 return
             self._outcomes.failed(row, exception.AllocationsLeft(
@@ -772,8 +777,8 @@ class Worker:
                 problem=f'its migration to {row.task.to_host} failed, and '
                         f'{now - since:.0f} s later {progress.detail}'))
 
-    def _tell_settling(self, task: model.Task, progress: base.Progress) -> None:
-        if progress.stage is base.Stage.UNTOLD:
+    def _tell_settling(self, task: model.Task, progress: base.MigrationProgress) -> None:
+        if progress.stage is base.MigrationStage.UNTOLD:
             LOG.info('Instance %s: task %s: its migration to %s failed (%s), and Nova has not said '
                      'why yet; repeating the question for up to %.0f s', task.instance_uuid,
                      task.task_id, task.to_host, progress.detail, self._settings.settling_seconds)
@@ -802,7 +807,8 @@ def _build_unexpected_error(task: model.Task, error: Exception) -> UnexpectedErr
         'report this with the log'))
 
 
-def _build_failure_error(row: rows.TaskRow, progress: base.Progress) -> exception.MigrationError:
+def _build_failure_error(row: rows.TaskRow,
+                         progress: base.MigrationProgress) -> exception.MigrationError:
     """Build the error of a failed migration.
 
     A failure found after the deadline is a timeout, and final. A failure by a rule of ours is the
@@ -823,7 +829,7 @@ def _build_failure_error(row: rows.TaskRow, progress: base.Progress) -> exceptio
                 problem=progress.detail or 'the migration failed in Nova')
 
 
-def _build_unexplained_error(row: rows.TaskRow, progress: base.Progress,
+def _build_unexplained_error(row: rows.TaskRow, progress: base.MigrationProgress,
                              seconds: float) -> exception.MigrationError:
     """Build the error of a failure that Nova has not explained for so long.
 

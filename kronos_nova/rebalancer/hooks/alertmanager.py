@@ -58,12 +58,12 @@ class AlertmanagerHook(base.Hook):
         found.close()
         nobody = [('filter', f'{name}="{CREATED_BY}"') for name in found._conf.matchers]
         if not isinstance(found._send_request('GET', '/silences', params=nobody), list):
-            raise base.Failed(problem='was answered no list of silences: is that Alertmanager?')
+            raise base.StepFailed(problem='was answered no list of silences: is that Alertmanager?')
         return 'Alertmanager shows its silences'
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.hook_alertmanager
-        self._pool = pool.Pool('alertmanager')
+        self._pool = pool.StepPool('alertmanager')
         wrong = [name for name, value in self._conf.matchers.items()
                  if not _LABEL.fullmatch(name) or value not in VALUES]
         if wrong or not self._conf.matchers:
@@ -77,20 +77,20 @@ class AlertmanagerHook(base.Hook):
                 path='kronos.conf', field='[hook_alertmanager] url', problem='it is not set',
                 remedy='Set it, or take alertmanager out of [hooks] enabled.')
 
-    def before(self, call: base.Call) -> base.Step:
+    def before(self, call: base.HookCall) -> base.HookStep:
         return self._pool.step(call.key, lambda over: self._create_silence(call))
 
-    def after(self, call: base.Call) -> base.Step:
+    def after(self, call: base.HookCall) -> base.HookStep:
         return self._pool.step(call.key, lambda over: self._delete(call))
 
-    def remedy(self, call: base.Call) -> str:
+    def remedy(self, call: base.HookCall) -> str:
         return (f'Delete the silence whose comment has {call.key}, or wait '
                 f'{self._conf.seconds} s until it ends.')
 
     def close(self) -> None:
         self._pool.close()
 
-    def _create_silence(self, call: base.Call) -> None:
+    def _create_silence(self, call: base.HookCall) -> None:
         now = time.time()
         self._send_request('POST', '/silences', {
             'matchers': [{'name': name, 'value': value, 'isRegex': False, 'isEqual': True}
@@ -98,7 +98,7 @@ class AlertmanagerHook(base.Hook):
             'startsAt': _format_time(now), 'endsAt': _format_time(now + self._conf.seconds),
             'createdBy': CREATED_BY, 'comment': _format_comment(call)})
 
-    def _delete(self, call: base.Call) -> None:
+    def _delete(self, call: base.HookCall) -> None:
         filters = [('filter', f'{name}="{_quote_value(value)}"')
                    for name, value in self._list_matchers(call)]
         found = self._send_request('GET', '/silences', params=filters)
@@ -109,7 +109,7 @@ class AlertmanagerHook(base.Hook):
                     and _SILENCE.fullmatch(silence['id'])):
                 self._send_request('DELETE', f'/silence/{silence["id"]}', gone=True)
 
-    def _list_matchers(self, call: base.Call) -> list[tuple[str, str]]:
+    def _list_matchers(self, call: base.HookCall) -> list[tuple[str, str]]:
         return [(name, getattr(call.task, value))
                 for name, value in sorted(self._conf.matchers.items())]
 
@@ -118,7 +118,7 @@ class AlertmanagerHook(base.Hook):
         """Send a request to Alertmanager; return the answer to a GET.
 
         :param gone: accept HTTP 404: the silence has gone already.
-        :raises Failed: Alertmanager did not answer as expected.
+        :raises StepFailed: Alertmanager did not answer as expected.
         """
         url = self._conf.url.rstrip('/') + '/api/v2' + path
         try:
@@ -130,19 +130,19 @@ class AlertmanagerHook(base.Hook):
                 if 200 <= status < 300 and method == 'GET':
                     text = answer.raw.read(LONGEST + 1, decode_content=True)
                     if len(text) > LONGEST:
-                        raise base.Failed(problem='was answered more than it reads')
+                        raise base.StepFailed(problem='was answered more than it reads')
                     answer._content = text
                     return answer.json()
         except (requests.RequestException, ValueError, OSError, RecursionError) as e:
-            raise base.Failed(problem=masking.mask_text(
+            raise base.StepFailed(problem=masking.mask_text(
                 f'could not {method} {path.split("/")[1]} ({type(e).__name__})')) from None
         if not 200 <= status < 300 and not (gone and status == 404):
-            raise base.Failed(
+            raise base.StepFailed(
                 problem=f'was answered HTTP {status} by Alertmanager ({method})')
         return None
 
 
-def _format_comment(call: base.Call) -> str:
+def _format_comment(call: base.HookCall) -> str:
     return f'{CREATED_BY}: migration of instance {call.task.instance_uuid} ({call.key})'
 
 

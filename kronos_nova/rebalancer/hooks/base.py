@@ -42,19 +42,19 @@ from kronos_nova import exception
 from kronos_nova import model
 
 
-class Failed(exception.KronosException):
+class StepFailed(exception.KronosException):
     """The failure of a step; its text is a clause about the hook."""
 
     msg_fmt = '%(problem)s'
     code = 'kronos.hook'
 
 
-class NotAllowed(Failed):
+class NotAllowed(StepFailed):
     """The refusal to call a hook in this executor: another try does not help."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Call:
+class HookCall:
     """A call of a hook.
 
     ``key`` belongs to this hook and attempt, in ``before`` and in every ``after``. ``task`` goes
@@ -71,7 +71,7 @@ class Call:
     ended: model.Attempt | None = None
 
 
-class Step(abc.ABC):
+class HookStep(abc.ABC):
     """A call under way."""
 
     @abc.abstractmethod
@@ -80,7 +80,7 @@ class Step(abc.ABC):
 
         :param now: epoch seconds.
         :returns: whether the step has ended.
-        :raises Failed: it never will.
+        :raises StepFailed: it never will.
         """
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Step(abc.ABC):
         return None
 
 
-class Done(Step):
+class FinishedStep(HookStep):
     """A step that has nothing to do."""
 
     def poll(self, now: float) -> bool:
@@ -120,33 +120,33 @@ class Hook(abc.ABC):
 
         :returns: the finding, as a clause.
         :raises ConfigError: an option cannot be used.
-        :raises Failed: the system that the hook talks to is not there.
+        :raises StepFailed: the system that the hook talks to is not there.
         """
         cls.create(conf, connect).close()
         return 'it can be used'
 
-    def marker(self, call: Call) -> str:
+    def marker(self, call: HookCall) -> str:
         """Return the facts that ``after`` needs; find them without any change.
 
-        :raises Failed: the call cannot be made; then no ``after`` is pending.
+        :raises StepFailed: the call cannot be made; then no ``after`` is pending.
         """
         return ''
 
     @abc.abstractmethod
-    def before(self, call: Call) -> Step:
+    def before(self, call: HookCall) -> HookStep:
         """Begin the work before the request to Nova.
 
-        :raises Failed: it cannot begin.
+        :raises StepFailed: it cannot begin.
         """
 
     @abc.abstractmethod
-    def after(self, call: Call) -> Step:
+    def after(self, call: HookCall) -> HookStep:
         """Begin the work after the attempt.
 
-        :raises Failed: it cannot begin, for now.
+        :raises StepFailed: it cannot begin, for now.
         """
 
-    def remedy(self, call: Call) -> str:
+    def remedy(self, call: HookCall) -> str:
         """Return the instruction to people after ``after`` was given up, as a sentence."""
         return 'Undo its work by hand.'
 

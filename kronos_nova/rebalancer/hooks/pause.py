@@ -54,47 +54,47 @@ class PauseHook(base.Hook):
     def __init__(self, nova: Callable[[], nova_api.NovaApi], seconds: float = 60.0) -> None:
         self._nova = functools.cache(nova)
         self._seconds = seconds
-        self._pool = pool.Pool(NAME)
+        self._pool = pool.StepPool(NAME)
         self._closing = threading.Event()
 
-    def marker(self, call: base.Call) -> str:
+    def marker(self, call: base.HookCall) -> str:
         if call.task.method.cold:
             return THEIRS
         try:
             status = self._nova().server(call.task.instance_uuid).instance.status
         except api.ApiError as e:
-            raise base.Failed(problem=f'does not know the instance: {e}') from None
+            raise base.StepFailed(problem=f'does not know the instance: {e}') from None
         return OURS if status == statuses.ACTIVE else THEIRS
 
-    def before(self, call: base.Call) -> base.Step:
+    def before(self, call: base.HookCall) -> base.HookStep:
         if call.marker != OURS:
-            return base.Done()
+            return base.FinishedStep()
         return self._make_step(call, power.PAUSE)
 
-    def after(self, call: base.Call) -> base.Step:
+    def after(self, call: base.HookCall) -> base.HookStep:
         if call.marker != OURS:
-            return base.Done()
+            return base.FinishedStep()
         return self._make_step(call, power.UNPAUSE)
 
-    def remedy(self, call: base.Call) -> str:
+    def remedy(self, call: base.HookCall) -> str:
         return f'Unpause it: openstack server unpause {call.task.instance_uuid}.'
 
     def close(self) -> None:
         self._closing.set()
         self._pool.close()
 
-    def _make_step(self, call: base.Call, action: power.Action) -> base.Step:
+    def _make_step(self, call: base.HookCall, action: power.PowerAction) -> base.HookStep:
         until = time.monotonic() + self._seconds
         return self._pool.step(call.key, lambda over: self._reach_status(
             call.task.instance_uuid, action, over, until))
 
-    def _reach_status(self, uuid: str, action: power.Action, over: threading.Event,
+    def _reach_status(self, uuid: str, action: power.PowerAction, over: threading.Event,
                       until: float) -> None:
         """Ask Nova for the action until the instance has a final status.
 
         That is the wanted status, or one that the action does not change.
 
-        :raises Failed: the instance does not reach it in time.
+        :raises StepFailed: the instance does not reach it in time.
         """
         asked = False
         while not over.is_set():
@@ -111,16 +111,17 @@ class PauseHook(base.Hook):
                     return None  # it was deleted
                 problem = str(e)
             except power.PowerRefused as e:
-                raise base.Failed(problem=str(e)) from None
+                raise base.StepFailed(problem=str(e)) from None
             if time.monotonic() >= until or self._closing.wait(LOOK):
-                raise base.Failed(problem=f'could not {action.name} the instance: {problem}')
-        raise base.Failed(problem=f'was not waited for when it was to {action.name} the instance')
+                raise base.StepFailed(problem=f'could not {action.name} the instance: {problem}')
+        raise base.StepFailed(problem=f'was not waited for when it was to {action.name} the '
+                                      'instance')
 
     @staticmethod
-    def _check_final_status(status: str, action: power.Action) -> None:
+    def _check_final_status(status: str, action: power.PowerAction) -> None:
         """Raise Failed unless a pause has paused the instance: only then it migrates warm.
 
         An unpause accepts every status: an instance that does not run needs none.
         """
         if action is power.PAUSE and status != action.wanted:
-            raise base.Failed(problem=f'cannot pause an instance that is {status}')
+            raise base.StepFailed(problem=f'cannot pause an instance that is {status}')

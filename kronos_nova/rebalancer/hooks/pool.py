@@ -23,32 +23,32 @@ from kronos_nova.rebalancer.hooks import base
 THREADS = 4
 
 
-class Pool:
+class StepPool:
     """Pool that makes steps of blocking functions; these limit their waiting themselves."""
 
     def __init__(self, name: str) -> None:
         self._threads = futures.ThreadPoolExecutor(THREADS, thread_name_prefix=f'hook-{name}')
         self._busy: dict[str, futures.Future[None]] = {}
 
-    def step(self, key: str, work: Callable[[threading.Event], None]) -> base.Step:
+    def step(self, key: str, work: Callable[[threading.Event], None]) -> base.HookStep:
         """Start a blocking function and return it as a step.
 
         :param key: key of the call: ``after`` does not begin while its ``before`` is at work.
-        :param work: may raise base.Failed; its argument is set when the executor no longer waits.
-        :raises Failed: the call before is still at work, and its outcome is unknown.
+        :param work: may raise base.StepFailed; its argument is set when the executor waits no more.
+        :raises StepFailed: the call before is still at work, and its outcome is unknown.
         """
         self._busy = {k: future for k, future in self._busy.items() if not future.done()}
         if key in self._busy:
-            raise base.Failed(problem='is still busy with its last call')
+            raise base.StepFailed(problem='is still busy with its last call')
         over = threading.Event()
         self._busy[key] = self._threads.submit(work, over)
-        return _Blocking(self._busy[key], over)
+        return _BlockingStep(self._busy[key], over)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Blocking(base.Step):
+class _BlockingStep(base.HookStep):
 
     def __init__(self, future: 'futures.Future[None]', over: threading.Event) -> None:
         self._future = future

@@ -48,17 +48,17 @@ class PscomHook(base.Hook):
 
     @classmethod
     def create(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> Self:
-        found = cls(conf, pscom_client.Client(conf))
+        found = cls(conf, pscom_client.PscomClient(conf))
         found.client.start()
         return found
 
     @classmethod
     def examine(cls, conf: cfg.ConfigOpts, connect: Callable[[], Any]) -> str:
         """Check the options without a connection: it would look like that of an executor."""
-        cls(conf, pscom_client.Client(conf))
+        cls(conf, pscom_client.PscomClient(conf))
         return 'it can be used; its broker is looked at under mqtt'
 
-    def __init__(self, conf: cfg.ConfigOpts, client: pscom_client.Client) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, client: pscom_client.PscomClient) -> None:
         self.client = client
         self._listed: dict[str, set[str]] = {}
         for text in conf.hook_pscom.processes:
@@ -71,13 +71,13 @@ class PscomHook(base.Hook):
                            'the process; neither may have +, # or a control character.')
             self._listed.setdefault(parts[1], set()).add(parts[2])
 
-    def marker(self, call: base.Call) -> str:
+    def marker(self, call: base.HookCall) -> str:
         instance, expected = (
             _values(call.task, call.task.from_host, call.task.instance_name),
             self._parse_expected_count(call))
         if self.client.request.render({**instance, pscom_client.PROCESS: 'x'}) is None:
             if expected:
-                raise base.Failed(problem=f'cannot have one of {instance} in an MQTT topic')
+                raise base.StepFailed(problem=f'cannot have one of {instance} in an MQTT topic')
             found: set[str] = set()  # No process can listen there.
         else:
             found = (self._listed.get(call.task.instance_uuid)
@@ -87,32 +87,32 @@ class PscomHook(base.Hook):
                            'name': call.task.instance_name})
 
     @staticmethod
-    def _parse_expected_count(call: base.Call) -> int | None:
+    def _parse_expected_count(call: base.HookCall) -> int | None:
         number = call.parameters.get(PROCESSES)
         if number is None:
             return None
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST:
-            raise base.Failed(problem=f'has no whole number as its parameter {PROCESSES}')
+            raise base.StepFailed(problem=f'has no whole number as its parameter {PROCESSES}')
         return number
 
-    def before(self, call: base.Call) -> base.Step:
+    def before(self, call: base.HookCall) -> base.HookStep:
         processes, expected, name = _read(call)
         if expected is not None and len(processes) < expected and not self.client.asks_all:
-            raise base.Failed(
+            raise base.StepFailed(
                 problem=f'knows {len(processes)} processes of the instance, and {expected} are '
                         'to answer; list them in [hook_pscom] processes')
         if not _has_processes_to_ask(processes, expected):
-            return base.Done()
-        return _Suspend(self.client, _values(call.task, call.task.from_host, name), processes,
-                        len(processes) if expected is None else expected)
+            return base.FinishedStep()
+        return _SuspendStep(self.client, _values(call.task, call.task.from_host, name), processes,
+                            len(processes) if expected is None else expected)
 
-    def after(self, call: base.Call) -> base.Step:
+    def after(self, call: base.HookCall) -> base.HookStep:
         processes, expected, _name = _read(call)
         if not _has_processes_to_ask(processes, expected):
-            return base.Done()
-        return _Resume(self.client, self._list_topic_values(call), processes)
+            return base.FinishedStep()
+        return _ResumeStep(self.client, self._list_topic_values(call), processes)
 
-    def _list_topic_values(self, call: base.Call) -> list[dict[str, str]]:
+    def _list_topic_values(self, call: base.HookCall) -> list[dict[str, str]]:
         """Return the topic values under which the processes may listen now."""
         hosts = [call.task.from_host]
         if 'host' in self.client.request.names and (
@@ -122,7 +122,7 @@ class PscomHook(base.Hook):
         name = _read(call)[2]
         return [_values(call.task, host, name) for host in hosts]
 
-    def remedy(self, call: base.Call) -> str:
+    def remedy(self, call: base.HookCall) -> str:
         processes = _read(call)[0]
         topics = [self.client.request.render({**instance, pscom_client.PROCESS: process})
                   for instance in self._list_topic_values(call)
@@ -134,7 +134,7 @@ class PscomHook(base.Hook):
         self.client.stop()
 
 
-def _read(call: base.Call) -> tuple[list[str], int | None, str]:
+def _read(call: base.HookCall) -> tuple[list[str], int | None, str]:
     """Read the marker: processes, how many have to answer (None: all), name of the instance."""
     data = json.loads(call.marker)
     return list(data['processes']), data['expected'], data.get('name', call.task.instance_name)
@@ -150,13 +150,13 @@ def _has_processes_to_ask(processes: list[str], expected: int | None) -> bool:
     return expected != 0 and bool(processes or expected)
 
 
-class _Suspend(base.Step):
+class _SuspendStep(base.HookStep):
     """Step that asks processes to suspend, once the broker hears us.
 
     It ends when enough processes have answered.
     """
 
-    def __init__(self, client: pscom_client.Client, instance: dict[str, str],
+    def __init__(self, client: pscom_client.PscomClient, instance: dict[str, str],
                  processes: list[str], expected: int) -> None:
         self._client, self._instance = client, instance
         self._processes, self._expected = processes, expected
@@ -175,10 +175,10 @@ class _Suspend(base.Step):
         return len(answered) >= self._expected
 
 
-class _Resume(base.Step):
+class _ResumeStep(base.HookStep):
     """Step that asks all processes to resume, until the broker has the requests."""
 
-    def __init__(self, client: pscom_client.Client, instances: list[dict[str, str]],
+    def __init__(self, client: pscom_client.PscomClient, instances: list[dict[str, str]],
                  processes: list[str]) -> None:
         self._client = client
         self._asked = [(instance, process) for instance in instances
@@ -194,6 +194,6 @@ class _Resume(base.Step):
         return all(sent() for sent in self._sent)
 
 
-def _list_addressees(client: pscom_client.Client, processes: list[str]) -> list[str]:
+def _list_addressees(client: pscom_client.PscomClient, processes: list[str]) -> list[str]:
     """Return the processes that requests name; one request without a name is for all."""
     return [''] if client.asks_all else processes

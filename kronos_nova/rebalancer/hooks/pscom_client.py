@@ -47,7 +47,7 @@ def _build_config_error(option: str, problem: str) -> exception.ConfigError:
         remedy='Use {host}, {name}, {uuid} and {process} only.')
 
 
-class Topic:
+class TopicTemplate:
     """A topic below [mqtt] prefix, of which some levels are placeholders.
 
     :raises ConfigError: it cannot be used.
@@ -107,7 +107,7 @@ def render_payload(payload: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: json.dumps(values[found[1]]), payload)
 
 
-class Client:
+class PscomClient:
     """MQTT client of the pscom hook.
 
     :param conf: the groups ``mqtt`` and ``hook_pscom``.
@@ -125,8 +125,10 @@ class Client:
             raise exception.ConfigError(
                 path='kronos.conf', field='[mqtt] host', problem='pscom needs a broker, and the '
                 'name is not set', remedy='Name the broker of the processes.')
-        self.request = Topic(conf.mqtt.prefix, 'request_topic', conf.hook_pscom.request_topic)
-        self.response = Topic(conf.mqtt.prefix, 'response_topic', conf.hook_pscom.response_topic)
+        self.request = TopicTemplate(conf.mqtt.prefix, 'request_topic',
+                                     conf.hook_pscom.request_topic)
+        self.response = TopicTemplate(conf.mqtt.prefix, 'response_topic',
+                                      conf.hook_pscom.response_topic)
         if PROCESS not in self.response.names:
             raise _build_config_error('response_topic',
                                       'without {process} answers cannot be counted')
@@ -140,7 +142,7 @@ class Client:
         self._answers: dict[str, int] = {}
         self._count = 0
         # A message from the time when we were away answers no request of ours.
-        self._connection = mqtt.Connection(
+        self._connection = mqtt.MqttConnection(
             conf, f'kronos-pscom-{uuidutils.generate_uuid()[:8]}', self._handle_message, kept=False)
         self._connection.subscribe([self.response.filter])
 
@@ -183,12 +185,13 @@ class Client:
 
         :param process: empty: all processes of the instance.
         :returns: a function that tells whether the broker has the request.
-        :raises Failed: it cannot be sent now.
+        :raises StepFailed: it cannot be sent now.
         """
         values = {**instance, PROCESS: process}
         topic = self.request.render(values)
         if topic is None:
-            raise base.Failed(problem=f'cannot have one of {instance} or {process!r} in an MQTT '
+            raise base.StepFailed(problem=f'cannot have one of {instance} or {process!r} in an '
+                                          'MQTT '
                                       'topic')
         taken: list[bool] = []
         self._connection.publish(topic, render_payload(self._payloads[task], values) + '\n',
@@ -196,7 +199,8 @@ class Client:
 
         def has_arrived() -> bool:
             if False in taken:
-                raise base.Failed(problem='could not publish: the broker has not taken it; see its '
+                raise base.StepFailed(problem='could not publish: the broker has not taken it; see '
+                                              'its '
                                           'access control')
             return bool(taken)
         return has_arrived

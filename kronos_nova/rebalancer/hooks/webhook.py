@@ -57,13 +57,13 @@ class WebhookHook(base.Hook):
         found.close()
         status = found._send_request('OPTIONS', {})
         if status in UNREACHABLE:
-            raise base.Failed(problem=f'was answered HTTP {status}: no service is behind it')
+            raise base.StepFailed(problem=f'was answered HTTP {status}: no service is behind it')
         _refuse_redirect(status)
         return f'its program answers (HTTP {status} to OPTIONS; nothing was posted)'
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf.hook_webhook
-        self._pool = pool.Pool('webhook')
+        self._pool = pool.StepPool('webhook')
         for name in ('url', 'secret_file'):
             if not getattr(self._conf, name):
                 raise exception.ConfigError(
@@ -71,25 +71,25 @@ class WebhookHook(base.Hook):
                     remedy='Set it, or take webhook out of [hooks] enabled.')
         try:
             self._read_secret()
-        except base.Failed as e:
+        except base.StepFailed as e:
             raise exception.ConfigError(
                 path=self._conf.secret_file, field='[hook_webhook] secret_file', problem=str(e),
                 remedy=f'Give it {SHORTEST} octets or more, which only kronos-executor '
                        'can read.') from None
 
-    def before(self, call: base.Call) -> base.Step:
+    def before(self, call: base.HookCall) -> base.HookStep:
         return self._pool.step(call.key, lambda over: self._post(call, BEFORE))
 
-    def after(self, call: base.Call) -> base.Step:
+    def after(self, call: base.HookCall) -> base.HookStep:
         return self._pool.step(call.key, lambda over: self._post(call, AFTER))
 
-    def remedy(self, call: base.Call) -> str:
+    def remedy(self, call: base.HookCall) -> str:
         return (f'Tell the service at [hook_webhook] url that {call.key} is over.')
 
     def close(self) -> None:
         self._pool.close()
 
-    def _post(self, call: base.Call, event: str) -> None:
+    def _post(self, call: base.HookCall, event: str) -> None:
         body = json.dumps(build_document(call, event), sort_keys=True).encode()
         stamp = str(int(time.time()))
         headers = {
@@ -100,7 +100,7 @@ class WebhookHook(base.Hook):
         status = self._send_request('POST', headers, body)
         _refuse_redirect(status)
         if not 200 <= status < 300:
-            raise base.Failed(problem=f'was answered HTTP {status}')
+            raise base.StepFailed(problem=f'was answered HTTP {status}')
 
     def _send_request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
         """Send a request; return the HTTP status of the answer."""
@@ -111,30 +111,30 @@ class WebhookHook(base.Hook):
                     verify=self._conf.ca_cert or True, stream=True) as answer:
                 return answer.status_code
         except (requests.RequestException, OSError) as e:
-            raise base.Failed(problem=masking.mask_text(
+            raise base.StepFailed(problem=masking.mask_text(
                 f'did not reach its program ({type(e).__name__})')) from None
 
     def _read_secret(self) -> bytes:
         """Read the secret, at each call: an operator may rotate it.
 
-        :raises Failed: it cannot be used.
+        :raises StepFailed: it cannot be used.
         """
         try:
             with open(self._conf.secret_file, 'rb') as f:
                 secret = f.read().strip()
         except OSError as e:
-            raise base.Failed(problem=f'cannot read its secret ({e.strerror})') from None
+            raise base.StepFailed(problem=f'cannot read its secret ({e.strerror})') from None
         if len(secret) < SHORTEST:
-            raise base.Failed(problem=f'has a secret of fewer than {SHORTEST} octets')
+            raise base.StepFailed(problem=f'has a secret of fewer than {SHORTEST} octets')
         return secret
 
 
 def _refuse_redirect(status: int) -> None:
     if 300 <= status < 400:
-        raise base.Failed(problem=f'was redirected (HTTP {status}), which it never follows')
+        raise base.StepFailed(problem=f'was redirected (HTTP {status}), which it never follows')
 
 
-def build_document(call: base.Call, event: str) -> dict[str, Any]:
+def build_document(call: base.HookCall, event: str) -> dict[str, Any]:
     """Build the body; ``success`` and ``error_type`` are null where they are not known."""
     task, ended = call.task, call.ended
     return {

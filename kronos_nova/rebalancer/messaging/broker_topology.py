@@ -42,7 +42,7 @@ _CONFLICTS = {405, 406}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Binding:
+class QueueBinding:
     """A queue of the control exchange; without a name, the exchange alone.
 
     With ``fanout``, the exchange is the topic's own, which each RPC server declares.
@@ -53,19 +53,19 @@ class Binding:
     fanout: bool = False
 
 
-def bind_casts(topic: str, server: str) -> list[Binding]:
+def bind_casts(topic: str, server: str) -> list[QueueBinding]:
     """Return queues and exchanges of an RPC server named ``server`` on ``topic``."""
-    return [*(Binding(name, name) for name in (topic, f'{topic}.{server}')),
-            Binding(topic, fanout=True)]
+    return [*(QueueBinding(name, name) for name in (topic, f'{topic}.{server}')),
+            QueueBinding(topic, fanout=True)]
 
 
-def bind_notifications(topics: Sequence[str], pool: str | None = None) -> list[Binding]:
+def bind_notifications(topics: Sequence[str], pool: str | None = None) -> list[QueueBinding]:
     """Return queues of a notification listener, or of a notifier (which has no pool)."""
     names = [f'{topic}.{_PRIORITY}' for topic in topics]
-    return [Binding(name, pool or name) for name in names]
+    return [QueueBinding(name, pool or name) for name in names]
 
 
-def compare_topology(transport: Any, bindings: Sequence[Binding]) -> None:
+def compare_topology(transport: Any, bindings: Sequence[QueueBinding]) -> None:
     """Compare the existing entities with those that oslo.messaging would declare for ``bindings``.
 
     Other drivers than RabbitMQ's declare nothing.
@@ -135,7 +135,7 @@ def _open_connection(transport: Any, retry: int) -> Iterator[Any]:
             yield connection
 
 
-class _Recorder:
+class _ConsumerRecorder:
     """Stand-in for the driver's connection that keeps the consumer which it would declare."""
 
     #: Its next name belongs to the server's own queue.
@@ -154,7 +154,7 @@ class _Recorder:
 
 def _describe_consumer(connection: Any, exchange: str, topic: str, queue: str) -> Any:
     """Return oslo.messaging's own description of a topic queue; its options set properties."""
-    recorder = _Recorder(connection)
+    recorder = _ConsumerRecorder(connection)
     declare: Callable[..., None] = impl_rabbit.Connection.declare_topic_consumer
     declare(recorder, exchange, topic, None, queue or topic)
     return recorder.consumer
@@ -162,7 +162,7 @@ def _describe_consumer(connection: Any, exchange: str, topic: str, queue: str) -
 
 def _describe_fanout(connection: Any, topic: str) -> Any:
     """Return oslo.messaging's own description of a topic's fanout exchange and of one queue."""
-    recorder = _Recorder(connection)
+    recorder = _ConsumerRecorder(connection)
     declare: Callable[..., None] = impl_rabbit.Connection.declare_fanout_consumer
     declare(recorder, topic, None)
     return recorder.consumer

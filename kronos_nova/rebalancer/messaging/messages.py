@@ -115,7 +115,7 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
     :param now: epoch seconds; a message past its deadline is refused.
     :raises MessageError: names the field.
     """
-    read = _Reader(data)
+    read = _MessageReader(data)
     read.version()
     task = model.Task(
         task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
@@ -141,7 +141,7 @@ def from_wire(data: object, now: float | None = None) -> model.Task:
     return task
 
 
-def to_payload(result: model.Result) -> dict[str, Any]:
+def to_payload(result: model.TaskResult) -> dict[str, Any]:
     """Return the payload of a result, with Kronos's fields; no error is an empty string there."""
     return {
         'task_id': result.task_id, 'plan_id': result.plan_id, 'aggregate': result.aggregate,
@@ -203,13 +203,13 @@ def _attempt_payload(attempt: model.Attempt) -> dict[str, Any]:
         'phases': dict(attempt.phases)}
 
 
-def from_payload(data: object) -> model.Result:
+def from_payload(data: object) -> model.TaskResult:
     """Return the result of a payload.
 
     :raises MessageError: names the field.
     """
-    read = _Reader(data)
-    return model.Result(
+    read = _MessageReader(data)
+    return model.TaskResult(
         task_id=read.uuid('task_id'), plan_id=read.uuid('plan_id'),
         aggregate=read.name('aggregate'), instance_uuid=read.uuid('instance_uuid'),
         from_host=read.name('from_host'), to_host=read.name('to_host'),
@@ -227,7 +227,7 @@ def _parse_attempt(data: object) -> model.Attempt:
     :raises ValueError: names the field.
     """
     try:
-        read = _Reader(data)
+        read = _MessageReader(data)
         return model.Attempt(
             to_host=read.name('to_host'), started_at=read.time('started_at', default=0.0),
             ended_at=read.time('ended_at', default=0.0),
@@ -268,7 +268,7 @@ def _parse_improvement(value: object) -> float:
     return float(value)
 
 
-class _Reader:
+class _MessageReader:
     """Reader that takes checked values out of a received message."""
 
     def __init__(self, data: object) -> None:

@@ -47,7 +47,7 @@ _VERSIONS = {'3.1.1': enums.MQTTProtocolVersion.MQTTv311, '5': enums.MQTTProtoco
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedMessage:
     """A received message.
 
     ``retained``: the broker kept it for new subscribers, and it may be old. ``acknowledge`` it
@@ -60,7 +60,7 @@ class Heard:
     acknowledge: Callable[[], None]
 
 
-class Connection:
+class MqttConnection:
     """Connection to the broker of [mqtt].
 
     :param client_id: our name; another connection of the same name ends this one.
@@ -72,7 +72,8 @@ class Connection:
     :raises ConfigError: the options cannot be used.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, client_id: str, heard: Callable[[Heard], None],
+    def __init__(self, conf: cfg.ConfigOpts, client_id: str,
+                 heard: Callable[[ReceivedMessage], None],
                  status: str | None = None, kept: bool = True) -> None:
         self._conf = conf.mqtt
         self._heard = heard
@@ -223,8 +224,8 @@ class Connection:
             if qos and session == self._session:
                 self._client.ack(mid, qos)
 
-        self._heard(Heard(message.topic, bytes(message.payload), bool(message.retain),
-                          acknowledge_message))
+        self._heard(ReceivedMessage(message.topic, bytes(message.payload), bool(message.retain),
+                                    acknowledge_message))
 
     def _on_publish(self, client: Any, userdata: Any, mid: int, reason: Any,
                     props: Any = None) -> None:

@@ -152,7 +152,7 @@ def results_pool(conf: cfg.ConfigOpts) -> str:
     return f'kronos.engine.{name}'
 
 
-class _Conflicts:
+class _ConflictLog:
     """Log of conflicts with the broker's exchanges and queues, each once in a process."""
 
     def __init__(self) -> None:
@@ -169,10 +169,10 @@ class _Conflicts:
                   'poll the database. The connection is retried every %g s.', error, PAUSE_SECONDS)
 
 
-_CONFLICTS = _Conflicts()
+_CONFLICTS = _ConflictLog()
 
 
-class _Breaker:
+class _BrokerBreaker:
     """Circuit breaker that spares a broker which has just failed.
 
     :param instead: a clause that tells the consequence of an unsent message.
@@ -204,14 +204,14 @@ class _Breaker:
         return True
 
 
-class _Sender:
+class _CheckedSender:
     """Sender that compares exchanges and queues before its first message to each topic."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
-        self._compared: set[broker_topology.Binding] = set()
+        self._compared: set[broker_topology.QueueBinding] = set()
 
-    def compare(self, bindings: Sequence[broker_topology.Binding]) -> None:
+    def compare(self, bindings: Sequence[broker_topology.QueueBinding]) -> None:
         """Compare those of ``bindings`` that have not been compared yet.
 
         :raises BrokerConflict: an exchange or a queue has other properties.
@@ -222,14 +222,14 @@ class _Sender:
             self._compared.update(left)
 
 
-class Caster(_Sender):
+class TaskCaster(_CheckedSender):
     """Sender that tells executors of a task in the table."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY, now: Callable[[], float] = time.time) -> None:
         super().__init__(transport)
         self._now = now
-        self._breaker = _Breaker(clock, 'executors poll the database, so nothing is lost')
+        self._breaker = _BrokerBreaker(clock, 'executors poll the database, so nothing is lost')
         self._retry = retry
         self._clients: dict[str, Any] = {}
 
@@ -246,7 +246,7 @@ class Caster(_Sender):
             return False
 
         def send_cast() -> None:
-            self.compare([broker_topology.Binding(messages.migrations_topic(task.aggregate))])
+            self.compare([broker_topology.QueueBinding(messages.migrations_topic(task.aggregate))])
             self._get_client(task.aggregate, seconds).cast(
                 {}, messages.METHOD, task=messages.to_wire(task))
 
@@ -298,14 +298,14 @@ def _raise_failures(transport: Any, failures: list[Exception]) -> Any:
     return noting
 
 
-class _Notifying(_Sender):
+class _NotificationPublisher(_CheckedSender):
     """Publisher of notifications, from each scope's publisher on its own topic."""
 
     def __init__(self, publisher: Callable[[str], str], topic: Callable[[str], str],
                  transport: Any, clock: Callable[[], float], retry: int) -> None:
         super().__init__(transport)
         self._names = publisher, topic
-        self._breaker = _Breaker(clock, 'listeners miss it, kronos shows it')
+        self._breaker = _BrokerBreaker(clock, 'listeners miss it, kronos shows it')
         self._retry = retry
         self._notifiers: dict[str, tuple[list[Exception], Any]] = {}
 
@@ -331,14 +331,14 @@ class _Notifying(_Sender):
         return self._notifiers[scope]
 
 
-class Notifier(_Notifying):
+class ResultNotifier(_NotificationPublisher):
     """Publisher of results, as a worker's ``notify``."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
                  retry: int = RETRY) -> None:
         super().__init__(messages.publisher_id, messages.results_topic, transport, clock, retry)
 
-    def __call__(self, event: str, result: model.Result) -> bool:
+    def __call__(self, event: str, result: model.TaskResult) -> bool:
         """Publish a result; never raise. False: it was not published."""
         return self._publish_event(f'Result of task {result.task_id}', result.aggregate, event,
                                    messages.to_payload(result))
@@ -348,7 +348,7 @@ class Notifier(_Notifying):
         return self._publish_event(f'{event} of scope {scope}', scope, event, payload)
 
 
-class PlanNotifier(_Notifying):
+class PlanNotifier(_NotificationPublisher):
     """Publisher of the engines' decisions: (event, scope, payload)."""
 
     def __init__(self, transport: Any, clock: Callable[[], float] = time.monotonic,
@@ -388,10 +388,10 @@ class _WakeUp:
         self._wake()
 
 
-class _Heard:
+class _NotificationEndpoint:
     """The notification endpoint."""
 
-    def __init__(self, heard: Callable[[str, model.Result], None]) -> None:
+    def __init__(self, heard: Callable[[str, model.TaskResult], None]) -> None:
         self._heard = heard
 
     def info(self, context: Any, publisher: str, event: str, payload: Any,
@@ -406,7 +406,7 @@ class _Heard:
         self._heard(event, result)
 
 
-class _Servers:
+class _BackgroundServers:
     """Servers that start in the background: a broker may be away for long.
 
     One that cannot be started is tried again, every PAUSE_SECONDS.
@@ -465,7 +465,7 @@ class _Servers:
             server.wait()
 
 
-class WakeUps(_Servers):
+class WakeUps(_BackgroundServers):
     """Servers that receive the casts of ``scopes``.
 
     :param name: name of the host, see :func:`this_host`.
@@ -484,7 +484,7 @@ class WakeUps(_Servers):
         super().__init__([functools.partial(make_server, scope) for scope in scopes])
 
 
-class Results(_Servers):
+class ResultServers(_BackgroundServers):
     """Servers that receive the results of ``scopes``.
 
     :param pool: listeners of one pool share the messages; each pool hears all. Without any, all
@@ -492,7 +492,7 @@ class Results(_Servers):
     """
 
     def __init__(self, transport: Any, scopes: Collection[str],
-                 heard: Callable[[str, model.Result], None], pool: str | None = None) -> None:
+                 heard: Callable[[str, model.TaskResult], None], pool: str | None = None) -> None:
         topics = [messages.results_topic(scope) for scope in scopes]
 
         def make_listener() -> Any:
@@ -500,6 +500,6 @@ class Results(_Servers):
                 transport, broker_topology.bind_notifications(topics, pool))
             return oslo_messaging.get_notification_listener(
                 transport, [oslo_messaging.Target(topic=topic) for topic in topics],
-                [_Heard(heard)], pool=pool)
+                [_NotificationEndpoint(heard)], pool=pool)
 
         super().__init__([make_listener])

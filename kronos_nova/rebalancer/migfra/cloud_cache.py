@@ -33,7 +33,7 @@ from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.sources import base
 
 
-class Glance(NamedTuple):
+class CloudGlance(NamedTuple):
     """The cloud as one look shows it.
 
     ``old``: an earlier look read it. An old look may show that something can be done: executors and
@@ -41,27 +41,27 @@ class Glance(NamedTuple):
     not show that something cannot be done: take a new look then.
     """
 
-    seen: cloud_state.Seen
+    seen: cloud_state.CloudState
     old: bool
 
 
-class Glances:
+class CloudCache:
     """Looks at the cloud that may reuse the last reading.
 
     :param clock: monotonic seconds.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
-                 collector: collectors.Collector, source: base.Source,
+                 collector: collectors.CloudCollector, source: base.ScoreSource,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
         self._store = store
-        self._kept = _Kept(collector, source)
+        self._kept = _CachedAnswers(collector, source)
         self._clock = clock
         self._until = clock()
         self._ended: tuple[int, float] | None = None
 
-    def look(self, policy_set: policies.PolicySet, *, new: bool = False) -> Glance:
+    def look(self, policy_set: policies.PolicySet, *, new: bool = False) -> CloudGlance:
         """Return the cloud, read now or kept from an earlier look.
 
         :param new: read the cloud in any case.
@@ -79,7 +79,7 @@ class Glances:
         if not old:
             self._ended = ended
             self._until = self._clock() + self._conf.migfra.look_seconds
-        return Glance(seen, old)
+        return CloudGlance(seen, old)
 
     def rest(self) -> None:
         """Drop a reading that is too old; called while no request is open."""
@@ -95,10 +95,10 @@ def list_query_results(samples: model.PolicySamples) -> Iterator[model.QueryResu
             yield found
 
 
-class _Kept(base.Source):
+class _CachedAnswers(base.ScoreSource):
     """A collector and a source that keep their answers."""
 
-    def __init__(self, collector: collectors.Collector, source: base.Source) -> None:
+    def __init__(self, collector: collectors.CloudCollector, source: base.ScoreSource) -> None:
         self._collector = collector
         self._source = source
         self.forget()
@@ -120,5 +120,5 @@ class _Kept(base.Source):
                 self._samples[policy.name] = policy, found
         return found
 
-    def health(self) -> tuple[model.Health, str]:
+    def health(self) -> tuple[model.SourceHealth, str]:
         return self._source.health()

@@ -30,7 +30,7 @@ _LISTS = {'start vm': 'vm-configurations', 'stop vm': 'list', 'suspend vm': 'lis
           'resume vm': 'list'}
 
 
-class Unsupported(Exception):
+class UnsupportedRequest(Exception):
     """A request that Nova cannot fulfil."""
 
     def __init__(self, field: str, problem: str) -> None:
@@ -43,10 +43,11 @@ def translate_message(data: dict[Any, Any], note: Callable[[str], None]) -> dict
     """Return a message in the words of the protocol.
 
     :param note: takes a text about each ignored field.
-    :raises Unsupported: it requests something that Nova does not have.
+    :raises UnsupportedRequest: it requests something that Nova does not have.
     """
     if data.get('task') == 'quit':
-        raise Unsupported('task', 'quit: kronos-migfra serves many hosts, and is stopped as a '
+        raise UnsupportedRequest('task',
+                                 'quit: kronos-migfra serves many hosts, and is stopped as a '
                                   'service')
     found = _drop_ignored_fields(data, '', note)
     kind = str(found.get('task'))
@@ -79,7 +80,7 @@ def _adapt_item(item: Any, path: str, note: Callable[[str], None]) -> Any:
         del found[name]
         note(f'{path}{name} is ignored: the task has it')
     if 'ivshmem' in found:
-        raise Unsupported(f'{path}ivshmem', 'Nova has no shared memory between servers')
+        raise UnsupportedRequest(f'{path}ivshmem', 'Nova has no shared memory between servers')
     if 'vm-name' in found:
         found['vm-name'] = _restore_spelling(found['vm-name'])
     return found
@@ -120,12 +121,14 @@ def _drop_ignored_fields(
 
 def _restore_spelling(value: Any) -> Any:
     """Return a name that YAML reads as a number as it was written: 010 is not 8."""
-    return value.spelling if isinstance(value, plain_yaml.Integer | plain_yaml.Float) else value
+    return value.spelling if isinstance(value, plain_yaml.SpelledInteger
+                                        | plain_yaml.SpelledFloat) else value
 
 
 def _parse_processes(value: Any, path: str) -> Any:
     """Return the number of processes, which fast-lib writes as text."""
     if value == 'auto':
-        raise Unsupported(f'{path}pscom-hook-procs', 'auto: Nova does not tell which processes a '
+        raise UnsupportedRequest(f'{path}pscom-hook-procs',
+                                 'auto: Nova does not tell which processes a '
                                                      'server has; give their number')
     return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value

@@ -40,7 +40,7 @@ from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import repin
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import evacuations
 from kronos_nova.rebalancer.operations import requested_moves
@@ -59,21 +59,21 @@ ASKED = 'asked'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestPlan:
     """The plan for a request, and why some instances have no part in it.
 
     ``named``: the client's names of the instances, else their names in Nova. ``kept``: instances
     that the client may not move, with the reason. ``partner``: the instance that comes in exchange.
     """
 
-    answer: requested_moves.Answer
+    answer: requested_moves.RequestedPlan
     cluster: model.Cluster
     named: Mapping[str, str]
     kept: Mapping[str, str] = dataclasses.field(default_factory=dict)
     partner: str | None = None
 
 
-class _Certain(request_handler.Refusal):
+class _FinalRefusal(request_handler.RequestRefusal):
     """A refusal that no other look at the cloud changes."""
 
 
@@ -86,12 +86,12 @@ class MoveHandler:
     """
 
     name = 'moves'
-    kinds = frozenset({Kind.MIGRATE, Kind.EVACUATE})
+    kinds = frozenset({RequestKind.MIGRATE, RequestKind.EVACUATE})
 
     def __init__(self, conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet],
-                 nova: nova_api.NovaApi, hosts: names.Hosts, store: store_api.Store,
-                 looks: cloud_cache.Glances,
-                 note: Callable[[Any, requests.Request, dict[str, Any], str], None],
+                 nova: nova_api.NovaApi, hosts: names.ScopesByHost, store: store_api.Store,
+                 looks: cloud_cache.CloudCache,
+                 note: Callable[[Any, requests.StoredRequest, dict[str, Any], str], None],
                  repin: repin.Repin) -> None:
         self._conf = conf
         self._policies = policies
@@ -102,13 +102,14 @@ class MoveHandler:
         self._note = note
         self._repin = repin
 
-    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
         return None
 
     def end_pass(self) -> None:
         return None
 
-    def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+    def step(self, request: requests.StoredRequest,
+             now: float) -> request_handler.RequestResult | None:
         task = request_handler.parse_task(request)
         assert isinstance(task, protocol.MigrateVm | protocol.EvacuateNode)
         if 'named' not in request.progress:
@@ -136,8 +137,9 @@ class MoveHandler:
 
     # From a request to a plan.
 
-    def _plan(self, request: requests.Request,
-              task: protocol.MigrateVm | protocol.EvacuateNode) -> request_handler.Ended | None:
+    def _plan(self, request: requests.StoredRequest,
+              task: protocol.MigrateVm
+              | protocol.EvacuateNode) -> request_handler.RequestResult | None:
         """Plan a request and store its plan.
 
         :returns: the result, where the plan has no moves.
@@ -147,11 +149,11 @@ class MoveHandler:
                                                            task)
         policies = self._policies()
         mark = self._store.seen()
-        found = self._judge_by_shared_look(request, task, policies, projects)
+        found = self._judge_by_cached_cloud(request, task, policies, projects)
         if found is None:
             mark = self._store.seen()
             seen = self._looks.look(policies, new=True).seen
-            found = self._judge_by_look(request, task, policies, projects, seen)
+            found = self._judge_by_cloud(request, task, policies, projects, seen)
         plan = found.answer.plan
         progress = {
             'named': dict(found.named),
@@ -161,7 +163,8 @@ class MoveHandler:
             return self._render_result(request, task, {}, progress, {})
         tasks = submit.store_requested_plan(
             self._conf, policies, self._store, plan, found.cluster, mark,
-            plan_approvals.Said(request_handler.SOURCE, f'{task.task} {task.id}, on the topic of '
+            plan_approvals.OperatorDecision(request_handler.SOURCE,
+                                            f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED,
             adjust=_make_adjuster(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
@@ -170,10 +173,10 @@ class MoveHandler:
                  len(found.answer.refused))
         return None
 
-    def _judge_by_shared_look(self, request: requests.Request,
-                              task: protocol.MigrateVm | protocol.EvacuateNode,
-                              policies: policy.PolicySet,
-                              projects: frozenset[str] | None) -> Wanted | None:
+    def _judge_by_cached_cloud(self, request: requests.StoredRequest,
+                               task: protocol.MigrateVm | protocol.EvacuateNode,
+                               policies: policy.PolicySet,
+                               projects: frozenset[str] | None) -> RequestPlan | None:
         """Return the plan by a look that other requests may share; None where a new look is needed.
 
         The instances of a whole host always need a new look.
@@ -182,20 +185,23 @@ class MoveHandler:
             return None
         glance = self._looks.look(policies)
         try:
-            found = self._judge_by_look(request, task, policies, projects, glance.seen)
-        except (request_handler.Refusal, exception.PlanRefused) as e:
-            if not glance.old or isinstance(e, _Certain):
+            found = self._judge_by_cloud(request, task, policies, projects, glance.seen)
+        except (request_handler.RequestRefusal, exception.PlanRefused) as e:
+            if not glance.old or isinstance(e, _FinalRefusal):
                 raise
             return None
         return None if glance.old and found.answer.refused else found
 
-    def _judge_by_look(self, request: requests.Request,
-                       task: protocol.MigrateVm | protocol.EvacuateNode, policies: policy.PolicySet,
-                       projects: frozenset[str] | None, seen: cloud_state.Seen) -> Wanted:
+    def _judge_by_cloud(self, request: requests.StoredRequest,
+                        task: protocol.MigrateVm | protocol.EvacuateNode,
+                        policies: policy.PolicySet,
+                        projects: frozenset[str] | None,
+                        seen: cloud_state.CloudState) -> RequestPlan:
         cluster = next((c for c in seen.clusters().values()
                         if request.host in c.scope_hosts), None)
         if cluster is None:
-            raise request_handler.Refusal(f'host {request.host} is in no scope that is planned')
+            raise request_handler.RequestRefusal(f'host {request.host} is in no scope that is '
+                                                 'planned')
         # The host may have come to another scope since that was looked at.
         projects = self._list_permitted_projects(task, cluster.scope, projects)
         asked = cloud_state.build_request(self._conf, policies, seen, cluster)
@@ -204,7 +210,8 @@ class MoveHandler:
                  else self._plan_evacuation(request, task, projects, asked))
         plan = found.answer.plan
         if plan.reason is not None:
-            kind = _Certain if plan.reason == asked.history.paused else request_handler.Refusal
+            kind = (_FinalRefusal if plan.reason == asked.history.paused
+                    else request_handler.RequestRefusal)
             raise kind(f'scope {plan.scope}: {plan.reason}')
         return found
 
@@ -214,41 +221,43 @@ class MoveHandler:
         allow = self._conf.migfra.allow or ()
         found = [projects, request_handler.of_scope(allow, scope, task.task)]
         if _has_vcpu_map(task):
-            found.append(request_handler.of_scope(allow, scope, Kind.REPIN))
+            found.append(request_handler.of_scope(allow, scope, RequestKind.REPIN))
         some = [names_ for names_ in found if names_ is not None]
         return frozenset.intersection(*some) if some else None
 
-    def _plan_migration(self, request: requests.Request, task: protocol.MigrateVm,
-                        projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
+    def _plan_migration(self, request: requests.StoredRequest, task: protocol.MigrateVm,
+                        projects: frozenset[str] | None, asked: planner.PlanRequest) -> RequestPlan:
         try:
             server = names.resolve_server(self._nova, task.vm_name, projects, request.host)
         except names.NotMeant as e:
-            raise _Certain(str(e)) from None
+            raise _FinalRefusal(str(e)) from None
         uuid = server.instance.uuid
         self._by_rdma(task, server.instance)
         self._check_pinnable(task)
         if task.destination not in asked.cluster.scope_hosts:
-            raise request_handler.Refusal(f'destination: {task.destination} is no host of scope '
-                                          f'{asked.cluster.scope}, which instances do not leave')
+            raise request_handler.RequestRefusal(f'destination: {task.destination} is no host of '
+                                                 'scope '
+                                                 f'{asked.cluster.scope}, which instances do not '
+                                                 'leave')
         self._check_cooldowns(asked, [uuid])
         if task.parameter.swap_with is not None:
             return self._plan_swap(task, projects, asked, uuid)
-        answer = requested_moves.plan(asked, [requested_moves.Wish(uuid, request.host,
-                                                                   (task.destination,))])
-        return Wanted(answer, asked.cluster, {uuid: task.vm_name})
+        answer = requested_moves.plan(asked, [requested_moves.RequestedMove(uuid, request.host,
+                                                                            (task.destination,))])
+        return RequestPlan(answer, asked.cluster, {uuid: task.vm_name})
 
     def _by_rdma(self, task: protocol.MigrateVm, instance: model.Instance) -> None:
         if task.parameter.rdma_migration and not names.by_rdma(
                 instance, self._conf.migfra.rdma_extra_spec):
-            raise _Certain('rdma-migration: nothing in its flavor says that its hosts '
+            raise _FinalRefusal('rdma-migration: nothing in its flavor says that its hosts '
                                    'migrate by RDMA, and Nova cannot be asked for it')
 
     def _check_pinnable(self, task: protocol.MigrateVm) -> None:
         if _has_vcpu_map(task) and not self._conf.repin.uri:
-            raise _Certain('vcpu-map: Nova has no call for it, and [repin] is not enabled')
+            raise _FinalRefusal('vcpu-map: Nova has no call for it, and [repin] is not enabled')
 
     def _plan_swap(self, task: protocol.MigrateVm, projects: frozenset[str] | None,
-                   asked: planner.Request, uuid: str) -> Wanted:
+                   asked: planner.PlanRequest, uuid: str) -> RequestPlan:
         partner = task.parameter.swap_with
         assert partner is not None
         try:
@@ -257,24 +266,25 @@ class MoveHandler:
             self._check_cooldowns(asked, [other.instance.uuid])
             answer = swap_requests.plan(asked, (uuid, other.instance.uuid))
         except (names.NotMeant, exception.ConfigError) as e:
-            raise request_handler.Refusal(f'swap-with: {e}') from None
-        return Wanted(answer, asked.cluster, {uuid: task.vm_name},
-                      partner=other.instance.uuid)
+            raise request_handler.RequestRefusal(f'swap-with: {e}') from None
+        return RequestPlan(answer, asked.cluster, {uuid: task.vm_name},
+                           partner=other.instance.uuid)
 
-    def _check_cooldowns(self, asked: planner.Request, uuids: Sequence[str]) -> None:
+    def _check_cooldowns(self, asked: planner.PlanRequest, uuids: Sequence[str]) -> None:
         for uuid in uuids:
             if (why := self._find_cooldown(asked, uuid)) is not None:
-                raise _Certain(why)
+                raise _FinalRefusal(why)
 
-    def _find_cooldown(self, asked: planner.Request, uuid: str) -> str | None:
+    def _find_cooldown(self, asked: planner.PlanRequest, uuid: str) -> str | None:
         seconds = asked.history.cooling.get(uuid)
         if seconds is None or self._conf.migfra.ignore_cooldowns:
             return None
         return (f'instance {uuid} was moved a moment ago and cools down for another '
                 f'{seconds:.0f} s')
 
-    def _plan_evacuation(self, request: requests.Request, task: protocol.EvacuateNode,
-                         projects: frozenset[str] | None, asked: planner.Request) -> Wanted:
+    def _plan_evacuation(self, request: requests.StoredRequest, task: protocol.EvacuateNode,
+                         projects: frozenset[str] | None,
+                         asked: planner.PlanRequest) -> RequestPlan:
         here = {i.uuid: i for i in asked.cluster.instances.values() if i.host == request.host}
         kept: dict[str, str] = {}
         for uuid, instance in sorted(here.items()):
@@ -295,8 +305,9 @@ class MoveHandler:
                 model.DrainMode(task.parameter.mode.value),
                 overbooking=task.parameter.overbooking)
         except exception.ConfigError as e:
-            raise request_handler.Refusal(str(e)) from None
-        return Wanted(answer, asked.cluster, _choose_result_names(here.values(), projects), kept)
+            raise request_handler.RequestRefusal(str(e)) from None
+        return RequestPlan(answer, asked.cluster, _choose_result_names(here.values(), projects),
+                           kept)
 
     # From tasks to a result.
 
@@ -314,7 +325,7 @@ class MoveHandler:
                 if row.task.state is model.TaskState.COMPLETED
                 and (problem := self._pin_instance(row.task, vcpu_map)) is not None}
 
-    def _pin_swapped(self, task: protocol.Task, swap: swaps.Swap) -> dict[str, str]:
+    def _pin_swapped(self, task: protocol.Task, swap: swaps.StoredSwap) -> dict[str, str]:
         """Pin both instances that have changed places; see :meth:`_pin_moved`."""
         assert isinstance(task, protocol.MigrateVm)
         partner = task.parameter.swap_with
@@ -346,10 +357,10 @@ class MoveHandler:
             return str(e)
         return None
 
-    def _render_result(self, request: requests.Request,
+    def _render_result(self, request: requests.StoredRequest,
                        task: protocol.MigrateVm | protocol.EvacuateNode,
                        tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
-                       unpinned: Mapping[str, str]) -> request_handler.Ended:
+                       unpinned: Mapping[str, str]) -> request_handler.RequestResult:
         """Render the result of a request from its tasks.
 
         :param unpinned: by UUID why its processors could not be pinned.
@@ -361,22 +372,22 @@ class MoveHandler:
                                                                     task.time_measurement),
                                               unpinned.get(uuid)))
             else:
-                found.append(replies.One(
+                found.append(replies.InstanceResult(
                     name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
                     {} if task.time_measurement else None))
         failed = any(one.failed for one in found)
-        scheduler, kind = self._conf.migfra.scheduler, Kind(task.task)
+        scheduler, kind = self._conf.migfra.scheduler, RequestKind(task.task)
         if isinstance(task, protocol.MigrateVm):
-            return request_handler.Ended(
+            return request_handler.RequestResult(
                 replies.of_one(kind, task.id, scheduler, found[0]), failed)
         whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
                               default=request.received_at) - request.received_at}
-        return request_handler.Ended(replies.of_list(
+        return request_handler.RequestResult(replies.of_list(
             kind, task.id, scheduler, found,
             whole if task.time_measurement else None), failed)
 
-    def _render_swap(self, task: protocol.Task, swap: swaps.Swap,
-                     unpinned: Mapping[str, str]) -> request_handler.Ended:
+    def _render_swap(self, task: protocol.Task, swap: swaps.StoredSwap,
+                     unpinned: Mapping[str, str]) -> request_handler.RequestResult:
         """Render the result of a swap: a success only if both instances have changed places."""
         assert isinstance(task, protocol.MigrateVm)
         mine = [row for row in swap.tasks
@@ -384,18 +395,18 @@ class MoveHandler:
         seconds = _sum_phase_seconds(swap.tasks) if task.time_measurement else None
         if swap.state == swaps.SWAPPED:
             retries = sum(max(0, len(row.attempts) - 1) for row in mine)
-            one = replies.One(task.vm_name, replies.SUCCESS, str(retries), seconds)
+            one = replies.InstanceResult(task.vm_name, replies.SUCCESS, str(retries), seconds)
             for problem in unpinned.values():
                 one = _add_pin_problem(one, problem)
         else:
             errors = [row.error for row in swap.tasks if row.error]
-            one = replies.One(task.vm_name, replies.ERROR, '; '.join(
+            one = replies.InstanceResult(task.vm_name, replies.ERROR, '; '.join(
                 [f'the swap is {swap.state}', *errors[:1]]), seconds)
-        return request_handler.Ended(replies.of_one(
-            Kind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
+        return request_handler.RequestResult(replies.of_one(
+            RequestKind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
 
 
-def _add_pin_problem(one: replies.One, problem: str | None) -> replies.One:
+def _add_pin_problem(one: replies.InstanceResult, problem: str | None) -> replies.InstanceResult:
     """Return the result of an instance that was migrated, and perhaps not pinned."""
     if one.failed or problem is None:
         return one
@@ -424,8 +435,8 @@ def _has_vcpu_map(task: protocol.Task) -> bool:
         partner is not None and partner.vcpu_map is not None)
 
 
-def _list_task_hooks(way: protocol.Parameter | protocol.NodeParameter, processes: int,
-                     method: model.Method) -> tuple[model.TaskHook, ...]:
+def _list_task_hooks(way: protocol.MigrationParameter | protocol.NodeParameter, processes: int,
+                     method: model.MoveMethod) -> tuple[model.TaskHook, ...]:
     """Return the hooks around a migration: pscom first, as it needs the instance to run."""
     found = []
     if processes and not method.cold:
@@ -442,25 +453,27 @@ def _make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: st
 
     def adjust_task(found: model.Task) -> model.Task:
         if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.cold:
-            found = dataclasses.replace(found, method=model.Method.OFFLINE)
+            found = dataclasses.replace(found, method=model.MoveMethod.OFFLINE)
         if way.retry_counter is not None:
             found = dataclasses.replace(found, max_retries=way.retry_counter,
                                         counts_alternates=True)
         processes = way.pscom_hook_procs
-        if found.instance_uuid == partner and isinstance(way, protocol.Parameter):
+        if found.instance_uuid == partner and isinstance(way, protocol.MigrationParameter):
             processes = way.swap_with.pscom_hook_procs if way.swap_with is not None else 0
         return dataclasses.replace(found, hooks=_list_task_hooks(way, processes, found.method))
 
     return adjust_task
 
 
-def _make_instance_result(name: str, row: rows.TaskRow, measured: bool) -> replies.One:
+def _make_instance_result(name: str, row: rows.TaskRow, measured: bool) -> replies.InstanceResult:
     seconds = _sum_phase_seconds([row]) if measured else None
     if row.task.state is model.TaskState.COMPLETED:
-        return replies.One(name, replies.SUCCESS, str(max(0, len(row.attempts) - 1)), seconds)
-    return replies.One(name, replies.ERROR,
-                       row.error or f'its move from {row.task.from_host} was {row.task.state}',
-                       seconds)
+        return replies.InstanceResult(name, replies.SUCCESS, str(max(0, len(row.attempts) - 1)),
+                                      seconds)
+    return replies.InstanceResult(name, replies.ERROR,
+                                  row.error
+                                  or f'its move from {row.task.from_host} was {row.task.state}',
+                                  seconds)
 
 
 def _sum_phase_seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:

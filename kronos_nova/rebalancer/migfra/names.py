@@ -35,7 +35,7 @@ class NotMeant(exception.KronosException):
     code = 'kronos.migfra.not_meant'
 
 
-class Hosts:
+class ScopesByHost:
     """Scopes by host, as of the last look; for several threads.
 
     :param zone: the availability zone whose hosts are planned; None: all zones.

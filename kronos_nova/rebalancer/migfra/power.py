@@ -38,13 +38,14 @@ from kronos_nova.rebalancer.migfra import probes
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import requests
 
 LOG = logging.getLogger(__name__)
 
-ACTIONS = {Kind.START: power.START, Kind.STOP: power.STOP, Kind.SUSPEND: power.PAUSE,
-           Kind.RESUME: power.UNPAUSE}
+ACTIONS = {RequestKind.START: power.START, RequestKind.STOP: power.STOP,
+           RequestKind.SUSPEND: power.PAUSE,
+           RequestKind.RESUME: power.UNPAUSE}
 #: Seconds without an effect after which an action is sent again.
 AGAIN_SECONDS = 30.0
 #: Requests to Nova at a time.
@@ -55,12 +56,12 @@ T = TypeVar('T')
 _Key = tuple[str, str, frozenset[str] | None]
 
 
-class Failed(Exception):
+class PowerFailed(Exception):
     """The request for one server cannot be fulfilled; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
+class _PendingAction:
     """An action that a thread sends to Nova."""
 
     request_id: str
@@ -79,8 +80,8 @@ class PowerHandler:
     name = 'servers'
     kinds = frozenset(ACTIONS)
 
-    def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.Hosts,
-                 note: Callable[[requests.Request, dict[str, Any]], None],
+    def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.ScopesByHost,
+                 note: Callable[[requests.StoredRequest, dict[str, Any]], None],
                  busy: Callable[[str], bool] = lambda uuid: False,
                  answers: Callable[[str], bool] | None = None) -> None:
         self._conf = conf.migfra
@@ -94,17 +95,17 @@ class PowerHandler:
                 path='kronos.conf', field='[migfra] ssh_probe_networks',
                 problem='ssh_probe is true and no network is named',
                 remedy='Name the networks of the instances, or set ssh_probe = false.')
-        self._probes = probes.Probes(answers or power.answers_ssh)
+        self._probes = probes.ServerProbes(answers or power.answers_ssh)
         self._pool = futures.ThreadPoolExecutor(
             THREADS, thread_name_prefix='kronos-migfra-servers')
         #: Nova's answers in this pass.
         self._found: dict[_Key, nova_api.Server | Exception] = {}
         #: By UUID the actions of this pass: an earlier reading does not show their effect.
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _PendingAction] = {}
         #: By request and place in its list why Nova did not take an action in the last pass.
         self._refusals: dict[tuple[str, int], Exception] = {}
 
-    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
         """List the hosts of the requests, each once, and look up the servers that they name."""
         wanted: dict[_Key, None] = {}
         for request in due:
@@ -134,7 +135,7 @@ class PowerHandler:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._probes.close()
 
-    def _keys(self, request: requests.Request) -> list[_Key]:
+    def _keys(self, request: requests.StoredRequest) -> list[_Key]:
         """Return the servers that a request needs."""
         task = request_handler.parse_task(request)
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
@@ -176,9 +177,10 @@ class PowerHandler:
             raise found
         return found
 
-    def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+    def step(self, request: requests.StoredRequest,
+             now: float) -> request_handler.RequestResult | None:
         task = request_handler.parse_task(request)
-        kind = Kind(task.task)
+        kind = RequestKind(task.task)
         items = _items(task)
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
                                                            request, task)
@@ -190,7 +192,7 @@ class PowerHandler:
                 continue
             try:
                 uuid = self._judge_item(request, task, index, item, known, projects, now)
-            except (Failed, names.NotMeant, power.PowerRefused) as e:
+            except (PowerFailed, names.NotMeant, power.PowerRefused) as e:
                 known['done'] = str(e)
             except api.ApiError as e:
                 self._end_if_late(request, known, str(e), now)
@@ -203,37 +205,40 @@ class PowerHandler:
             self._submit_action(request, index, uuid, ACTIONS[kind])
         if not all('done' in known for known in progress['items']):
             return None
-        found = [replies.One(self._get_item_name(item),
-                             replies.ERROR if known['done'] else replies.SUCCESS, known['done'])
+        found = [replies.InstanceResult(self._get_item_name(item),
+                                        replies.ERROR if known['done'] else replies.SUCCESS,
+                                        known['done'])
                  for item, known in zip(items, progress['items'], strict=True)]
-        return request_handler.Ended(replies.of_list(kind, task.id, self._conf.scheduler,
-                                                     found), any(one.failed for one in found))
+        return request_handler.RequestResult(replies.of_list(kind, task.id, self._conf.scheduler,
+                                                             found),
+                                             any(one.failed for one in found))
 
-    def _submit_action(self, request: requests.Request, index: int, uuid: str,
-                       action: power.Action) -> None:
+    def _submit_action(self, request: requests.StoredRequest, index: int, uuid: str,
+                       action: power.PowerAction) -> None:
         """Send an action in a thread; :meth:`end_pass` waits for the answer."""
         if uuid not in self._asked:  # one server may stand in a list twice
-            self._asked[uuid] = _Asked(request.request_id, index, self._pool.submit(
+            self._asked[uuid] = _PendingAction(request.request_id, index, self._pool.submit(
                 power.request_action, self._nova, uuid, action))
 
     @staticmethod
     def _get_item_name(item: Any) -> str:
         return item.vm_name or ''
 
-    def _end_if_late(self, request: requests.Request, known: dict[str, Any], why: str,
+    def _end_if_late(self, request: requests.StoredRequest, known: dict[str, Any], why: str,
                      now: float) -> None:
         """End the item with the present obstacle if it has taken too long."""
         if now - known.get('since', request.received_at) > self._conf.start_seconds:
             known['done'] = f'{why}; it was waited for {self._conf.start_seconds} s'
 
-    def _judge_item(self, request: requests.Request, task: protocol.Task, index: int, item: Any,
+    def _judge_item(self, request: requests.StoredRequest, task: protocol.Task, index: int,
+                    item: Any,
                     known: dict[str, Any], projects: frozenset[str] | None,
                     now: float) -> str | None:
         """Judge one server; write its state, and the reason if it is done, into ``known``.
 
         :returns: its UUID when the action should be sent to Nova.
         """
-        kind = Kind(task.task)
+        kind = RequestKind(task.task)
         action = ACTIONS[kind]
         if 'uuid' not in known:
             self._check_supported(task, item)
@@ -243,7 +248,7 @@ class PowerHandler:
         found = self._read_server((request.host, known.get('uuid') or item.vm_name, projects))
         instance = found.instance
         if 'uuid' not in known:
-            if kind is Kind.START:
+            if kind is RequestKind.START:
                 self._check_flavor(item, found)
             known.update(uuid=instance.uuid, since=now)
         if instance.uuid in self._asked:
@@ -253,7 +258,7 @@ class PowerHandler:
             self._end_if_late(request, known, 'it is being migrated', now)
             return None
         if instance.status == action.wanted and instance.task_state is None:
-            reached = kind is not Kind.START or self._has_ssh_answer(found)
+            reached = kind is not RequestKind.START or self._has_ssh_answer(found)
             if reached:
                 known['done'] = ''
             elif reached is False:
@@ -261,10 +266,10 @@ class PowerHandler:
                                            + ', '.join(found.addresses), now)
             return None
         if instance.task_state is None and instance.status not in action.admitted:
-            raise Failed(f'it is {instance.status}: {kind} is for servers that are '
-                         f'{" or ".join(sorted(action.admitted))}')
+            raise PowerFailed(f'it is {instance.status}: {kind} is for servers that are '
+                              f'{" or ".join(sorted(action.admitted))}')
         if instance.locked:
-            raise Failed('it is locked by its owner or an administrator')
+            raise PowerFailed('it is locked by its owner or an administrator')
         ask = instance.task_state is None and now - known.get(
             'asked', float('-inf')) > AGAIN_SECONDS
         if ask:
@@ -276,35 +281,36 @@ class PowerHandler:
     @staticmethod
     def _check_supported(task: protocol.Task, item: Any) -> None:
         """Raise Failed for fields that Nova has no equivalent of."""
-        if isinstance(item, protocol.Configuration):
+        if isinstance(item, protocol.StartConfiguration):
             if item.xml is not None:
-                raise Failed('xml: Nova makes the domains of its servers itself; create the '
-                             'server with its flavor and image, and name it')
+                raise PowerFailed('xml: Nova makes the domains of its servers itself; create the '
+                                  'server with its flavor and image, and name it')
             if item.transient:
-                raise Failed('transient: Nova keeps every server until it is deleted')
+                raise PowerFailed('transient: Nova keeps every server until it is deleted')
         undefine = getattr(item, 'undefine', None)
         if isinstance(task, protocol.StopVm) and (
                 task.undefine if undefine is None else undefine):
-            raise Failed('undefine: servers are never deleted over MQTT; delete it in '
-                         'Nova')
+            raise PowerFailed('undefine: servers are never deleted over MQTT; delete it in '
+                              'Nova')
 
     def _check_flavor(self, item: Any, found: nova_api.Server) -> None:
         """Raise Failed unless memory, processors and devices are those of the server's flavor."""
         instance = found.instance
         if item.memory is not None and item.memory != instance.memory_mb * 1024:
-            raise Failed(f'memory: its flavor has {instance.memory_mb * 1024} KiB, not '
-                         f'{item.memory}; resize it in Nova')
+            raise PowerFailed(f'memory: its flavor has {instance.memory_mb * 1024} KiB, not '
+                              f'{item.memory}; resize it in Nova')
         if item.vcpus is not None and item.vcpus != instance.vcpus:
-            raise Failed(f'vcpus: its flavor has {instance.vcpus}, not {item.vcpus}; resize it '
-                         'in Nova')
+            raise PowerFailed(f'vcpus: its flavor has {instance.vcpus}, not {item.vcpus}; resize '
+                              'it in Nova')
         wanted = {(pci.vendor, pci.device) for pci in item.pci_ids}
         if not wanted:
             return
         has = names.list_pci_devices(instance, self._aliases)
         if has is None or not wanted <= has:
             missing = min(wanted - (has or set()), default=min(wanted))
-            raise Failed(f'pci-ids: its flavor has no device {missing[0]:#06x}:{missing[1]:#06x} '
-                         'that [migfra] pci_aliases tells of')
+            raise PowerFailed('pci-ids: its flavor has no device '
+                              f'{missing[0]:#06x}:{missing[1]:#06x} '
+                              'that [migfra] pci_aliases tells of')
 
     def _has_ssh_answer(self, found: nova_api.Server) -> bool | None:
         """Return whether the server answers; None while the probe is under way.
@@ -324,7 +330,8 @@ def _items(task: protocol.Task) -> list[Any]:
     return list(task.vm_configurations if isinstance(task, protocol.StartVm) else task.list)
 
 
-def _list_known_states(request: requests.Request, items: Sequence[Any]) -> list[dict[str, Any]]:
+def _list_known_states(request: requests.StoredRequest,
+                       items: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the known state of each server, by its place in the list."""
     found: list[dict[str, Any]] = request.progress.get('items') or [{} for _ in items]
     return found

@@ -26,14 +26,14 @@ BELIEVED = 120.0
 
 
 @dataclasses.dataclass(slots=True)
-class _Probe:
+class _ServerProbe:
     """A probe of one server; ``ended_at`` in ticks."""
 
     answer: futures.Future[bool]
     ended_at: float | None = None
 
 
-class Probes:
+class ServerProbes:
     """The probes of one thread.
 
     :param answers: whether a server answers at an address; it may block for a while.
@@ -45,7 +45,7 @@ class Probes:
         self._ticks = ticks
         self._threads = futures.ThreadPoolExecutor(
             THREADS, thread_name_prefix='kronos-migfra-probe')
-        self._asked: dict[str, _Probe] = {}
+        self._asked: dict[str, _ServerProbe] = {}
 
     def reached(self, uuid: str, addresses: Sequence[str]) -> bool | None:
         """Return whether the server has answered at an address; None while that is unknown.
@@ -68,7 +68,7 @@ class Probes:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _start_probe(self, uuid: str, addresses: Sequence[str]) -> None:
-        probe = self._asked[uuid] = _Probe(self._threads.submit(
+        probe = self._asked[uuid] = _ServerProbe(self._threads.submit(
             lambda: any(self._answers(address) for address in addresses)))
 
         def record_end(answer: futures.Future[bool]) -> None:

@@ -46,7 +46,7 @@ ID_NUMBER = 2**63
 _HOST = re.compile(r'[^/+#\x00-\x20\x7f]{1,255}')
 
 
-class Kind(enum.StrEnum):
+class RequestKind(enum.StrEnum):
     """The kind of a request, as it is written in ``task``."""
 
     START = 'start vm'
@@ -64,14 +64,14 @@ class MigrationType(enum.StrEnum):
     OFFLINE = 'offline'  # shut down, moved, and started again
 
 
-class Dialect(enum.StrEnum):
+class MessageDialect(enum.StrEnum):
     """The strictness with which messages are read."""
 
     STRICT = 'strict'
     FAST_LIB = 'fast-lib'
 
 
-class Mode(enum.StrEnum):
+class DistributionMode(enum.StrEnum):
     """The distribution of a node's instances over the destinations."""
 
     AUTO = 'auto'
@@ -123,19 +123,19 @@ VcpuMap = Annotated[
     pydantic.Field(min_length=1, max_length=4096)]
 
 
-class _Part(pydantic.BaseModel):
+class _MessagePart(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra='forbid', frozen=True, strict=True, alias_generator=_hyphenate_name)
 
 
-class PciId(_Part):
+class PciId(_MessagePart):
     """A kind of device, as ``lspci -nn`` names it."""
 
     vendor: Device
     device: Device
 
 
-class Configuration(_Part):
+class StartConfiguration(_MessagePart):
     """One instance to start. ``memory`` in KiB."""
 
     vm_name: Name | None = None
@@ -146,31 +146,31 @@ class Configuration(_Part):
     transient: bool = False
 
     @pydantic.model_validator(mode='after')
-    def _one_of_both(self) -> 'Configuration':
+    def _one_of_both(self) -> 'StartConfiguration':
         if (self.vm_name is None) == (self.xml is None):
             raise ValueError('needs vm-name or xml, not both')
         return self
 
 
-class Named(_Part):
+class NamedInstance(_MessagePart):
     vm_name: Name
 
 
-class Stopped(Named):
+class StopConfiguration(NamedInstance):
     """An instance to stop; None: the task's own value."""
 
     force: bool | None = None
     undefine: bool | None = None
 
 
-class Partner(Named):
+class SwapPartner(NamedInstance):
     """The instance that comes here in exchange."""
 
     pscom_hook_procs: Processes = 0
     vcpu_map: VcpuMap | None = None
 
 
-class _Way(_Part):
+class _MigrationSettings(_MessagePart):
     """The settings of migrations; ``retry_counter`` None: [executor] max_retries."""
 
     retry_counter: Annotated[int, pydantic.Field(ge=0, le=100)] | None = None
@@ -179,13 +179,13 @@ class _Way(_Part):
     pscom_hook_procs: Processes = 0
 
 
-class Parameter(_Way):
+class MigrationParameter(_MigrationSettings):
     vcpu_map: VcpuMap | None = None
-    swap_with: Partner | None = None
+    swap_with: SwapPartner | None = None
 
 
-class NodeParameter(_Way):
-    mode: Mode = Mode.AUTO
+class NodeParameter(_MigrationSettings):
+    mode: DistributionMode = DistributionMode.AUTO
     overbooking: bool = False
 
 
@@ -193,7 +193,7 @@ def _list(item: Any) -> Any:
     return Annotated[tuple[item, ...], pydantic.Field(min_length=1, max_length=MAX_LIST)]
 
 
-class _Task(_Part):
+class _TaskMessage(_MessagePart):
     """A task; a second message for the host with the publisher's ``id`` is the same task.
 
     :func:`parse` has checked it; None: the dialect does not need one.
@@ -203,45 +203,45 @@ class _Task(_Part):
     host: Host | None = None
 
 
-class StartVm(_Task):
-    task: Literal[Kind.START]
-    vm_configurations: _list(Configuration)  # type: ignore[valid-type]
+class StartVm(_TaskMessage):
+    task: Literal[RequestKind.START]
+    vm_configurations: _list(StartConfiguration)  # type: ignore[valid-type]
 
 
-class StopVm(_Task):
-    task: Literal[Kind.STOP]
-    list: _list(Stopped)  # type: ignore[valid-type]
+class StopVm(_TaskMessage):
+    task: Literal[RequestKind.STOP]
+    list: _list(StopConfiguration)  # type: ignore[valid-type]
     force: bool = False
     undefine: bool = False
 
 
-class SuspendVm(_Task):
-    task: Literal[Kind.SUSPEND]
-    list: _list(Named)  # type: ignore[valid-type]
+class SuspendVm(_TaskMessage):
+    task: Literal[RequestKind.SUSPEND]
+    list: _list(NamedInstance)  # type: ignore[valid-type]
 
 
-class ResumeVm(_Task):
-    task: Literal[Kind.RESUME]
-    list: _list(Named)  # type: ignore[valid-type]
+class ResumeVm(_TaskMessage):
+    task: Literal[RequestKind.RESUME]
+    list: _list(NamedInstance)  # type: ignore[valid-type]
 
 
-class MigrateVm(_Task):
-    task: Literal[Kind.MIGRATE]
+class MigrateVm(_TaskMessage):
+    task: Literal[RequestKind.MIGRATE]
     vm_name: Name
     destination: Host
     time_measurement: bool = False
-    parameter: Parameter = Parameter()
+    parameter: MigrationParameter = MigrationParameter()
 
 
-class EvacuateNode(_Task):
-    task: Literal[Kind.EVACUATE]
+class EvacuateNode(_TaskMessage):
+    task: Literal[RequestKind.EVACUATE]
     destinations: _list(Host)  # type: ignore[valid-type]
     time_measurement: bool = False
     parameter: NodeParameter = NodeParameter()
 
 
-class RepinVm(_Task):
-    task: Literal[Kind.REPIN]
+class RepinVm(_TaskMessage):
+    task: Literal[RequestKind.REPIN]
     vm_name: Name
     vcpu_map: VcpuMap
 
@@ -255,7 +255,7 @@ _KINDS: dict[str, type[Task]] = {
     'migrate vm': MigrateVm, 'evacuate node': EvacuateNode, 'repin vm': RepinVm}
 
 
-class Refused(exception.KronosException):
+class MessageRefused(exception.KronosException):
     """A message that is no task of ours.
 
     ``request_id`` and ``kind`` are the message's, None where they cannot be read; ``named``: the
@@ -266,52 +266,53 @@ class Refused(exception.KronosException):
     code = 'kronos.migfra.refused'
 
     def __init__(self, field: str, problem: str, request_id: str | int | None = None,
-                 kind: Kind | None = None, named: Sequence[str] = ()) -> None:
+                 kind: RequestKind | None = None, named: Sequence[str] = ()) -> None:
         super().__init__(field=field, problem=problem)
         self.request_id = request_id
         self.kind = kind
         self.named = tuple(named)
 
 
-def parse(payload: bytes, host: str, dialect: Dialect = Dialect.STRICT,
+def parse(payload: bytes, host: str, dialect: MessageDialect = MessageDialect.STRICT,
           note: Callable[[str], None] = lambda text: None) -> Task:
     """Return the task in a message of ``fast/migfra/<host>/task``.
 
     :param note: takes a text about each ignored field.
-    :raises Refused: the message has no valid task; nothing may be done.
+    :raises MessageRefused: the message has no valid task; nothing may be done.
     """
     data = _load_document(payload)
     if not isinstance(data, dict):
-        raise Refused('message', 'it is no mapping of fields')
+        raise MessageRefused('message', 'it is no mapping of fields')
     kind = data.get('task')
     known = _KINDS.get(kind) if isinstance(kind, str) else None
-    said = (read_id(data.get('id')), None if known is None else Kind(str(kind)),
-            find_names(data, None if known is None else Kind(str(kind))))
-    if dialect is Dialect.FAST_LIB:
+    said = (read_id(data.get('id')), None if known is None else RequestKind(str(kind)),
+            find_names(data, None if known is None else RequestKind(str(kind))))
+    if dialect is MessageDialect.FAST_LIB:
         try:
             data = fast_lib.translate_message(data, note)
-        except fast_lib.Unsupported as e:
-            raise Refused(e.field, e.problem, *said) from None
+        except fast_lib.UnsupportedRequest as e:
+            raise MessageRefused(e.field, e.problem, *said) from None
         if said[0] is not None:
             data['id'] = said[0]
     if known is None:
-        raise Refused('task', f'must be one of {", ".join(_KINDS)}', *said)
+        raise MessageRefused('task', f'must be one of {", ".join(_KINDS)}', *said)
     if (field := _decimal_device(data)) is not None:
-        raise Refused(field, 'is hexadecimal, but written as a decimal number: write it with 0x, '
+        raise MessageRefused(field,
+                             'is hexadecimal, but written as a decimal number: write it with 0x, '
                              'as in 0x15b3, or in quotes as lspci -nn shows it', *said)
     if (wrong := _judge_id(data, dialect)) is not None:
-        raise Refused('id', wrong, *said)
+        raise MessageRefused('id', wrong, *said)
     try:
         # In JSON there are no dates and the like, which YAML reads out of plain text.
         task = known.model_validate_json(_dump_json(data))
     except (TypeError, OverflowError, RecursionError):
-        raise Refused('message', 'it has a value that is no text, number, list or truth',
-                      *said) from None
+        raise MessageRefused('message', 'it has a value that is no text, number, list or truth',
+                             *said) from None
     except pydantic.ValidationError as e:
         field, problem = _format_first_error(e)
-        raise Refused(field, problem, *said) from None
+        raise MessageRefused(field, problem, *said) from None
     if task.host is not None and task.host != host:
-        raise Refused('host', f'the task came on the topic of {host}', *said)
+        raise MessageRefused('host', f'the task came on the topic of {host}', *said)
     return task
 
 
@@ -320,8 +321,8 @@ def read_id(value: object) -> str | int | None:
 
     A number that is not written in plain decimals is repeated as the text that it was.
     """
-    if isinstance(value, plain_yaml.Integer | plain_yaml.Float):
-        plain = (isinstance(value, plain_yaml.Integer) and abs(value) <= ID_NUMBER
+    if isinstance(value, plain_yaml.SpelledInteger | plain_yaml.SpelledFloat):
+        plain = (isinstance(value, plain_yaml.SpelledInteger) and abs(value) <= ID_NUMBER
                  and str(value) == value.spelling)
         value = int(value) if plain else value.spelling
     if type(value) is int:
@@ -331,10 +332,10 @@ def read_id(value: object) -> str | int | None:
     return None
 
 
-def _judge_id(data: dict[Any, Any], dialect: Dialect) -> str | None:
+def _judge_id(data: dict[Any, Any], dialect: MessageDialect) -> str | None:
     """Return the problem of a message's id, or None."""
     found = data.get('id')
-    if dialect is Dialect.FAST_LIB:
+    if dialect is MessageDialect.FAST_LIB:
         return None if found is None or read_id(found) is not None else (
             f'should be a number, or printable text of at most {ID_LENGTH} characters')
     if 'id' not in data:
@@ -346,12 +347,12 @@ def _judge_id(data: dict[Any, Any], dialect: Dialect) -> str | None:
     return None if re.fullmatch(_ID, found) else f'should match pattern {_ID}'
 
 
-def find_names(data: Mapping[Any, Any], kind: Kind | None) -> tuple[str, ...]:
+def find_names(data: Mapping[Any, Any], kind: RequestKind | None) -> tuple[str, ...]:
     """Return a message's names of its instances; one that cannot be read is empty text."""
-    if kind in (Kind.MIGRATE, Kind.REPIN):
+    if kind in (RequestKind.MIGRATE, RequestKind.REPIN):
         return (_readable_name(data.get('vm-name')),)
-    items = data.get('vm-configurations' if kind is Kind.START else 'list')
-    if kind in (None, Kind.EVACUATE) or not isinstance(items, list):
+    items = data.get('vm-configurations' if kind is RequestKind.START else 'list')
+    if kind in (None, RequestKind.EVACUATE) or not isinstance(items, list):
         return ()
     return tuple(_readable_name(item.get('vm-name') if isinstance(item, dict) else None)
                  for item in items[:MAX_LIST])
@@ -373,7 +374,7 @@ def _decimal_device(data: dict[str, Any]) -> str | None:
         for place, device in enumerate(devices if isinstance(devices, list) else ()):
             for name, value in device.items() if isinstance(device, dict) else ():
                 if isinstance(value, int) and not isinstance(
-                        value, bool | plain_yaml.Hexadecimal):
+                        value, bool | plain_yaml.SpelledHexadecimal):
                     return _format_plain(f'vm-configurations.{number}.pci-ids.{place}.{name}')
     return None
 
@@ -396,15 +397,15 @@ def _dump_json(data: object) -> str:
 
 def _load_document(payload: bytes) -> object:
     if len(payload) > MAX_BYTES:
-        raise Refused('message', f'it is longer than {MAX_BYTES // 1024} KiB')
+        raise MessageRefused('message', f'it is longer than {MAX_BYTES // 1024} KiB')
     try:
         return plain_yaml.load(payload.decode('utf-8'), depth=MAX_DEPTH, nodes=MAX_NODES,
                                spelling=True)
     except UnicodeDecodeError:
-        raise Refused('message', 'it is not UTF-8 text') from None
+        raise MessageRefused('message', 'it is not UTF-8 text') from None
     except plain_yaml.PlainYamlError as e:
         line = f'line {e.line}' if e.line else 'message'
-        raise Refused(line, _format_plain(e.problem)) from None
+        raise MessageRefused(line, _format_plain(e.problem)) from None
 
 
 def _format_first_error(error: pydantic.ValidationError) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import requests
 
 #: Extra specs by which a flavor has dedicated processors without a policy.
@@ -54,22 +54,23 @@ class PinHandler:
     """
 
     name = 'pins'
-    kinds = frozenset({Kind.REPIN})
+    kinds = frozenset({RequestKind.REPIN})
 
-    def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.Hosts,
+    def __init__(self, conf: cfg.ConfigOpts, nova: nova_api.NovaApi, hosts: names.ScopesByHost,
                  repin: Repin) -> None:
         self._conf = conf.migfra
         self._nova = nova
         self._hosts = hosts
         self._repin = repin
 
-    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
         return None
 
     def end_pass(self) -> None:
         return None
 
-    def step(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+    def step(self, request: requests.StoredRequest,
+             now: float) -> request_handler.RequestResult | None:
         task = request_handler.parse_task(request)
         assert isinstance(task, protocol.RepinVm)
         projects = request_handler.list_permitted_projects(self._conf.allow or (), self._hosts,
@@ -78,12 +79,12 @@ class PinHandler:
             found = names.resolve_server(self._nova, task.vm_name, projects, request.host).instance
             self._repin(request.host, found.uuid, task.vcpu_map, cpu_policy(found))
         except names.NotMeant as e:
-            raise request_handler.Refusal(str(e)) from None
+            raise request_handler.RequestRefusal(str(e)) from None
         except (exception.RepinError, exception.ConfigError) as e:
-            raise request_handler.Refusal(str(e)) from None
-        return request_handler.Ended(replies.of_one(
-            Kind.REPIN, task.id, self._conf.scheduler,
-            replies.One(task.vm_name, replies.SUCCESS)), False)
+            raise request_handler.RequestRefusal(str(e)) from None
+        return request_handler.RequestResult(replies.of_one(
+            RequestKind.REPIN, task.id, self._conf.scheduler,
+            replies.InstanceResult(task.vm_name, replies.SUCCESS)), False)
 
     def rest(self) -> None:
         return None

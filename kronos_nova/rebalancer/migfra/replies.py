@@ -19,24 +19,27 @@ from typing import Any
 
 import yaml
 
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 
 SUCCESS, ERROR = 'success', 'error'
 #: The result of each kind of task.
 RESULTS = {
-    Kind.START: 'vm started', Kind.STOP: 'vm stopped', Kind.SUSPEND: 'vm suspended',
-    Kind.RESUME: 'vm resumed', Kind.MIGRATE: 'vm migrated', Kind.EVACUATE: 'node evacuated',
-    Kind.REPIN: 'vm repinned'}
+    RequestKind.START: 'vm started', RequestKind.STOP: 'vm stopped',
+    RequestKind.SUSPEND: 'vm suspended',
+    RequestKind.RESUME: 'vm resumed', RequestKind.MIGRATE: 'vm migrated',
+    RequestKind.EVACUATE: 'node evacuated',
+    RequestKind.REPIN: 'vm repinned'}
 #: Kinds whose results list several instances.
-LISTS = frozenset({Kind.START, Kind.STOP, Kind.SUSPEND, Kind.RESUME, Kind.EVACUATE})
+LISTS = frozenset({RequestKind.START, RequestKind.STOP, RequestKind.SUSPEND, RequestKind.RESUME,
+                   RequestKind.EVACUATE})
 #: Kinds whose results name a process; the seed's results of other kinds do not.
-_PROCESS = frozenset({Kind.START, Kind.MIGRATE, Kind.EVACUATE})
+_PROCESS = frozenset({RequestKind.START, RequestKind.MIGRATE, RequestKind.EVACUATE})
 #: The result of a message that is no task.
 UNREADABLE = 'error'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class One:
+class InstanceResult:
     """The result of one instance.
 
     ``details``: the error, or the number of retries. ``seconds`` by phase, where the task requests
@@ -53,7 +56,8 @@ class One:
         return self.status != SUCCESS
 
 
-def of_list(kind: Kind, request_id: str | int | None, scheduler: str, found: Sequence[One],
+def of_list(kind: RequestKind, request_id: str | int | None, scheduler: str,
+            found: Sequence[InstanceResult],
             seconds: Mapping[str, float] | None = None) -> str:
     """Return the result of a task about several instances.
 
@@ -64,13 +68,15 @@ def of_list(kind: Kind, request_id: str | int | None, scheduler: str, found: Seq
                        'list': [_build_result_item(kind, one) for one in found]})
 
 
-def of_one(kind: Kind, request_id: str | int | None, scheduler: str, found: One) -> str:
+def of_one(kind: RequestKind, request_id: str | int | None, scheduler: str,
+           found: InstanceResult) -> str:
     """Return the result of a task about one instance."""
     return _dump_yaml({'scheduler': scheduler, 'result': RESULTS[kind], 'id': request_id,
                        **_build_result_item(kind, found)})
 
 
-def format_refusal(kind: Kind | None, request_id: str | int | None, scheduler: str, details: str,
+def format_refusal(kind: RequestKind | None, request_id: str | int | None, scheduler: str,
+                   details: str,
                    named: Sequence[str] = ()) -> str:
     """Return the result of a refused task, with the reason, in the shape of its kind.
 
@@ -83,13 +89,14 @@ def format_refusal(kind: Kind | None, request_id: str | int | None, scheduler: s
             'id': request_id}
     if kind is None:
         return _dump_yaml({**head, 'status': ERROR, 'details': details})
-    found = [_build_result_item(kind, One(name, ERROR, details)) for name in named or ('',)]
+    found = [_build_result_item(kind, InstanceResult(name, ERROR, details)) for name in named
+             or ('',)]
     if kind not in LISTS:
         return _dump_yaml({**head, **found[0]})
     return _dump_yaml({**head, 'list': found, 'status': ERROR, 'details': details})
 
 
-def _build_result_item(kind: Kind, one: One) -> dict[str, Any]:
+def _build_result_item(kind: RequestKind, one: InstanceResult) -> dict[str, Any]:
     return {'vm-name': one.vm_name, 'status': one.status, 'details': one.details,
             **({'process-id': None} if kind in _PROCESS else {}),
             **_build_time_measurement(one.seconds)}

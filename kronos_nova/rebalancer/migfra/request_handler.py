@@ -37,7 +37,7 @@ Note = Callable[[dict[str, Any]], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ended:
+class RequestResult:
     """The result as it is published, and whether it reports an error.
 
     ``given_up``: the request ends although some of its tasks may not have begun.
@@ -48,26 +48,26 @@ class Ended:
     given_up: bool = False
 
 
-class Refusal(Exception):
+class RequestRefusal(Exception):
     """The request as a whole cannot be fulfilled; the text says why."""
 
 
-class Handler(Protocol):
+class RequestHandler(Protocol):
     """The handler of some kinds of requests."""
 
     name: str
-    kinds: frozenset[protocol.Kind]
+    kinds: frozenset[protocol.RequestKind]
 
-    def begin_pass(self, due: Sequence[requests.Request]) -> None:
+    def begin_pass(self, due: Sequence[requests.StoredRequest]) -> None:
         """Read the data for the steps of a pass; keep an error for the step that needs the data."""
 
     def end_pass(self) -> None:
         """Wait for the work that the steps of the pass have begun."""
 
-    def step(self, request: requests.Request, now: float) -> Ended | None:
+    def step(self, request: requests.StoredRequest, now: float) -> RequestResult | None:
         """Continue a request as far as possible now; None: look again later.
 
-        :raises Refusal: no part of the request is done.
+        :raises RequestRefusal: no part of the request is done.
         :raises ApiError: Nova did not answer; look again later.
         :raises StoreError: another process has taken it over, or the database is away.
         """
@@ -79,37 +79,37 @@ class Handler(Protocol):
         """Release all resources; the service ends."""
 
 
-def list_permitted_projects(permits_: Sequence[permits.Permit], hosts: names.Hosts,
-                            request: requests.Request,
+def list_permitted_projects(permits_: Sequence[permits.OperationPermit], hosts: names.ScopesByHost,
+                            request: requests.StoredRequest,
                             task: protocol.Task) -> frozenset[str] | None:
     """Return the projects whose servers the task may concern; None: all projects.
 
-    :raises Refusal: the kind of task is not allowed there at all.
+    :raises RequestRefusal: the kind of task is not allowed there at all.
     """
     scope = hosts.scope(request.host)
     if scope is None:
-        raise Refusal(f'host {request.host} is in no scope that is served here')
+        raise RequestRefusal(f'host {request.host} is in no scope that is served here')
     return of_scope(permits_, scope, task.task)
 
 
-def of_scope(permits_: Sequence[permits.Permit], scope: str,
-             kind: protocol.Kind) -> frozenset[str] | None:
+def of_scope(permits_: Sequence[permits.OperationPermit], scope: str,
+             kind: protocol.RequestKind) -> frozenset[str] | None:
     """Return the projects that a kind of task may concern in a scope; None: all projects.
 
-    :raises Refusal: the kind is not allowed there at all.
+    :raises RequestRefusal: the kind is not allowed there at all.
     """
     projects = permits.list_permitted_projects(permits_, kind.replace(' ', '-'), scope)
     if projects is not None and not projects:
-        raise Refusal(f'{kind} is not allowed in scope {scope}')
+        raise RequestRefusal(f'{kind} is not allowed in scope {scope}')
     return projects
 
 
-def parse_task(request: requests.Request) -> protocol.Task:
+def parse_task(request: requests.StoredRequest) -> protocol.Task:
     """Return the task of a request; it was checked on receipt."""
     return protocol.parse_stored_task(request.document)
 
 
-def find_damage(request: requests.Request) -> str | None:
+def find_damage(request: requests.StoredRequest) -> str | None:
     """Return why a stored request cannot be read; None when it can."""
     if request.damaged:
         return 'its progress is no JSON object'
@@ -120,7 +120,7 @@ def find_damage(request: requests.Request) -> str | None:
     return None if found.task == request.kind else f'its document is of {found.task}'
 
 
-def list_named_instances(request: requests.Request) -> list[str]:
+def list_named_instances(request: requests.StoredRequest) -> list[str]:
     """Return a request's names of its instances; none for a request that cannot be read."""
     if find_damage(request) is not None:
         return []
@@ -141,21 +141,21 @@ def make_key(host: str, request_id: str | int) -> str:
     return f'{host[:100]}/{hashlib.sha256(key.encode()).hexdigest()}'
 
 
-def find_id(request: requests.Request) -> str | int | None:
+def find_id(request: requests.StoredRequest) -> str | int | None:
     """Return the publisher's id; take it from the key of an unreadable request."""
     if find_damage(request) is None:
         return parse_task(request).id
     return request.request_id.removeprefix(f'{request.host}/')
 
 
-def find_hooks(request: requests.Request) -> set[str]:
+def find_hooks(request: requests.StoredRequest) -> set[str]:
     """Return the hooks that a stored request brings."""
     found = parse_task(request) if find_damage(request) is None else None
     if not isinstance(found, protocol.MigrateVm | protocol.EvacuateNode):
         return set()
     way = found.parameter
     hooks = {'pause'} if way.migration_type is protocol.MigrationType.WARM else set()
-    partner = way.swap_with if isinstance(way, protocol.Parameter) else None
+    partner = way.swap_with if isinstance(way, protocol.MigrationParameter) else None
     if way.pscom_hook_procs or (partner is not None and partner.pscom_hook_procs):
         hooks.add('pscom')
     return hooks

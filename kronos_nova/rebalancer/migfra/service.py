@@ -39,7 +39,7 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import plan_approvals
@@ -67,7 +67,7 @@ TRIES = 3
 BACKOFF, MAX_BACKOFF = 5.0, 120.0
 
 
-class Broker(Protocol):
+class MqttBroker(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
@@ -77,7 +77,7 @@ class Broker(Protocol):
     def publish(self, topic: str, payload: str, said: Callable[[bool], None]) -> None: ...
 
 
-class Kept:
+class RequestRepository:
     """Requests in the database, for one process.
 
     :param worker: its name.
@@ -101,15 +101,15 @@ class Kept:
             LOG.warning('%s Others take over open requests when our heartbeat is '
                         'late.', e)
 
-    def receive(self, request: requests.Request,
-                former: Sequence[str] = ()) -> requests.Request | None:
+    def receive(self, request: requests.StoredRequest,
+                former: Sequence[str] = ()) -> requests.StoredRequest | None:
         """Store a new request; return the stored one if it is known already.
 
         :param former: keys under which the host may have it already.
         """
         return self._store.transaction(lambda c: requests.record_request(c, request, former))
 
-    def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.Request]:
+    def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.StoredRequest]:
         return self._store.transaction(lambda c: requests.claim(
             c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
 
@@ -121,7 +121,7 @@ class Kept:
         """Record that the worker is alive, though its pass takes long."""
         self._store.transaction(lambda c: requests.renew_heartbeats(c, worker, self._clock()))
 
-    def note(self, request: requests.Request, progress: dict[str, Any]) -> None:
+    def note(self, request: requests.StoredRequest, progress: dict[str, Any]) -> None:
         """Write the progress of a request.
 
         :raises StoreError: another process has taken it over, or it cannot be written.
@@ -129,19 +129,19 @@ class Kept:
         self._store.transaction(lambda c: requests.record_progress(
             c, request.request_id, request.worker or '', self._clock(), progress))
 
-    def note_plan(self, connection: sa.Connection, request: requests.Request,
+    def note_plan(self, connection: sa.Connection, request: requests.StoredRequest,
                   progress: dict[str, Any], plan_id: str) -> None:
         """Write the progress and the plan of a request within the caller's transaction."""
         requests.record_progress(connection, request.request_id, request.worker or '',
                                  self._clock(),
                                  progress, plan_id)
 
-    def end(self, request: requests.Request, ended: request_handler.Ended) -> None:
+    def end(self, request: requests.StoredRequest, ended: request_handler.RequestResult) -> None:
         self._store.transaction(lambda c: requests.record_reply(
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
-    def give_up(self, request: requests.Request, ended: request_handler.Ended,
+    def give_up(self, request: requests.StoredRequest, ended: request_handler.RequestResult,
                 instance_cooldown: float) -> int:
         """End the request, and cancel its tasks that have not begun in Nova.
 
@@ -160,14 +160,14 @@ class Kept:
             if known is None or known.plan_id is None:
                 return 0
             return len(plan_approvals.cancel_plan_tasks(
-                connection, known.plan_id, now, plan_approvals.Said(
+                connection, known.plan_id, now, plan_approvals.OperatorDecision(
                     request_handler.SOURCE,
                     f'request {request_handler.find_id(request)} was given up'),
                 plan_approvals.CANCELLED, instance_cooldown))
 
         return self._store.transaction(end_and_cancel)
 
-    def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.Request]:
+    def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.StoredRequest]:
         """List requests with unpublished results: our workers', and overdue ones of others."""
         return self._store.transaction(lambda c: requests.list_undelivered_replies(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
@@ -178,13 +178,14 @@ class Kept:
         self._store.transaction(lambda c: requests.record_reply_delivery(c, request_id, now))
 
 
-class Lane:
+class RequestWorker:
     """A thread that continues the requests of one handler's kinds.
 
     :param ticks: monotonic seconds, for waiting times.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: Kept, handler: request_handler.Handler,
+    def __init__(self, conf: cfg.ConfigOpts, kept: RequestRepository,
+                 handler: request_handler.RequestHandler,
                  clock: Callable[[], float] = time.time,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -251,16 +252,16 @@ class Lane:
             raise errors[0]
         return len(mine)
 
-    def _put_off(self, request: requests.Request) -> None:
+    def _put_off(self, request: requests.StoredRequest) -> None:
         """Delay the next look at a request: a look may be long, and its obstacle lasts."""
         _until, seconds = self._waits.get(request.request_id, (0.0, BACKOFF / 2))
         seconds = min(2 * seconds, MAX_BACKOFF)
         self._waits[request.request_id] = (self._ticks() + seconds, seconds)
 
-    def _go_on(self, request: requests.Request, now: float) -> None:
+    def _go_on(self, request: requests.StoredRequest, now: float) -> None:
         try:
             ended = self._step_request(request, now)
-        except request_handler.Refusal as e:
+        except request_handler.RequestRefusal as e:
             ended = self._build_refusal(request, str(e))
         except exception.PlanRefused as e:
             # A defect of ours, which the same look would find again.
@@ -290,7 +291,8 @@ class Lane:
                 'Request %s (%s on %s) has ended %s', request.request_id, request.kind,
                 request.host, 'with errors: see its result' if ended.failed else 'well')
 
-    def _step_request(self, request: requests.Request, now: float) -> request_handler.Ended | None:
+    def _step_request(self, request: requests.StoredRequest,
+                      now: float) -> request_handler.RequestResult | None:
         if (problem := request_handler.find_damage(request)) is not None:
             LOG.error('Request %s (%s on %s) cannot be read from the database (%s). It ends with '
                       'an error.', request.request_id, request.kind, request.host, problem)
@@ -302,21 +304,23 @@ class Lane:
                 request, now, 'its moves have not ended; those that Nova has not been asked for '
                               'are cancelled, and others go on')
         if self._conf.engine.dry_run:
-            raise request_handler.Refusal('[engine] dry_run is set, and then nothing is done')
+            raise request_handler.RequestRefusal('[engine] dry_run is set, and then nothing is '
+                                                 'done')
         if self._conf.engine.executor == DRY:
-            raise request_handler.Refusal('[engine] executor = dry_run, and then nothing is done')
+            raise request_handler.RequestRefusal('[engine] executor = dry_run, and then nothing is '
+                                                 'done')
         return self._handler.step(request, now) or self._end_if_late(
             request, now, 'it has not ended')
 
-    def _end_if_late(self, request: requests.Request, now: float,
-                     why: str) -> request_handler.Ended | None:
+    def _end_if_late(self, request: requests.StoredRequest, now: float,
+                     why: str) -> request_handler.RequestResult | None:
         seconds = self._conf.migfra.give_up_seconds
         if now - request.received_at <= seconds:
             return None
         return self._given_up(request, f'given up after {seconds} s: {why}')
 
-    def _count_defect(self, request: requests.Request,
-                      error: Exception) -> request_handler.Ended | None:
+    def _count_defect(self, request: requests.StoredRequest,
+                      error: Exception) -> request_handler.RequestResult | None:
         count = self._defects[request.request_id] = self._defects.get(request.request_id, 0) + 1
         LOG.exception('Request %s (%s on %s) failed for a reason that is a defect of ours.',
                       request.request_id, request.kind, request.host)
@@ -325,25 +329,28 @@ class Lane:
         return self._given_up(request, f'a defect of kronos-nova ({type(error).__name__}); see '
                                        'its log')
 
-    def _given_up(self, request: requests.Request, why: str) -> request_handler.Ended:
+    def _given_up(self, request: requests.StoredRequest, why: str) -> request_handler.RequestResult:
         return dataclasses.replace(self._build_refusal(request, why), given_up=True)
 
-    def _build_refusal(self, request: requests.Request, why: str) -> request_handler.Ended:
-        return request_handler.Ended(replies.format_refusal(
-            Kind(request.kind), request_handler.find_id(request), self._conf.migfra.scheduler,
+    def _build_refusal(self, request: requests.StoredRequest,
+                       why: str) -> request_handler.RequestResult:
+        return request_handler.RequestResult(replies.format_refusal(
+            RequestKind(request.kind), request_handler.find_id(request),
+            self._conf.migfra.scheduler,
             api.format_printable(why), request_handler.list_named_instances(request)), True)
 
 
-class Service:
+class MigfraService:
     """The service: connection to the broker, and the lanes.
 
     :param connect: makes the connection to the broker, given the function that takes messages.
     :param lanes: continue the requests.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, kept: Kept, hosts: names.Hosts,
-                 lanes: Sequence[Lane], connect: Callable[[Callable[[mqtt.Heard], None]], Broker],
-                 health: healths.Health | None = None,
+    def __init__(self, conf: cfg.ConfigOpts, kept: RequestRepository, hosts: names.ScopesByHost,
+                 lanes: Sequence[RequestWorker],
+                 connect: Callable[[Callable[[mqtt.ReceivedMessage], None]], MqttBroker],
+                 health: healths.DaemonHealth | None = None,
                  clock: Callable[[], float] = time.time,
                  ticks: Callable[[], float] = time.monotonic) -> None:
         self._conf = conf
@@ -355,8 +362,8 @@ class Service:
         self._clock = clock
         self._ticks = ticks
         self._stopping = threading.Event()
-        self._messages: queue.Queue[mqtt.Heard] = queue.Queue(WAITING)
-        self._held: mqtt.Heard | None = None
+        self._messages: queue.Queue[mqtt.ReceivedMessage] = queue.Queue(WAITING)
+        self._held: mqtt.ReceivedMessage | None = None
         self._telling: set[str] = set()
         self._again: set[str] = set()
         self._told: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
@@ -364,7 +371,7 @@ class Service:
         self._refused_until: dict[str, float] = {}
         self._refresh_at = self._beat_at = float('-inf')
         self._topics: frozenset[str] = frozenset()
-        self._health = health or healths.Health()
+        self._health = health or healths.DaemonHealth()
         for part in ('messages', *(lane.name for lane in lanes)):
             self._health.expect(part)
         self._pulses = {name: self._health.pulse(name, HUNG_SECONDS)
@@ -420,7 +427,7 @@ class Service:
 
     # Messages.
 
-    def _queue_message(self, message: mqtt.Heard) -> None:
+    def _queue_message(self, message: mqtt.ReceivedMessage) -> None:
         """Queue a message, on the connection's thread; while the queue is full, the broker waits.
         """
         while not self._stopping.is_set():
@@ -491,7 +498,7 @@ class Service:
     def _parse_host(self, topic: str) -> str:
         return topic.removeprefix(f'{self._conf.mqtt.prefix}/migfra/').removesuffix('/task')
 
-    def _store_message(self, message: mqtt.Heard) -> None:
+    def _store_message(self, message: mqtt.ReceivedMessage) -> None:
         """Store the task of a message, or publish its refusal; acknowledge it after that."""
         alias = self._parse_host(message.topic)
         host = self._aliases.get(alias, alias)
@@ -501,9 +508,9 @@ class Service:
             return message.acknowledge()
         try:
             task = protocol.parse(
-                message.payload, alias, protocol.Dialect(self._conf.migfra.dialect),
+                message.payload, alias, protocol.MessageDialect(self._conf.migfra.dialect),
                 lambda text: LOG.info('A task for %s: %s', host, text))
-        except protocol.Refused as e:
+        except protocol.MessageRefused as e:
             return self._publish_refusal(message, host, e.kind, e.request_id, str(e), e.named)
         except Exception as e:
             # The message must not come again and again, and stop each reader.
@@ -515,7 +522,7 @@ class Service:
             request_handler.resolve_hosts(task, self._aliases))
         digest = hashlib.sha256(document.encode()).hexdigest()
         key, former = self._keys(task.id, host, digest)
-        request = requests.Request(
+        request = requests.StoredRequest(
             key, host, task.task.value, document, digest, self._clock())
         known = self._kept.receive(request, former)
         if known is None:
@@ -523,7 +530,7 @@ class Service:
             for lane in self._lanes:
                 lane.wake.set()
         elif (known.digest, known.host) != (request.digest, host):
-            return self._publish_refusal(message, host, Kind(task.task), task.id,
+            return self._publish_refusal(message, host, RequestKind(task.task), task.id,
                                          'id: another task had it; each needs one of its own',
                                          request_handler.list_named_instances(request))
         elif known.ended_at is not None:
@@ -548,7 +555,7 @@ class Service:
                 for n in (minute, minute - 1)]
         return keys[0], keys[1:]
 
-    def _publish_refusal(self, message: mqtt.Heard, host: str, kind: Kind | None,
+    def _publish_refusal(self, message: mqtt.ReceivedMessage, host: str, kind: RequestKind | None,
                          request_id: str | int | None, why: str, named: Sequence[str] = ()) -> None:
         LOG.warning('A message for %s is no task: %s', host, why)
         text = replies.format_refusal(kind, request_id, self._conf.migfra.scheduler, why, named)

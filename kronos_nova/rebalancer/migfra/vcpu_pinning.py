@@ -43,7 +43,7 @@ VcpuMap = Sequence[Sequence[int]]
 Pins = list[tuple[bool, ...]]
 
 
-class Pinning:
+class VcpuPinning:
     """The pinning by ``[repin]``; for several threads.
 
     :param conf: with the options of :mod:`kronos_nova.conf.repin`.
@@ -77,7 +77,7 @@ class Pinning:
             raise exception.RepinRefused(
                 what='the instance', problem=f'{instance_uuid!r:.80} is no UUID',
                 remedy='Name it by its UUID in Nova.') from None
-        task = _Task(require_libvirt(), uri, host, name, wanted)
+        task = _PinningCall(require_libvirt(), uri, host, name, wanted)
         task.run(self._timeout)
         LOG.info('Pinned the %(count)d vCPUs of instance %(instance)s on host %(host)s.',
                  {'count': len(wanted), 'instance': name, 'host': host})
@@ -156,7 +156,7 @@ def require_libvirt() -> Any:
                    'kronos-nova[libvirt].') from None
 
 
-class _Task:
+class _PinningCall:
     """One call. A thread talks to libvirt, since its calls have no deadline."""
 
     def __init__(self, libvirt: Any, uri: str, host: str, instance: str,
@@ -239,7 +239,7 @@ class _Task:
             raise self._build_refusal(f'cannot use CPU {_format_numbers(absent)}, not online on '
                                       f'host {self._host}',
                                       f'Online are: {_format_numbers(sorted(here))}.')
-        if _has_pins(domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)):
+        if _has_vcpu_pins(domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)):
             # Dedicated CPUs, or NUMA nodes: then the domain has no set of shared ones.
             raise exception.RepinUnsupported(
                 what=f'instance {self._instance}', problem='is pinned by Nova itself',
@@ -253,7 +253,7 @@ class _Task:
         return int(size)
 
     def _pin_vcpus(self, domain: Any, wanted: Pins) -> None:
-        before = self._read_pins(domain)
+        before = self._read_vcpu_pins(domain)
         self._begun = True
         try:
             for vcpu, cpus in enumerate(wanted):
@@ -265,7 +265,7 @@ class _Task:
             self._undo(domain, before, e)
             raise
 
-    def _read_pins(self, domain: Any) -> Pins:
+    def _read_vcpu_pins(self, domain: Any) -> Pins:
         return list(domain.vcpuPinInfo(self._libvirt.VIR_DOMAIN_AFFECT_LIVE))
 
     def _in_time(self) -> None:
@@ -282,7 +282,7 @@ class _Task:
                 domain.pinVcpu(vcpu, cpus)
         after: Pins = []
         with contextlib.suppress(self._libvirt.libvirtError):
-            after = self._read_pins(domain)
+            after = self._read_vcpu_pins(domain)
         if after != before:
             raise exception.RepinUnknown(
                 host=self._host, instance=self._instance,
@@ -290,7 +290,7 @@ class _Task:
                 remedy='Migrate it or reboot it hard: Nova then defines it again.') from why
 
 
-def _has_pins(xml: str) -> bool:
+def _has_vcpu_pins(xml: str) -> bool:
     """Return whether the definition has pins, which Nova has written."""
     return ElementTree.fromstring(xml).find('cputune/vcpupin') is not None  # noqa: S314
 

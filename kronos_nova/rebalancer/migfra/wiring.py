@@ -36,9 +36,9 @@ from kronos_nova.rebalancer.store import api as store_api
 
 
 def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet], connection: Any,
-                  store: store_api.Store, looks: cloud_cache.Glances,
+                  store: store_api.Store, looks: cloud_cache.CloudCache,
                   worker: str, machine: str,
-                  health: healths.Health | None = None) -> service.Service:
+                  health: healths.DaemonHealth | None = None) -> service.MigfraService:
     """Return a service that is not running yet.
 
     :param policies: returns the newest valid policies.
@@ -52,17 +52,17 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
             path='kronos.conf', field='[mqtt] host', problem='no broker is named',
             remedy='Name the MQTT broker that tasks come from.')
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
-    kept = service.Kept(store, worker, conf.migfra.claim_seconds)
+    kept = service.RequestRepository(store, worker, conf.migfra.claim_seconds)
     nova = nova_api.NovaApi(connection, pinned_zones.opt_out(conf))
-    hosts = names.Hosts(nova, planning_settings.list_planned_scopes(conf, policies()),
-                        engine_conf.planned_zone(conf))
-    pinned = vcpu_pinning.Pinning(conf)
+    hosts = names.ScopesByHost(nova, planning_settings.list_planned_scopes(conf, policies()),
+                               engine_conf.planned_zone(conf))
+    pinned = vcpu_pinning.VcpuPinning(conf)
     lanes = [
-        service.Lane(conf, kept, power.PowerHandler(
+        service.RequestWorker(conf, kept, power.PowerHandler(
             conf, nova, hosts, kept.note, store.owes)),
-        service.Lane(conf, kept, moves.MoveHandler(
+        service.RequestWorker(conf, kept, moves.MoveHandler(
             conf, policies, nova, hosts, store, looks, kept.note_plan, pinned.repin)),
-        service.Lane(conf, kept, repin.PinHandler(conf, nova, hosts, pinned.repin))]
-    return service.Service(
-        conf, kept, hosts, lanes, lambda heard: mqtt.Connection(
+        service.RequestWorker(conf, kept, repin.PinHandler(conf, nova, hosts, pinned.repin))]
+    return service.MigfraService(
+        conf, kept, hosts, lanes, lambda heard: mqtt.MqttConnection(
             conf, client_id, heard, f'{conf.mqtt.prefix}/migfra/{client_id}/status'), health)

@@ -29,7 +29,7 @@ LEFT = 4
 _T = TypeVar('_T')
 
 
-class _Question(Generic[_T]):
+class _RunningQuery(Generic[_T]):
     """One query, in a thread of its own."""
 
     def __init__(self, ask: Callable[[], _T], began: float, subject: str) -> None:
@@ -51,7 +51,7 @@ class _Question(Generic[_T]):
         self.answered.set()
 
 
-class Asking(Generic[_T]):
+class BoundedQuery(Generic[_T]):
     """One query at a time for all callers; a query that hangs is abandoned.
 
     :param patience: seconds that a caller waits at most.
@@ -73,16 +73,16 @@ class Asking(Generic[_T]):
         self._subject = subject
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._question: _Question[_T] | None = None
-        self._left: list[_Question[_T]] = []
+        self._question: _RunningQuery[_T] | None = None
+        self._left: list[_RunningQuery[_T]] = []
 
-    def begin(self) -> _Question[_T]:
+    def begin(self) -> _RunningQuery[_T]:
         """Send a query, unless one is under way or its answer serves; wait for nothing."""
         now = self._monotonic()
         with self._lock:
             question = self._question
             if question is None or self._is_outdated(question, now):
-                question = self._question = _Question(self._ask, now, self._subject)
+                question = self._question = _RunningQuery(self._ask, now, self._subject)
         return question
 
     def answer(self) -> _T | None:
@@ -91,7 +91,7 @@ class Asking(Generic[_T]):
         question.answered.wait(max(0.0, question.began + self._patience - self._monotonic()))
         return question.answer if question.answered.is_set() else None
 
-    def _is_outdated(self, question: _Question[_T], now: float) -> bool:
+    def _is_outdated(self, question: _RunningQuery[_T], now: float) -> bool:
         """Return whether to send a new query."""
         if question.answered.is_set():
             return now - question.began >= self._fresh

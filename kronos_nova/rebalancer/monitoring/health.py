@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 
-class Pulse:
+class LoopPulse:
     """A loop that must begin a round every ``patience`` seconds at least."""
 
     def __init__(self, name: str, patience: float, monotonic: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class Pulse:
                 'expected; restart the daemon')
 
 
-class Health:
+class DaemonHealth:
     """The health of one daemon. Any thread may write, any may read.
 
     :param facts: shown unchanged: name of the daemon, dry run.
@@ -54,17 +54,17 @@ class Health:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, **facts: Any) -> None:
         self._monotonic = monotonic
         self._facts = facts
-        self._pulses: list[Pulse] = []
+        self._pulses: list[LoopPulse] = []
         self._troubles: dict[str, Mapping[str, str]] = {}
         self._noted: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def pulse(self, name: str, patience: float) -> Pulse:
+    def pulse(self, name: str, patience: float) -> LoopPulse:
         """Add a pulse, which has just beaten.
 
         :param patience: seconds.
         """
-        found = Pulse(name, patience, self._monotonic)
+        found = LoopPulse(name, patience, self._monotonic)
         with self._lock:
             self._pulses.append(found)
         return found

@@ -39,7 +39,7 @@ Metrics = Callable[[str], tuple[str, bytes]]
 _JSON = 'application/json'
 
 
-def build_application(health: healths.Health,
+def build_application(health: healths.DaemonHealth,
                       metrics: Metrics | None = None) -> Callable[..., Iterable[bytes]]:
     """Return the WSGI application.
 
@@ -88,7 +88,7 @@ def _dump_json(body: dict[str, Any]) -> bytes:
     return (json.dumps(body, indent=2, sort_keys=True) + '\n').encode()
 
 
-class _Handler(simple_server.WSGIRequestHandler):
+class _QuietHandler(simple_server.WSGIRequestHandler):
     timeout = PATIENCE
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -98,7 +98,7 @@ class _Handler(simple_server.WSGIRequestHandler):
         return str(self.client_address[0])
 
 
-class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
+class _ThreadedServer(socketserver.ThreadingMixIn, simple_server.WSGIServer):
     daemon_threads = True
     #: Several processes must not share the port.
     allow_reuse_port = False
@@ -113,7 +113,7 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         LOG.debug('A request of %s was cut off', client_address, exc_info=True)
 
 
-class Monitor:
+class MonitoringServer:
     """Serves one daemon's health in threads of its own.
 
     :param option: the option with the port, for messages.
@@ -121,12 +121,12 @@ class Monitor:
     :raises ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, health: healths.Health, address: str, port: int, option: str,
+    def __init__(self, health: healths.DaemonHealth, address: str, port: int, option: str,
                  metrics: Metrics | None = None) -> None:
-        server = type('_Server', (_Server,), {
+        server = type('_Server', (_ThreadedServer,), {
             'address_family': socket.AF_INET6 if ':' in address else socket.AF_INET})
         try:
-            self._server = server((address, port), _Handler)
+            self._server = server((address, port), _QuietHandler)
         except (OSError, OverflowError) as e:
             raise exception.ConfigError(
                 path='the configuration', field=f'[monitoring] {option}',
@@ -151,14 +151,14 @@ class Monitor:
         self._server.server_close()
 
 
-def start_monitor(conf: cfg.ConfigOpts, health: healths.Health, option: str,
-                  metrics: Metrics | None = None) -> Monitor | None:
+def start_monitor(conf: cfg.ConfigOpts, health: healths.DaemonHealth, option: str,
+                  metrics: Metrics | None = None) -> MonitoringServer | None:
     """Return a running monitor; None where the option's port is 0."""
     port = conf.monitoring[option]
     if not port:
         return None
     address = conf.monitoring.listen_address
-    monitor = Monitor(health, address, port, option, metrics).start()
+    monitor = MonitoringServer(health, address, port, option, metrics).start()
     LOG.info('Health is served at http://%s:%d/healthz and /readyz, metrics at /metrics',
              f'[{address}]' if ':' in address else address, port)
     return monitor

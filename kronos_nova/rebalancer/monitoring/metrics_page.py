@@ -33,7 +33,7 @@ from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.store import store_stats as censuses
 
 
-class Collector(registry.Collector):
+class MetricsCollector(registry.Collector):
     """A collector without state: each scrape reads the sources."""
 
     def __init__(self, sources: Iterable[Callable[[], Iterable[samples.Sample]]]) -> None:
@@ -48,17 +48,17 @@ class Collector(registry.Collector):
         yield from (families[name] for name in catalogue.METRICS if name in families)
 
 
-def _build_family(metric: catalogue.Metric) -> core.Metric:
-    kinds = {catalogue.Kind.GAUGE: core.GaugeMetricFamily,
-             catalogue.Kind.COUNTER: core.CounterMetricFamily,
-             catalogue.Kind.HISTOGRAM: core.HistogramMetricFamily}
+def _build_family(metric: catalogue.MetricEntry) -> core.Metric:
+    kinds = {catalogue.MetricKind.GAUGE: core.GaugeMetricFamily,
+             catalogue.MetricKind.COUNTER: core.CounterMetricFamily,
+             catalogue.MetricKind.HISTOGRAM: core.HistogramMetricFamily}
     made: core.Metric = kinds[metric.kind](metric.name, metric.text, labels=metric.labels)
     return made
 
 
 def _add(family: core.Metric, key: tuple[str, ...],
-         value: float | tallies.Distribution) -> None:
-    if isinstance(value, tallies.Distribution):
+         value: float | tallies.ValueDistribution) -> None:
+    if isinstance(value, tallies.ValueDistribution):
         assert isinstance(family, core.HistogramMetricFamily)
         ends = (*map(str, value.bounds), '+Inf')
         family.add_metric(key, list(zip(ends, itertools.accumulate(value.counts), strict=True)),
@@ -68,7 +68,7 @@ def _add(family: core.Metric, key: tuple[str, ...],
         family.add_metric(key, value)
 
 
-class Page:
+class MetricsPage:
     """The page of one daemon, with a registry of its own.
 
     :param census: queries the database.
@@ -78,15 +78,15 @@ class Page:
     :param workers: reads the records of nova-scheduler's workers; None without a channel.
     """
 
-    def __init__(self, health: healths.Health, tally: tallies.Tally,
-                 census: Callable[[], censuses.Census], *, driver: str = '',
+    def __init__(self, health: healths.DaemonHealth, tally: tallies.DaemonTally,
+                 census: Callable[[], censuses.RowCensus], *, driver: str = '',
                  interval: float | None = None, host_scores: bool = True,
                  renew: Callable[[], object] = lambda: None,
                  workers: worker_records.RecordReader | None = None) -> None:
-        asked = bounded_query.Asking(census, renew=renew)
+        asked = bounded_query.BoundedQuery(census, renew=renew)
         self.registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
-        questions: list[bounded_query.Asking[Any]] = [asked]
+        questions: list[bounded_query.BoundedQuery[Any]] = [asked]
 
         def begin_queries() -> Iterable[samples.Sample]:
             # All at once: a scrape waits for the slowest alone.
@@ -101,11 +101,11 @@ class Page:
             lambda: samples.of_tally(tally.reading(), driver, host_scores),
             lambda: samples.of_census(asked.answer())]
         if workers is not None:
-            read = bounded_query.Asking(workers.read, renew=workers.renew,
-                                        subject='the cache of [kronos_channel]')
+            read = bounded_query.BoundedQuery(workers.read, renew=workers.renew,
+                                              subject='the cache of [kronos_channel]')
             questions.append(read)
             sources.append(lambda: samples.of_workers(read.answer()))
-        self.registry.register(Collector(sources))
+        self.registry.register(MetricsCollector(sources))
 
     def __call__(self, accept: str) -> tuple[str, bytes]:
         """Return the content type and the text.

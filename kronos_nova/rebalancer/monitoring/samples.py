@@ -31,7 +31,7 @@ LOADED = 0.05
 #: A number that stands alone; ages in a reason change with each scrape.
 _NUMBER = re.compile(r'(?<![\w./-])\d+(?:\.\d+)?(?![\w/-]|\.\w)')
 
-Sample = tuple[str, tuple[str, ...], float | tallies.Distribution]
+Sample = tuple[str, tuple[str, ...], float | tallies.ValueDistribution]
 
 #: A tally's name of a count or duration -> metric.
 _COUNTS = {
@@ -70,7 +70,7 @@ _SCOPE = {
 }
 
 
-def of_health(health: healths.Health, release: str) -> Iterator[Sample]:
+def of_health(health: healths.DaemonHealth, release: str) -> Iterator[Sample]:
     facts = health.facts()
     yield 'kronos_build_info', (facts['daemon'], release), 1.0
     yield 'kronos_dry_run', (), float(facts['dry_run'])
@@ -86,7 +86,7 @@ def of_interval(seconds: float | None) -> Iterator[Sample]:
         yield 'kronos_evaluation_interval_seconds', (), seconds
 
 
-def of_tally(reading: tallies.Reading, driver: str, host_scores: bool) -> Iterator[Sample]:
+def of_tally(reading: tallies.TallyCopy, driver: str, host_scores: bool) -> Iterator[Sample]:
     """Yield the samples of a tally.
 
     :param driver: the driver with which executors carry tasks out.
@@ -116,7 +116,7 @@ def of_tally(reading: tallies.Reading, driver: str, host_scores: bool) -> Iterat
                     yield 'kronos_host_score_ratio', (scope, policy, host), score
 
 
-def _of_scope(scope: str, seen: tallies.Seen) -> Iterator[Sample]:
+def _of_scope(scope: str, seen: tallies.ScopeSnapshot) -> Iterator[Sample]:
     row = seen.report
     yield from _list_field_samples(_SCOPE, row, (scope,))
     yield 'kronos_undrained_hosts', (scope,), float(seen.undrained)
@@ -141,7 +141,7 @@ def _list_field_samples(names: dict[str, str], row: Any, key: tuple[str, ...]) -
             yield name, key, float(row[field])
 
 
-def of_census(census: censuses.Census | None) -> Iterator[Sample]:
+def of_census(census: censuses.RowCensus | None) -> Iterator[Sample]:
     """Yield the samples of the database; None means that it is away."""
     yield 'kronos_store_up', (), float(census is not None)
     if census is None:

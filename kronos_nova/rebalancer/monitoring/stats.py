@@ -48,7 +48,7 @@ Key = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Distribution:
+class ValueDistribution:
     """The number of values up to each of ``bounds``, and above the last.
 
     ``counts`` is one longer than ``bounds``; each value is in exactly one count.
@@ -59,17 +59,17 @@ class Distribution:
     total: float
 
     @classmethod
-    def empty(cls, bounds: tuple[float, ...]) -> 'Distribution':
+    def empty(cls, bounds: tuple[float, ...]) -> 'ValueDistribution':
         return cls(bounds, (0,) * (len(bounds) + 1), 0.0)
 
-    def plus(self, value: float) -> 'Distribution':
+    def plus(self, value: float) -> 'ValueDistribution':
         at = bisect.bisect_left(self.bounds, value)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1:])
-        return Distribution(self.bounds, counts, self.total + value)
+        return ValueDistribution(self.bounds, counts, self.total + value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class ScopeSnapshot:
     """A scope as its last cycle found it.
 
     ``report`` is a row of :mod:`cycle_report`. ``scores``: in [0, 1] by policy and host.
@@ -84,7 +84,7 @@ class Seen:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class TallyCopy:
     """A copy of a tally.
 
     ``planned_at`` in epoch seconds, by scope; ``seen`` lacks the scopes whose last cycle failed,
@@ -93,12 +93,12 @@ class Reading:
 
     scopes: tuple[str, ...]
     planned_at: Mapping[str, float]
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, ScopeSnapshot]
     counts: Mapping[str, Mapping[Key, int]]
-    durations: Mapping[str, Mapping[Key, Distribution]]
+    durations: Mapping[str, Mapping[Key, ValueDistribution]]
 
 
-class Tally:
+class DaemonTally:
     """The counts of one daemon. Any thread may write, any may read."""
 
     def __init__(self) -> None:
@@ -106,13 +106,13 @@ class Tally:
         self._scopes: tuple[str, ...] = ()
         self._told: set[str] = set()
         self._planned_at: dict[str, float] = {}
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, ScopeSnapshot] = {}
         self._counts: dict[str, Counter[Key]] = {}
-        self._durations: dict[str, dict[Key, Distribution]] = {}
+        self._durations: dict[str, dict[Key, ValueDistribution]] = {}
 
-    def reading(self) -> Reading:
+    def reading(self) -> TallyCopy:
         with self._lock:
-            return Reading(
+            return TallyCopy(
                 self._scopes, dict(self._planned_at), dict(self._seen),
                 {name: dict(found) for name, found in self._counts.items()},
                 {name: dict(found) for name, found in self._durations.items()})
@@ -142,7 +142,7 @@ class Tally:
                     self._add_count('cycle_failures', scope, code, by=0)
                 self._add_count('plans', scope, dry, by=0)
                 for phase in model.Phase:
-                    for method in model.Method:
+                    for method in model.MoveMethod:
                         self._add_count('planned_moves', scope, phase.value, method.value, dry,
                                         by=0)
                 for result in ('better', 'worse'):
@@ -150,7 +150,7 @@ class Tally:
                 self._add_count('breaker_trips', scope, by=0)
                 self._add_count('truncated_plans', scope, by=0)
 
-    def planned(self, report: Mapping[str, Any], scores: model.Scores, at: float,
+    def planned(self, report: Mapping[str, Any], scores: model.ClusterScores, at: float,
                 dry_run: bool, undrained: int = 0) -> None:
         """Record a cycle of a scope that has ended well, with its plan stored.
 
@@ -161,7 +161,7 @@ class Tally:
         dry = str(dry_run).lower()
         with self._lock:
             self._told.add(scope)
-            self._seen[scope] = Seen(
+            self._seen[scope] = ScopeSnapshot(
                 report, {name: found.hosts for name, found in scores.policies.items()},
                 frozenset(name for name, found in scores.policies.items() if found.untrusted),
                 undrained)
@@ -170,7 +170,7 @@ class Tally:
             self._add_count('plans', scope, dry, by=int(bool(report['moves'])))
             self._add_count('truncated_plans', scope, by=int(report['truncated']))
             for phase in model.Phase:
-                for method in model.Method:
+                for method in model.MoveMethod:
                     self._add_count('planned_moves', scope, phase.value, method.value, dry, by=sum(
                         (move['phase'], move['method']) == (phase.value, method.value)
                         for move in report['moves']))
@@ -220,15 +220,15 @@ class Tally:
                 self._add_count('failed_attempts', error_type, by=0)
             for phase in model.Phase:
                 self._durations.setdefault('waits', {}).setdefault(
-                    (phase.value,), Distribution.empty(WAITS))
-                for method in model.Method:
+                    (phase.value,), ValueDistribution.empty(WAITS))
+                for method in model.MoveMethod:
                     for part in attempt_phases.PHASES:
                         self._durations.setdefault('phases', {}).setdefault(
-                            (method.value, part), Distribution.empty(PHASES))
+                            (method.value, part), ValueDistribution.empty(PHASES))
                     for state in (state for state in model.TaskState if state.terminal):
                         self._add_count('tasks_ended', phase.value, method.value, state.value, by=0)
                         self._durations.setdefault('migrations', {}).setdefault(
-                            (method.value, state.value), Distribution.empty(MIGRATIONS))
+                            (method.value, state.value), ValueDistribution.empty(MIGRATIONS))
 
     def submitted(self, task: model.Task, waited: float) -> None:
         """Record a migration that is sent to Nova ``waited`` seconds after it was planned."""
@@ -240,7 +240,7 @@ class Tally:
         with self._lock:
             self._add_count('failed_attempts', error_type)
 
-    def attempted(self, method: model.Method, phases: Mapping[str, float]) -> None:
+    def attempted(self, method: model.MoveMethod, phases: Mapping[str, float]) -> None:
         """Record the phases of a try at one destination that has ended, well or not.
 
         :param phases: seconds of each phase that it reached.
@@ -269,4 +269,4 @@ class Tally:
     def _record_duration(self, name: str, bounds: tuple[float, ...], value: float,
                          *key: str) -> None:
         found = self._durations.setdefault(name, {})
-        found[key] = found.get(key, Distribution.empty(bounds)).plus(max(0.0, value))
+        found[key] = found.get(key, ValueDistribution.empty(bounds)).plus(max(0.0, value))

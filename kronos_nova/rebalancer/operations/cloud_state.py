@@ -37,7 +37,7 @@ from kronos_nova.sources import base as sources
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class CloudState:
     """A cloud at one time, with the samples and histories of its scopes.
 
     ``scopes`` are in the order of precedence, ``histories`` by scope. ``warnings`` name the parts
@@ -51,7 +51,7 @@ class Seen:
     cluster: model.Cluster
     samples: dict[str, model.PolicySamples]
     scopes: Sequence[str]
-    histories: dict[str, model.History]
+    histories: dict[str, model.MoveHistory]
     now: float
     warnings: tuple[str, ...] = ()
     named: Sequence[str] = ()
@@ -65,13 +65,13 @@ class Seen:
         return {scope: self.cluster.scoped(scope, self.named) for scope in self.scopes
                 if scope == model.UNASSIGNED or scope in self.cluster.aggregates}
 
-    def hold_for_approval(self) -> 'Seen':
+    def hold_for_approval(self) -> 'CloudState':
         """Return the cloud where a plan that waits for approval holds its scope, as for engines."""
         return dataclasses.replace(self, histories={
             scope: dataclasses.replace(history, paused=history.paused or self.waiting.get(scope))
             for scope, history in self.histories.items()})
 
-    def undecided(self) -> 'Seen':
+    def undecided(self) -> 'CloudState':
         """Return the cloud as if no plan waited for approval."""
         return dataclasses.replace(self, cluster=dataclasses.replace(
             self.cluster, flights=tuple(f for f in self.cluster.flights
@@ -79,8 +79,8 @@ class Seen:
                                         or f.instance_uuid not in self.pending)))
 
 
-def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen,
-                  cluster: model.Cluster) -> planner.Request:
+def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: CloudState,
+                  cluster: model.Cluster) -> planner.PlanRequest:
     """Build the request from which the next cycle would plan a scope.
 
     :param cluster: with its scope set.
@@ -94,12 +94,12 @@ def build_request(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, seen: Seen
 
 
 def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
-               collector: Any, source: sources.Source, *,
-               clock: Callable[[], float] = time.time) -> Seen:
+               collector: Any, source: sources.ScoreSource, *,
+               clock: Callable[[], float] = time.time) -> CloudState:
     """Read the cloud as the next cycle would see it, for an operator's request.
 
     Answers of Placement that an engine remembers are missing: only that engine knows them. A plan
-    that waits for approval holds nothing; see :meth:`Seen.hold_for_approval`.
+    that waits for approval holds nothing; see :meth:`CloudState.hold_for_approval`.
 
     :param store: the database, a store.api.Store.
     :param collector: of Nova and Placement.
@@ -128,12 +128,12 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
         history, paused=history.paused or frozen,
         waiting=format_sustain_wait(left[scope]) if left.get(scope, 0.0) > 0 else None)
         for scope, history in found.histories.items()}
-    return Seen(found.cluster, dict(found.samples), scopes, histories, found.now,
-                named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
-                pending=pending, wished=wished, sustain=sustain)
+    return CloudState(found.cluster, dict(found.samples), scopes, histories, found.now,
+                      named=[n for n in conf.engine.aggregates if n in planned], waiting=waiting,
+                      pending=pending, wished=wished, sustain=sustain)
 
 
-def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> Seen:
+def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory: str) -> CloudState:
     """Read the cloud from a snapshot.
 
     :raises SnapshotError: the snapshot cannot be used.
@@ -154,7 +154,7 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
                     key=lambda s: named.index(s) if s in named else len(named))
     cluster = dataclasses.replace(
         found.cluster, planned_zone=engine_conf.planned_zone(conf))
-    return Seen(
+    return CloudState(
         cluster, {p.name: source.fetch(p) for p in policy_set.enabled}, scopes, {
             s: found.history(s, cooldown=conf.engine.cooldown,
                              instance_cooldown=conf.engine.instance_cooldown)
@@ -162,7 +162,7 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
         named=[s for s in scopes if s != model.UNASSIGNED])
 
 
-def list_clusters(seen: Seen, scope: str | None) -> list[model.Cluster]:
+def list_clusters(seen: CloudState, scope: str | None) -> list[model.Cluster]:
     """Return the cluster of the given scope, or of every scope for None.
 
     :raises ConfigError: the scope is not planned.
@@ -177,7 +177,8 @@ def list_clusters(seen: Seen, scope: str | None) -> list[model.Cluster]:
     return [clusters[scope]]
 
 
-def find_instance(seen: Seen, uuid: str, problem: str, field: str = 'INSTANCE') -> model.Instance:
+def find_instance(seen: CloudState, uuid: str, problem: str,
+                  field: str = 'INSTANCE') -> model.Instance:
     """Return the instance.
 
     :param problem: the error's text when the cloud has no such instance.
@@ -190,7 +191,7 @@ def find_instance(seen: Seen, uuid: str, problem: str, field: str = 'INSTANCE') 
     return found
 
 
-def check_host_exists(seen: Seen, host: str) -> None:
+def check_host_exists(seen: CloudState, host: str) -> None:
     """Check that the cloud has the host.
 
     :raises ConfigError: it has not; the text names a similar one.
@@ -200,7 +201,7 @@ def check_host_exists(seen: Seen, host: str) -> None:
                                    'no such compute host')
 
 
-def find_instance_cluster(seen: Seen, instance: model.Instance) -> model.Cluster:
+def find_instance_cluster(seen: CloudState, instance: model.Instance) -> model.Cluster:
     """Return the cluster of the scope that plans the instance's host.
 
     :raises ConfigError: no scope plans it.
@@ -233,7 +234,7 @@ def make_not_found_error(field: str, given: str, known: Collection[str],
         path='command line', field=field, problem=f'{given}: {problem}', remedy=remedy)
 
 
-def find_new_wait(seen: Seen, plan: model.Plan) -> str | None:
+def find_new_wait(seen: CloudState, plan: model.Plan) -> str | None:
     """Return why imbalance moves wait for sustain_for; None if they do not.
 
     They wait if the plan has such moves and no cycle has seen the scope's imbalance before.

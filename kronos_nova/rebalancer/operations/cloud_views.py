@@ -25,7 +25,7 @@ TASKS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class InstanceState:
     """An instance; ``tasks`` are its newest tasks, ``now`` is the time when the cloud was read."""
 
     portrait: views.InstancePortrait
@@ -55,7 +55,7 @@ def list_hosts(session: sessions.Session, scope: str | None = None) -> list[Scop
             for asked in requests]
 
 
-def read_instance(session: sessions.Session, uuid: str) -> Seen:
+def read_instance(session: sessions.Session, uuid: str) -> InstanceState:
     """Read an instance and its newest tasks; a snapshot has no tasks.
 
     :raises KronosException: an input cannot be read, or no host has the instance.
@@ -65,5 +65,5 @@ def read_instance(session: sessions.Session, uuid: str) -> Seen:
              else session.store.tasks_of_instance(uuid, TASKS))
     instance = cloud_state.find_instance(cloud, uuid, 'no host has such an instance', 'UUID')
     cluster = cloud_state.find_instance_cluster(cloud, instance)
-    return Seen(views.build_instance_portrait(session.build_request(cluster), uuid),
-                cluster.scope, cloud.now, tasks)
+    return InstanceState(views.build_instance_portrait(session.build_request(cluster), uuid),
+                         cluster.scope, cloud.now, tasks)

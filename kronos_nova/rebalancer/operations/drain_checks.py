@@ -33,7 +33,7 @@ RISKY = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class DrainAnswer:
     """The result of a drain check.
 
     ``here``: instances on the host. ``coming``: instances that are not there yet and may land
@@ -42,7 +42,7 @@ class Answer:
     that an instance does not converge, by instance.
     """
 
-    check: drains.Check
+    check: drains.DrainCheck
     here: int
     coming: int = 0
     measured: int = 0
@@ -74,7 +74,7 @@ class Answer:
 
 
 def check_drain(session: sessions.Session, host: str, *, mode: model.DrainMode | None = None,
-                overbooking: bool = False) -> Answer:
+                overbooking: bool = False) -> DrainAnswer:
     """Check whether the host can be emptied, and estimate how long it takes.
 
     :param mode: None: the mode in which engines drain.
@@ -94,21 +94,21 @@ def check_drain(session: sessions.Session, host: str, *, mode: model.DrainMode |
     check = _add_waiting_plan(check, cluster, host, cloud.waiting.get(cluster.scope))
     here = sum(i.host == host for i in cluster.instances.values())
     coming = len(drains.list_incoming_instances(cluster, host))
-    return _add_estimate(session.conf, Answer(check, here, coming), request)
+    return _add_estimate(session.conf, DrainAnswer(check, here, coming), request)
 
 
-def _add_waiting_plan(check: drains.Check, cluster: model.Cluster, host: str,
-                      plan: str | None) -> drains.Check:
+def _add_waiting_plan(check: drains.DrainCheck, cluster: model.Cluster, host: str,
+                      plan: str | None) -> drains.DrainCheck:
     """Add the plan that waits for approval as an obstacle, unless the host has nothing to drain."""
     if plan is None or drains.is_fully_drained(cluster, host):
         return check
     return dataclasses.replace(check, obstacles=(*check.obstacles, plan))
 
 
-def _add_estimate(conf: Any, found: Answer, request: planner.Request) -> Answer:
+def _add_estimate(conf: Any, found: DrainAnswer, request: planner.PlanRequest) -> DrainAnswer:
     """Add the expected time and the risks, by the planner's cost model."""
     copies = disks.has_local_storage(engine_conf.build_options(conf))
-    model_ = migration_costs.Costs(request.history.measured, copies)
+    model_ = migration_costs.MigrationCosts(request.history.measured, copies)
     if model_.rate is None:
         return found
     rates = migration_costs.dirty_rates(request.scores)
@@ -126,7 +126,7 @@ def _add_estimate(conf: Any, found: Answer, request: planner.Request) -> Answer:
             uuid: one.seconds for uuid, one in expected.items() if one is not None}))
 
 
-def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Request,
+def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.PlanRequest,
                            expected: Mapping[str, float]) -> float:
     """Return the seconds until the last migration ends, as executors carry tasks out.
 
@@ -138,7 +138,7 @@ def _compute_drain_seconds(conf: Any, plan: model.Plan, request: planner.Request
         stagger_seconds=conf.executor.stagger_seconds, max_retries=0,
         new_id=lambda: f'{next(numbers):06d}', options=request.options)
     limits = conf.executor
-    carrier = simulated_executor.Carrier(simulated_executor.Limits(
+    carrier = simulated_executor.SimulatedExecutor(simulated_executor.ConcurrencyLimits(
         per_scope=limits.max_concurrent_migrations, per_source=limits.max_concurrent_per_source,
         per_destination=limits.max_concurrent_per_destination,
         total=limits.max_concurrent_migrations_total, begin_within=float('inf'),

@@ -29,7 +29,7 @@ from kronos_nova.rebalancer.strategies import drain_requests
 
 
 def start_drain(session: sessions.Session, host: str, *, reason: str,
-                force: bool = False) -> tuple[drain_checks.Answer, bool]:
+                force: bool = False) -> tuple[drain_checks.DrainAnswer, bool]:
     """Check the host, then disable it, unless it is disabled for that reason already.
 
     :param reason: Nova's disabled_reason of the host.
@@ -49,8 +49,8 @@ def start_drain(session: sessions.Session, host: str, *, reason: str,
         lambda command, text: store.audit(session.operator, command, f'host {host}', text))
 
 
-def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.Answer,
-                  options: model.Options, connection: Any,
+def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.DrainAnswer,
+                  options: model.PlanningOptions, connection: Any,
                   record: Callable[[str, str], None]) -> bool:
     """Disable the host; return False if it is disabled for that reason already.
 
@@ -77,7 +77,7 @@ def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.Answ
     return True
 
 
-def _drained_by_engines(options: model.Options, reason: str) -> None:
+def _drained_by_engines(options: model.PlanningOptions, reason: str) -> None:
     """Check that engines would empty the host.
 
     :raises ConfigError: no engine of this configuration would.
@@ -101,8 +101,8 @@ def _make_config_error(field: str, problem: str, remedy: str) -> exception.Confi
     return exception.ConfigError(path='kronos.conf', field=field, problem=problem, remedy=remedy)
 
 
-def _refuse_without_force(host: str, answer: drain_checks.Answer, service: model.Service,
-                          options: model.Options) -> None:
+def _refuse_without_force(host: str, answer: drain_checks.DrainAnswer, service: model.Service,
+                          options: model.PlanningOptions) -> None:
     """Raise unless the host is enabled and would become empty.
 
     :raises ConfigError: it is not; ``--force`` skips this check.

@@ -44,7 +44,7 @@ REASONS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class WatchRow:
     """An instance that is or was on the host, with its newest task, if it has one."""
 
     instance_uuid: str
@@ -55,14 +55,14 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class DrainState:
     """The host at one time.
 
     ``left``: instances on the host. ``busy``: a task from or to it is not over. ``emptied``: an
     engine empties it, disabled or not. ``holds``: why no move begins now, else ''.
     """
 
-    rows: list[Row]
+    rows: list[WatchRow]
     left: int
     busy: bool = False
     enabled: bool = False
@@ -83,9 +83,9 @@ class WatchTimes:
     since: float = 3600.0
 
 
-def watch_drain(session: sessions.Session, host: str, tell: Callable[[list[Row]], None],
+def watch_drain(session: sessions.Session, host: str, tell: Callable[[list[WatchRow]], None],
                 say: Callable[[str], None],
-                times: WatchTimes = WatchTimes()) -> tuple[str | None, list[Row]]:
+                times: WatchTimes = WatchTimes()) -> tuple[str | None, list[WatchRow]]:
     """Look until the host is empty or enabled, or the timeout is over.
 
     :param tell: receives the rows of each look.
@@ -98,20 +98,20 @@ def watch_drain(session: sessions.Session, host: str, tell: Callable[[list[Row]]
     store, connection = session.existing_store, session.connection
     hypervisors = functools.cache(nova_api.NovaApi(connection).hypervisors)
     return until_over(host, times, functools.partial(
-        look_at_host, session.conf, scopes, store, connection, host, hypervisors=hypervisors),
+        read_host_progress, session.conf, scopes, store, connection, host, hypervisors=hypervisors),
                       tell, say)
 
 
-def until_over(host: str, times: WatchTimes, seen_since: Callable[[float], Look],
-               tell: Callable[[list[Row]], None], say: Callable[[str], None],
+def until_over(host: str, times: WatchTimes, seen_since: Callable[[float], DrainState],
+               tell: Callable[[list[WatchRow]], None], say: Callable[[str], None],
                wait: Callable[[float], None] = time.sleep,
-               clock: Callable[[], float] = time.time) -> tuple[str | None, list[Row]]:
+               clock: Callable[[], float] = time.time) -> tuple[str | None, list[WatchRow]]:
     """Look until the end, as :func:`watch_drain`, with the given functions.
 
     :param seen_since: takes a look; tasks that ended before the given time are left out.
     """
     begun = clock()
-    last: Look | None = None
+    last: DrainState | None = None
     disabled, holds = False, ''
     blind: float | None = None  # time of the first failed look
     while True:
@@ -119,12 +119,12 @@ def until_over(host: str, times: WatchTimes, seen_since: Callable[[float], Look]
             now = seen_since(begun - times.since)
         except (api.ApiError, exception.StoreError) as e:
             if last is None:
-                raise _make_look_error(host, str(e)) from None
+                raise _make_host_error(host, str(e)) from None
             if blind is None:
                 blind = clock()
                 say(f'Cannot look: {str(e).rstrip(".")}. It is tried again for {PATIENCE:.0f} s.')
             elif clock() - blind >= PATIENCE:
-                raise _make_look_error(host,
+                raise _make_host_error(host,
                                        f'no look has succeeded for {clock() - blind:.0f} s: '
                                          f'{e}') from None
         else:
@@ -146,20 +146,22 @@ def until_over(host: str, times: WatchTimes, seen_since: Callable[[float], Look]
         wait(min(pause, max(0.1, begun + times.timeout - clock())))
 
 
-def _format_end_reason(now: Look, disabled: bool) -> str:
+def _format_end_reason(now: DrainState, disabled: bool) -> str:
     left = plurals.count_with_verb(now.left, 'instance')
     if disabled:
         return f'is enabled again: the drain is over, {left} left.'
     return f'is enabled, and no engine empties it: {left} on it. kronos drain start disables it.'
 
 
-def _make_look_error(host: str, problem: str) -> exception.ConfigError:
+def _make_host_error(host: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(path='command line', field=host, problem=problem.rstrip('.'),
                                  remedy='See kronos-test-config.')
 
 
-def look_at_host(conf: Any, scopes: list[str], store: store_api.Store, connection: Any, host: str,
-                 since: float, *, hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> Look:
+def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, connection: Any,
+                       host: str,
+                       since: float, *,
+                       hypervisors: Callable[[], list[nova_api.Hypervisor]]) -> DrainState:
     """Read the host, its tasks, and the reasons why no move begins.
 
     The services are read before and after the servers: Nova leaves out the servers of a cell that
@@ -184,8 +186,8 @@ def look_at_host(conf: Any, scopes: list[str], store: store_api.Store, connectio
     if not holds and not busy and here and cluster is not None:
         holds = _planned_reasons(store, cluster.scope, host, here, since)
     tasks = store.tasks_from(host, store.find_drain_begin(host, since))
-    return Look(_build_rows(here, tasks), len(here), busy, service.enabled,
-                host in store.draining(), '; '.join(holds))
+    return DrainState(_build_rows(here, tasks), len(here), busy, service.enabled,
+                      host in store.draining(), '; '.join(holds))
 
 
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:
@@ -256,7 +258,8 @@ def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[s
     return [last.reason]
 
 
-def _find_engine_hold(store: store_api.Store, scope: str, options: model.Options) -> str | None:
+def _find_engine_hold(store: store_api.Store, scope: str,
+                      options: model.PlanningOptions) -> str | None:
     """Return why no engine acts on the scope, or None. A dry run takes no lease."""
     if options.dry_run:
         return '[engine] dry_run is set, and then nothing is moved'
@@ -265,17 +268,17 @@ def _find_engine_hold(store: store_api.Store, scope: str, options: model.Options
     return f'no engine plans scope {scope}: is kronos-engine running?'
 
 
-def _build_rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[Row]:
+def _build_rows(here: list[str], tasks: list[store_rows.TaskRow]) -> list[WatchRow]:
     newest: dict[str, store_rows.TaskRow] = {}
     for row in tasks:  # oldest first
         newest[row.task.instance_uuid] = row
     found = []
     for uuid in sorted({*here, *newest}):
         if uuid not in newest:
-            found.append(Row(uuid, '', 'waits', None, ''))
+            found.append(WatchRow(uuid, '', 'waits', None, ''))
             continue
         row = newest[uuid]
         ended = None if row.completed_at is None or row.submitted_at is None else (
             row.completed_at - row.submitted_at)
-        found.append(Row(uuid, row.task.to_host, str(row.task.state), ended, row.error or ''))
+        found.append(WatchRow(uuid, row.task.to_host, str(row.task.state), ended, row.error or ''))
     return found

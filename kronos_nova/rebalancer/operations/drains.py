@@ -41,7 +41,7 @@ WAITING = frozenset({IN_FLIGHT, 'task-state', 'group-in-flight', 'hint-in-flight
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedInstance:
     """An instance that stays on the host, with the reason.
 
     The reason is the instance's own, or the first one of each host, counted. ``later``: the
@@ -54,7 +54,7 @@ class Blocked:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Check:
+class DrainCheck:
     """Result of a drain check.
 
     ``plan`` has the moves off the host, those that make room for these, and those off hosts that
@@ -64,13 +64,13 @@ class Check:
     """
 
     plan: model.Plan
-    blocked: tuple[Blocked, ...]
+    blocked: tuple[BlockedInstance, ...]
     missing: dict[str, int]
     obstacles: tuple[str, ...] = ()
 
 
-def plan_drain(request: planner.Request, host: str, mode: model.DrainMode | None = None, *,
-               overbooking: bool = False) -> Check:
+def plan_drain(request: planner.PlanRequest, host: str, mode: model.DrainMode | None = None, *,
+               overbooking: bool = False) -> DrainCheck:
     """Plan the moves that empty the host, as far as the rules allow it.
 
     :param request: for the host's scope, with ``evacuate`` among its strategies.
@@ -83,14 +83,14 @@ def plan_drain(request: planner.Request, host: str, mode: model.DrainMode | None
     request = _build_drain_request(request, host, mode, overbooking)
     held = planner.scope_hold(planner.prepare_request(request))
     if held is not None:
-        return Check(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
+        return DrainCheck(model.Plan(request.cluster.scope, reason=held), (), {}, obstacles)
     plan = planner.plan(request)
     found = checker.check(plan, request.cluster, request.options, request.history,
                           request.scores, compute_ceilings(request), request.budget)
     if found:
         raise exception.PlanRefused(
             scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in found[:5]))
-    return Check(plan, *_list_blocked_instances(request, host, plan), obstacles=obstacles)
+    return DrainCheck(plan, *_list_blocked_instances(request, host, plan), obstacles=obstacles)
 
 
 def list_incoming_instances(cluster: model.Cluster, host: str) -> frozenset[str]:
@@ -109,14 +109,14 @@ def is_fully_drained(cluster: model.Cluster, host: str) -> bool:
         i.host == host for i in cluster.instances.values())
 
 
-def _build_drain_request(request: planner.Request, host: str, mode: model.DrainMode | None,
-                         overbooking: bool) -> planner.Request:
+def _build_drain_request(request: planner.PlanRequest, host: str, mode: model.DrainMode | None,
+                         overbooking: bool) -> planner.PlanRequest:
     """Return the request that drains the host, and the hosts that are drained already.
 
     The host is disabled in it, and only drains are planned. Cooldowns end while the drain goes on,
     so the request has none. It has no pauses either: these are obstacles.
     """
-    supposed = what_if.Supposed(request.cluster, request.scores).drained(
+    supposed = what_if.SupposedCluster(request.cluster, request.scores).drained(
         host, what_if.REASON)
     options = dataclasses.replace(
         request.options, evacuate_disabled_hosts=True, max_drain_fraction=1.0,
@@ -131,7 +131,7 @@ def _build_drain_request(request: planner.Request, host: str, mode: model.DrainM
             request.history, cooling={}, scope_cooling=0.0, waiting=None, paused=None))
 
 
-def _list_obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
+def _list_obstacles(request: planner.PlanRequest, host: str) -> tuple[str, ...]:
     """List why engines, as configured, do not empty the host, or would not once it is disabled."""
     found = []
     if not request.options.evacuate_disabled_hosts:
@@ -143,7 +143,7 @@ def _list_obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
             found.append(f'host {host} is disabled already and not drained: {why}')
     if request.history.paused is not None and not is_fully_drained(request.cluster, host):
         found.append(request.history.paused)
-    supposed = what_if.Supposed(request.cluster, request.scores).drained(
+    supposed = what_if.SupposedCluster(request.cluster, request.scores).drained(
         host, what_if.REASON)
     outage = planning_holds.find_outage_reason(supposed.cluster, request.options)
     if outage is not None:
@@ -151,17 +151,17 @@ def _list_obstacles(request: planner.Request, host: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def compute_ceilings(request: planner.Request) -> dict[str, float]:
+def compute_ceilings(request: planner.PlanRequest) -> dict[str, float]:
     return sim.compute_ceilings(request.policies, request.options)
 
 
-def _build_simulation(request: planner.Request) -> sim.Simulation:
+def _build_simulation(request: planner.PlanRequest) -> sim.Simulation:
     return sim.Simulation(request.cluster, request.scores, request.policies, request.history,
                           request.options, seed=request.seed, now=request.now)
 
 
-def _list_blocked_instances(request: planner.Request, host: str,
-                            plan: model.Plan) -> tuple[tuple[Blocked, ...], dict[str, int]]:
+def _list_blocked_instances(request: planner.PlanRequest, host: str,
+                            plan: model.Plan) -> tuple[tuple[BlockedInstance, ...], dict[str, int]]:
     """List the instances that stay on the host after the plan, and the amounts that hosts lack.
 
     An instance that only waits for reasons that end is placed where the other rules allow it, one
@@ -176,10 +176,10 @@ def _list_blocked_instances(request: planner.Request, host: str,
         own = constraints.check_all(simulation.view, probe, constraints.ALONE)
         lasting = [no for no in own if no.rule not in WAITING]
         if lasting:
-            blocked.append(Blocked(probe.instance_uuid,
-                                   f'{lasting[0].rule}: {lasting[0].detail}'))
+            blocked.append(BlockedInstance(probe.instance_uuid,
+                                           f'{lasting[0].rule}: {lasting[0].detail}'))
         elif any(no.rule == IN_FLIGHT for no in own):
-            blocked.append(Blocked(probe.instance_uuid, own[0].detail, later=True))
+            blocked.append(BlockedInstance(probe.instance_uuid, own[0].detail, later=True))
         else:
             found, short = _place_or_explain(simulation, probe, own)
             blocked.append(found)
@@ -188,7 +188,7 @@ def _list_blocked_instances(request: planner.Request, host: str,
 
 
 def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
-                      own: Sequence[model.Rejection]) -> tuple[Blocked, dict[str, int]]:
+                      own: Sequence[model.Rejection]) -> tuple[BlockedInstance, dict[str, int]]:
     """Place the instance on the first host that only waiting rules refuse, else explain why not.
 
     :returns: the instance, and the amounts that the host with the smallest shortage lacks.
@@ -205,11 +205,11 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
         if not found:
             simulation.apply(move)
             waits = own[0].detail if own else f'instance {uuid} waits for others to land'
-            return Blocked(uuid, waits, later=True), {}
+            return BlockedInstance(uuid, waits, later=True), {}
         reasons[found[0].rule] += 1
         rules = {no.rule for no in found}
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
             short.append(shortfall.compute_shortage(simulation, uuid, there))
-    return Blocked(uuid, 'no host may take it: ' + ', '.join(
+    return BlockedInstance(uuid, 'no host may take it: ' + ', '.join(
         f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))), min(
         short, key=lambda s: sum(s.values()), default={})

@@ -34,9 +34,9 @@ from kronos_nova.rebalancer.search import bin_packing
 from kronos_nova.rebalancer.strategies import base
 
 
-def plan(request: planner.Request, host: str, destinations: Sequence[str] | None = None,
+def plan(request: planner.PlanRequest, host: str, destinations: Sequence[str] | None = None,
          mode: model.DrainMode = model.DrainMode.AUTO, *,
-         overbooking: bool = False) -> requested_moves.Answer:
+         overbooking: bool = False) -> requested_moves.RequestedPlan:
     """Plan the moves of all instances on the host, and refuse those that the rules keep there.
 
     :param request: for the host's scope; its strategies and budget are ignored.
@@ -55,8 +55,8 @@ def plan(request: planner.Request, host: str, destinations: Sequence[str] | None
         request.options, overbooking=overbooking)), len(here))
     held = planner.scope_hold(request)
     if held is not None:
-        return requested_moves.refused_all(request, held, here)
-    state = requested_moves.State(request)
+        return requested_moves.refuse_all_moves(request, held, here)
+    state = requested_moves.MoveState(request)
     simulation = state.simulation
     closed = host in simulation.view.draining
     simulation.drain(host)  # else no destination may count as better

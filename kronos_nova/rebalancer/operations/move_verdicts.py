@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.store import rows as store_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class TaskAndPlan:
     """A task and its plan.
 
     ``answer``: the verdict of today's rules. ``elsewhere``: why the rules cannot judge the move
@@ -32,12 +32,12 @@ class Found:
 
     row: store_rows.TaskRow
     plan: store_rows.PlanRow
-    answer: why_not.Answer | None = None
+    answer: why_not.MoveAnswer | None = None
     elsewhere: str | None = None
 
 
 def judge_move(session: sessions.Session, uuid: str, host: str,
-               phase: model.Phase | None = None) -> why_not.Answer:
+               phase: model.Phase | None = None) -> why_not.MoveAnswer:
     """Judge the move of an instance to a host.
 
     :param phase: the purpose of the move; None: the mode of the policies.
@@ -50,7 +50,7 @@ def judge_move(session: sessions.Session, uuid: str, host: str,
     return why_not.why_not(request, uuid, host, phase or model.Phase(session.policies.mode))
 
 
-def explain_move(session: sessions.Session, task_id: str, *, stored: bool = False) -> Found:
+def explain_move(session: sessions.Session, task_id: str, *, stored: bool = False) -> TaskAndPlan:
     """Read a task and its plan, and judge the move by today's rules.
 
     :param stored: read the database alone, and judge nothing.
@@ -63,11 +63,11 @@ def explain_move(session: sessions.Session, task_id: str, *, stored: bool = Fals
         raise exception.ConfigError(
             path='command line', field=task_id, problem='no such task',
             remedy='kronos task list --all shows tasks, kronos instance show those of an instance.')
-    found = Found(row, plan)
+    found = TaskAndPlan(row, plan)
     return found if stored else _judge_move_today(session, found)
 
 
-def _judge_move_today(session: sessions.Session, found: Found) -> Found:
+def _judge_move_today(session: sessions.Session, found: TaskAndPlan) -> TaskAndPlan:
     task = found.row.task
     if task.state.terminal and task.state == 'completed':
         return dataclasses.replace(found, elsewhere='it has been made')

@@ -78,7 +78,7 @@ def cancel_plan(session: sessions.Session, plan_id: str, *, reason: str,
 
 
 def _check_moves(session: sessions.Session, plan_id: str, reason: str,
-                 instances: Sequence[str]) -> plan_approvals.Said:
+                 instances: Sequence[str]) -> plan_approvals.OperatorDecision:
     """Return the decision on the moves of the instances.
 
     :raises ConfigError: the plan has moves, but does not move one of the instances.
@@ -88,7 +88,7 @@ def _check_moves(session: sessions.Session, plan_id: str, reason: str,
         if known and uuid not in known:
             raise _make_config_error(uuid, f'plan {plan_id} has no move of such an instance',
                                      'kronos plan show lists them.')
-    return plan_approvals.Said(session.operator, reason, instances or None)
+    return plan_approvals.OperatorDecision(session.operator, reason, instances or None)
 
 
 def _make_no_task_error(session: sessions.Session, plan_id: str,
@@ -139,7 +139,7 @@ def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState
     """
     store = session.existing_store
     cancelled = store.resolve_task(
-        task_id, state, store.now(), plan_approvals.Said(session.operator, reason),
+        task_id, state, store.now(), plan_approvals.OperatorDecision(session.operator, reason),
         session.conf.engine.instance_cooldown)
     if cancelled is None:
         row = store.task(task_id)
@@ -152,7 +152,7 @@ def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState
 
 
 def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
-                seconds: float | None = None) -> pauses.Pause:
+                seconds: float | None = None) -> pauses.PauseRecord:
     """Plan and begin nothing more in a scope.
 
     :param scope: None: everywhere.
@@ -166,7 +166,7 @@ def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
                        reason=reason)
 
 
-def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.Pause]:
+def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.PauseRecord]:
     """End the pause of a scope, or for None the pause of everything.
 
     :returns: the pauses that still hold some scope.

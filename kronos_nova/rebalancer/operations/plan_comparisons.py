@@ -32,7 +32,7 @@ from kronos_nova.rebalancer.strategies import drain_requests
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Side:
+class ScopePlan:
     """A scope, real or hypothetical, and the plan of its next cycle."""
 
     cluster: model.Cluster
@@ -40,7 +40,7 @@ class Side:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scope:
+class ScopeComparison:
     """A scope with its plan of today, and with the hypothetical one for what-if.
 
     ``holds``: why the scope makes no moves now, or no imbalance moves. ``today``: None for a scope
@@ -49,11 +49,11 @@ class Scope:
     """
 
     name: str
-    today: Side | None
+    today: ScopePlan | None
     holds: tuple[str, ...] = ()
     waits: bool = False
     causes: tuple[str, ...] = ()
-    supposed: Side | None = None
+    supposed: ScopePlan | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Supposition:
     load: float | None = None
 
 
-def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> list[Scope]:
+def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> list[ScopeComparison]:
     """Return the next cycle's plan for each scope, or for the given one, and what holds it.
 
     :raises KronosException: an input cannot be read, or the scope is not planned.
@@ -83,8 +83,9 @@ def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> li
     causes = {} if session.snapshot is not None else scope_liveness.list_causes(
         session.conf, session.store, cloud.scopes)
     there = cloud.clusters()
-    lost = [Scope(name, None, (f'Nova has no aggregate {name}: correct [engine] aggregates, or '
-                               'create it',))
+    lost = [ScopeComparison(name, None,
+                            (f'Nova has no aggregate {name}: correct [engine] aggregates, or '
+                                         'create it',))
             for name in cloud.scopes if name not in there and scope in (None, name)]
     if scope in [one.name for one in lost]:
         return lost
@@ -94,7 +95,7 @@ def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> li
 
 
 def compare_plans(session: sessions.Session, supposed: Supposition,
-                  scope: str | None = None) -> list[Scope]:
+                  scope: str | None = None) -> list[ScopeComparison]:
     """Return each scope, or the given one, as it is beside its hypothetical state.
 
     Holds that end with time or by a command hold neither plan.
@@ -113,7 +114,7 @@ def compare_plans(session: sessions.Session, supposed: Supposition,
     found = []
     for cluster in clusters:
         request = session.build_request(cluster, cloud)
-        found.append(Scope(
+        found.append(ScopeComparison(
             cluster.scope, _plan_side(session.conf, _at_once(request)), _list_holds(request),
             supposed=_plan_supposed_side(session.conf, supposed, other_set, other,
                                          cluster.scope)))
@@ -121,7 +122,7 @@ def compare_plans(session: sessions.Session, supposed: Supposition,
 
 
 def _read_other_samples(session: sessions.Session, policy_set: policy.PolicySet,
-                        cloud: cloud_state.Seen) -> cloud_state.Seen:
+                        cloud: cloud_state.CloudState) -> cloud_state.CloudState:
     """Return the same cloud with the samples of other policies."""
     if session.snapshot is not None:
         return session.read_cloud(policy_set)
@@ -129,7 +130,7 @@ def _read_other_samples(session: sessions.Session, policy_set: policy.PolicySet,
         p.name: session.source.fetch(p) for p in policy_set.enabled})
 
 
-def _plan_scope_today(session: sessions.Session, cluster: model.Cluster) -> Scope:
+def _plan_scope_today(session: sessions.Session, cluster: model.Cluster) -> ScopeComparison:
     """Plan the scope as the next cycle does, with all holds of an engine.
 
     Only the hold after an engine's own start is left out.
@@ -141,17 +142,17 @@ def _plan_scope_today(session: sessions.Session, cluster: model.Cluster) -> Scop
         request = dataclasses.replace(request, history=dataclasses.replace(
             request.history, waiting=waits))
         side = _plan_side(session.conf, request)
-    return Scope(cluster.scope, side, _list_holds(request),
-                 cluster.scope in session.cloud.waiting)
+    return ScopeComparison(cluster.scope, side, _list_holds(request),
+                           cluster.scope in session.cloud.waiting)
 
 
-def _list_holds(request: planner.Request) -> tuple[str, ...]:
+def _list_holds(request: planner.PlanRequest) -> tuple[str, ...]:
     found = (planner.scope_hold(planner.prepare_request(request)), planning_holds.imbalance_hold(
         request.cluster, request.scores, request.history, request.options))
     return tuple(text for text in found if text is not None)
 
 
-def _at_once(request: planner.Request) -> planner.Request:
+def _at_once(request: planner.PlanRequest) -> planner.PlanRequest:
     """Return the request without the holds that end with time or by a command.
 
     A what-if does not ask about this moment.
@@ -161,13 +162,13 @@ def _at_once(request: planner.Request) -> planner.Request:
 
 
 def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.PolicySet,
-                        cloud: cloud_state.Seen, scope: str) -> Side | None:
+                        cloud: cloud_state.CloudState, scope: str) -> ScopePlan | None:
     """Return the hypothetical side; None if the other policies do not plan the scope."""
     cluster = cloud.clusters().get(scope)
     if cluster is None:
         return None
     request = _at_once(cloud_state.build_request(conf, policy_set, cloud, cluster))
-    found = what_if.Supposed(cluster, request.scores)
+    found = what_if.SupposedCluster(cluster, request.scores)
     if supposed.load is not None:
         found = found.loaded(supposed.load)
     for count, like in supposed.added:
@@ -201,7 +202,7 @@ def _plan_supposed_side(conf: Any, supposed: Supposition, policy_set: policy.Pol
         request, budget=request.budget + others))
 
 
-def _plan_side(conf: Any, request: planner.Request) -> Side:
+def _plan_side(conf: Any, request: planner.PlanRequest) -> ScopePlan:
     """Plan and check the request as a cycle does.
 
     :raises PlanRefused: the checker found a broken rule.
@@ -209,4 +210,4 @@ def _plan_side(conf: Any, request: planner.Request) -> Side:
     end = time.monotonic() + conf.engine.planning_deadline
     plan = planner.plan(request, expired=lambda: time.monotonic() > end)
     planning_pipeline.check(plan, request)
-    return Side(request.cluster, plan)
+    return ScopePlan(request.cluster, plan)

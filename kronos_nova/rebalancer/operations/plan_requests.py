@@ -32,7 +32,7 @@ from kronos_nova.rebalancer.store import plan_approvals
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class RepeatRow:
     """An instance, its requested move and the verdict; ``task_id`` is '' without a stored task."""
 
     instance_uuid: str
@@ -43,16 +43,16 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class RepeatVerdicts:
     """The verdicts on the requested moves; ``plan_id`` is '' without a stored plan."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RepeatRow, ...]
     plan_id: str = ''
 
 
 def retry_plan(session: sessions.Session, plan_id: str, *, reason: str,
                instances: Sequence[str] = (), partly: bool = False,
-               dry_run: bool = False) -> Found:
+               dry_run: bool = False) -> RepeatVerdicts:
     """Try the moves of a plan again that failed or were cancelled.
 
     :param reason: stored with the new plan, as the operator's name is.
@@ -67,7 +67,7 @@ def retry_plan(session: sessions.Session, plan_id: str, *, reason: str,
 
 def revert_plan(session: sessions.Session, plan_id: str, *, reason: str,
                 instances: Sequence[str] = (), partly: bool = False,
-                dry_run: bool = False) -> Found:
+                dry_run: bool = False) -> RepeatVerdicts:
     """Move back the instances that a plan has moved; the parameters are those of ``retry_plan``.
 
     :raises KronosException: an input cannot be read, or the plan has no such move.
@@ -76,13 +76,14 @@ def revert_plan(session: sessions.Session, plan_id: str, *, reason: str,
                           partly, dry_run)
 
 
-def build_revert_move(row: Any) -> requested_moves.Wish | None:
+def build_revert_move(row: Any) -> requested_moves.RequestedMove | None:
     """Return a completed move's way back to its source host; None unless it is completed."""
-    return (requested_moves.Wish(row.task.instance_uuid, row.task.to_host, (row.task.from_host,))
+    return (requested_moves.RequestedMove(row.task.instance_uuid, row.task.to_host,
+                                          (row.task.from_host,))
             if row.task.state is TaskState.COMPLETED else None)
 
 
-def build_retry_move(row: Any) -> requested_moves.Wish | None:
+def build_retry_move(row: Any) -> requested_moves.RequestedMove | None:
     """Return a failed or cancelled move with its destinations, else None.
 
     Hosts that were tried already come last.
@@ -92,13 +93,14 @@ def build_retry_move(row: Any) -> requested_moves.Wish | None:
         return None
     tried = [attempt.to_host for attempt in row.attempts]
     hosts = dict.fromkeys((task.to_host, *task.alternates, *tried))
-    return requested_moves.Wish(task.instance_uuid, task.from_host,
-                                tuple(sorted(hosts, key=lambda host: host in tried)))
+    return requested_moves.RequestedMove(task.instance_uuid, task.from_host,
+                                         tuple(sorted(hosts, key=lambda host: host in tried)))
 
 
 def _request_moves(session: sessions.Session, plan_id: str,
-                   build_move: Callable[[Any], requested_moves.Wish | None], verb: str,
-                   reason: str, instances: Sequence[str], partly: bool, dry_run: bool) -> Found:
+                   build_move: Callable[[Any], requested_moves.RequestedMove | None], verb: str,
+                   reason: str, instances: Sequence[str], partly: bool,
+                   dry_run: bool) -> RepeatVerdicts:
     """Plan the requested moves and store them, unless this is a dry run or the rules refuse.
 
     :param build_move: returns the requested move for a task's row; None where the task has none.
@@ -126,7 +128,7 @@ def _request_moves(session: sessions.Session, plan_id: str,
         return _build_result(answer, wishes, cluster, [])
     return _build_result(answer, wishes, cluster, submit.store_requested_plan(
         session.conf, session.policies, store, answer.plan, cluster, mark,
-        plan_approvals.Said(session.operator, f'plan {plan_id}: {reason}'), verb))
+        plan_approvals.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb))
 
 
 def _check_moves_are_made(session: sessions.Session, path: str) -> None:
@@ -141,8 +143,8 @@ def _check_moves_are_made(session: sessions.Session, path: str) -> None:
 
 
 def _list_requested_moves(plan_id: str, instances: Sequence[str], rows: Sequence[Any],
-                          build_move: Callable[[Any], requested_moves.Wish | None],
-                          ) -> list[requested_moves.Wish]:
+                          build_move: Callable[[Any], requested_moves.RequestedMove | None],
+                          ) -> list[requested_moves.RequestedMove]:
     known = {row.task.instance_uuid: row for row in rows}
     for uuid in instances:
         if uuid not in known:
@@ -161,8 +163,9 @@ def _list_requested_moves(plan_id: str, instances: Sequence[str], rows: Sequence
     return found
 
 
-def _build_result(answer: requested_moves.Answer, wishes: Sequence[requested_moves.Wish],
-                  cluster: model.Cluster, tasks: Sequence[model.Task]) -> Found:
+def _build_result(answer: requested_moves.RequestedPlan,
+                  wishes: Sequence[requested_moves.RequestedMove],
+                  cluster: model.Cluster, tasks: Sequence[model.Task]) -> RepeatVerdicts:
     moves = {m.instance_uuid: m for m in answer.plan.moves}
     of = {t.instance_uuid: t for t in tasks}
     rows = []
@@ -170,17 +173,17 @@ def _build_result(answer: requested_moves.Answer, wishes: Sequence[requested_mov
         uuid = w.instance_uuid
         instance, move, no = (cluster.instances.get(uuid), moves.get(uuid),
                               answer.refused.get(uuid))
-        rows.append(Row(
+        rows.append(RepeatRow(
             uuid, '' if instance is None else instance.host,
             ', '.join(w.hosts) if move is None else move.to_host,
             f'{no.rule}: {no.detail}' if no is not None else
             f'wave {move.wave}' if move is not None else '',
             of[uuid].task_id if uuid in of else ''))
-    return Found(tuple(rows), tasks[0].plan_id if tasks else '')
+    return RepeatVerdicts(tuple(rows), tasks[0].plan_id if tasks else '')
 
 
 def swap_instances(session: sessions.Session, uuids: tuple[str, str], *, reason: str,
-                   parking: str | None = None, dry_run: bool = False) -> Found:
+                   parking: str | None = None, dry_run: bool = False) -> RepeatVerdicts:
     """Have two instances exchange their hosts, both or none.
 
     :param reason: stored with the new plan, as the operator's name is.
@@ -204,25 +207,25 @@ def swap_instances(session: sessions.Session, uuids: tuple[str, str], *, reason:
         raise _make_config_error(cluster.scope, plan.reason, 'Ask again when that is over.')
     if not plan.moves:
         ends = [i.host for i in instances]
-        return Found(tuple(
-            Row(uuid, ends[n], ends[1 - n],
-                f'{answer.refused[uuid].rule}: {answer.refused[uuid].detail}')
+        return RepeatVerdicts(tuple(
+            RepeatRow(uuid, ends[n], ends[1 - n],
+                      f'{answer.refused[uuid].rule}: {answer.refused[uuid].detail}')
             for n, uuid in enumerate(uuids)))
     tasks = [] if dry_run else submit.store_requested_plan(
         session.conf, session.policies, store, plan, cluster, mark,
-        plan_approvals.Said(session.operator, reason), 'swapped')
-    return Found(_build_swap_rows(plan, tasks), tasks[0].plan_id if tasks else '')
+        plan_approvals.OperatorDecision(session.operator, reason), 'swapped')
+    return RepeatVerdicts(_build_swap_rows(plan, tasks), tasks[0].plan_id if tasks else '')
 
 
-def _build_swap_rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[Row, ...]:
+def _build_swap_rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[RepeatRow, ...]:
     """Return the rows in the order of moves; the move from the parking host has no task yet."""
     swap, = plan.swaps
     of = {task.instance_uuid: task.task_id for task in tasks}
-    rows = [Row(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',
-                of.get(m.instance_uuid, '')) for m in plan.moves]
+    rows = [RepeatRow(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',
+                      of.get(m.instance_uuid, '')) for m in plan.moves]
     if swap.parking is not None:
-        rows.append(Row(swap.first, swap.parking, plan.moves[1].from_host,
-                        'when the other one has moved'))
+        rows.append(RepeatRow(swap.first, swap.parking, plan.moves[1].from_host,
+                              'when the other one has moved'))
     return tuple(rows)
 
 

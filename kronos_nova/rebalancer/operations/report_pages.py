@@ -49,11 +49,12 @@ def render_report(session: sessions.Session, *, plan: str | None = None,
     """
     source, at, sections = (_build_cloud_sections(session, scope) if plan is None
                             else _build_stored_section(session, plan, scope))
-    return page.render_page(values.Report(source, at, time.time(), version.release(), sections))
+    return page.render_page(values.WholeReport(source, at, time.time(), version.release(),
+                                               sections))
 
 
 def _build_stored_section(session: sessions.Session, plan_id: str,
-                          scope: str | None) -> tuple[str, float, tuple[values.Section, ...]]:
+                          scope: str | None) -> tuple[str, float, tuple[values.ScopeSection, ...]]:
     if scope:
         raise _make_config_error('--scope', 'it does not go with --plan',
                                  'A plan is of one scope: leave it out.')
@@ -77,13 +78,13 @@ def _build_stored_section(session: sessions.Session, plan_id: str,
 
 
 def _build_cloud_sections(session: sessions.Session,
-                          scope: str | None) -> tuple[str, float, tuple[values.Section, ...]]:
+                          scope: str | None) -> tuple[str, float, tuple[values.ScopeSection, ...]]:
     conf, policy_set = session.conf, session.policies
     settings = planning_settings.build_settings(conf, policy_set)
     cloud = session.cloud
-    past: dict[str, tuple[values.Point, ...]] = {}
+    past: dict[str, tuple[values.PlanPoint, ...]] = {}
     waiting: dict[str, dict[str, str]] = {}
-    waiting_sections: dict[str, list[values.Section]] = {}
+    waiting_sections: dict[str, list[values.ScopeSection]] = {}
     if session.snapshot is not None:
         # As kronos-replay: a plan does not depend on the machine.
         settings = dataclasses.replace(settings, deadline=math.inf)
@@ -108,13 +109,13 @@ def _build_cloud_sections(session: sessions.Session,
         if scope not in (None, name):
             continue
         if name not in clusters:
-            sections.append(values.Section(name, cloud.now,
-                                           failed=f'the cloud has no aggregate {name}'))
+            sections.append(values.ScopeSection(name, cloud.now,
+                                                failed=f'the cloud has no aggregate {name}'))
             continue
         try:
             outcome = _plan_scope(clusters[name], cloud, settings)
         except exception.PlanRefused as e:
-            sections.append(values.Section(name, cloud.now, failed=str(e)))
+            sections.append(values.ScopeSection(name, cloud.now, failed=str(e)))
             continue
         sections.append(planned_section.build_section(
             outcome, policy_set, stagger=conf.executor.stagger_seconds, planned=planned,
@@ -126,7 +127,7 @@ def _build_cloud_sections(session: sessions.Session,
 
 
 def _read_waiting(conf: cfg.ConfigOpts, store: Any,
-                  scope: str) -> tuple[dict[str, str], list[values.Section]]:
+                  scope: str) -> tuple[dict[str, str], list[values.ScopeSection]]:
     """Return the plan of each instance whose move waits for approval, and a section a plan."""
     found, sections = {}, []
     for waits in store.waiting(store.now(), scope):
@@ -141,9 +142,9 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
     return found, sections
 
 
-def _plan_scope(cluster: model.Cluster, seen: cloud_state.Seen,
-                settings: planning_pipeline.Settings) -> planning_pipeline.Outcome:
-    def run(history: model.History) -> planning_pipeline.Outcome:
+def _plan_scope(cluster: model.Cluster, seen: cloud_state.CloudState,
+                settings: planning_pipeline.PassSettings) -> planning_pipeline.PassOutcome:
+    def run(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
         return planning_pipeline.run(cluster, seen.samples, history, settings, now=seen.now,
                                      clock=time.monotonic,
                                      busy=planning_pipeline.count_busy_moves(

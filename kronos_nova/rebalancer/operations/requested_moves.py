@@ -33,7 +33,7 @@ from kronos_nova.rebalancer.planning import waves
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedMove:
     """An instance, its supposed host, and its possible destinations.
 
     The first destination that the rules allow is taken.
@@ -45,14 +45,14 @@ class Wish:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class RequestedPlan:
     """A plan of the possible moves, and by instance UUID why the others are ``refused``."""
 
     plan: model.Plan
     refused: dict[str, model.Rejection]
 
 
-def plan(request: planner.Request, wishes: Sequence[Wish]) -> Answer:
+def plan(request: planner.PlanRequest, wishes: Sequence[RequestedMove]) -> RequestedPlan:
     """Plan the wishes that are possible, in waves that stay legal however they end.
 
     :param request: its strategies and budget are ignored.
@@ -61,23 +61,23 @@ def plan(request: planner.Request, wishes: Sequence[Wish]) -> Answer:
     request = remove_delays(request, len(wishes))
     held = planner.scope_hold(request)
     if held is not None:
-        return refused_all(request, held, [w.instance_uuid for w in wishes])
-    state = State(request)
+        return refuse_all_moves(request, held, [w.instance_uuid for w in wishes])
+    state = MoveState(request)
     return state.answer(*_choose_legal_moves(state.simulation, wishes))
 
 
-class State:
+class MoveState:
     """The scope while moves are chosen: ``simulation``, and the measures before any move."""
 
-    def __init__(self, request: planner.Request) -> None:
+    def __init__(self, request: planner.PlanRequest) -> None:
         self._request = request
         self.simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                          request.history, request.options, seed=request.seed,
                                          now=request.now)
-        self._before = planner.Before.of(self.simulation)
+        self._before = planner.InitialImbalances.of(self.simulation)
 
     def answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
-               **alternates: Any) -> Answer:
+               **alternates: Any) -> RequestedPlan:
         """Order and check the moves, and return them as a plan.
 
         :param moves: applied to ``simulation``.
@@ -95,7 +95,7 @@ class State:
                 refused[move.instance_uuid] = model.Rejection(
                     'no-order', f'instance {move.instance_uuid}: no order of the moves is '
                                 'safe')
-        return Answer(self.checked(ordered.moves), refused)
+        return RequestedPlan(self.checked(ordered.moves), refused)
 
     def checked(self, moves: Sequence[model.Move],
                 swaps: Sequence[model.Swap] = ()) -> model.Plan:
@@ -124,13 +124,14 @@ class State:
         return found
 
 
-def refused_all(request: planner.Request, held: str, uuids: Iterable[str]) -> Answer:
+def refuse_all_moves(request: planner.PlanRequest, held: str,
+                     uuids: Iterable[str]) -> RequestedPlan:
     """Refuse all instances, because their whole scope is held."""
-    return Answer(model.Plan(request.cluster.scope, reason=held),
-                  {uuid: model.Rejection('held', held) for uuid in uuids})
+    return RequestedPlan(model.Plan(request.cluster.scope, reason=held),
+                         {uuid: model.Rejection('held', held) for uuid in uuids})
 
 
-def remove_delays(request: planner.Request, moves: int) -> planner.Request:
+def remove_delays(request: planner.PlanRequest, moves: int) -> planner.PlanRequest:
     """Return the request without cooldowns and waiting times, with a budget for all moves.
 
     An operator who requests a move now knows which moves were made a moment ago.
@@ -140,7 +141,7 @@ def remove_delays(request: planner.Request, moves: int) -> planner.Request:
         begun.history, cooling={}, scope_cooling=0.0, waiting=None))
 
 
-def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[Wish],
+def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[RequestedMove],
                         ) -> tuple[list[model.Move], dict[str, model.Rejection]]:
     """Choose moves, each legal after those before it, and refuse the rest.
 
@@ -167,7 +168,7 @@ def _choose_legal_moves(simulation: sim.Simulation, wishes: Sequence[Wish],
         waiting = left
 
 
-def _first_legal(simulation: sim.Simulation, wish: Wish) -> model.Move | model.Rejection:
+def _first_legal(simulation: sim.Simulation, wish: RequestedMove) -> model.Move | model.Rejection:
     """Return the move to the first host that the rules allow, or the first host's rejection."""
     first: model.Rejection | None = None
     for host in wish.hosts:
@@ -180,7 +181,7 @@ def _first_legal(simulation: sim.Simulation, wish: Wish) -> model.Move | model.R
                                                       'is known where it might go')
 
 
-def _as_it_is(request: planner.Request, simulation: sim.Simulation,
+def _as_it_is(request: planner.PlanRequest, simulation: sim.Simulation,
               moves: Sequence[model.Move]) -> cluster_view.ClusterView:
     return cluster_view.ClusterView(
         relevant_cluster.reduce_cluster(request.cluster, moves, request.history), request.options,

@@ -181,24 +181,24 @@ class Session:
         return made
 
     @functools.cached_property
-    def collector(self) -> 'collectors.Collector':
+    def collector(self) -> 'collectors.CloudCollector':
         """The reader of Nova and Placement."""
         from kronos_nova.rebalancer.clients import collector
 
-        return collector.Collector(self.conf, self.connection)
+        return collector.CloudCollector(self.conf, self.connection)
 
     @functools.cached_property
-    def source(self) -> 'base.Source':
+    def source(self) -> 'base.ScoreSource':
         """The source of metrics that [engine] source names.
 
         :raises PluginNotFound: no package has it.
         """
-        source: base.Source = plugins.load(plugins.SOURCES, self.conf.engine.source)(self.conf)
+        source: base.ScoreSource = plugins.load(plugins.SOURCES, self.conf.engine.source)(self.conf)
         self._opened.callback(source.close)
         return source
 
     @functools.cached_property
-    def cloud(self) -> 'cloud_state.Seen':
+    def cloud(self) -> 'cloud_state.CloudState':
         """The cloud as the next cycle would see it, or the cloud of the snapshot.
 
         Only the engine that asked Placement knows Placement's refusals; they are missing.
@@ -208,14 +208,14 @@ class Session:
         return self.cloud_for_requests.hold_for_approval()
 
     @functools.cached_property
-    def cloud_for_requests(self) -> 'cloud_state.Seen':
+    def cloud_for_requests(self) -> 'cloud_state.CloudState':
         """The cloud for an operator's request: no plan that waits for approval holds its scope.
 
         :raises KronosException: a part cannot be read.
         """
         return self.read_cloud(self.policies)
 
-    def read_cloud(self, policies: policy.PolicySet) -> 'cloud_state.Seen':
+    def read_cloud(self, policies: policy.PolicySet) -> 'cloud_state.CloudState':
         """Read the cloud, with the metrics of the given policies.
 
         :raises KronosException: a part cannot be read.
@@ -236,7 +236,7 @@ class Session:
             notice.cancel()
 
     def build_request(self, cluster: model.Cluster,
-                      cloud: 'cloud_state.Seen | None' = None) -> 'planner.Request':
+                      cloud: 'cloud_state.CloudState | None' = None) -> 'planner.PlanRequest':
         """Build the request from which the next cycle would plan a scope.
 
         :param cluster: with its scope set.

@@ -66,8 +66,8 @@ class StoredPlan:
     row: rows.PlanRow
     tasks: Sequence[rows.TaskRow]
     realised: float | None
-    decisions: Sequence[plan_approvals.Decision]
-    swaps: Sequence[swaps.Swap]
+    decisions: Sequence[plan_approvals.StoredDecision]
+    swaps: Sequence[swaps.StoredSwap]
 
 
 def read_plan(session: sessions.Session, plan_id: str) -> StoredPlan:
@@ -95,7 +95,7 @@ def list_tasks(session: sessions.Session, ended: int = 0) -> list[rows.TaskRow]:
 
 
 def read_task(session: sessions.Session,
-              task_id: str) -> tuple[rows.TaskRow, Sequence[pending_hooks.Owed]]:
+              task_id: str) -> tuple[rows.TaskRow, Sequence[pending_hooks.PendingHook]]:
     """Read a task, and its hooks that have begun and not ended.
 
     :raises KronosException: the task does not exist.
@@ -109,12 +109,12 @@ def read_task(session: sessions.Session,
     return row, store.owed(task_id)
 
 
-def list_pauses(session: sessions.Session) -> list[pauses.Pause]:
+def list_pauses(session: sessions.Session) -> list[pauses.PauseRecord]:
     """List the pauses that hold a scope, or everything, now."""
     return session.store.pauses(session.store.now())
 
 
-def list_quarantines(session: sessions.Session) -> list[quarantine.Quarantine]:
+def list_quarantines(session: sessions.Session) -> list[quarantine.QuarantineEntry]:
     """List the instances, hosts, pairs of cells and services in quarantine."""
     return session.store.quarantines(session.store.now())
 
@@ -134,12 +134,12 @@ class ScopeState:
     owner: str | None
     planned_at: float | None
     dry_run: bool | None
-    cycle: rows.Cycle
+    cycle: rows.CycleRecord
     tasks: Mapping[str, int]
     overdue: int
     executors: Mapping[str, int]
     draining: int
-    pause: pauses.Pause | None
+    pause: pauses.PauseRecord | None
     now: float
 
 
@@ -169,14 +169,14 @@ def list_scope_states(session: sessions.Session) -> list[ScopeState]:
             seen.planned_at if seen is not None and seen.planned_at is not None
             else plan.created_at if plan is not None else None,
             None if plan is None else plan.dry_run,
-            _choose_last_cycle(rows.Cycle() if seen is None else seen.cycle, plan),
+            _choose_last_cycle(rows.CycleRecord() if seen is None else seen.cycle, plan),
             tasks.get(scope, {}), census.overdue.get(scope, 0), executors.get(scope, {}),
             0 if seen is None else seen.draining,
             next((p for p in census.pauses if p.scope in (None, scope)), None), now))
     return found
 
 
-def _choose_last_cycle(cycle: rows.Cycle, plan: rows.PlanRow | None) -> rows.Cycle:
+def _choose_last_cycle(cycle: rows.CycleRecord, plan: rows.PlanRow | None) -> rows.CycleRecord:
     """Return the last cycle; where the newest plan is newer, a cycle with its fields.
 
     The plan is newer in a dry run, and after an upgrade from an earlier release.

@@ -32,7 +32,8 @@ from kronos_nova.rebalancer.store import plans
 
 def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
                          plan: model.Plan,
-                         cluster: model.Cluster, mark: plans.Mark, said: plan_approvals.Said,
+                         cluster: model.Cluster, mark: plans.LiveWork,
+                         said: plan_approvals.OperatorDecision,
                          verb: str, *,
                          adjust: Callable[[model.Task], model.Task] = lambda task: task,
                          also: Callable[[sa.Connection, str], None] = lambda connection,

@@ -29,8 +29,8 @@ from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
 
 
-def plan(request: planner.Request, uuids: tuple[str, str],
-         parking: str | None = None) -> requested_moves.Answer:
+def plan(request: planner.PlanRequest, uuids: tuple[str, str],
+         parking: str | None = None) -> requested_moves.RequestedPlan:
     """Plan the swap, or refuse both instances with the reason.
 
     :param request: for the scope of both; its strategies and budget are ignored.
@@ -42,14 +42,14 @@ def plan(request: planner.Request, uuids: tuple[str, str],
     request = requested_moves.remove_delays(request, len(uuids))
     held = planner.scope_hold(request)
     if held is not None:
-        return requested_moves.refused_all(request, held, uuids)
-    state = requested_moves.State(request)
+        return requested_moves.refuse_all_moves(request, held, uuids)
+    state = requested_moves.MoveState(request)
     found = _find_swap(state.simulation.view, state.simulation.hosts, uuids, parking)
     if isinstance(found, model.Rejection):
-        return requested_moves.Answer(model.Plan(request.cluster.scope),
-                                      dict.fromkeys(uuids, found))
+        return requested_moves.RequestedPlan(model.Plan(request.cluster.scope),
+                                             dict.fromkeys(uuids, found))
     moves, swap = found
-    return requested_moves.Answer(state.checked(_apply_swap(state, moves, swap), [swap]), {})
+    return requested_moves.RequestedPlan(state.checked(_apply_swap(state, moves, swap), [swap]), {})
 
 
 def _check_swap_possible(cluster: model.Cluster, uuids: tuple[str, str],
@@ -171,7 +171,8 @@ def _reverse_move(move: model.Move) -> model.Move:
     return dataclasses.replace(move, from_host=move.to_host, to_host=move.from_host)
 
 
-def _apply_swap(state: requested_moves.State, moves: Moves, swap: model.Swap) -> list[model.Move]:
+def _apply_swap(state: requested_moves.MoveState, moves: Moves,
+                swap: model.Swap) -> list[model.Move]:
     """Apply the swap, and return its moves with the improvement that each brings in the end.
 
     The simulation then has both instances on their final hosts.

@@ -38,7 +38,7 @@ UNTRUSTED = 'policy-untrusted'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Load:
+class HostLoad:
     """Load of a host under a policy; None: not known.
 
     ``score`` and ``fill`` are in [0, 1], ``base`` is the part of the score that no instance
@@ -59,11 +59,11 @@ class HostPortrait:
     name: str
     state: tuple[str, ...]
     instances: int
-    loads: tuple[Load, ...]
+    loads: tuple[HostLoad, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Share:
+class InstanceShare:
     """Share of an instance in its host's load under a policy; None: not known.
 
     ``usage`` is in the policy's unit, ``ratio`` is a ratio of the host's capacity.
@@ -85,14 +85,14 @@ class InstancePortrait:
     """
 
     instance: model.Instance
-    shares: tuple[Share, ...]
+    shares: tuple[InstanceShare, ...]
     held: tuple[model.Rejection, ...]
     holds: tuple[str, ...]
     wait: float | None
     groups: Mapping[str, tuple[str, Mapping[str, int]]]
 
 
-def list_host_portraits(request: planner.Request) -> list[HostPortrait]:
+def list_host_portraits(request: planner.PlanRequest) -> list[HostPortrait]:
     """List the hosts of the request's scope, by name."""
     cluster, history = request.cluster, request.history
     there: dict[str, list[str]] = {}
@@ -109,7 +109,7 @@ def list_host_portraits(request: planner.Request) -> list[HostPortrait]:
 
 
 def _describe_host_state(
-        cluster: model.Cluster, history: model.History, name: str) -> tuple[str, ...]:
+        cluster: model.Cluster, history: model.MoveHistory, name: str) -> tuple[str, ...]:
     service = cluster.services.get(name)
     if service is None:
         return ('no nova-compute',)
@@ -124,15 +124,15 @@ def _describe_host_state(
     return tuple(found)
 
 
-def _load(scores: model.PolicyScores, host: str, here: list[str]) -> Load:
+def _load(scores: model.PolicyScores, host: str, here: list[str]) -> HostLoad:
     score, capacity = scores.hosts.get(host), scores.capacity.get(host)
     base = None
     if score is not None and capacity:
         base = max(0.0, score - sum(scores.usages.get(u, 0.0) for u in here) / capacity)
-    return Load(scores.policy, score, scores.fill.get(host), base, scores.coverage.get(host))
+    return HostLoad(scores.policy, score, scores.fill.get(host), base, scores.coverage.get(host))
 
 
-def build_instance_portrait(request: planner.Request, uuid: str) -> InstancePortrait:
+def build_instance_portrait(request: planner.PlanRequest, uuid: str) -> InstancePortrait:
     """Return an instance with its shares, holds and server groups.
 
     :param uuid: an instance of the request's scope.
@@ -156,13 +156,13 @@ def build_instance_portrait(request: planner.Request, uuid: str) -> InstancePort
          if uuid in g.members})
 
 
-def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> Share:
+def _compute_share(scores: model.PolicyScores, uuid: str, host: str) -> InstanceShare:
     usage, capacity = scores.usages.get(uuid), scores.capacity.get(host)
-    return Share(scores.policy, usage, usage / capacity if usage is not None and capacity
-                 else None)
+    return InstanceShare(scores.policy, usage, usage / capacity if usage is not None and capacity
+                         else None)
 
 
-def _list_own_rejections(request: planner.Request, view: cluster_view.ClusterView,
+def _list_own_rejections(request: planner.PlanRequest, view: cluster_view.ClusterView,
                          probe: model.Move) -> Iterator[model.Rejection]:
     for rule in OWN:
         no = rule.judge(view, probe)
@@ -172,7 +172,7 @@ def _list_own_rejections(request: planner.Request, view: cluster_view.ClusterVie
     yield from history_holds.list_hold_reasons(request.history, probe.instance_uuid)
 
 
-def _wait(history: model.History, uuid: str,
+def _wait(history: model.MoveHistory, uuid: str,
           held: tuple[model.Rejection, ...]) -> float | None:
     waits = {'cooling': history.cooling.get(uuid), 'quarantined': history.quarantined.get(uuid),
              'just-booted': history.fresh.get(uuid)}

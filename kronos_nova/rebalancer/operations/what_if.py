@@ -30,13 +30,13 @@ _NAMES = uuid.UUID('6d1f8a3e-7a55-4d0e-9b0a-2f6c3a1c9e44')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Supposed:
+class SupposedCluster:
     """A cluster with its scope set, and its scores."""
 
     cluster: model.Cluster
-    scores: model.Scores
+    scores: model.ClusterScores
 
-    def with_hosts(self, like: str, count: int) -> 'Supposed':
+    def with_hosts(self, like: str, count: int) -> 'SupposedCluster':
         """Add ``count`` empty hosts like an existing one, in its aggregates.
 
         :raises ConfigError: the host does not exist.
@@ -51,16 +51,16 @@ class Supposed:
                 cluster.services[like], host=name, status='enabled', state='up',
                 forced_down=False, disabled_reason=None)
         scoped = like in cluster.scope_hosts
-        return Supposed(
+        return SupposedCluster(
             dataclasses.replace(
                 cluster, hosts=hosts, services=services, aggregates={
                     name: (*found, *names) if like in found else found
                     for name, found in cluster.aggregates.items()},
                 scope_hosts=cluster.scope_hosts | set(names) if scoped else cluster.scope_hosts),
-            model.Scores({name: _with_idle(found, cluster, like, names)
-                          for name, found in scores.policies.items()}, scores.taken_at))
+            model.ClusterScores({name: _with_idle(found, cluster, like, names)
+                                 for name, found in scores.policies.items()}, scores.taken_at))
 
-    def drained(self, host: str, reason: str) -> 'Supposed':
+    def drained(self, host: str, reason: str) -> 'SupposedCluster':
         """Disable the host, as an operator does to empty it.
 
         A host that is disabled already keeps its reason, unless the new one is :data:`REASON`.
@@ -76,7 +76,7 @@ class Supposed:
         return dataclasses.replace(
             self, cluster=dataclasses.replace(self.cluster, services=services))
 
-    def loaded(self, times: float) -> 'Supposed':
+    def loaded(self, times: float) -> 'SupposedCluster':
         """Multiply the load of every instance and host.
 
         Load above 1 is demand that its host cannot serve.
@@ -84,7 +84,7 @@ class Supposed:
         def multiply_values(values: Mapping[str, float]) -> dict[str, float]:
             return {name: value * times for name, value in values.items()}
 
-        return dataclasses.replace(self, scores=model.Scores({
+        return dataclasses.replace(self, scores=model.ClusterScores({
             name: dataclasses.replace(
                 found, hosts=multiply_values(found.hosts), fill=multiply_values(found.fill),
                 usages=multiply_values(found.usages),
@@ -92,7 +92,7 @@ class Supposed:
             for name, found in self.scores.policies.items()}, self.scores.taken_at))
 
 
-def build_reason_regex(options: model.Options) -> str:
+def build_reason_regex(options: model.PlanningOptions) -> str:
     """Return a drain_reason_regex that matches the supposed drains and the configured ones.
 
     The reason of the former is :data:`REASON`. The latter count only if the options drain disabled

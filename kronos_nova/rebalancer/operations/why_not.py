@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.planning import planning_holds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleVerdict:
     """Verdict of a rule on the move.
 
     ``rule`` names the rule, or the refusal. ``detail`` is the text of the refusal; where the rule
@@ -41,7 +41,7 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Effect:
+class PolicyEffect:
     """Effect of the move on a policy; None: not known.
 
     ``before`` and ``after`` are imbalances of the scope, ``fill_before`` and ``fill_after`` fills
@@ -58,7 +58,7 @@ class Effect:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class MoveAnswer:
     """Verdicts on a move, the holds of its scope, and its effects.
 
     ``holds`` are reasons why nothing of the scope, or nothing for balance, is moved now.
@@ -68,15 +68,15 @@ class Answer:
 
     move: model.Move
     holds: tuple[str, ...]
-    verdicts: tuple[Verdict, ...]
-    effects: tuple[Effect, ...]
+    verdicts: tuple[RuleVerdict, ...]
+    effects: tuple[PolicyEffect, ...]
     combined_before: float | None
     combined_after: float | None
     over_threshold: bool
     amounts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
-    def refused(self) -> tuple[Verdict, ...]:
+    def refused(self) -> tuple[RuleVerdict, ...]:
         return tuple(v for v in self.verdicts if not v.passed)
 
     @property
@@ -107,7 +107,7 @@ class Answer:
                 'others that bring more use up its moves')
 
 
-def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) -> Answer:
+def why_not(request: planner.PlanRequest, uuid: str, host: str, phase: model.Phase) -> MoveAnswer:
     """Judge the move on the cloud as it is, with nothing else planned.
 
     :param uuid: an instance of ``request.cluster``.
@@ -126,24 +126,24 @@ def why_not(request: planner.Request, uuid: str, host: str, phase: model.Phase) 
     verdicts = _judge_all_rules(simulation, move)
     amounts = shortfall.format_shortfalls(simulation, move) if len(verdicts) > 1 else {}
     effects = _compute_effects(simulation, request, move)
-    return Answer(
+    return MoveAnswer(
         move=move, holds=tuple(text for text in held if text is not None), verdicts=verdicts,
         effects=effects, over_threshold=over, amounts=amounts,
         combined_before=before if effects and simulation.trusted else None,
         combined_after=simulation.combined() if effects and simulation.trusted else None)
 
 
-def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Verdict, ...]:
+def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[RuleVerdict, ...]:
     """Return the verdict of each rule in order, or only the first one if it refuses.
 
     The first rule is ``identity``: the other rules cannot judge a move that it refuses.
     """
-    found: list[Verdict] = []
+    found: list[RuleVerdict] = []
     margins: Mapping[str, str] = {}
     for rule in constraints.RULES:
         no, name = rule.judge(simulation.view, move), rule.name
-        found.append(Verdict(name, True, margins.get(name, '')) if no is None
-                     else Verdict(no.rule, False, no.detail))
+        found.append(RuleVerdict(name, True, margins.get(name, '')) if no is None
+                     else RuleVerdict(no.rule, False, no.detail))
         if len(found) == 1:
             if no is not None:
                 break
@@ -151,8 +151,8 @@ def _judge_all_rules(simulation: sim.Simulation, move: model.Move) -> tuple[Verd
     return tuple(found)
 
 
-def _compute_effects(simulation: sim.Simulation, request: planner.Request,
-                     move: model.Move) -> tuple[Effect, ...]:
+def _compute_effects(simulation: sim.Simulation, request: planner.PlanRequest,
+                     move: model.Move) -> tuple[PolicyEffect, ...]:
     """Apply the move to the simulation, allowed or not, and return its effect on each policy."""
     if {move.from_host, move.to_host} - simulation.host_index.keys():
         return ()
@@ -162,6 +162,6 @@ def _compute_effects(simulation: sim.Simulation, request: planner.Request,
     simulation.apply(move)
     after, full = simulation.imbalances(), simulation.view.fills(move.to_host)
     return tuple(
-        Effect(p.name, p.threshold, float(before[n]), float(after[n]), filled.get(p.name),
-               full.get(p.name), simulation.ceilings.get(p.name))
+        PolicyEffect(p.name, p.threshold, float(before[n]), float(after[n]), filled.get(p.name),
+                     full.get(p.name), simulation.ceilings.get(p.name))
         for n, p in enumerate(request.policies.enabled))

@@ -36,7 +36,7 @@ ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanOutcome:
     """Combined imbalance before a plan, as predicted, and as measured afterwards.
 
     ``realised`` is from the first trusted scores that the plan's last move could not change any
@@ -70,9 +70,9 @@ class PackOutcome:
     ``growth``: factor of the scope's load since the plan.
     """
 
-    before: model.Packing
-    foreseen: model.Packing
-    realised: model.Packing
+    before: model.PackingDensity
+    foreseen: model.PackingDensity
+    realised: model.PackingDensity
     growth: float = 1.0
 
     @property
@@ -89,7 +89,7 @@ class PackOutcome:
                 f'-> {self.realised.overload:.3f} (foreseen {self.foreseen.overload:.3f})')
 
 
-def find_trip_reason(outcomes: Sequence[Outcome], failed: int, ended: int, *, worse_plans: int,
+def find_trip_reason(outcomes: Sequence[PlanOutcome], failed: int, ended: int, *, worse_plans: int,
                      failure_rate: float) -> str | None:
     """Return why the scope must be paused, None: it need not be.
 

@@ -65,19 +65,19 @@ def pair_harmful_moves(simulation: sim.Simulation, view: cluster_view.ClusterVie
     if (sum(m.phase is model.Phase.SPREAD for m in moves) < 2 or not simulation.trusted
             or simulation.options.objective == 'kronos'):
         return moves, ()
-    pairing = _Pairing(_Harm(simulation, moves), moves)
-    with boards.Board(view, moves).closing() as board:
+    pairing = _MovePairing(_SpreadHarm(simulation, moves), moves)
+    with boards.MoveBoard(view, moves).closing() as board:
         board.adopt(moves)
         while pairing.bind() or pairing.pair(board.may_return):
             pass
     return tuple(sorted(pairing.moves(), key=lambda m: m.wave)), tuple(pairing.swaps)
 
 
-class _Harm:
+class _SpreadHarm:
     """Effect of spread moves on imbalances; all other moves of the plan have been made."""
 
     def __init__(self, simulation: sim.Simulation, moves: Sequence[model.Move]) -> None:
-        self._measure = measure.Measure(simulation)
+        self._measure = measure.StateMeasure(simulation)
         #: By instance UUID: host numbers, and the changes of their scores, P each.
         self._change: dict[str, list[tuple[int, sim.Floats]]] = {}
         self._start = simulation.score.copy()
@@ -124,13 +124,13 @@ class _Harm:
         return self._known[key]
 
 
-class _Pairing:
+class _MovePairing:
     """Requirements of each move, while they grow.
 
     ``needs``: by instance UUID, all requirements to the end of the chain.
     """
 
-    def __init__(self, harm: _Harm, moves: Sequence[model.Move]) -> None:
+    def __init__(self, harm: _SpreadHarm, moves: Sequence[model.Move]) -> None:
         self._harm = harm
         self._found = {m.instance_uuid: m for m in moves}
         self.needs: dict[str, set[str]] = {}

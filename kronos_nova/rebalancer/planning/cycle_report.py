@@ -26,7 +26,7 @@ from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import planning_pipeline
 
 
-def render_scope(outcome: planning_pipeline.Outcome, collect: float = 0.0) -> dict[str, Any]:
+def render_scope(outcome: planning_pipeline.PassOutcome, collect: float = 0.0) -> dict[str, Any]:
     """Render the result of one scope.
 
     :param collect: seconds that the collection of the cluster took.
@@ -68,7 +68,7 @@ def _count_wave_moves(plan: model.Plan) -> list[dict[str, int]]:
     return rows
 
 
-def _render_policy(report: model.PolicyReport, scores: model.Scores) -> dict[str, Any]:
+def _render_policy(report: model.PolicyReport, scores: model.ClusterScores) -> dict[str, Any]:
     known = scores.policies[report.name]
     return {
         'name': report.name,

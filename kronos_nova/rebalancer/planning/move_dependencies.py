@@ -32,10 +32,10 @@ from kronos_nova.constraints import metrics
 from kronos_nova.constraints import rules
 
 #: For alternates: whether others are in flight does not depend on the host.
-_RULES = tuple(r for r in constraints.RULES if r.kind is not rules.Kind.IN_FLIGHT)
+_RULES = tuple(r for r in constraints.RULES if r.kind is not rules.RuleKind.IN_FLIGHT)
 
 
-class Board:
+class MoveBoard:
     """A view with every placed move in flight, and the requirements of each.
 
     ``needs``: by instance UUID, all moves that must have completed, to the end of the chain.
@@ -52,7 +52,7 @@ class Board:
         self._coming: dict[str, list[str]] = defaultdict(list)
 
     @contextlib.contextmanager
-    def closing(self) -> Iterator['Board']:
+    def closing(self) -> Iterator['MoveBoard']:
         try:
             yield self
         finally:

@@ -26,7 +26,7 @@ LEAST_CEILING = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Measurement:
+class ScopeMeasurement:
     """Levels and residents of the hosts of a scope, as scores and Nova show them.
 
     ``levels``: fill by host in parts of the ceiling, of the policy that is nearest to its
@@ -36,7 +36,7 @@ class Measurement:
     levels: Mapping[str, float]
     launched_at: Mapping[str, float]
 
-    def packing(self, hosts: Collection[str], since: float, growth: float) -> model.Packing:
+    def packing(self, hosts: Collection[str], since: float, growth: float) -> model.PackingDensity:
         """Return the part of this measurement that a plan answers for.
 
         A host whose instances were all launched after the plan is in use through no move;
@@ -46,13 +46,13 @@ class Measurement:
         :param since: when it was made.
         :param growth: the scope's load, in parts of the load that the plan was made on.
         """
-        return model.Packing(
+        return model.PackingDensity(
             sum(1 for launched_at in self.launched_at.values() if launched_at <= since),
             sum_overload(self.levels.get(host, 0.0) / growth for host in hosts))
 
 
-def measure_packing(cluster: model.Cluster, scores: model.Scores,
-                    policy_set: policies.PolicySet) -> Measurement | None:
+def measure_packing(cluster: model.Cluster, scores: model.ClusterScores,
+                    policy_set: policies.PolicySet) -> ScopeMeasurement | None:
     """Measure the cluster's scope; None: its mode is not pack, or scores are not trusted."""
     if policy_set.mode != 'pack' or scores.untrusted:
         return None
@@ -62,7 +62,7 @@ def measure_packing(cluster: model.Cluster, scores: model.Scores,
             launched_at[instance.host] = min(
                 launched_at.get(instance.host, math.inf),
                 -math.inf if instance.launched_at is None else instance.launched_at)
-    return Measurement(
+    return ScopeMeasurement(
         {host: max((scores.policies[p.name].fill.get(host, 0.0) / compute_relief_ceiling(p)
                     for p in policy_set.enabled), default=0.0)
          for host in cluster.scope_hosts}, launched_at)

@@ -43,7 +43,7 @@ ORDER = ('evacuate', 'repair', 'relief', 'spread', 'pack')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class PlanRequest:
     """All inputs of a plan.
 
     ``strategies`` run in the given order and share ``budget`` (moves). ``seed`` decides all random
@@ -51,17 +51,17 @@ class Request:
     """
 
     cluster: model.Cluster
-    scores: model.Scores
+    scores: model.ClusterScores
     policies: policies.PolicySet
     strategies: Sequence[base.Strategy]
-    history: model.History
-    options: model.Options
+    history: model.MoveHistory
+    options: model.PlanningOptions
     budget: int
     seed: int = 0
     now: float = 0.0
 
 
-def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model.Plan:
+def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False) -> model.Plan:
     """Plan the moves of one cycle for ``request.cluster.scope``.
 
     :param expired: the safety stop; a plan cut off by it or by the count of steps is marked
@@ -71,7 +71,7 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
     request = prepare_request(request)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
                                 request.options, expired, seed=request.seed, now=request.now)
-    before = Before.of(simulation)
+    before = InitialImbalances.of(simulation)
     held = scope_hold(request)
     if held is not None:
         simulation.notes.append(held)
@@ -112,13 +112,13 @@ def plan(request: Request, expired: Callable[[], bool] = lambda: False) -> model
         undrained=_list_undrained_hosts(request, held))
 
 
-def prepare_request(request: Request) -> Request:
+def prepare_request(request: PlanRequest) -> PlanRequest:
     """Return the request as a plan begins: with those earlier drains that continue."""
     return dataclasses.replace(request, history=dataclasses.replace(
         request.history, draining=_list_continuing_drains(request)))
 
 
-def drop_moves(request: Request, plan: model.Plan, dropped: Collection[str],
+def drop_moves(request: PlanRequest, plan: model.Plan, dropped: Collection[str],
                why: str) -> model.Plan:
     """Return the plan without the moves of some instances.
 
@@ -147,7 +147,7 @@ def drop_moves(request: Request, plan: model.Plan, dropped: Collection[str],
     for host in sorted(plan.draining - partial - request.history.draining):
         if host in simulation.host_index:
             simulation.drain(host)
-    before = Before.of(simulation)
+    before = InitialImbalances.of(simulation)
     for move in kept:
         simulation.apply(move)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
@@ -268,8 +268,8 @@ def _make_alternate_test(simulation: sim.Simulation,
     return is_suitable_host
 
 
-def _order_moves(request: Request, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
-                 moves: list[model.Move]) -> tuple[waves.Ordered, list[model.Move]]:
+def _order_moves(request: PlanRequest, simulation: sim.Simulation, fresh: cluster_view.ClusterView,
+                 moves: list[model.Move]) -> tuple[waves.OrderedMoves, list[model.Move]]:
     """Order the moves, without drains that this plan begins and that no order lets end.
 
     A host is emptied whole or not at all; a drain that began earlier goes on with its host closed
@@ -300,7 +300,7 @@ def _order_moves(request: Request, simulation: sim.Simulation, fresh: cluster_vi
         dropped['partial-drain'] += len(gone)
 
 
-def _held_back(request: Request, simulation: sim.Simulation,
+def _held_back(request: PlanRequest, simulation: sim.Simulation,
                moved: int) -> list[model.Rejection]:
     """List the instances of the scope that no imbalance move could take, with the reason.
 
@@ -340,7 +340,7 @@ def _make_parking_test(simulation: sim.Simulation,
     return is_better_than_none
 
 
-def _list_continuing_drains(request: Request) -> frozenset[str]:
+def _list_continuing_drains(request: PlanRequest) -> frozenset[str]:
     """Return the drains that began earlier and continue.
 
     A host that was disabled and is enabled again is no longer drained, unless hosts are packed.
@@ -351,7 +351,7 @@ def _list_continuing_drains(request: Request) -> frozenset[str]:
     return request.history.draining & (wanted | request.cluster.unreadable_hosts)
 
 
-def _ordered_drains(request: Request) -> list[str]:
+def _ordered_drains(request: PlanRequest) -> list[str]:
     if not request.options.evacuate_disabled_hosts:
         return []
     return drain_requests.drained_hosts(request.cluster, request.options)
@@ -372,7 +372,7 @@ def _find_ending_steps(simulation: sim.Simulation) -> int | None:
     return simulation.steps if simulation.steps >= simulation.options.max_steps else None
 
 
-def scope_hold(request: Request) -> str | None:
+def scope_hold(request: PlanRequest) -> str | None:
     """Return why the whole scope is left alone, None: it is not."""
     silent = request.cluster.unreadable_hosts
     if silent:
@@ -393,7 +393,7 @@ def scope_hold(request: Request) -> str | None:
     return None
 
 
-def _list_undrained_hosts(request: Request, held: str | None) -> tuple[model.Rejection, ...]:
+def _list_undrained_hosts(request: PlanRequest, held: str | None) -> tuple[model.Rejection, ...]:
     cooling = request.history.scope_cooling
     if held is None and cooling > 0:
         return drain_requests.explain_undrained_hosts(request.cluster, request.options,
@@ -403,7 +403,7 @@ def _list_undrained_hosts(request: Request, held: str | None) -> tuple[model.Rej
     return drain_requests.explain_undrained_hosts(request.cluster, request.options, held)
 
 
-def _propose_moves(request: Request, simulation: sim.Simulation) -> list[model.Move]:
+def _propose_moves(request: PlanRequest, simulation: sim.Simulation) -> list[model.Move]:
     hold = planning_holds.imbalance_hold(request.cluster, request.scores, request.history,
                                          request.options)
     if hold is None and request.history.scope_cooling > 0:
@@ -437,7 +437,7 @@ def _propose_moves(request: Request, simulation: sim.Simulation) -> list[model.M
     return moves
 
 
-def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
+def _left_out(request: PlanRequest, simulation: sim.Simulation, unfinished: str,
               unbegun: Sequence[str], left: int) -> str:
     """Describe the parts that a plan that was cut off lacks."""
     over = simulation.imbalances() > simulation.thresholds
@@ -450,7 +450,7 @@ def _left_out(request: Request, simulation: sim.Simulation, unfinished: str,
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Before:
+class InitialImbalances:
     """Imbalances before a plan by policy and combined, with moves in flight and as measured.
 
     Not ``comparable``: no host may give, or none may take.
@@ -465,14 +465,14 @@ class Before:
     in_use: sim.Bools
 
     @classmethod
-    def of(cls, simulation: sim.Simulation) -> 'Before':
+    def of(cls, simulation: sim.Simulation) -> 'InitialImbalances':
         """Record a simulation in which no move has been made yet."""
         measured, combined_measured = simulation.measure()
         return cls(simulation.imbalances(), simulation.combined(), measured, combined_measured,
                    simulation.comparable(), _compute_fill_levels(simulation), _in_use(simulation))
 
     def compare_packing(self, simulation: sim.Simulation, moves: Sequence[model.Move],
-                        ) -> tuple[model.Packing | None, model.Packing | None]:
+                        ) -> tuple[model.PackingDensity | None, model.PackingDensity | None]:
         """Return how the scope was packed before a plan of mode pack, and is after it.
 
         :param moves: of the plan, applied to ``simulation``.
@@ -482,9 +482,9 @@ class Before:
         touched = sorted({simulation.host_index[host] for m in moves
                           for host in (m.from_host, m.to_host)})
 
-        def build_packing(levels: sim.Floats, in_use: sim.Bools) -> model.Packing:
-            return model.Packing(int(in_use.sum()),
-                                 pack_prediction.sum_overload(levels[touched].tolist()))
+        def build_packing(levels: sim.Floats, in_use: sim.Bools) -> model.PackingDensity:
+            return model.PackingDensity(int(in_use.sum()),
+                                        pack_prediction.sum_overload(levels[touched].tolist()))
 
         return (build_packing(self.levels, self.in_use),
                 build_packing(_compute_fill_levels(simulation), _in_use(simulation)))
@@ -507,7 +507,7 @@ def _in_use(simulation: sim.Simulation) -> sim.Bools:
     return found
 
 
-def policy_reports(request: Request, before: Before,
+def policy_reports(request: PlanRequest, before: InitialImbalances,
                    after: sim.Floats) -> tuple[model.PolicyReport, ...]:
     """Report each policy's imbalance before and after the plan, None where it is not known."""
     reports = []
@@ -525,7 +525,7 @@ def policy_reports(request: Request, before: Before,
     return tuple(reports)
 
 
-def _not_computed(request: Request) -> str:
+def _not_computed(request: PlanRequest) -> str:
     others = sorted(name for name, known in request.scores.policies.items() if known.untrusted)
     if not others:
         return 'not computed: no host of the scope may give load, or none may take any'
@@ -534,7 +534,7 @@ def _not_computed(request: Request) -> str:
             'every policy has its score')
 
 
-def _still_draining(request: Request, simulation: sim.Simulation) -> frozenset[str]:
+def _still_draining(request: PlanRequest, simulation: sim.Simulation) -> frozenset[str]:
     """Return the hosts being emptied that hold instances now.
 
     Until the last instance has arrived elsewhere no other may come to them, planned or booted.

@@ -20,7 +20,7 @@ from kronos_nova import plurals
 from kronos_nova.constraints import metric_lag
 
 
-def find_outage_reason(cluster: model.Cluster, options: model.Options) -> str | None:
+def find_outage_reason(cluster: model.Cluster, options: model.PlanningOptions) -> str | None:
     """Return why an outage holds the scope: too many hosts are down or disabled; None: no outage.
 
     Down: more than ``max_down_fraction`` of the scope's hosts. Disabled: more than
@@ -53,8 +53,8 @@ def silent_cell(hosts: Collection[str]) -> str:
             'or is not named while another one does not: nothing of the scope moves')
 
 
-def imbalance_hold(cluster: model.Cluster, scores: model.Scores, history: model.History,
-                   options: model.Options) -> str | None:
+def imbalance_hold(cluster: model.Cluster, scores: model.ClusterScores, history: model.MoveHistory,
+                   options: model.PlanningOptions) -> str | None:
     """Return why imbalance moves must wait while drains and repairs go on, None: they need not."""
     if scores.untrusted:
         return 'metrics are not trusted: ' + '; '.join(scores.untrusted)

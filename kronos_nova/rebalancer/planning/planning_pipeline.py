@@ -37,7 +37,7 @@ from kronos_nova.rebalancer.planning import planning_holds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
+class PassSettings:
     """Inputs of a pass besides the cloud.
 
     ``staleness``, ``deadline`` and ``instance_cooldown`` in seconds. ``strategies`` in the order in
@@ -45,7 +45,7 @@ class Settings:
     """
 
     policies: policies.PolicySet
-    options: model.Options
+    options: model.PlanningOptions
     strategies: Sequence[Any]
     staleness: float = 300.0
     require_age: bool = False
@@ -54,7 +54,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class PassOutcome:
     """Findings and decisions of a pass over one scope.
 
     ``timings`` in seconds by step. ``settled``: the scores are trusted and show every move of the
@@ -62,17 +62,17 @@ class Outcome:
     """
 
     cluster: model.Cluster
-    scores: model.Scores
+    scores: model.ClusterScores
     plan: model.Plan
     timings: Mapping[str, float]
-    request: planner.Request
+    request: planner.PlanRequest
     settled: bool = False
 
 
 def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
-        history: model.History, settings: Settings, *, now: float,
+        history: model.MoveHistory, settings: PassSettings, *, now: float,
         clock: Callable[[], float], busy: int = 0, seed: int = 0,
-        stopping: Callable[[], bool] = lambda: False) -> Outcome:
+        stopping: Callable[[], bool] = lambda: False) -> PassOutcome:
     """Score, plan and check one scope.
 
     :param cluster: with its scope set.
@@ -99,15 +99,15 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     settled = (not cluster.unreadable_hosts
                and planning_holds.imbalance_hold(cluster, scores, history, settings.options) is None
                and not any(f.from_host in hosts or f.to_host in hosts for f in cluster.flights))
-    return Outcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
-                   request=request)
+    return PassOutcome(cluster=cluster, scores=scores, plan=plan, timings=timings, settled=settled,
+                       request=request)
 
 
-def build_request(cluster: model.Cluster, scores: model.Scores, history: model.History,
-                  settings: Settings, *, now: float, busy: int = 0,
-                  seed: int = 0) -> planner.Request:
+def build_request(cluster: model.Cluster, scores: model.ClusterScores, history: model.MoveHistory,
+                  settings: PassSettings, *, now: float, busy: int = 0,
+                  seed: int = 0) -> planner.PlanRequest:
     """Build the request of a plan; parameters as of :func:`run`."""
-    return planner.Request(
+    return planner.PlanRequest(
         cluster=cluster, scores=scores, policies=settings.policies,
         strategies=settings.strategies, options=settings.options,
         history=dataclasses.replace(history, fresh=just_booted(
@@ -115,7 +115,7 @@ def build_request(cluster: model.Cluster, scores: model.Scores, history: model.H
         budget=max(0, settings.policies.budget - busy), seed=seed, now=now)
 
 
-def count_busy_moves(flights: Iterable[model.Flight], cluster: model.Cluster) -> int:
+def count_busy_moves(flights: Iterable[model.InFlightMove], cluster: model.Cluster) -> int:
     """Count the migrations in flight that use up the budget of the cluster's scope.
 
     These are tasks of its plans, also when their hosts have gone to another scope since, and tasks
@@ -125,7 +125,7 @@ def count_busy_moves(flights: Iterable[model.Flight], cluster: model.Cluster) ->
         f.scope == cluster.scope or f.from_host in cluster.scope_hosts))
 
 
-def drop_moves(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
+def drop_moves(outcome: PassOutcome, dropped: Collection[str], why: str) -> PassOutcome:
     """Return the outcome without the moves of some instances, and of all that depend on these.
 
     :raises PlanRefused: as :func:`run`.
@@ -135,7 +135,7 @@ def drop_moves(outcome: Outcome, dropped: Collection[str], why: str) -> Outcome:
     return dataclasses.replace(outcome, plan=plan)
 
 
-def check(plan: model.Plan, request: planner.Request) -> None:
+def check(plan: model.Plan, request: planner.PlanRequest) -> None:
     """Check the plan.
 
     :raises PlanRefused: the plan breaks a rule; no part may be carried out.
@@ -149,7 +149,7 @@ def check(plan: model.Plan, request: planner.Request) -> None:
             scope=plan.scope, problem='; '.join(f'{no.rule}: {no.detail}' for no in wrong[:5]))
 
 
-def load(scores: model.Scores, policy_set: policies.PolicySet) -> float | None:
+def load(scores: model.ClusterScores, policy_set: policies.PolicySet) -> float | None:
     """Compute the weighted mean of the hosts' scores, None: some are not trusted."""
     if scores.untrusted:
         return None
@@ -165,8 +165,9 @@ def just_booted(cluster: model.Cluster, now: float, cooldown: float) -> dict[str
             and (left := recently_booted.compute_fresh_seconds(i.launched_at, now, cooldown)) > 0}
 
 
-def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], settings: Settings,
-          now: float) -> model.Scores:
+def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
+          settings: PassSettings,
+          now: float) -> model.ClusterScores:
     """Compute every enabled policy's scores over the cluster's scope."""
     values = {
         p.name: scoring.score(p, samples[p.name], cluster, now=now,
@@ -174,4 +175,4 @@ def score(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples], se
                               max_missing_hosts=settings.options.max_missing_hosts)
         for p in settings.policies.enabled}
     taken_at = min((s.taken_at for s in samples.values()), default=now)
-    return model.Scores(values, taken_at)
+    return model.ClusterScores(values, taken_at)

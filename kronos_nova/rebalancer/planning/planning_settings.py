@@ -55,13 +55,13 @@ def list_planned_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet) ->
 
 
 def build_settings(conf: cfg.ConfigOpts,
-                   policy_set: policies.PolicySet) -> planning_pipeline.Settings:
+                   policy_set: policies.PolicySet) -> planning_pipeline.PassSettings:
     """Build the settings of a pass from the configuration.
 
     :raises PluginNotFound: a strategy of Kronos is not installed.
     """
     found = [plugins.load(plugins.STRATEGIES, name)() for name in strategy_names()]
-    return planning_pipeline.Settings(
+    return planning_pipeline.PassSettings(
         policies=policy_set, options=engine_conf.build_options(conf), strategies=found,
         staleness=conf.prometheus.staleness_threshold, require_age=conf.engine.require_age,
         deadline=conf.engine.planning_deadline,

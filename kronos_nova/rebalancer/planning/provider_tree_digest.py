@@ -23,18 +23,18 @@ import hashlib
 from kronos_nova import model
 
 
-def make_tree_mark(host: model.Host) -> model.TreeMark | None:
+def compute_tree_digest(host: model.Host) -> model.TreeDigest | None:
     """Return the digest of a host's provider tree, None: the host has no provider."""
     if host.provider is None:
         return None
     parts = sorted(' '.join((p.uuid, p.parent_uuid or '-', *sorted(p.inventories)))
                    for p in host.tree)
     digest = hashlib.sha256('\n'.join(parts).encode()).hexdigest()[:16]
-    return model.TreeMark(host=host.name, shape=digest,
-                          generation=sum(p.generation for p in host.tree))
+    return model.TreeDigest(host=host.name, shape=digest,
+                            generation=sum(p.generation for p in host.tree))
 
 
-def is_tree_reshaped(known: model.TreeMark, host: model.Host) -> bool:
+def is_tree_reshaped(known: model.TreeDigest, host: model.Host) -> bool:
     """Return whether the host's tree has another shape now; False if it has no tree."""
-    now = make_tree_mark(host)
+    now = compute_tree_digest(host)
     return now is not None and now.shape != known.shape

@@ -35,7 +35,7 @@ MIN_WAIT = 1200.0
 def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str, ...], *,
               plan_id: str, now: float, stagger_seconds: float, max_retries: int,
               new_id: Callable[[], str], cooldown: float = 600.0,
-              options: model.Options | None = None,
+              options: model.PlanningOptions | None = None,
               approval_seconds: float | None = None) -> list[model.Task]:
     """Make one task per move, staggered by ``stagger_seconds`` inside each wave.
 
@@ -67,7 +67,7 @@ def from_plan(plan: model.Plan, cluster: model.Cluster, policy_names: tuple[str,
             memory_mb=instance.memory_mb, method=statuses.choose_method(instance.status),
             disk_gb=(instance.disk_gb if options is None
                      else copied_gb(move, instance, options, cluster.sharing)),
-            trees=list_tree_marks(move, cluster, options)))
+            trees=list_tree_digests(move, cluster, options)))
         in_wave[move.wave] += 1
     return tasks
 
@@ -83,8 +83,8 @@ def begin_within(cooldown: float) -> Mapping[model.Phase, float]:
     return dict.fromkeys(STALE, max(MIN_WAIT, 2 * cooldown))
 
 
-def list_tree_marks(move: model.Move, cluster: model.Cluster,
-                    options: model.Options | None) -> tuple[model.TreeMark, ...]:
+def list_tree_digests(move: model.Move, cluster: model.Cluster,
+                      options: model.PlanningOptions | None) -> tuple[model.TreeDigest, ...]:
     """Return the digests of the provider trees of all hosts that the move may touch.
 
     There are none where claims are not judged.
@@ -92,12 +92,12 @@ def list_tree_marks(move: model.Move, cluster: model.Cluster,
     if options is not None and not options.enforce_placement_claims:
         return ()
     hosts = dict.fromkeys((move.from_host, move.to_host, *move.alternates))
-    found = (provider_tree_digest.make_tree_mark(cluster.hosts[name]) for name in hosts
+    found = (provider_tree_digest.compute_tree_digest(cluster.hosts[name]) for name in hosts
              if name in cluster.hosts)
     return tuple(mark for mark in found if mark is not None)
 
 
-def copied_gb(move: model.Move, instance: model.Instance, options: model.Options,
+def copied_gb(move: model.Move, instance: model.Instance, options: model.PlanningOptions,
               sharing: Container[str] = ()) -> int:
     """Return the most GiB of disks that the move copies, as far as is known.
 

@@ -44,7 +44,7 @@ Suits = Callable[[model.Move, str], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedMoves:
     """Moves of a plan in their order.
 
     ``dropped`` counts moves that no order makes legal, by rule. ``parked`` maps instance UUIDs to
@@ -61,7 +61,7 @@ def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *,
                 improves: Callable[[model.Move], bool] | None = None,
                 in_use: Callable[[str], bool] = lambda host: True,
                 among: Collection[str] | None = None,
-                suits: Suits = lambda move, host: True) -> Ordered:
+                suits: Suits = lambda move, host: True) -> OrderedMoves:
     """Give each move its requirements, wave and alternates.
 
     A move that is legal only after later ones is placed after them. Moves that wait for each other
@@ -74,7 +74,7 @@ def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *,
     :param among: hosts that may be alternates; None: all of the scope.
     :param suits: whether a host may be an alternate of a move, besides the rules.
     """
-    with boards.Board(view, moves).closing() as board:
+    with boards.MoveBoard(view, moves).closing() as board:
         waiting = _place_moves(board, moves)
         parked: dict[str, model.Move] = {}
         if improves is not None:
@@ -85,11 +85,11 @@ def order_moves(view: cluster_view.ClusterView, moves: Sequence[model.Move], *,
                     waiting = _place_moves(board, [m for m, _ in waiting if m is not move])
         if max_alternates:
             _add_alternates(board, max_alternates, in_use, among, suits)
-        return Ordered(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
-                       Counter(no.rule for _, no in waiting), parked)
+        return OrderedMoves(tuple(sorted(board.moves.values(), key=lambda m: m.wave)),
+                            Counter(no.rule for _, no in waiting), parked)
 
 
-def _place_moves(board: boards.Board,
+def _place_moves(board: boards.MoveBoard,
                  moves: Sequence[model.Move]) -> list[tuple[model.Move, model.Rejection]]:
     """Place the moves that can be placed; return the rest, each with its rejection."""
     while True:
@@ -102,7 +102,7 @@ def _place_moves(board: boards.Board,
         moves = [move for move, _ in waiting]
 
 
-def _park_move(board: boards.Board, move: model.Move,
+def _park_move(board: boards.MoveBoard, move: model.Move,
                improves: Callable[[model.Move], bool]) -> model.Move | None:
     """Place and return the move to the emptiest third host that is legal and ``improves``."""
     for _, host in heapq.nsmallest(TRIED, board.emptiness()):
@@ -114,7 +114,7 @@ def _park_move(board: boards.Board, move: model.Move,
     return None
 
 
-def _add_alternates(board: boards.Board, count: int, in_use: Callable[[str], bool],
+def _add_alternates(board: boards.MoveBoard, count: int, in_use: Callable[[str], bool],
                     among: Collection[str] | None, suits: Suits) -> None:
     """Add other destinations, the emptiest first, one for each move before any gets a second.
 
@@ -132,7 +132,7 @@ def _add_alternates(board: boards.Board, count: int, in_use: Callable[[str], boo
                    if m is not None]
 
 
-def _add_next_alternate(board: boards.Board, move: model.Move, heap: list[tuple[float, str]],
+def _add_next_alternate(board: boards.MoveBoard, move: model.Move, heap: list[tuple[float, str]],
                         suits: Suits) -> model.Move | None:
     """Return the move with one more alternate, None: no host was found."""
     seen: list[tuple[float, str]] = []

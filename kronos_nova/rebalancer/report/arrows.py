@@ -31,7 +31,7 @@ MOST = 400
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Giver:
+class GivingHost:
     """A host that gives; ``takers`` with the number of moves to each, most first."""
 
     name: str
@@ -40,29 +40,29 @@ class Giver:
 
 
 def group_by_source(moves: Sequence[values.MoveLine],
-                    lines: Sequence[values.HostLine] = ()) -> tuple[Giver, ...]:
+                    lines: Sequence[values.HostLine] = ()) -> tuple[GivingHost, ...]:
     """Return the hosts that give, hottest first where scores are known, else by moves."""
     loads = {line.name: line.load.before or 0.0 for line in lines}
     takers: dict[str, Counter[str]] = {}
     for move in moves:
         takers.setdefault(move.from_host, Counter())[move.to_host] += 1
-    found = [Giver(name, count.total(), tuple(sorted(
+    found = [GivingHost(name, count.total(), tuple(sorted(
         count.items(), key=lambda one: (-one[1], one[0])))) for name, count in takers.items()]
     return tuple(sorted(found, key=lambda one: (-loads.get(one.name, 0.0), -one.moves, one.name)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class End:
+class HostEnd:
     """A host at one side: where its name stands, how many moves it has there."""
 
     name: str
     y: float
     moves: int
-    load: values.Level | None
+    load: values.HostLevel | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Arrow:
+class MoveArrow:
     """All moves of a phase between two hosts."""
 
     path: str
@@ -74,18 +74,19 @@ class Arrow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Drawing:
+class ArrowDrawing:
     width: int
     names: int
     height: int
-    left: tuple[End, ...]
-    right: tuple[End, ...]
-    arrows: tuple[Arrow, ...]
+    left: tuple[HostEnd, ...]
+    right: tuple[HostEnd, ...]
+    arrows: tuple[MoveArrow, ...]
     phases: tuple[str, ...]
     left_out: int = 0
 
 
-def draw_arrows(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLine] = ()) -> Drawing:
+def draw_arrows(moves: Sequence[values.MoveLine],
+                lines: Sequence[values.HostLine] = ()) -> ArrowDrawing:
     """Draw both sides, hottest first where scores are known, else in the order of the moves."""
     loads = {line.name: line.load for line in lines}
     grouped: dict[tuple[str, str, str], list[int]] = {}
@@ -97,16 +98,17 @@ def draw_arrows(moves: Sequence[values.MoveLine], lines: Sequence[values.HostLin
     right = _draw_side([(key[1], len(grouped[key])) for key in kept], loads)
     ys = [{end.name: end.y for end in side} for side in (left, right)]
     arrows = tuple(
-        Arrow(_format_path(ys[0][key[0]], ys[1][key[1]]), _compute_width(len(grouped[key])), key[2],
-              tuple(grouped[key]), key[0], key[1]) for key in kept)
-    return Drawing(
+        MoveArrow(_format_path(ys[0][key[0]], ys[1][key[1]]), _compute_width(len(grouped[key])),
+                  key[2],
+                  tuple(grouped[key]), key[0], key[1]) for key in kept)
+    return ArrowDrawing(
         WIDTH, NAMES, TOP + max(len(left), len(right), 1) * STEP + 6, left, right, arrows,
         tuple(dict.fromkeys(key[2] for key in kept)),
         sum(len(numbers) for key, numbers in grouped.items() if key not in set(kept)))
 
 
 def _draw_side(ends: Sequence[tuple[str, int]],
-               loads: Mapping[str, values.Level]) -> tuple[End, ...]:
+               loads: Mapping[str, values.HostLevel]) -> tuple[HostEnd, ...]:
     moves: dict[str, int] = {}
     for name, number in ends:
         moves[name] = moves.get(name, 0) + number
@@ -115,7 +117,7 @@ def _draw_side(ends: Sequence[tuple[str, int]],
         level = loads.get(name)
         return -level.before if level is not None and level.before is not None else 0.0
 
-    return tuple(End(name, TOP + row * STEP + STEP / 2, moves[name], loads.get(name))
+    return tuple(HostEnd(name, TOP + row * STEP + STEP / 2, moves[name], loads.get(name))
                  for row, name in enumerate(sorted(moves, key=compute_heat_key)))
 
 

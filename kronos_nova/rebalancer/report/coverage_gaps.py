@@ -24,28 +24,28 @@ from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.report import values
 
 
-def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.Gap, ...]:
+def of_plan(plan: model.Plan, warnings: Sequence[str] = ()) -> tuple[values.DataGap, ...]:
     """List the gaps that the plan itself reports."""
     found = []
     if plan.truncated:
-        found.append(values.Gap('The plan was cut off: not everything that it could move was '
-                                'tried. See the warnings.'))
+        found.append(values.DataGap('The plan was cut off: not everything that it could move was '
+                                    'tried. See the warnings.'))
     left_out = [f'{p.name}: {p.reason or "left out"}' for p in plan.policies if p.skipped]
     if left_out:
-        found.append(values.Gap('Metrics that are not believed. No move for the sake of balance '
-                                'is made without them.', tuple(left_out)))
+        found.append(values.DataGap('Metrics that are not believed. No move for the sake of '
+                                    'balance is made without them.', tuple(left_out)))
     if plan.undrained:
-        found.append(values.Gap('Disabled hosts that keep their instances.',
-                                tuple(no.detail for no in plan.undrained)))
+        found.append(values.DataGap('Disabled hosts that keep their instances.',
+                                    tuple(no.detail for no in plan.undrained)))
     said = tuple(dict.fromkeys((*warnings, *plan.warnings)))
     if said:
-        found.append(values.Gap('Warnings.', said))
+        found.append(values.DataGap('Warnings.', said))
     return tuple(found)
 
 
-def of_outcome(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet,
+def of_outcome(outcome: planning_pipeline.PassOutcome, policy_set: policies.PolicySet,
                planned: Mapping[str, str], warnings: Sequence[str],
-               waiting: Collection[str] = ()) -> tuple[values.Gap, ...]:
+               waiting: Collection[str] = ()) -> tuple[values.DataGap, ...]:
     """List the gaps of the plan, of the metrics and of the cloud.
 
     :param planned: the scope of each host that is planned anywhere.
@@ -57,17 +57,18 @@ def of_outcome(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySe
             *_list_metric_gaps(outcome, policy_set), *_list_cloud_gaps(outcome, planned, waiting))
 
 
-def _list_metric_gaps(outcome: planning_pipeline.Outcome,
-                      policy_set: policies.PolicySet) -> Iterator[values.Gap]:
+def _list_metric_gaps(outcome: planning_pipeline.PassOutcome,
+                      policy_set: policies.PolicySet) -> Iterator[values.DataGap]:
     disabled = [p.name for p in policy_set.policies if not p.enabled]
     if disabled:
-        yield values.Gap('Policies that the file has and that are not enabled.', tuple(disabled))
+        yield values.DataGap('Policies that the file has and that are not enabled.',
+                             tuple(disabled))
     here = [u for u, i in outcome.cluster.instances.items()
             if i.host in outcome.cluster.scope_hosts]
     lacking = []
     for name, known in sorted(outcome.scores.policies.items()):
         if known.missing:
-            yield values.Gap(
+            yield values.DataGap(
                 f'Hosts that are up and have no score of {name}'
                 + ('.' if known.untrusted else ': frozen, they neither give nor take for '
                                                'balance.'), tuple(sorted(known.missing)))
@@ -75,36 +76,36 @@ def _list_metric_gaps(outcome: planning_pipeline.Outcome,
         if without:
             lacking.append(f'{name}: {without:,} of {plurals.count_noun(len(here), "instance")}')
     if lacking:
-        yield values.Gap('Instances whose use is not known: they count, and are not moved for '
-                         'balance.', tuple(lacking))
+        yield values.DataGap('Instances whose use is not known: they count, and are not moved for '
+                             'balance.', tuple(lacking))
 
 
-def _list_cloud_gaps(outcome: planning_pipeline.Outcome, planned: Mapping[str, str],
-                     waiting: Collection[str]) -> Iterator[values.Gap]:
+def _list_cloud_gaps(outcome: planning_pipeline.PassOutcome, planned: Mapping[str, str],
+                     waiting: Collection[str]) -> Iterator[values.DataGap]:
     cluster = outcome.cluster
     idle = [f'{host}: {said}' for host in sorted(cluster.scope_hosts)
             if (said := _explain_unavailable(cluster.services.get(host)))]
     if idle:
-        yield values.Gap('Hosts of the scope that take nothing.', tuple(idle))
+        yield values.DataGap('Hosts of the scope that take nothing.', tuple(idle))
     others = sum(1 for host, scope in planned.items() if scope != cluster.scope)
     if others:
-        yield values.Gap(f'{plurals.count_noun(others, "host")} of other planned scopes.')
+        yield values.DataGap(f'{plurals.count_noun(others, "host")} of other planned scopes.')
     outside = sorted(set(cluster.hosts) - set(planned))
     if outside:
-        yield values.Gap('Hosts of no planned scope: nothing is moved from or to them.',
-                         tuple(outside))
+        yield values.DataGap('Hosts of no planned scope: nothing is moved from or to them.',
+                             tuple(outside))
     under_way = sum(flight.instance_uuid not in waiting for flight in cluster.flights)
     if waiting:
-        yield values.Gap(f'{plurals.count_noun(len(waiting), "move")} that '
-                         f'{plurals.choose(len(waiting), "waits", "wait")} for approval: those '
-                         'instances stay as they are.')
+        yield values.DataGap(f'{plurals.count_noun(len(waiting), "move")} that '
+                             f'{plurals.choose(len(waiting), "waits", "wait")} for approval: those '
+                             'instances stay as they are.')
     if under_way:
-        yield values.Gap(f'{plurals.count_noun(under_way, "migration")} under way in the '
-                         'cloud: those instances stay as they are.')
+        yield values.DataGap(f'{plurals.count_noun(under_way, "migration")} under way in the '
+                             'cloud: those instances stay as they are.')
     if not cluster.placement_known:
-        yield values.Gap('Placement was not recorded: claims are not judged.')
-    yield values.Gap('Placement was not asked to confirm the moves, as an engine does with '
-                     'confirm_moves; Nova judges each once more when it is made.')
+        yield values.DataGap('Placement was not recorded: claims are not judged.')
+    yield values.DataGap('Placement was not asked to confirm the moves, as an engine does with '
+                         'confirm_moves; Nova judges each once more when it is made.')
 
 
 def _explain_unavailable(service: model.Service | None) -> str | None:

@@ -23,7 +23,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 920, 190, 44, 26, 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dot:
+class CurveDot:
     """``kind`` is foreseen, realised or shown (the plan that the report is about)."""
 
     x: float
@@ -33,12 +33,12 @@ class Dot:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Curve:
+class ImbalanceCurve:
     """``lines`` are points of polylines: broken where an imbalance is not known."""
 
     title: str
     lines: tuple[str, ...]
-    dots: tuple[Dot, ...]
+    dots: tuple[CurveDot, ...]
     xs: tuple[tuple[float, str], ...]
     ys: tuple[tuple[float, str], ...]
     threshold: float | None
@@ -46,7 +46,7 @@ class Curve:
     height: int = HEIGHT
 
 
-def draw_curves(section: values.Section) -> tuple[Curve, ...]:
+def draw_curves(section: values.ScopeSection) -> tuple[ImbalanceCurve, ...]:
     """Draw the combined imbalance, then that of each policy; nothing for fewer than two plans."""
     points = sorted(section.points, key=lambda p: p.at)
     if len(points) < 2:
@@ -59,47 +59,50 @@ def draw_curves(section: values.Section) -> tuple[Curve, ...]:
     return tuple(found)
 
 
-def _draw_combined(points: Sequence[values.Point]) -> Curve:
+def _draw_combined(points: Sequence[values.PlanPoint]) -> ImbalanceCurve:
     known = [v for p in points for v in (p.before, p.after, p.realised) if v is not None]
     x, y = _build_scales(points, known)
     dots = []
     for p in points:
         if p.after is not None and p.moves:
-            dots.append(Dot(x.at(p.at), y.at(p.after), 'foreseen',
-                            f'{words.format_moment(p.at)}: foreseen '
-                            f'{words.format_fine_number(p.after)}'))
+            dots.append(CurveDot(x.at(p.at), y.at(p.after), 'foreseen',
+                                 f'{words.format_moment(p.at)}: foreseen '
+                                 f'{words.format_fine_number(p.after)}'))
         if p.realised is not None:
-            dots.append(Dot(x.at(p.at), y.at(p.realised), 'realised',
-                            f'{words.format_moment(p.at)}: realised '
-                            f'{words.format_fine_number(p.realised)}'))
+            dots.append(CurveDot(x.at(p.at), y.at(p.realised), 'realised',
+                                 f'{words.format_moment(p.at)}: realised '
+                                 f'{words.format_fine_number(p.realised)}'))
         if p.shown and p.before is not None:
-            dots.append(Dot(x.at(p.at), y.at(p.before), 'shown',
-                            f'{words.format_moment(p.at)}: this plan found '
-                            f'{words.format_fine_number(p.before)}'))
+            dots.append(CurveDot(x.at(p.at), y.at(p.before), 'shown',
+                                 f'{words.format_moment(p.at)}: this plan found '
+                                 f'{words.format_fine_number(p.before)}'))
     return _draw_curve('Combined', [(p.at, p.before) for p in points], x, y, dots, None)
 
 
-def _of_policy(points: Sequence[values.Point], policy: values.PolicyLine) -> Curve | None:
+def _of_policy(points: Sequence[values.PlanPoint],
+               policy: values.PolicyLine) -> ImbalanceCurve | None:
     """Draw the imbalance of a policy, None: no plan knew it."""
     series = [(p.at, dict(p.policies).get(policy.name)) for p in points]
     known = [v for _, v in series if v is not None]
     if not known:
         return None
     x, y = _build_scales(points, [*known, policy.threshold])
-    dots = [Dot(x.at(p.at), y.at(v), 'shown', f'{words.format_moment(p.at)}: this plan found '
+    dots = [CurveDot(x.at(p.at), y.at(v), 'shown', f'{words.format_moment(p.at)}: this plan found '
                                               f'{words.format_fine_number(v)}')
             for p, (_, v) in zip(points, series, strict=True) if p.shown and v is not None]
     return _draw_curve(policy.name, series, x, y, dots, y.at(policy.threshold))
 
 
-def _build_scales(points: Sequence[values.Point],
-                  known: Sequence[float]) -> tuple[scales.Scale, scales.Scale]:
-    return (scales.Scale(points[0].at, points[-1].at, LEFT + 8, WIDTH - 16),
-            scales.Scale(0.0, scales.round_axis_top(max(known, default=0.0)), HEIGHT - BOTTOM, TOP))
+def _build_scales(points: Sequence[values.PlanPoint],
+                  known: Sequence[float]) -> tuple[scales.LinearScale, scales.LinearScale]:
+    return (scales.LinearScale(points[0].at, points[-1].at, LEFT + 8, WIDTH - 16),
+            scales.LinearScale(0.0, scales.round_axis_top(max(known, default=0.0)), HEIGHT - BOTTOM,
+                               TOP))
 
 
-def _draw_curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.Scale,
-                y: scales.Scale, dots: Sequence[Dot], threshold: float | None) -> Curve:
+def _draw_curve(title: str, series: Sequence[tuple[float, float | None]], x: scales.LinearScale,
+                y: scales.LinearScale, dots: Sequence[CurveDot],
+                threshold: float | None) -> ImbalanceCurve:
     lines: list[list[str]] = [[]]
     for at, value in series:
         if value is None:
@@ -109,8 +112,8 @@ def _draw_curve(title: str, series: Sequence[tuple[float, float | None]], x: sca
     # A point alone is a line of no length, which round ends make a dot.
     texts = tuple(' '.join(line * 2 if len(line) == 1 else line) for line in lines if line)
     days = x.high - x.low > 86400
-    return Curve(title, texts, tuple(dots),
-                 tuple((m.place, words.format_clock_time(m.value, days))
-                       for m in scales.list_time_marks(x, 6)),
-                 tuple((m.place, f'{m.value:g}') for m in scales.list_number_marks(y, 4)),
-                 threshold)
+    return ImbalanceCurve(title, texts, tuple(dots),
+                          tuple((m.place, words.format_clock_time(m.value, days))
+                                for m in scales.list_time_ticks(x, 6)),
+                          tuple((m.place, f'{m.value:g}') for m in scales.list_number_ticks(y, 4)),
+                          threshold)

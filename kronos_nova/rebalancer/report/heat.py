@@ -28,7 +28,7 @@ SIDE, GAP, ROW = 9, 1, 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
+class FoldedHosts:
     """Hosts that are folded away together; ``first`` is the rank of the hottest."""
 
     first: int
@@ -40,16 +40,16 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Map:
+class HeatMap:
     """Hosts of the map: ``hottest`` are shown, and so are the other ``moving`` ones."""
 
     hottest: tuple[values.HostLine, ...]
     moving: tuple[values.HostLine, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[FoldedHosts, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Squares:
+class PolicySquares:
     """Squares of a policy, before or after: a path for each band, by its number."""
 
     paths: tuple[tuple[int, str], ...]
@@ -67,18 +67,18 @@ def sort_by_load(lines: Sequence[values.HostLine]) -> tuple[values.HostLine, ...
         line.load.before is None, -(line.load.before or 0.0), line.name)))
 
 
-def arrange_hosts(ranking: Sequence[values.HostLine]) -> Map:
+def arrange_hosts(ranking: Sequence[values.HostLine]) -> HeatMap:
     """Split the hosts into shown and folded ones; few hosts are all shown."""
     if len(ranking) <= FEW:
-        return Map(tuple(ranking), (), ())
+        return HeatMap(tuple(ranking), (), ())
     rest = ranking[FIRST:]
-    return Map(
+    return HeatMap(
         tuple(ranking[:FIRST]), tuple(line for line in rest if line.gives or line.takes),
-        tuple(Part(FIRST + start + 1, tuple(rest[start:start + PART]))
+        tuple(FoldedHosts(FIRST + start + 1, tuple(rest[start:start + PART]))
               for start in range(0, len(rest), PART)))
 
 
-def draw_squares(scores: Sequence[float | None]) -> Squares:
+def draw_squares(scores: Sequence[float | None]) -> PolicySquares:
     """Draw a square for each host, in rows of :data:`ROW`; unknown scores are left out."""
     paths: list[list[str]] = [[] for _ in range(BANDS)]
     for place, score in enumerate(scores):
@@ -87,8 +87,8 @@ def draw_squares(scores: Sequence[float | None]) -> Squares:
             paths[compute_band(score)].append(f'M{x * (SIDE + GAP)} '
                                               f'{y * (SIDE + GAP)}h{SIDE}v{SIDE}h-{SIDE}z')
     counts = tuple(len(path) for path in paths)
-    return Squares(tuple((n, ''.join(path)) for n, path in enumerate(paths) if path), counts,
-                   len(scores) - sum(counts))
+    return PolicySquares(tuple((n, ''.join(path)) for n, path in enumerate(paths) if path), counts,
+                         len(scores) - sum(counts))
 
 
 def compute_squares_size(hosts: int) -> tuple[int, int]:

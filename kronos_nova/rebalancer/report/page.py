@@ -42,31 +42,31 @@ _HERE = pathlib.Path(__file__).parent / 'templates'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Strip:
+class PolicyStrip:
     """A policy's hosts as squares."""
 
     name: str
-    before: heat.Squares
-    after: heat.Squares
+    before: heat.PolicySquares
+    after: heat.PolicySquares
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class View:
+class SectionView:
     """A section with all its drawings."""
 
-    section: values.Section
+    section: values.ScopeSection
     sentences: tuple[str, ...]
-    heat: heat.Map
-    strips: tuple[Strip, ...]
+    heat: heat.HeatMap
+    strips: tuple[PolicyStrip, ...]
     squares: tuple[int, int]
-    givers: tuple[arrows.Giver, ...]
-    arrows: arrows.Drawing
-    timeline: timeline.Drawing
-    curves: tuple[curve.Curve, ...]
-    bars: scale.Scale
+    givers: tuple[arrows.GivingHost, ...]
+    arrows: arrows.ArrowDrawing
+    timeline: timeline.TimelineDrawing
+    curves: tuple[curve.ImbalanceCurve, ...]
+    bars: scale.LinearScale
 
 
-def render_page(report: values.Report) -> str:
+def render_page(report: values.WholeReport) -> str:
     """Render the whole file; the same report gives the same text."""
     style = _render_style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -77,22 +77,23 @@ def render_page(report: values.Report) -> str:
             "form-action 'none'"))
 
 
-def _build_view(section: values.Section) -> View:
+def _build_view(section: values.ScopeSection) -> SectionView:
     ranking = heat.sort_by_load(section.lines)
-    strips: Sequence[Strip] = ()
+    strips: Sequence[PolicyStrip] = ()
     if len(ranking) > heat.FEW:
-        strips = [Strip(policy.name, heat.draw_squares([line.levels[n].before for line in ranking]),
-                        heat.draw_squares([line.levels[n].after for line in ranking]))
+        strips = [PolicyStrip(policy.name,
+                              heat.draw_squares([line.levels[n].before for line in ranking]),
+                              heat.draw_squares([line.levels[n].after for line in ranking]))
                   for n, policy in enumerate(section.policies)]
     known = [v for p in section.policies for v in (p.before, p.after, p.threshold)
              if v is not None]
-    return View(
+    return SectionView(
         section, summary.list_sentences(section), heat.arrange_hosts(ranking), tuple(strips),
         heat.compute_squares_size(len(ranking)),
         arrows.group_by_source(section.moves, section.lines),
         arrows.draw_arrows(section.moves, section.lines),
         timeline.draw_timeline(section), curve.draw_curves(section),
-        scale.Scale(0.0, scale.round_axis_top(max(known, default=0.0)), 6.0, 174.0))
+        scale.LinearScale(0.0, scale.round_axis_top(max(known, default=0.0)), 6.0, 174.0))
 
 
 @functools.cache

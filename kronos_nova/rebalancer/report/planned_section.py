@@ -27,11 +27,11 @@ from kronos_nova.rebalancer.report import coverage_gaps
 from kronos_nova.rebalancer.report import values
 
 
-def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.PolicySet, *,
+def build_section(outcome: planning_pipeline.PassOutcome, policy_set: policies.PolicySet, *,
                   stagger: float,
                   planned: Mapping[str, str], warnings: Sequence[str] = (),
-                  past: Sequence[values.Point] = (), no_points: str = '',
-                  waiting: Mapping[str, str] | None = None) -> values.Section:
+                  past: Sequence[values.PlanPoint] = (), no_points: str = '',
+                  waiting: Mapping[str, str] | None = None) -> values.ScopeSection:
     """Build the section of one scope.
 
     :param stagger: seconds between the starts of two moves of a wave.
@@ -42,9 +42,9 @@ def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.Polic
     """
     cluster, plan, waiting = outcome.cluster, outcome.plan, waiting or {}
     lines = _build_host_lines(outcome)
-    here = values.Point(outcome.request.now, plan.measured, plan.combined_after,
-                        moves=len(plan.moves), shown=True, policies=list_imbalances(plan))
-    return values.Section(
+    here = values.PlanPoint(outcome.request.now, plan.measured, plan.combined_after,
+                            moves=len(plan.moves), shown=True, policies=list_imbalances(plan))
+    return values.ScopeSection(
         scope=cluster.scope, at=outcome.request.now, seen=outcome.request.now,
         hosts=len(cluster.scope_hosts), instances=sum(line.instances for line in lines),
         policies=policy_lines(plan, {p.name: p.weight for p in policy_set.enabled}),
@@ -57,7 +57,7 @@ def build_section(outcome: planning_pipeline.Outcome, policy_set: policies.Polic
         waiting=len(waiting), no_moves=_describe_no_moves(outcome, waiting))
 
 
-def _describe_no_moves(outcome: planning_pipeline.Outcome, waiting: Mapping[str, str]) -> str:
+def _describe_no_moves(outcome: planning_pipeline.PassOutcome, waiting: Mapping[str, str]) -> str:
     """Say why no move is new while others wait or are under way."""
     if waiting:
         number = plurals.count_noun(len(waiting), 'move')
@@ -82,8 +82,9 @@ def build_move_lines(plan: model.Plan, names: Mapping[str, str],
             improvement=move.improvement, begins=in_wave[move.wave] * stagger,
             requires=tuple(sorted(numbers[u] for u in move.requires if u in numbers)),
             alternates=move.alternates, gain=move.gain, changes=tuple(
-                values.Change(c.policy, values.Level(c.from_before, c.from_after),
-                              values.Level(c.to_before, c.to_after)) for c in move.changes)))
+                values.HostChange(c.policy, values.HostLevel(c.from_before, c.from_after),
+                                  values.HostLevel(c.to_before, c.to_after))
+                                  for c in move.changes)))
         in_wave[move.wave] += 1
     return tuple(found)
 
@@ -100,13 +101,13 @@ def list_imbalances(plan: model.Plan) -> tuple[tuple[str, float | None], ...]:
     return tuple((p.name, p.measured) for p in plan.policies)
 
 
-def list_refusals(plan: model.Plan) -> tuple[values.Refusal, ...]:
+def list_refusals(plan: model.Plan) -> tuple[values.RefusalCount, ...]:
     """List the refusals by rule, most first."""
-    return tuple(values.Refusal(rule, count) for rule, count in sorted(
+    return tuple(values.RefusalCount(rule, count) for rule, count in sorted(
         plan.rejections.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _build_host_lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLine, ...]:
+def _build_host_lines(outcome: planning_pipeline.PassOutcome) -> tuple[values.HostLine, ...]:
     """List the hosts with their scores, as measured and as expected after the plan.
 
     The latter count the plan and all moves under way as done.
@@ -129,12 +130,12 @@ def _build_host_lines(outcome: planning_pipeline.Outcome) -> tuple[values.HostLi
     for h, host in enumerate(simulation.hosts):
         levels = []
         for p, policy in enumerate(chosen):
-            levels.append(values.Level(
+            levels.append(values.HostLevel(
                 request.scores.policies[policy.name].hosts.get(host),
                 float(after[p, h]) if known[p, h] else None))
         weights = [p.weight for p in chosen]
         found.append(values.HostLine(
-            host, tuple(levels), values.Level(
+            host, tuple(levels), values.HostLevel(
                 _sum_weighted_scores(weights, [level.before for level in levels]),
                 _sum_weighted_scores(weights, [level.after for level in levels])),
             zone=_find_zone(request.cluster, host), instances=instances[h], gives=gives[host],
@@ -154,7 +155,7 @@ def _find_zone(cluster: model.Cluster, host: str) -> str:
     return service.zone if service is not None else ''
 
 
-def _list_host_notes(outcome: planning_pipeline.Outcome, host: str) -> tuple[str, ...]:
+def _list_host_notes(outcome: planning_pipeline.PassOutcome, host: str) -> tuple[str, ...]:
     frozen = any(known.untrusted is None and host in known.missing
                  for known in outcome.scores.policies.values())
     service = outcome.cluster.services.get(host)

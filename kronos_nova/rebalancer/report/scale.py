@@ -21,7 +21,7 @@ TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scale:
+class LinearScale:
     """A linear map of values in [low, high] to places in [begin, end]."""
 
     low: float
@@ -36,26 +36,26 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class ScaleMark:
     place: float
     value: float
 
 
-def list_time_marks(scale: Scale, most: int) -> tuple[Mark, ...]:
+def list_time_ticks(scale: LinearScale, most: int) -> tuple[ScaleMark, ...]:
     """Return marks at whole steps of time, at most ``most`` and one."""
     wanted = (scale.high - scale.low) / most
     step = next((s for s in TIMES if s >= wanted), None)
     if step is None:
         step = TIMES[-1] * math.ceil(wanted / TIMES[-1])
-    return _build_marks(scale, float(step))
+    return _build_ticks(scale, float(step))
 
 
-def list_number_marks(scale: Scale, most: int) -> tuple[Mark, ...]:
+def list_number_ticks(scale: LinearScale, most: int) -> tuple[ScaleMark, ...]:
     """Return marks at 1, 2 or 5 times a power of ten."""
     wanted = (scale.high - scale.low) / most or 1.0
     power = 10.0 ** math.floor(math.log10(wanted))
     step = next(power * n for n in (1, 2, 5, 10) if power * n >= wanted * (1 - 1e-9))
-    return _build_marks(scale, step)
+    return _build_ticks(scale, step)
 
 
 def round_axis_top(value: float) -> float:
@@ -66,7 +66,7 @@ def round_axis_top(value: float) -> float:
     return next(power * n for n in (1, 2, 3, 4, 5, 6, 8, 10) if power * n >= value * (1 - 1e-9))
 
 
-def _build_marks(scale: Scale, step: float) -> tuple[Mark, ...]:
+def _build_ticks(scale: LinearScale, step: float) -> tuple[ScaleMark, ...]:
     first = math.ceil(scale.low / step - 1e-9)
     last = math.floor(scale.high / step + 1e-9)
-    return tuple(Mark(scale.at(n * step), n * step) for n in range(first, last + 1))
+    return tuple(ScaleMark(scale.at(n * step), n * step) for n in range(first, last + 1))

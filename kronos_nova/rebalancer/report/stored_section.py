@@ -34,8 +34,8 @@ UNKNOWN_SCORES = ('This plan has no scores of hosts: an earlier release made it,
 
 
 def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised: float | None,
-                  past: Sequence[values.Point], now: float, stagger: float,
-                  decisions: Sequence[str] = ()) -> values.Section:
+                  past: Sequence[values.PlanPoint], now: float, stagger: float,
+                  decisions: Sequence[str] = ()) -> values.ScopeSection:
     """Build the section of a plan with the results of its moves.
 
     :param past: the scope's plans, this one among them.
@@ -48,7 +48,7 @@ def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised:
     moves = planned_section.build_move_lines(plan, names, stagger)
     lines = _host_lines(plan)
     no_lines = NO_SCORES if lines else UNKNOWN_SCORES
-    return values.Section(
+    return values.ScopeSection(
         scope=plan.scope, at=row.created_at, plan_id=row.plan_id, dry_run=row.dry_run,
         policies=planned_section.policy_lines(plan, {}), before=plan.measured,
         after=plan.combined_after, realised=realised, lines=lines, no_lines=no_lines,
@@ -57,7 +57,7 @@ def build_section(row: rows.PlanRow, tasks: Sequence[rows.TaskRow], *, realised:
                     for move in moves),
         started=row.created_at if tasks else None, seen=now, points=tuple(past),
         refusals=planned_section.list_refusals(plan), held=tuple(no.detail for no in plan.held),
-        gaps=(values.Gap(no_lines), *coverage_gaps.of_plan(plan)), reason=plan.reason)
+        gaps=(values.DataGap(no_lines), *coverage_gaps.of_plan(plan)), reason=plan.reason)
 
 
 def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
@@ -65,7 +65,7 @@ def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
 
     A plan stores no weights, so the sum of the scores is not known.
     """
-    scores: dict[str, dict[str, values.Level]] = {}
+    scores: dict[str, dict[str, values.HostLevel]] = {}
     for move in plan.moves:
         for change in move.changes:
             for host, before, after in (
@@ -73,8 +73,9 @@ def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
                     (move.to_host, change.to_before, change.to_after)):
                 of = scores.setdefault(host, {})
                 first = of.get(change.policy)
-                of[change.policy] = values.Level(before if first is None else first.before, after)
-    unknown = values.Level(None, None)
+                of[change.policy] = values.HostLevel(before if first is None else first.before,
+                                                     after)
+    unknown = values.HostLevel(None, None)
     gives = Counter(m.from_host for m in plan.moves)
     takes = Counter(m.to_host for m in plan.moves)
     return tuple(values.HostLine(
@@ -83,20 +84,20 @@ def _host_lines(plan: model.Plan) -> tuple[values.HostLine, ...]:
 
 
 def build_point(row: rows.PlanRow, realised: float | None, shown: bool = False,
-                dropped: bool = False) -> values.Point:
+                dropped: bool = False) -> values.PlanPoint:
     """Make the point of a plan on the curve.
 
     :param dropped: no move of the plan began, so the imbalance it foresaw never came.
     """
-    return values.Point(row.created_at, row.plan.measured,
-                        None if dropped else row.plan.combined_after,
-                        realised, len(row.plan.moves), row.dry_run, shown,
-                        planned_section.list_imbalances(row.plan))
+    return values.PlanPoint(row.created_at, row.plan.measured,
+                            None if dropped else row.plan.combined_after,
+                            realised, len(row.plan.moves), row.dry_run, shown,
+                            planned_section.list_imbalances(row.plan))
 
 
 def build_points(plans: Sequence[rows.PlanRow], realised: Mapping[str, float | None],
                  shown: str | None = None,
-                 dropped: Collection[str] = frozenset()) -> tuple[values.Point, ...]:
+                 dropped: Collection[str] = frozenset()) -> tuple[values.PlanPoint, ...]:
     """Make the points of all plans on the curve.
 
     :param shown: the plan that the report is about.
@@ -126,18 +127,18 @@ def _with_task(move: values.MoveLine, row: rows.TaskRow) -> values.MoveLine:
         error=row.error)
 
 
-def _list_attempt_spans(row: rows.TaskRow) -> tuple[values.Span, ...]:
+def _list_attempt_spans(row: rows.TaskRow) -> tuple[values.AttemptSpan, ...]:
     """List the ended attempts of a task, and the one under way.
 
     A task of an earlier release has no attempts: only its submission and its end are known.
     """
-    spans = [values.Span(a.to_host, a.started_at, a.ended_at,
-                         f'{a.error_type}: {a.error}' if a.error_type else None)
+    spans = [values.AttemptSpan(a.to_host, a.started_at, a.ended_at,
+                                f'{a.error_type}: {a.error}' if a.error_type else None)
              for a in row.attempts]
     if row.task.state in rows.IN_FLIGHT:
         begun = row.submitted_at or row.updated_at
-        spans.append(values.Span(row.task.to_host, begun, None))
+        spans.append(values.AttemptSpan(row.task.to_host, begun, None))
     elif not spans and row.completed_at is not None and row.submitted_at is not None:
-        spans.append(values.Span(row.task.to_host, row.submitted_at, row.completed_at,
-                                 row.error_type))
+        spans.append(values.AttemptSpan(row.task.to_host, row.submitted_at, row.completed_at,
+                                        row.error_type))
     return tuple(spans)

@@ -19,14 +19,14 @@ from kronos_nova.rebalancer.report import values
 from kronos_nova.rebalancer.report import words
 
 
-def list_sentences(section: values.Section) -> tuple[str, ...]:
+def list_sentences(section: values.ScopeSection) -> tuple[str, ...]:
     """List sentences about the decision, its effect, and policies above their thresholds."""
     if section.failed is not None:
         return (f'No plan: {section.failed}',)
     return tuple(_yield_sentences(section))
 
 
-def _yield_sentences(section: values.Section) -> Iterator[str]:
+def _yield_sentences(section: values.ScopeSection) -> Iterator[str]:
     if not section.moves:
         yield f'Nothing is moved: {section.reason or "no reason was given"}.'
     else:

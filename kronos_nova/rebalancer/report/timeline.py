@@ -28,7 +28,7 @@ NARROWEST = 3.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bar:
+class AttemptBar:
     """An attempt; ``kind`` is done, failed or running."""
 
     x: float
@@ -38,7 +38,7 @@ class Bar:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class MoveRow:
     """A move; it does not begin before ``x``."""
 
     number: int
@@ -46,17 +46,17 @@ class Row:
     y: float
     x: float
     text: str
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[AttemptBar, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tick:
+class TimeTick:
     x: float
     text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wave:
+class WaveSpan:
     """A wave; its moves may begin in the time from ``x`` over ``width``.
 
     ``ticks`` are its own where waves have no common clock.
@@ -67,21 +67,21 @@ class Wave:
     height: float
     x: float
     width: float
-    rows: tuple[Row, ...]
-    ticks: tuple[Tick, ...] = ()
+    rows: tuple[MoveRow, ...]
+    ticks: tuple[TimeTick, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Drawing:
+class TimelineDrawing:
     width: int
     height: float
-    waves: tuple[Wave, ...]
-    ticks: tuple[Tick, ...]
+    waves: tuple[WaveSpan, ...]
+    ticks: tuple[TimeTick, ...]
     known: bool
     left_out: int = 0
 
 
-def draw_timeline(section: values.Section) -> Drawing:
+def draw_timeline(section: values.ScopeSection) -> TimelineDrawing:
     moves = sorted(section.moves, key=lambda m: (m.wave, m.begins, m.number))
     shown = moves[:MOST]
     known = section.started is not None
@@ -93,42 +93,42 @@ def _group_by_wave(moves: Sequence[values.MoveLine]) -> list[list[values.MoveLin
     return [[m for m in moves if m.wave == wave] for wave in sorted({m.wave for m in moves})]
 
 
-def _as_it_went(section: values.Section, moves: Sequence[values.MoveLine]) -> Drawing:
+def _as_it_went(section: values.ScopeSection, moves: Sequence[values.MoveLine]) -> TimelineDrawing:
     """Draw all waves on one clock, up to the last time that is known."""
     start = section.started or 0.0
     ends = [s.end or section.seen for m in moves for s in m.spans]
-    scale = scales.Scale(start, max([start + 60, *ends, *(m.begins for m in moves)]),
-                         NAMES + 10, WIDTH - 20)
+    scale = scales.LinearScale(start, max([start + 60, *ends, *(m.begins for m in moves)]),
+                               NAMES + 10, WIDTH - 20)
     days = scale.high - scale.low > 86400
     waves, y = [], float(AXIS)
     for group in _group_by_wave(moves):
         rows = tuple(_draw_row(m, y + HEAD + n * ROW, scale, section.seen)
                      for n, m in enumerate(group))
         height = HEAD + len(group) * ROW
-        waves.append(Wave(group[0].wave, y, height, scale.begin, scale.end - scale.begin,
-                          rows))
+        waves.append(WaveSpan(group[0].wave, y, height, scale.begin, scale.end - scale.begin,
+                              rows))
         y += height + 6
-    ticks = tuple(Tick(mark.place, words.format_clock_time(mark.value, days))
-                  for mark in scales.list_time_marks(scale, 6))
-    return Drawing(WIDTH, y, tuple(waves), ticks, True)
+    ticks = tuple(TimeTick(mark.place, words.format_clock_time(mark.value, days))
+                  for mark in scales.list_time_ticks(scale, 6))
+    return TimelineDrawing(WIDTH, y, tuple(waves), ticks, True)
 
 
-def _draw_row(move: values.MoveLine, y: float, scale: scales.Scale, seen: float) -> Row:
+def _draw_row(move: values.MoveLine, y: float, scale: scales.LinearScale, seen: float) -> MoveRow:
     bars = []
     for span in move.spans:
         kind = 'failed' if span.error else 'running' if span.end is None else 'done'
         end = seen if span.end is None else span.end
         x = scale.at(span.start)
-        bars.append(Bar(x, max(NARROWEST, round(scale.at(end) - x, 1)), kind,
-                        f'to {span.to_host}, {words.format_moment(span.start)}, '
-                        + ('still under way' if span.end is None
-                           else f'{max(0.0, end - span.start):.0f} s')
-                        + (f': {span.error}' if span.error else '')))
-    return Row(move.number, format_move_label(move), y, scale.at(move.begins),
-               f'not before {words.format_moment(move.begins)}', tuple(bars))
+        bars.append(AttemptBar(x, max(NARROWEST, round(scale.at(end) - x, 1)), kind,
+                               f'to {span.to_host}, {words.format_moment(span.start)}, '
+                               + ('still under way' if span.end is None
+                                  else f'{max(0.0, end - span.start):.0f} s')
+                               + (f': {span.error}' if span.error else '')))
+    return MoveRow(move.number, format_move_label(move), y, scale.at(move.begins),
+                   f'not before {words.format_moment(move.begins)}', tuple(bars))
 
 
-def _draw_planned_waves(moves: Sequence[values.MoveLine]) -> Drawing:
+def _draw_planned_waves(moves: Sequence[values.MoveLine]) -> TimelineDrawing:
     """Draw the waves side by side: the start of the next wave is not known yet."""
     groups = _group_by_wave(moves)
     spans = [max((m.begins for m in group), default=0.0) for group in groups]
@@ -136,17 +136,18 @@ def _draw_planned_waves(moves: Sequence[values.MoveLine]) -> Drawing:
     share = [room * (span + 15.0) / sum(s + 15.0 for s in spans) for span in spans]
     waves, y, x = [], float(AXIS), float(NAMES + 10)
     for group, span, width in zip(groups, spans, share, strict=True):
-        scale = scales.Scale(0.0, span or 1.0, x + 8, x + max(9.0, width - 8))
-        rows = tuple(Row(m.number, format_move_label(m), y + HEAD + n * ROW, scale.at(m.begins),
-                         f'{words.format_offset(m.begins)} after wave {m.wave} begins')
+        scale = scales.LinearScale(0.0, span or 1.0, x + 8, x + max(9.0, width - 8))
+        rows = tuple(MoveRow(m.number, format_move_label(m), y + HEAD + n * ROW, scale.at(m.begins),
+                             f'{words.format_offset(m.begins)} after wave {m.wave} begins')
                      for n, m in enumerate(group))
         height = HEAD + len(group) * ROW
-        marks = scales.list_time_marks(scale, max(1, int(width // 90))) if span else (
-            scales.Mark(scale.begin, 0.0),)
-        waves.append(Wave(group[0].wave, y, height, round(x, 1), round(width, 1), rows,
-                          tuple(Tick(m.place, words.format_offset(m.value)) for m in marks)))
+        marks = scales.list_time_ticks(scale, max(1, int(width // 90))) if span else (
+            scales.ScaleMark(scale.begin, 0.0),)
+        waves.append(WaveSpan(group[0].wave, y, height, round(x, 1), round(width, 1), rows,
+                              tuple(TimeTick(m.place, words.format_offset(m.value))
+                                    for m in marks)))
         x, y = x + width + 14, y + height + 6
-    return Drawing(WIDTH, y, tuple(waves), (), False)
+    return TimelineDrawing(WIDTH, y, tuple(waves), (), False)
 
 
 def format_move_label(move: values.MoveLine) -> str:

@@ -16,7 +16,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Level:
+class HostLevel:
     """A host's score under one policy."""
 
     before: float | None
@@ -31,8 +31,8 @@ class HostLine:
     """
 
     name: str
-    levels: tuple[Level, ...]
-    load: Level
+    levels: tuple[HostLevel, ...]
+    load: HostLevel
     zone: str = ''
     notes: tuple[str, ...] = ()
     instances: int = 0
@@ -56,7 +56,7 @@ class PolicyLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Span:
+class AttemptSpan:
     """An attempt at one destination; ``end`` None: it is under way.
 
     ``error`` None: it succeeded, as far as is known.
@@ -69,12 +69,12 @@ class Span:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class HostChange:
     """The scores of a move's source and destination under one policy."""
 
     policy: str
-    source: Level
-    destination: Level
+    source: HostLevel
+    destination: HostLevel
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class MoveLine:
     alternates: tuple[str, ...] = ()
     task_id: str | None = None
     state: str | None = None
-    spans: tuple[Span, ...] = ()
+    spans: tuple[AttemptSpan, ...] = ()
     error: str | None = None
     gain: float | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[HostChange, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Point:
+class PlanPoint:
     """A plan of the scope: combined imbalance found, foreseen and realised.
 
     ``policies`` is the imbalance found, by policy.
@@ -124,7 +124,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalCount:
     """Number of candidate moves or instances that a rule refused."""
 
     rule: str
@@ -132,7 +132,7 @@ class Refusal:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Gap:
+class DataGap:
     """Data that a plan did not look at, or did not use, with their names."""
 
     title: str
@@ -140,7 +140,7 @@ class Gap:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Section:
+class ScopeSection:
     """The section of one scope.
 
     ``failed`` says why it has no plan at all. ``hosts`` and ``instances`` count the scope.
@@ -169,17 +169,17 @@ class Section:
     moves: tuple[MoveLine, ...] = ()
     started: float | None = None
     seen: float = 0.0
-    points: tuple[Point, ...] = ()
+    points: tuple[PlanPoint, ...] = ()
     no_points: str = ''
     decisions: tuple[str, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusalCount, ...] = ()
     held: tuple[str, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[DataGap, ...] = ()
     reason: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Report:
+class WholeReport:
     """The whole report.
 
     ``source`` is a sentence about its origin, ``at`` the time that it describes, ``made_at`` the
@@ -190,4 +190,4 @@ class Report:
     at: float
     made_at: float
     version: str
-    sections: tuple[Section, ...]
+    sections: tuple[ScopeSection, ...]

@@ -48,7 +48,7 @@ def place_together(simulation: sim.Simulation, instances: sim.Ints) -> list[mode
     None, with the simulation unchanged, when no placement was found. If the search then had
     not tried all hosts that may take an instance, it adds a warning to the simulation.
     """
-    hosts, some = _looked_at(simulation, instances)
+    hosts, some = _choose_hosts_to_try(simulation, instances)
     moves, _ = place_on(simulation, instances, hosts, model.Phase.EVACUATE, TRIED)
     if moves is not None:
         return moves
@@ -68,11 +68,11 @@ def place_on(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints,
 
     :returns: the applied moves or None, and the number of attempts.
     """
-    search = _Search(simulation, instances, hosts, phase, most)
+    search = _BatchSearch(simulation, instances, hosts, phase, most)
     return (search.moves if search.place_all() else None), search.tried
 
 
-def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
+def _choose_hosts_to_try(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Ints, int]:
     """Return the hosts to try, ascending, and the number of hosts to choose from.
 
     Among equal hosts as many as there are instances are enough: the instances can fill no
@@ -101,7 +101,7 @@ def _looked_at(simulation: sim.Simulation, instances: sim.Ints) -> tuple[sim.Int
 
 
 @dataclasses.dataclass(slots=True)
-class _Choice:
+class _HostChoice:
     """A choice of a host for one instance, before the ``others`` choose.
 
     ``alike`` identifies, by host, the instances that it may take now; as bits, for there is
@@ -115,7 +115,7 @@ class _Choice:
     seen: set[bytes] = dataclasses.field(default_factory=set)
 
 
-class _Search:
+class _BatchSearch:
 
     def __init__(self, simulation: sim.Simulation, instances: sim.Ints,
                  hosts: sim.Ints, phase: model.Phase, most: int) -> None:
@@ -134,7 +134,7 @@ class _Search:
         It uses a stack and not recursion: there may be more instances than Python lets
         calls be nested.
         """
-        choices: list[_Choice] = []
+        choices: list[_HostChoice] = []
         left = np.arange(len(self._instances), dtype=np.intp)
         while left.size:
             choice = self._choose_instance(left)
@@ -154,7 +154,7 @@ class _Search:
         if self.moves:
             self._simulation.undo(self.moves.pop())
 
-    def _choose_instance(self, left: sim.Ints) -> _Choice | None:
+    def _choose_instance(self, left: sim.Ints) -> _HostChoice | None:
         """Return the choice of the instance with the fewest hosts; None: not all can be placed.
 
         :param left: positions in ``instances``.
@@ -170,10 +170,10 @@ class _Search:
             self._simulation, int(numbers[row]), self._hosts[columns])]
         bits = np.packbits(allowed[:, columns], axis=0)
         hosts = [int(h) for h in self._hosts[columns]]
-        return _Choice(int(numbers[row]), np.delete(left, row), iter(hosts),
-                       {h: bits[:, c].tobytes() for c, h in enumerate(hosts)})
+        return _HostChoice(int(numbers[row]), np.delete(left, row), iter(hosts),
+                           {h: bits[:, c].tobytes() for c, h in enumerate(hosts)})
 
-    def _try_next_host(self, choice: _Choice) -> bool:
+    def _try_next_host(self, choice: _HostChoice) -> bool:
         """Move the instance to its next host; return whether one was left."""
         simulation = self._simulation
         for h in choice.hosts:

@@ -36,7 +36,7 @@ ENDLESS = 1e15
 Plan = Mapping[int, int]
 
 
-class Board:
+class SearchBoard:
     """One start state, and the moves applied to it.
 
     ``share``: P x c x n, the addition of a row to a column's score. ``leaving``: P x n, the
@@ -48,7 +48,7 @@ class Board:
     def __init__(self, simulation: sim.Simulation, rows: sim.Ints, columns: sim.Ints,
                  budget: int) -> None:
         self.rows, self.columns = rows, columns
-        self.measure = measure.Measure(simulation)
+        self.measure = measure.StateMeasure(simulation)
         self.source: sim.Ints = simulation.place[rows]
         self.givers, self.takers = simulation.givers, simulation.takers
         self.score: sim.Floats = simulation.score.copy()

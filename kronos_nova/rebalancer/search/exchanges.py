@@ -43,7 +43,7 @@ SINGLE = soft_extremes.SINGLE
 Exchange = tuple[int, int, int, int]
 
 
-class Exchanges:
+class ExchangeSearch:
     """The exchanges on one board.
 
     Shapes: P policies, s hosts that are hot, d that are cold, n instances of each, padded.
@@ -51,7 +51,7 @@ class Exchanges:
     lack such hosts.
     """
 
-    def __init__(self, board: boards.Board, rng: random.Random) -> None:
+    def __init__(self, board: boards.SearchBoard, rng: random.Random) -> None:
         self._board, self._rng = board, rng
         hosts = board.score.shape[1]
         self._start = np.searchsorted(board.source, np.arange(hosts + 1))

@@ -28,7 +28,7 @@ REFUSED = 20.0
 MIB_PER_GIB = 1024.0
 
 
-def compute_price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
+def compute_price(options: model.PlanningOptions, mebibytes: sim.Floats) -> sim.Floats:
     """Return the gain in combined imbalance that each migration must bring to be made.
 
     It is ``minimum_gain`` per GiB that the migration is expected to send.
@@ -36,7 +36,7 @@ def compute_price(options: model.Options, mebibytes: sim.Floats) -> sim.Floats:
     return options.minimum_gain / MIB_PER_GIB * mebibytes
 
 
-class Measure:
+class StateMeasure:
     """Values of the states that follow from one start; lower is better.
 
     A value is weight x imbalance, where the part above the threshold counts fully and the

@@ -35,7 +35,7 @@ LARGE = 4000
 SEARCHED = 1200
 #: The same where one addition judges more than so many candidates, times policies.
 JUDGED = 14_000
-#: Candidates that count as one step of ``Options.max_steps``.
+#: Candidates that count as one step of ``PlanningOptions.max_steps``.
 STEP = 1024
 #: Where room is scarce an addition takes longer.
 SCARCE = 0.75
@@ -45,7 +45,7 @@ SHARE = 0.25
 LEAST = 1e-6
 
 
-def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure,
+def plan_large_cluster(simulation: sim.Simulation, start: measure.StateMeasure,
                        budget: int) -> list[model.Move]:
     """Apply one greedy plan on the smooth measure in a large cluster, if it brings progress.
 
@@ -66,7 +66,8 @@ def plan_large_cluster(simulation: sim.Simulation, start: measure.Measure,
     return []
 
 
-def improve_plan(simulation: sim.Simulation, start: measure.Measure, moves: Sequence[model.Move],
+def improve_plan(simulation: sim.Simulation, start: measure.StateMeasure,
+                 moves: Sequence[model.Move],
                  budget: int) -> list[model.Move]:
     """Apply the greedy ``moves`` or a better plan to the simulation; return the applied plan.
 
@@ -99,7 +100,7 @@ def improve_plan(simulation: sim.Simulation, start: measure.Measure, moves: Sequ
     return list(moves)
 
 
-def cut_refused_moves(simulation: sim.Simulation, start: measure.Measure,
+def cut_refused_moves(simulation: sim.Simulation, start: measure.StateMeasure,
                       moves: list[model.Move]) -> None:
     """Take back the last moves, until the whole is no worse than the start."""
     while moves and start.refused(simulation.score):
@@ -136,10 +137,11 @@ def _search_plan(simulation: sim.Simulation, budget: int, additions: int,
     rows, columns = choice.choose_candidates(simulation, budget)
     if not rows.size or not columns.size:
         return []
-    board = boards.Board(simulation, rows, columns, budget)
+    board = boards.SearchBoard(simulation, rows, columns, budget)
     if board.scarce:
         additions = int(SCARCE * additions)
-    search = ruin_recreate.Search(board, budget, simulation.seed, additions, simulation.stop)
+    search = ruin_recreate.RuinRecreateSearch(board, budget, simulation.seed, additions,
+                                              simulation.stop)
     plan = search.start(starts) if starts else search.run()
     simulation.steps += math.ceil(search.spent * _compute_addition_steps(rows.size * columns.size))
     board.become(plan)
@@ -147,7 +149,7 @@ def _search_plan(simulation: sim.Simulation, budget: int, additions: int,
     return [(int(rows[r]), int(columns[plan[r]])) for r in order]
 
 
-def _apply_and_rank(simulation: sim.Simulation, start: measure.Measure,
+def _apply_and_rank(simulation: sim.Simulation, start: measure.StateMeasure,
                     moves: Sequence[model.Move]) -> tuple[bool, bool, int, float]:
     """Apply the moves; return the value of the plan, lower is better."""
     cost = 0.0

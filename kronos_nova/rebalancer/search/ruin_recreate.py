@@ -67,17 +67,17 @@ EXCHANGES, EXCHANGE = 0.2, 4.0
 #: long as one that looks at the whole board; fewer with more policies than these.
 VARIANTS, CHEAPER, POLICIES = 16, 4.0, 2
 
-#: See :meth:`Search._worth`.
+#: See :meth:`RuinRecreateSearch._worth`.
 Worth = tuple[int, int, float]
-Ruin = Callable[[boards.Board, random.Random, int], list[int]]
+Ruin = Callable[[boards.SearchBoard, random.Random, int], list[int]]
 
 
-def choose_random_moves(board: boards.Board, rng: random.Random, count: int) -> list[int]:
+def choose_random_moves(board: boards.SearchBoard, rng: random.Random, count: int) -> list[int]:
     """Choose any of the moves."""
     return rng.sample(list(board.plan), min(count, len(board.plan)))
 
 
-def at_an_extreme(board: boards.Board, rng: random.Random, count: int) -> list[int]:
+def at_an_extreme(board: boards.SearchBoard, rng: random.Random, count: int) -> list[int]:
     """Choose one move that touches a host that holds an extreme, and any others."""
     p = rng.randrange(len(board.score))
     score = board.score[p]
@@ -94,13 +94,13 @@ def at_an_extreme(board: boards.Board, rng: random.Random, count: int) -> list[i
 RUINS: tuple[Ruin, ...] = (choose_random_moves, at_an_extreme)
 
 
-class Search:
+class RuinRecreateSearch:
     """Search on one board, with one budget and a number of additions to spend."""
 
-    def __init__(self, board: boards.Board, budget: int, seed: int, additions: int,
+    def __init__(self, board: boards.SearchBoard, budget: int, seed: int, additions: int,
                  stop: Callable[[], bool]) -> None:
         self._board, self._budget = board, budget
-        self._smooth = soft_extremes.Smooth(board, board.shape[0] * board.shape[1] > WINDOW)
+        self._smooth = soft_extremes.SmoothValues(board, board.shape[0] * board.shape[1] > WINDOW)
         self._rng = random.Random(seed)
         self._total = self._left = float(additions)
         self._stop = stop
@@ -108,7 +108,7 @@ class Search:
         self._best = self._compute_worth()
         self._combined = board.measure.combined(board.score)
         self._price = PRICE * self._combined if board.scarce else None
-        self._exchanges = (exchanges.Exchanges(board, self._rng) if board.scarce else None)
+        self._exchanges = (exchanges.ExchangeSearch(board, self._rng) if board.scarce else None)
         self._soft = False
 
     @property
@@ -129,7 +129,7 @@ class Search:
     def _search_variants(self) -> None:
         """Try several variants of a plan at once; keep the best one, if it is good enough."""
         board, rng = self._board, self._rng
-        several = variants.Variants(board)
+        several = variants.PlanVariants(board)
         each = max(1.0, len(board.score) / POLICIES) / CHEAPER
         size = self._shrink_best_plan(len(self.best))
         value = self._compute_worth()

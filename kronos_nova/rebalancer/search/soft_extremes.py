@@ -52,13 +52,13 @@ TRIED = 4
 KEPT = 12
 
 
-class Smooth:
+class SmoothValues:
     """Smooth values of all candidates on one board.
 
     :param windows: most calls look at a few rows only.
     """
 
-    def __init__(self, board: boards.Board, windows: bool = False) -> None:
+    def __init__(self, board: boards.SearchBoard, windows: bool = False) -> None:
         self._board, self._windows = board, windows
         self._scales: dict[int, tuple[Table, ...]] = {}
 

@@ -43,7 +43,7 @@ SINGLE = soft_extremes.SINGLE
 
 
 @dataclasses.dataclass
-class Outcome:
+class VariantOutcome:
     """One variant: its value (see ``ruin_recreate.Search``), and its plan."""
 
     reached: bool
@@ -51,13 +51,13 @@ class Outcome:
     plan: dict[int, int]
 
 
-class Variants:
+class PlanVariants:
     """Variants of the plan that is laid on a board.
 
     Shapes: V variants, P policies, R resource classes, H hosts, n rows, c columns.
     """
 
-    def __init__(self, board: boards.Board) -> None:
+    def __init__(self, board: boards.SearchBoard) -> None:
         self._board = board
         rows, columns = board.shape
         hosts = board.score.shape[1]
@@ -89,7 +89,7 @@ class Variants:
         return kept.reshape(shape)
 
     def tried(self, ruins: Sequence[list[int]], size: int,
-              scales: sim.Floats) -> list[Outcome]:
+              scales: sim.Floats) -> list[VariantOutcome]:
         """Return the plan without the rows of each ruin, and with additions up to ``size``.
 
         :param ruins: V lists of rows of the plan, equally long.
@@ -123,7 +123,7 @@ class Variants:
                 plans[v][row] = column
         reached, value = board.measure.reached(score), board.measure.values(score) + cost
         value[(left < board.lack).any(axis=(1, 2))] = np.inf
-        return [Outcome(bool(r), float(w), plan)
+        return [VariantOutcome(bool(r), float(w), plan)
                 for r, w, plan in zip(reached, value, plans, strict=True)]
 
     def _shift_loads(self, score: sim.Floats, left: sim.Floats, who: sim.Ints, rows: sim.Ints,

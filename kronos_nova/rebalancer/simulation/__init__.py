@@ -50,10 +50,11 @@ from kronos_nova.rebalancer.simulation import residents
 Floats = arrays.Floats
 Ints = arrays.Ints
 Bools = arrays.Bools
-Effect = effects.Effect
+Effect = effects.MoveEffects
 
 
-def compute_ceilings(policy_set: policies.PolicySet, options: model.Options) -> dict[str, float]:
+def compute_ceilings(policy_set: policies.PolicySet, options: model.PlanningOptions) -> dict[str,
+                                                                                             float]:
     """Return the highest fill of a destination by policy.
 
     That is ``capacity_threshold`` when packing, else a full host, and infinite when it may be
@@ -65,14 +66,14 @@ def compute_ceilings(policy_set: policies.PolicySet, options: model.Options) -> 
             for p in policy_set.enabled}
 
 
-def _breaks_ties_by_lists(mode: str, options: model.Options) -> bool:
+def _breaks_ties_by_lists(mode: str, options: model.PlanningOptions) -> bool:
     """Return whether ties are broken by the order of lists, as in Kronos 0.2.0."""
     return mode == 'spread' and options.objective == 'kronos'
 
 
-def _order_hosts(cluster: model.Cluster, scores: model.Scores,
+def _order_hosts(cluster: model.Cluster, scores: model.ClusterScores,
                  enabled: Sequence[policies.Policy], mode: str,
-                 options: model.Options) -> tuple[str, ...]:
+                 options: model.PlanningOptions) -> tuple[str, ...]:
     """Order the hosts of the scope by name.
 
     With ``objective = kronos`` the order is that of 0.2.0: by the scores of the first policy,
@@ -98,8 +99,9 @@ class Simulation:
     :param now: seconds since the epoch.
     """
 
-    def __init__(self, cluster: model.Cluster, scores: model.Scores, policy_set: policies.PolicySet,
-                 history: model.History, options: model.Options,
+    def __init__(self, cluster: model.Cluster, scores: model.ClusterScores,
+                 policy_set: policies.PolicySet,
+                 history: model.MoveHistory, options: model.PlanningOptions,
                  expired: Callable[[], bool] = lambda: False, seed: int = 0,
                  now: float = 0.0) -> None:
         self.cluster = cluster
@@ -143,7 +145,7 @@ class Simulation:
         #: By host, the instances that came (1) and left (-1) in order, with the
         #: score before.
         self._changes: list[list[tuple[int, int, Floats]]] = [[] for _ in self.hosts]
-        self._residents = residents.Residents(self.place, len(self.hosts))
+        self._residents = residents.HostResidents(self.place, len(self.hosts))
         #: MiB that a live migration copies; disks only where they are local.
         self.size: Floats = arrays.make_float_array(i.memory_mb for i in instances)[order]
         if disks.has_local_storage(options):
@@ -153,18 +155,19 @@ class Simulation:
         self.cost: Floats = self.size
         if history.measured:
             rates = migration_costs.dirty_rates(scores)
-            self.cost = migration_costs.Costs(history.measured,
-                                              disks.has_local_storage(options)).expected(
+            self.cost = migration_costs.MigrationCosts(history.measured,
+                                                       disks.has_local_storage(options)).expected(
                 self.index, self.size,
                 arrays.make_float_array(rates.get(u, 0.0) for u in self.uuids))
         self.weights: Floats = np.array([p.weight for p in self.policies])
         self.thresholds: Floats = np.array([p.threshold for p in self.policies])
-        self.room = capacity.Room(self.view, self.hosts, instances, order)
+        self.room = capacity.CapacityRoom(self.view, self.hosts, instances, order)
         self.classes, self.claims = self.room.classes, self.room.claims
-        self.reach = compatibility.Reach(cluster, options, self.hosts, instances, order,
-                                         history.other_cells)
-        self.pins = flavor_compatibility.Pins(self.view, self.hosts, instances, order)
-        self.refusals = refusals.Refusals(history.refused, self.index, here)
+        self.reach = compatibility.MoveCompatibility(cluster, options, self.hosts, instances, order,
+                                                     history.other_cells)
+        self.pins = flavor_compatibility.FlavorCompatibility(self.view, self.hosts, instances,
+                                                             order)
+        self.refusals = refusals.MoveRefusals(history.refused, self.index, here)
         known = loads.read(self.view, scores, self.policies, self.hosts, uuids, order)
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
@@ -174,7 +177,7 @@ class Simulation:
         #: Instances of whose groups another member is in flight.
         self.awaiting = marks.awaiting
         self._mark_hosts(cluster)
-        self.extremes = extremes.Extremes(self.score, self.givers, self.takers)
+        self.extremes = extremes.ImbalanceExtremes(self.score, self.givers, self.takers)
         odd = self._list_special_instances(instances)
         #: Instances that a move for balance or packing may take.
         self.movable: Bools = self._mark_permitted(
@@ -278,8 +281,9 @@ class Simulation:
         """
         raw = np.array([[self.scores.policies[policy.name].hosts.get(host, 0.0)
                          for host in self.hosts] for policy in self.policies])
-        found = extremes.Extremes(raw.reshape(len(self.policies), len(self.hosts)), self.givers,
-                                  self.takers).imbalances()
+        found = extremes.ImbalanceExtremes(raw.reshape(len(self.policies), len(self.hosts)),
+                                           self.givers,
+                                           self.takers).imbalances()
         return found, self._sum_weighted_imbalances(found)
 
     def comparable(self) -> bool:

@@ -23,7 +23,7 @@ from kronos_nova.constraints import matching
 from kronos_nova.rebalancer.simulation import arrays
 
 
-class Room:
+class CapacityRoom:
     """Claims and capacities: R resource classes x H hosts, R x N instances.
 
     ``claims``: R x N, the allocations of each instance. ``used``: R x H, of each host's tree

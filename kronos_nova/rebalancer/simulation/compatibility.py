@@ -30,14 +30,14 @@ T = TypeVar('T', bound=Hashable)
 NONE = -1
 
 
-class Reach:
+class MoveCompatibility:
     """Properties of H hosts and N instances as small whole numbers, to be compared at once.
 
     :param order: which of ``instances`` is number 0, 1, ...
-    :param apart: pairs of hosts, as ``History.other_cells``.
+    :param apart: pairs of hosts, as ``MoveHistory.other_cells``.
     """
 
-    def __init__(self, cluster: model.Cluster, options: model.Options, hosts: Sequence[str],
+    def __init__(self, cluster: model.Cluster, options: model.PlanningOptions, hosts: Sequence[str],
                  instances: Sequence[model.Instance], order: arrays.Ints,
                  apart: Collection[tuple[str, str]] = ()) -> None:
         known = [cluster.hosts.get(h) for h in hosts]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Effect:
+class MoveEffects:
     """Effects of candidate moves: arrays of one shape.
 
     ``combined``: combined imbalance afterwards. ``excess``: its part above the policies'
@@ -41,7 +41,7 @@ class Effect:
 
 
 def compute_effects(simulation: 'simulations.Simulation', instances: arrays.Ints,
-                    hosts: arrays.Ints) -> Effect:
+                    hosts: arrays.Ints) -> MoveEffects:
     """Compute the effect of moving each instance to each host: shape (n, h).
 
     Exact: see the facts in :mod:`extremes`. The effect of a move to the instance's own host has no
@@ -77,4 +77,4 @@ def compute_effects(simulation: 'simulations.Simulation', instances: arrays.Ints
                     & (after > simulation.thresholds[p] + metrics.ROUNDING))
         convex += weight * ((at_destination ** 2 - there ** 2)
                             + (at_source ** 2 - here ** 2)[:, None])
-    return Effect(combined, excess, refused, convex)
+    return MoveEffects(combined, excess, refused, convex)

@@ -42,7 +42,7 @@ from kronos_nova.rebalancer.simulation import arrays
 KEPT = 3
 
 
-class Extremes:
+class ImbalanceExtremes:
     """The three highest givers and three lowest takers of each policy.
 
     They are searched again, in O(H) per policy, when first needed after a change.

@@ -31,7 +31,7 @@ from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hypervisor
 from kronos_nova.constraints import requests
-from kronos_nova.constraints.rules import Fact
+from kronos_nova.constraints.rules import CloudFact
 from kronos_nova.constraints.rules import Rule
 from kronos_nova.rebalancer.simulation import arrays
 
@@ -44,7 +44,7 @@ _ANY = 0
 _SPACE = 64
 
 
-class Pins:
+class FlavorCompatibility:
     """Verdicts on H hosts and N instances by kind.
 
     :param order: which of ``instances`` is number 0, 1, ...
@@ -55,7 +55,8 @@ class Pins:
         self._view = view
         self._hosts = hosts
         self._rules, facts = _select_enabled_rules(view.options)
-        spoken = _collect_flavor_traits(instances) if Fact.FLAVOR_TRAITS in facts else frozenset()
+        spoken = (_collect_flavor_traits(instances) if CloudFact.FLAVOR_TRAITS in facts
+                  else frozenset())
         self._host_kind, self._example = _number_kinds(_host_key(view, h, facts, spoken)
                                                        for h in hosts)
         #: All hosts are of one kind: a reason that keeps an instance from one
@@ -105,7 +106,8 @@ class Pins:
             for number in self._example]
 
 
-def _select_enabled_rules(options: model.Options) -> tuple[list[Rule], frozenset[Fact]]:
+def _select_enabled_rules(options: model.PlanningOptions) -> tuple[list[Rule],
+                                                                   frozenset[CloudFact]]:
     """Select the rules that are kept as an array, and all that they read."""
     rules = [rule for rule in constraints.PAIRS if rule.enabled(options)]
     return rules, frozenset(fact for rule in rules for fact in rule.reads or ())
@@ -117,7 +119,7 @@ def _collect_flavor_traits(instances: Iterable[model.Instance]) -> frozenset[str
     return frozenset(t for specs in known.values() for t in requests.list_compared_traits(specs))
 
 
-def _host_key(view: cluster_view.ClusterView, name: str, facts: frozenset[Fact],
+def _host_key(view: cluster_view.ClusterView, name: str, facts: frozenset[CloudFact],
               spoken: frozenset[str]) -> Hashable:
     host = view.host(name)
     if host is None:
@@ -127,15 +129,17 @@ def _host_key(view: cluster_view.ClusterView, name: str, facts: frozenset[Fact],
         tree = tuple((frozenset(traits & spoken), frozenset(p.inventories), bool(traits))
                      for p in (*host.tree, *view.sharing(name))
                      for traits in [p.traits | host.traits if p is host.provider else p.traits])
-    return ((host.hypervisor_type, host.hypervisor_version) if Fact.HYPERVISOR in facts else (),
-            frozenset(view.aggregates.of(name)) if Fact.AGGREGATES in facts else (), tree)
+    return ((host.hypervisor_type, host.hypervisor_version) if CloudFact.HYPERVISOR in facts
+            else (),
+            frozenset(view.aggregates.of(name)) if CloudFact.AGGREGATES in facts else (), tree)
 
 
-def _instance_keys(facts: frozenset[Fact], instances: Iterable[model.Instance],
+def _instance_keys(facts: frozenset[CloudFact], instances: Iterable[model.Instance],
                    traits: bool) -> Iterable[Hashable]:
     shared: dict[int, Hashable] = {}
     specs, images, projects, status, vgpu = (fact in facts for fact in (
-        Fact.EXTRA_SPECS, Fact.IMAGE_PROPERTIES, Fact.PROJECT, Fact.STATUS, Fact.VGPU))
+        CloudFact.EXTRA_SPECS, CloudFact.IMAGE_PROPERTIES, CloudFact.PROJECT, CloudFact.STATUS,
+        CloudFact.VGPU))
 
     def make_mapping_key(found: Mapping[str, str] | None) -> Hashable:
         if not found:

@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.simulation import arrays
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Marks:
+class GroupMembership:
     """Instances in any, in a hard and in a moving group: shape (N,)."""
 
     grouped: arrays.Bools
@@ -32,12 +32,13 @@ class Marks:
     awaiting: arrays.Bools
 
 
-def mark_grouped_instances(view: cluster_view.ClusterView, index: Mapping[str, int]) -> Marks:
+def mark_grouped_instances(view: cluster_view.ClusterView,
+                           index: Mapping[str, int]) -> GroupMembership:
     """Mark the instances in server groups.
 
     :param index: number of each instance.
     """
-    found = Marks(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
+    found = GroupMembership(*(np.zeros(len(index), dtype=np.bool_) for _ in range(3)))
     numbers: dict[bool, list[int]] = {False: [], True: []}
     for group in view.cluster.groups:
         numbers[group.policy.hard] += [n for u in group.members

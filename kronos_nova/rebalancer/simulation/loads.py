@@ -29,7 +29,7 @@ from kronos_nova.rebalancer.simulation import arrays
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Loads:
+class LoadArrays:
     """Loads and capacities as arrays.
 
     ``score``, ``capacity`` and ``fill``: P x H. ``fill`` is compared with ceilings, NaN where it is
@@ -47,15 +47,16 @@ class Loads:
     frozen: arrays.Bools
 
 
-def read(view: cluster_view.ClusterView, scores: model.Scores, chosen: Sequence[policies.Policy],
-         hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> Loads:
+def read(view: cluster_view.ClusterView, scores: model.ClusterScores,
+         chosen: Sequence[policies.Policy],
+         hosts: Sequence[str], uuids: Sequence[str], order: arrays.Ints) -> LoadArrays:
     """Read the scores, with the moves that they do not show yet laid over them.
 
     :param uuids: of the instances, in any order.
     :param order: that puts them in order.
     """
     count = len(chosen), len(hosts)
-    loads = Loads(
+    loads = LoadArrays(
         score=np.zeros(count), capacity=np.ones(count), fill=np.full(count, np.nan),
         divisor=np.full(count, np.inf), usage=np.zeros((len(chosen), len(uuids))),
         profiled=np.ones(len(uuids), dtype=np.bool_), frozen=np.zeros(len(hosts), dtype=np.bool_))

@@ -50,7 +50,7 @@ _PAIRS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Expectation:
+class MigrationExpectation:
     """Expected duration and risk of one migration.
 
     ``seconds`` until it has arrived if it converges, ``risk`` in [0, 1] that it does not.
@@ -60,14 +60,14 @@ class Expectation:
     risk: float
 
 
-class Costs:
+class MigrationCosts:
     """Durations, risks and amounts of live migrations, estimated from measured attempts.
 
     :param measured: attempts, in any order.
     :param copies_disk: disks are copied, too.
     """
 
-    def __init__(self, measured: Sequence[model.Measured], copies_disk: bool) -> None:
+    def __init__(self, measured: Sequence[model.MeasuredAttempt], copies_disk: bool) -> None:
         self._copies_disk = copies_disk
         known = [m for m in measured if self.copied(m.memory_mb, m.disk_gb) > 0]
         arrived = [m for m in known if m.arrived]
@@ -96,13 +96,13 @@ class Costs:
         """Return the MiB to copy, each page once."""
         return memory_mb + (disk_gb * 1024.0 if self._copies_disk else 0.0)
 
-    def _compute_usual_seconds(self, m: model.Measured) -> float:
+    def _compute_usual_seconds(self, m: model.MeasuredAttempt) -> float:
         """Return the seconds of copying at the usual rate; 0: not known."""
         if self.rate is None:
             return 0.0
         return max(self.copied(m.memory_mb, m.disk_gb) / self.rate, _SHORTEST)
 
-    def _gave_up(self, m: model.Measured, usual: float) -> bool:
+    def _gave_up(self, m: model.MeasuredAttempt, usual: float) -> bool:
         return m.running > 0 and (
             m.late or 0 < self._set_up + usual * GAVE_UP < m.running)
 
@@ -144,7 +144,8 @@ class Costs:
         """
         return copied * self.times(index, dirty) / (1.0 - self.risks(index, dirty))
 
-    def one(self, uuid: str, memory_mb: int, disk_gb: int, dirty: float) -> Expectation | None:
+    def one(self, uuid: str, memory_mb: int, disk_gb: int,
+            dirty: float) -> MigrationExpectation | None:
         """Return the expectation for one instance, None: no migration was measured.
 
         :param dirty: bytes a second.
@@ -153,11 +154,11 @@ class Costs:
             return None
         index, rates = {uuid: 0}, np.array([dirty])
         copying = self.copied(memory_mb, disk_gb) / self.rate * float(self.times(index, rates)[0])
-        return Expectation(self.overhead + max(copying, _SHORTEST),
-                           float(self.risks(index, rates)[0]))
+        return MigrationExpectation(self.overhead + max(copying, _SHORTEST),
+                                    float(self.risks(index, rates)[0]))
 
 
-def dirty_rates(scores: model.Scores) -> dict[str, float]:
+def dirty_rates(scores: model.ClusterScores) -> dict[str, float]:
     """Return bytes a second by instance UUID; of several policies the highest."""
     found: dict[str, float] = {}
     for policy in scores.policies.values():

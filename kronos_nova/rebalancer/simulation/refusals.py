@@ -20,10 +20,10 @@ import numpy as np
 from kronos_nova.rebalancer.simulation import arrays
 
 
-class Refusals:
+class MoveRefusals:
     """Refusals of N instances on H hosts; most instances were refused nowhere.
 
-    :param refused: hosts by instance, as ``History.refused``.
+    :param refused: hosts by instance, as ``MoveHistory.refused``.
     :param index: numbers of the instances by UUID.
     :param host_index: numbers of the hosts by name.
     """

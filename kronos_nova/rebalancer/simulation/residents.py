@@ -18,7 +18,7 @@ import numpy as np
 from kronos_nova.rebalancer.simulation import arrays
 
 
-class Residents:
+class HostResidents:
     """N instances by host: compressed rows, and separately those of changed hosts.
 
     ``order`` lists the instances by host as they were, those of host h in

@@ -47,7 +47,7 @@ Rule = Callable[[Any], Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Anonymised:
+class AnonymisedSnapshot:
     """An anonymised snapshot: ``documents`` by path. ``ordered``: identifiers sort as they did."""
 
     documents: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Anonymised:
 
 
 def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
-                       policy_set: policies.PolicySet | None = None) -> Anonymised:
+                       policy_set: policies.PolicySet | None = None) -> AnonymisedSnapshot:
     """Return the snapshot in a directory, anonymised.
 
     :raises SnapshotError: it is no snapshot, or one of its files is wrong.
@@ -70,25 +70,26 @@ def anonymise_snapshot(directory: str, salt: bytes, *, keep_order: bool = False,
              *(m.instance_uuid for h in recorded.histories.values() for m in h.measured),
              *cluster.sharing}
     hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
-    names = (naming.Names(salt, uuids, hosts) if keep_order else naming.Names(salt))
-    work = _Anonymiser(directory, names, cluster, policy_set)
+    names = (naming.AnonymousNames(salt, uuids, hosts) if keep_order
+             else naming.AnonymousNames(salt))
+    work = _SnapshotAnonymiser(directory, names, cluster, policy_set)
     documents = work.documents()
     ordered = all(
         sorted(found) == sorted(found, key=rename)
         for found, rename in ((uuids, names.identifier), (hosts, names.host)))
-    return Anonymised(documents, work.policies(), ordered)
+    return AnonymisedSnapshot(documents, work.policies(), ordered)
 
 
-class _Anonymiser:
+class _SnapshotAnonymiser:
     """The rules, for one snapshot."""
 
-    def __init__(self, directory: str, names: naming.Names, cluster: model.Cluster,
+    def __init__(self, directory: str, names: naming.AnonymousNames, cluster: model.Cluster,
                  policy_set: policies.PolicySet | None) -> None:
         self._directory = directory
         self._names = names
         self._policies = policy_set
         ident, host, scope = names.identifier, names.host, names.scope
-        pinning = pins.Pins(names, cluster.aggregate_metadata.values())
+        pinning = pins.PinAnonymiser(names, cluster.aggregate_metadata.values())
         self._hostnames = {
             p.name: labels.HostNames({h.name: h.hypervisor_hostname
                                       for h in cluster.hosts.values()}, p.host_regex)

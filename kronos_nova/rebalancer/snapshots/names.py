@@ -38,7 +38,7 @@ _PROMQL = frozenset({
     'offset', 'on', 'or', 'start', 'unless', 'without'})
 
 
-class Names:
+class AnonymousNames:
     """Anonymous names.
 
     :param salt: a secret; its owner can test a guess.

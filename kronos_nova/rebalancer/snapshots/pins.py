@@ -42,13 +42,14 @@ _INSIDE = frozenset({'<in>', '<all-in>', 's<', 's<=', 's>', 's>='})
 _OPERATORS = _INSIDE | {'=', '==', '!=', '>=', '<=', 's==', 's!=', '<or>'}
 
 
-class Pins:
+class PinAnonymiser:
     """The rules for one snapshot's names.
 
     :param metadata: metadata of every aggregate of the snapshot.
     """
 
-    def __init__(self, names: naming.Names, metadata: Iterable[Mapping[str, str]] = ()) -> None:
+    def __init__(self, names: naming.AnonymousNames,
+                 metadata: Iterable[Mapping[str, str]] = ()) -> None:
         self._names = names
         self._kept = frozenset(key for rule in constraints.ALL for key in rule.keys)
         self._recorded: dict[str, set[str]] = {}

@@ -33,7 +33,7 @@ T = TypeVar('T')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedSnapshot:
     """The content of a snapshot, except the answers of its score source.
 
     ``scopes`` are those that were planned when it was recorded. ``recorded_at`` in epoch seconds.
@@ -42,14 +42,15 @@ class Recorded:
     """
 
     cluster: model.Cluster
-    histories: Mapping[str, model.History]
+    histories: Mapping[str, model.MoveHistory]
     policy_names: tuple[str, ...]
     scopes: tuple[str, ...]
     recorded_at: float
     traits_known: bool
     warnings: tuple[str, ...] = ()
 
-    def history(self, scope: str, *, cooldown: float, instance_cooldown: float) -> model.History:
+    def history(self, scope: str, *, cooldown: float,
+                instance_cooldown: float) -> model.MoveHistory:
         """Return a scope's past; cooldowns last no longer than configured (seconds)."""
         found = self.histories.get(scope, self.histories[''])
         return dataclasses.replace(
@@ -57,21 +58,21 @@ class Recorded:
             cooling={u: min(s, instance_cooldown) for u, s in found.cooling.items()})
 
 
-def read(directory: str) -> Recorded:
+def read(directory: str) -> RecordedSnapshot:
     """Read the snapshot in a directory.
 
     :raises SnapshotError: it is incomplete, or one of its files is wrong.
     """
-    return _Reader(directory).read()
+    return _SnapshotReader(directory).read()
 
 
-class _Reader:
+class _SnapshotReader:
     """A reader of one directory."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    def read(self) -> Recorded:
+    def read(self) -> RecordedSnapshot:
         meta, recorded_at = snapshot.read_meta(self._directory)
         instances = self._read_instances()
         recorded = self._read_services()
@@ -85,7 +86,7 @@ class _Reader:
             services = {name: model.Service(name) for name in hosts}
             warnings += ('nova/services.json is missing: all hosts are taken as up and enabled, '
                          'in no zone',)
-        return Recorded(
+        return RecordedSnapshot(
             cluster=model.Cluster(
                 hosts=hosts, instances=instances, services=services, groups=self._read_groups(),
                 flights=self._read_flights(), aggregates=aggregates,
@@ -134,7 +135,7 @@ class _Reader:
 
     def _read_services(self) -> list[model.Service] | None:
         """Return the nova-compute services; None: early releases of Kronos recorded none."""
-        found = self._parse_optional(schema.SERVICES, list[schema.Service], None)
+        found = self._parse_optional(schema.SERVICES, list[schema.ServiceRecord], None)
         if found is None:
             return None
         records = [r for r in found
@@ -144,11 +145,11 @@ class _Reader:
         return [model.Service(**{**r.model_dump(), 'zone': r.zone or ''}) for r in records]
 
     def _read_groups(self) -> tuple[model.ServerGroup, ...]:
-        records = self._parse(schema.GROUPS, list[schema.Group])
+        records = self._parse(schema.GROUPS, list[schema.GroupRecord])
         self._refuse_duplicates(schema.GROUPS, 'server group', (r.id for r in records))
         return tuple(group for r in records if (group := self._build_group(r)) is not None)
 
-    def _build_group(self, record: schema.Group) -> model.ServerGroup | None:
+    def _build_group(self, record: schema.GroupRecord) -> model.ServerGroup | None:
         named = dict.fromkeys([*([record.policy] if record.policy else []), *record.policies])
         where = f'server group {files.clean_text(record.id, 64)}'
         told = not record.model_fields_set.isdisjoint({'policy', 'policies'})
@@ -169,11 +170,12 @@ class _Reader:
         return model.ServerGroup(uuid=record.id, policy=policy, name=record.name,
                                  members=frozenset(record.members), max_server_per_host=limit)
 
-    def _read_flights(self) -> tuple[model.Flight, ...]:
+    def _read_flights(self) -> tuple[model.InFlightMove, ...]:
         return tuple(
-            model.Flight(r.instance_uuid, r.from_host, r.to_host, r.source, tuple(r.alternates),
-                         r.scope, r.slotless)
-            for r in self._parse_optional(schema.MIGRATIONS, list[schema.Migration], []))
+            model.InFlightMove(r.instance_uuid, r.from_host, r.to_host, r.source,
+                               tuple(r.alternates),
+                               r.scope, r.slotless)
+            for r in self._parse_optional(schema.MIGRATIONS, list[schema.MigrationRecord], []))
 
     def _with_claims(self, instances: dict[str, model.Instance]) -> dict[str, model.Instance]:
         """Return instances with their allocations, or the flavor's where none were recorded."""
@@ -187,7 +189,7 @@ class _Reader:
                 for u, i in instances.items()}
 
     def _read_sharing_providers(self, hosts: Mapping[str, model.Host]) -> dict[str, model.Provider]:
-        records: list[Any] = self._parse_optional(schema.SHARING, list[schema.Provider], [])
+        records: list[Any] = self._parse_optional(schema.SHARING, list[schema.ProviderRecord], [])
         self._refuse_duplicates(schema.SHARING, 'resource provider', (r.uuid for r in records))
         found = {r.uuid: _build_provider(r) for r in records}
         for host in hosts.values():
@@ -218,13 +220,13 @@ class _Reader:
         """
         listed = {name: tuple(hosts) for name, hosts in self._parse(
             schema.AGGREGATES, schema.Aggregates).items()}
-        nodes = self._parse_optional(schema.NODES, list[schema.Node], None)
+        nodes = self._parse_optional(schema.NODES, list[schema.NodeRecord], None)
         pool = listed.pop(model.UNASSIGNED, ())
         if nodes is None:
             known = {*pool, *(h for hosts in listed.values() for h in hosts),
                      *(i.host for i in instances.values())}
-            nodes = [schema.Node(host=h, hypervisor_hostname=h,
-                                 zone=services[h].zone if h in services else '')
+            nodes = [schema.NodeRecord(host=h, hypervisor_hostname=h,
+                                       zone=services[h].zone if h in services else '')
                      for h in sorted(known)]
         self._refuse_duplicates(schema.NODES, 'host', (n.host for n in nodes))
         held = {h for hosts in listed.values() for h in hosts}
@@ -232,29 +234,29 @@ class _Reader:
         if left:
             listed[model.UNASSIGNED] = left
         providers: Mapping[str, Any] = self._parse_optional(
-            schema.PROVIDERS, dict[schema.Name, schema.Root | None], {})
+            schema.PROVIDERS, dict[schema.Name, schema.RootProviderRecord | None], {})
         traits: Mapping[str, Any] = self._parse_optional(
             schema.TRAITS, dict[schema.Name, list[schema.Name]], {})
         return listed, {n.host: _build_host(n, providers.get(n.host), traits.get(n.host, ()))
                         for n in nodes}
 
-    def _read_histories(self) -> tuple[dict[str, model.History], tuple[str, ...]]:
+    def _read_histories(self) -> tuple[dict[str, model.MoveHistory], tuple[str, ...]]:
         """Read the histories by scope; '' is for a scope without records."""
         path = schema.COOLDOWNS
         if not files.has_file(self._directory, path):
-            return {'': model.History()}, ()
+            return {'': model.MoveHistory()}, ()
         data = files.load(self._directory, path)
         whole = os.path.join(self._directory, path)
         if isinstance(data, dict) and data.get('unknown') is True:
-            told = files.check(whole, files.Unknown, data)
-            return {'': model.History()}, (
+            told = files.check(whole, files.UnreadableFile, data)
+            return {'': model.MoveHistory()}, (
                 'cooldowns and quarantine are not known and taken as none '
                 f'({files.clean_text(told.error)})',)
-        found: schema.Cooldowns = files.check(whole, schema.Cooldowns, data)
+        found: schema.CooldownsRecord = files.check(whole, schema.CooldownsRecord, data)
         # Kronos 0.2.0 has its own name for the pool here, and here alone.
         scope_cooling = {model.UNASSIGNED if scope == '<unassigned>' else scope: seconds
                          for scope, seconds in found.aggregate_cooldowns.items()}
-        common = model.History(
+        common = model.MoveHistory(
             cooling=found.instance_cooldowns, quarantined=found.instance_quarantines,
             quarantined_hosts=frozenset(found.host_quarantines),
             local_disk_hosts=frozenset(found.local_disk_hosts),
@@ -264,7 +266,7 @@ class _Reader:
             completed=tuple((model.Move(c.instance_uuid, c.from_host, c.to_host,
                                         model.Phase(c.phase)), c.completed_at)
                             for c in sorted(found.completed, key=lambda c: c.completed_at)),
-            measured=tuple(model.Measured(**m.model_dump()) for m in found.measured))
+            measured=tuple(model.MeasuredAttempt(**m.model_dump()) for m in found.measured))
         scopes = {'', *scope_cooling, *found.draining, *found.paused,
                   *found.waiting}
         return {scope: dataclasses.replace(
@@ -275,7 +277,7 @@ class _Reader:
             for scope in sorted(scopes)}, ()
 
 
-def _build_instance(record: schema.Instance, host: str) -> model.Instance:
+def _build_instance(record: schema.InstanceRecord, host: str) -> model.Instance:
     return model.Instance(
         uuid=record.uuid, host=host, name=record.name, internal_name=record.internal_name,
         vcpus=record.flavor_vcpus, memory_mb=record.flavor_ram_mb, disk_gb=record.flavor_disk_gb,
@@ -293,7 +295,8 @@ def _build_flavor_claims(instance: model.Instance) -> dict[str, int]:
     return {name: amount for name, amount in claims.items() if amount}
 
 
-def _build_host(node: schema.Node, root: schema.Root | None, traits: Iterable[str]) -> model.Host:
+def _build_host(node: schema.NodeRecord, root: schema.RootProviderRecord | None,
+                traits: Iterable[str]) -> model.Host:
     return model.Host(
         name=node.host, hypervisor_hostname=node.hypervisor_hostname, uuid=node.uuid,
         hypervisor_type=node.hypervisor_type, zone=node.zone, cell=node.cell,
@@ -303,7 +306,7 @@ def _build_host(node: schema.Node, root: schema.Root | None, traits: Iterable[st
         sharing=frozenset(() if root is None else root.sharing))
 
 
-def _build_provider(record: schema.Provider) -> model.Provider:
+def _build_provider(record: schema.ProviderRecord) -> model.Provider:
     return model.Provider(
         uuid=record.uuid, generation=record.generation, used=record.used,
         inventories={name: model.Inventory(**i.model_dump())

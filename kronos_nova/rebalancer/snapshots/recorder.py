@@ -26,7 +26,7 @@ from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.sources import base
 
 
-class Collector(Protocol):
+class ClusterCollector(Protocol):
     def collect(self, now: float) -> model.Cluster:
         """Return the whole cluster.
 
@@ -34,23 +34,23 @@ class Collector(Protocol):
         """
 
 
-class Store(Protocol):
-    def history(self, scope: str, now: float, remembered: float) -> model.History:
+class HistoryStore(Protocol):
+    def history(self, scope: str, now: float, remembered: float) -> model.MoveHistory:
         """Return the history of a scope.
 
         :raises StoreError: the database cannot be used.
         """
 
-    def flights(self) -> tuple[model.Flight, ...]:
+    def flights(self) -> tuple[model.InFlightMove, ...]:
         """Return the moves that may be under way.
 
         :raises StoreError: the database cannot be used.
         """
 
 
-def read_recording(collector: Collector, source: base.Source, store: Store | str,
+def read_recording(collector: ClusterCollector, source: base.ScoreSource, store: HistoryStore | str,
                    policy_set: policies.PolicySet, scopes: Sequence[str],
-                   clock: Callable[[], float]) -> writer.Recording:
+                   clock: Callable[[], float]) -> writer.SnapshotContent:
     """Read the content of a snapshot; a part that cannot be read is a text with the reason.
 
     :param store: the store, or the reason why it is missing.
@@ -64,7 +64,7 @@ def read_recording(collector: Collector, source: base.Source, store: Store | str
         cluster = str(e)
     samples = {p.name: source.fetch(p) for p in policy_set.enabled}
     now = clock()
-    histories: dict[str, model.History] | str
+    histories: dict[str, model.MoveHistory] | str
     if isinstance(store, str):
         histories = store
     else:
@@ -80,11 +80,12 @@ def read_recording(collector: Collector, source: base.Source, store: Store | str
                     cluster, flights=(*cluster.flights, *flights, *ended))
         except exception.StoreError as e:
             histories = str(e)
-    return writer.Recording(now=now, scopes=tuple(scopes), policies=policy_set, samples=samples,
-                            cluster=cluster, histories=histories)
+    return writer.SnapshotContent(now=now, scopes=tuple(scopes), policies=policy_set,
+                                  samples=samples,
+                                  cluster=cluster, histories=histories)
 
 
-def _read_flights(store: Store) -> tuple[model.Flight, ...]:
+def _read_flights(store: HistoryStore) -> tuple[model.InFlightMove, ...]:
     """Return the store's flights, or none if they cannot be read: the next reading reports why."""
     try:
         return store.flights()
@@ -92,7 +93,7 @@ def _read_flights(store: Store) -> tuple[model.Flight, ...]:
         return ()
 
 
-def list_unknown_parts(recording: writer.Recording) -> list[str]:
+def list_unknown_parts(recording: writer.SnapshotContent) -> list[str]:
     """Return the parts that were recorded as unknown, a sentence each."""
     out = []
     if isinstance(recording.cluster, str):

@@ -76,7 +76,7 @@ def replay_snapshot(conf: cfg.ConfigOpts, directory: str,
 
 
 def choose_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
-                  recorded: reader.Recorded) -> list[str]:
+                  recorded: reader.RecordedSnapshot) -> list[str]:
     """Return the recorded scopes without those that the configuration leaves out.
 
     A configuration that names no aggregate leaves none out: it need not be written for the
@@ -97,8 +97,8 @@ def choose_scopes(conf: cfg.ConfigOpts, policy_set: policies.PolicySet,
     return chosen
 
 
-def _plan_scope(scope: str, planned: Sequence[str], recorded: reader.Recorded,
-                samples: dict[str, model.PolicySamples], settings: planning_pipeline.Settings,
+def _plan_scope(scope: str, planned: Sequence[str], recorded: reader.RecordedSnapshot,
+                samples: dict[str, model.PolicySamples], settings: planning_pipeline.PassSettings,
                 conf: cfg.ConfigOpts, clock: Callable[[], float],
                 collected: float) -> dict[str, Any]:
     if scope != model.UNASSIGNED and scope not in recorded.cluster.aggregates:

@@ -47,11 +47,11 @@ Amounts = dict[Name, Count]
 Texts = dict[Text, Text]
 
 
-class _Record(pydantic.BaseModel):
+class _SnapshotRecord(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True)
 
 
-class Instance(_Record):
+class InstanceRecord(_SnapshotRecord):
     """An instance; the fields from ``task_state`` on are ours. ``local_disk_gb`` may be unknown.
     """
 
@@ -77,7 +77,7 @@ class Instance(_Record):
     opted_out: Text | None = None
 
 
-class Group(_Record):
+class GroupRecord(_SnapshotRecord):
     """A server group: ``policy``, or ``policies`` with one entry (Nova before 2.64)."""
 
     id: Name
@@ -88,7 +88,7 @@ class Group(_Record):
     rules: dict[str, object] | None = None
 
 
-class Service(_Record):
+class ServiceRecord(_SnapshotRecord):
     host: Name
     binary: Text = 'nova-compute'
     state: Text
@@ -98,7 +98,7 @@ class Service(_Record):
     forced_down: bool = False
 
 
-class Node(_Record):
+class NodeRecord(_SnapshotRecord):
     host: Name
     hypervisor_hostname: Text = ''
     uuid: Text = ''
@@ -108,7 +108,7 @@ class Node(_Record):
     hypervisor_version: Count = 0
 
 
-class Migration(_Record):
+class MigrationRecord(_SnapshotRecord):
     instance_uuid: Name
     from_host: Text
     to_host: Name | None = None
@@ -118,7 +118,7 @@ class Migration(_Record):
     slotless: bool = False
 
 
-class Inventory(_Record):
+class InventoryRecord(_SnapshotRecord):
     total: Count
     reserved: Count = 0
     allocation_ratio: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] = 1.0
@@ -127,12 +127,12 @@ class Inventory(_Record):
     step_size: Units = 1
 
 
-class Provider(_Record):
+class ProviderRecord(_SnapshotRecord):
     """A resource provider of a tree, or a sharing one; a root has no ``parent_uuid``."""
 
     uuid: Text
     generation: Count = 0
-    inventories: dict[Name, Inventory] = {}
+    inventories: dict[Name, InventoryRecord] = {}
     used: Amounts = {}
     name: Text = ''
     parent_uuid: Name | None = None
@@ -140,17 +140,17 @@ class Provider(_Record):
     aggregates: list[Name] = []
 
 
-class Root(Provider):
+class RootProviderRecord(ProviderRecord):
     """A host's root provider, with the rest of its tree, parents first.
 
     ``sharing``: the UUIDs of the providers that share with it.
     """
 
-    nested: list[Provider] = []
+    nested: list[ProviderRecord] = []
     sharing: list[Name] = []
 
 
-class Completed(_Record):
+class CompletedRecord(_SnapshotRecord):
     instance_uuid: Name
     from_host: Name
     to_host: Name
@@ -158,7 +158,7 @@ class Completed(_Record):
     completed_at: Seconds
 
 
-class Measured(_Record):
+class MeasuredRecord(_SnapshotRecord):
     instance_uuid: Name
     memory_mb: Count
     disk_gb: Count
@@ -168,7 +168,7 @@ class Measured(_Record):
     late: bool = False
 
 
-class Cooldowns(_Record):
+class CooldownsRecord(_SnapshotRecord):
     """Cooldowns and other history: seconds remaining; -1 of a quarantine is for ever.
 
     The last ten fields are ours: hosts in quarantine, hosts whose disks are their own, pairs of
@@ -193,9 +193,9 @@ class Cooldowns(_Record):
     draining: dict[Name, list[Name]] = {}
     paused: dict[Name, Text] = {}
     waiting: dict[Name, Text] = {}
-    completed: list[Completed] = []
-    measured: list[Measured] = []
+    completed: list[CompletedRecord] = []
+    measured: list[MeasuredRecord] = []
 
 
 Aggregates = dict[Name, list[Name]]
-Instances = dict[Name, list[Instance]]
+Instances = dict[Name, list[InstanceRecord]]

@@ -43,7 +43,7 @@ SIGNALLED = 'kronos-engine-snapshot'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Recording:
+class SnapshotContent:
     """The content of a snapshot to be written.
 
     ``cluster`` with the flights of our own tasks; a text is the reason why it is not known.
@@ -55,10 +55,10 @@ class Recording:
     policies: policies.PolicySet
     samples: Mapping[str, model.PolicySamples]
     cluster: model.Cluster | str
-    histories: Mapping[str, model.History] | str
+    histories: Mapping[str, model.MoveHistory] | str
 
 
-def write(parent: str, recording: Recording, prefix: str = SIGNALLED) -> str:
+def write(parent: str, recording: SnapshotContent, prefix: str = SIGNALLED) -> str:
     """Write ``<parent>/<prefix>-<UTC time>`` and return its path.
 
     :raises SnapshotError: it could not be written; nothing is left behind.
@@ -89,7 +89,7 @@ def publish_directory(parent: str, contents: Mapping[str, Any], name: str,
                    'for it.') from None
 
 
-def build_documents(recording: Recording) -> dict[str, Any]:
+def build_documents(recording: SnapshotContent) -> dict[str, Any]:
     """Return every file's content by its path in the snapshot."""
     out = _build_prometheus_files(recording)
     if isinstance(recording.cluster, str):
@@ -110,7 +110,7 @@ def build_documents(recording: Recording) -> dict[str, Any]:
     return out
 
 
-def _build_prometheus_files(recording: Recording) -> dict[str, Any]:
+def _build_prometheus_files(recording: SnapshotContent) -> dict[str, Any]:
     out = {}
     for policy in recording.policies.enabled:
         samples = recording.samples[policy.name]
@@ -126,8 +126,8 @@ def _build_prometheus_files(recording: Recording) -> dict[str, Any]:
             # The source has applied the ages: hosts that were stale are not
             # in the answer any more, and one age is left.
             results['age_query'] = (model.QueryResult(
-                policy.age_query, model.Health.HEALTHY if samples.age is not None
-                else model.Health.UNREACHABLE), policy.host_label)
+                policy.age_query, model.SourceHealth.HEALTHY if samples.age is not None
+                else model.SourceHealth.UNREACHABLE), policy.host_label)
         for field, (result, label) in results.items():
             if result is not None:
                 name = f'prometheus/{snapshot.PREFIXES[field]}_{policy.name}.json'
@@ -249,7 +249,7 @@ def _build_provider(provider: model.Provider) -> dict[str, Any]:
     return found | {name: value for name, value in optional.items() if value}
 
 
-def _build_cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
+def _build_cooldowns(histories: Mapping[str, model.MoveHistory]) -> dict[str, Any]:
     """Return the file of cooldowns.
 
     By scope: aggregate_cooldowns, paused, waiting and draining. The others are cloud-wide.
@@ -262,7 +262,7 @@ def _build_cooldowns(histories: Mapping[str, model.History]) -> dict[str, Any]:
     refused: dict[str, frozenset[str]] = {}
     everywhere: set[str] = set()
     completed: dict[tuple[str, float], Any] = {}
-    measured: tuple[model.Measured, ...] = ()
+    measured: tuple[model.MeasuredAttempt, ...] = ()
     for history in histories.values():
         cooling |= history.cooling
         quarantined |= history.quarantined

@@ -62,21 +62,21 @@ from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import worker_todo
-from kronos_nova.rebalancer.store.audits import Entry
-from kronos_nova.rebalancer.store.pauses import Pause
-from kronos_nova.rebalancer.store.pending_hooks import Owed
-from kronos_nova.rebalancer.store.plan_approvals import Decision
-from kronos_nova.rebalancer.store.plan_approvals import Said
-from kronos_nova.rebalancer.store.plan_approvals import Waiting
-from kronos_nova.rebalancer.store.plans import Mark
-from kronos_nova.rebalancer.store.quarantine import Quarantine
-from kronos_nova.rebalancer.store.rows import Lease
+from kronos_nova.rebalancer.store.audits import AuditEntry
+from kronos_nova.rebalancer.store.pauses import PauseRecord
+from kronos_nova.rebalancer.store.pending_hooks import PendingHook
+from kronos_nova.rebalancer.store.plan_approvals import OperatorDecision
+from kronos_nova.rebalancer.store.plan_approvals import StoredDecision
+from kronos_nova.rebalancer.store.plan_approvals import WaitingPlan
+from kronos_nova.rebalancer.store.plans import LiveWork
+from kronos_nova.rebalancer.store.quarantine import QuarantineEntry
 from kronos_nova.rebalancer.store.rows import PlanRow
+from kronos_nova.rebalancer.store.rows import ScopeLease
 from kronos_nova.rebalancer.store.rows import TaskRow
-from kronos_nova.rebalancer.store.store_stats import Census
+from kronos_nova.rebalancer.store.store_stats import RowCensus
 
 # Methods of the class have the same names as some modules above.
-from kronos_nova.rebalancer.store.worker_todo import Agenda
+from kronos_nova.rebalancer.store.worker_todo import WorkerTodo
 
 _T = TypeVar('_T')
 #: An executor with a heartbeat within so many seconds is running.
@@ -230,7 +230,7 @@ class Store:
     # Leases.
 
     def acquire_lease(self, scope: str, owner: str, seconds: float,
-                      policy_hash: str) -> Lease | None:
+                      policy_hash: str) -> ScopeLease | None:
         """Lease the scope; return None while another engine holds it.
 
         The same owner gets its live lease again, for ``seconds`` from now.
@@ -240,21 +240,21 @@ class Store:
         return self._run(lambda c: leases.acquire_lease(
             c, self._build_now_clause(), scope, owner, seconds, policy_hash))
 
-    def renew(self, lease: Lease, seconds: float) -> bool:
+    def renew(self, lease: ScopeLease, seconds: float) -> bool:
         """Extend the lease; return False when it has ended or its epoch has risen.
 
         After False, drop the decisions that were made under the lease.
         """
         return self._run(lambda c: leases.renew_lease(c, self._build_now_clause(), lease, seconds))
 
-    def retake(self, lease: Lease, seconds: float) -> Lease | None:
+    def retake(self, lease: ScopeLease, seconds: float) -> ScopeLease | None:
         """Reacquire our lease after an operator's plan raised its epoch.
 
         :returns: the lease in its later epoch; None: it has ended, or another engine holds it.
         """
         return self._run(lambda c: leases.retake_lease(c, self._build_now_clause(), lease, seconds))
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: ScopeLease) -> None:
         """Release the scope's lease; a lease that has ended stays as it is."""
         self._run(lambda c: leases.release_lease(c, self._build_now_clause(), lease))
 
@@ -277,7 +277,7 @@ class Store:
 
     # Plans.
 
-    def save_plan(self, lease: Lease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
+    def save_plan(self, lease: ScopeLease | None, plan: model.Plan, tasks: Sequence[model.Task], *,
                   plan_id: str, now: float, dry_run: bool, cooldown: float,
                   instance_cooldown: float) -> frozenset[str]:
         """Write a plan with its tasks, cooldowns, budget and draining hosts, under the lease.
@@ -306,12 +306,12 @@ class Store:
             return drained
         return self._run(write_plan)
 
-    def seen(self) -> Mark:
+    def seen(self) -> LiveWork:
         """Return the live tasks and drains, which :meth:`save_wanted` compares.
 
         Call this before anything else is read.
         """
-        return self._read(plans.read_activity_mark)
+        return self._read(plans.read_activity)
 
     def ended(self) -> tuple[int, float]:
         """Count the newest ended tasks; return the time of the newest end as well.
@@ -329,7 +329,7 @@ class Store:
         """Remove an executor that stops."""
         self._run(lambda c: executor_heartbeats.remove_executor(c, name))
 
-    def fail(self, lease: Lease, error: str, now: float) -> None:
+    def fail(self, lease: ScopeLease, error: str, now: float) -> None:
         """Record that a cycle of the scope has failed.
 
         :raises LeaseLost: nothing was written.
@@ -337,8 +337,8 @@ class Store:
         self._run_under_lease(lease,
                               lambda c: plans.record_failed_cycle(c, lease.scope, error, now))
 
-    def save_wanted(self, mark: Mark, plan: model.Plan, tasks: Sequence[model.Task], *,
-                    plan_id: str, now: float, instance_cooldown: float, said: Said,
+    def save_wanted(self, mark: LiveWork, plan: model.Plan, tasks: Sequence[model.Task], *,
+                    plan_id: str, now: float, instance_cooldown: float, said: OperatorDecision,
                     verb: str,
                     also: Callable[[sa.Connection], None] = lambda connection: None) -> None:
         """Write a plan that an operator or ``migfra`` requested.
@@ -363,7 +363,7 @@ class Store:
         self._run(write_requested_plan)
 
     def history(self, scope: str, now: float,
-                remembered: float = metric_lag.REMEMBERED) -> model.History:
+                remembered: float = metric_lag.REMEMBERED) -> model.MoveHistory:
         """Return the scope's history; cooldowns, quarantine and completed moves are cloud-wide.
 
         :param remembered: seconds that completed moves go back.
@@ -434,7 +434,7 @@ class Store:
         started = time.monotonic()
         now = self.now()
         limit = min(older_than, now - remembered, now - metric_lag.REMEMBERED)
-        count, after = 0, plans.Position(-1.0, '')
+        count, after = 0, plans.PlanPosition(-1.0, '')
         steps: list[Callable[[sa.Connection], bool]] = [
             functools.partial(requests.purge_requests, older_than=older_than, now=now),
             *(functools.partial(plans.purge_lapsed, table=table, limit=limit)
@@ -458,16 +458,16 @@ class Store:
 
     # Tasks.
 
-    def flights(self, states: Sequence[TaskState] = rows.LIVE) -> tuple[model.Flight, ...]:
+    def flights(self, states: Sequence[TaskState] = rows.LIVE) -> tuple[model.InFlightMove, ...]:
         """Return every live task of the cloud as a move that may be under way.
 
         Moves for which open swaps keep capacity free are included.
         """
-        def read_flights(connection: sa.Connection) -> tuple[model.Flight, ...]:
+        def read_flights(connection: sa.Connection) -> tuple[model.InFlightMove, ...]:
             return swaps.add_held_hosts(connection, [
-                model.Flight(row.task.instance_uuid, row.task.from_host, row.task.to_host,
-                             'task', row.task.alternates, row.task.aggregate,
-                             rows.has_lost_slots(row.doubt, row.doubt_since))
+                model.InFlightMove(row.task.instance_uuid, row.task.from_host, row.task.to_host,
+                                   'task', row.task.alternates, row.task.aggregate,
+                                   rows.has_lost_slots(row.doubt, row.doubt_since))
                 for row in tasks.in_states(connection, states, None, None)])
         return self._read(read_flights)
 
@@ -540,7 +540,7 @@ class Store:
         return self._read(lambda c: tasks.in_states(c, states, scopes, worker))
 
     def agenda(self, worker: str, scopes: Collection[str] | None, now: float,
-               claim_seconds: float) -> Agenda:
+               claim_seconds: float) -> WorkerTodo:
         """Return the kinds of work that an executor finds, in one statement that writes nothing.
 
         :param claim_seconds: a worker that is silent for so long has lost its tasks.
@@ -603,7 +603,7 @@ class Store:
             attempt=attempt, error=error, error_type=error_type, attempts=attempts,
             marks=marks))
 
-    def finish(self, task: model.Task, result: model.Result, state: TaskState, now: float, *,
+    def finish(self, task: model.Task, result: model.TaskResult, state: TaskState, now: float, *,
                worker: str, instance_cooldown: float,
                quarantine_seconds: float | None = None) -> list[model.Task] | None:
         """End our task, start its instance's cooldown, and quarantine the instance when asked.
@@ -633,12 +633,12 @@ class Store:
                 error=f'Cancelled by {cancelled_by}: {reason}',
                 instance_cooldown=instance_cooldown)
             if ended is not None:
-                audits.add(connection, Entry(
+                audits.add(connection, AuditEntry(
                     now, cancelled_by, plan_approvals.CANCELLED, f'task {task_id}', reason))
             return ended
         return self._run(cancel_and_audit)
 
-    def resolve_task(self, task_id: str, state: TaskState, now: float, said: Said,
+    def resolve_task(self, task_id: str, state: TaskState, now: float, said: OperatorDecision,
                      instance_cooldown: float) -> list[model.Task] | None:
         """End a submitted or unknown task as ``state``, on the word of an operator.
 
@@ -650,7 +650,7 @@ class Store:
 
     # Pending hooks.
 
-    def owe(self, what: Owed, worker: str, now: float, marks: attempt_phases.Marks) -> bool:
+    def owe(self, what: PendingHook, worker: str, now: float, marks: attempt_phases.Marks) -> bool:
         """Record that a hook is about to be called for our claimed task, and the attempt's phases.
 
         :returns: False: the task is not ours any more, and nothing was written.
@@ -658,7 +658,7 @@ class Store:
         return self._run(lambda c: pending_hooks.record_hook(c, what, worker, now, marks))
 
     def take_owed(self, worker: str, scopes: Collection[str] | None, now: float,
-                  claim_seconds: float) -> list[Owed]:
+                  claim_seconds: float) -> list[PendingHook]:
         """Take pending hooks of attempts that have ended: our own, and those of silent workers.
 
         A worker is silent after ``claim_seconds``. The hooks are ours from now on, for as long.
@@ -666,7 +666,7 @@ class Store:
         return self._run(lambda c: pending_hooks.take_due_hooks(c, worker, scopes, now,
                                                                 claim_seconds))
 
-    def put_off_owed(self, what: Owed, worker: str) -> bool:
+    def put_off_owed(self, what: PendingHook, worker: str) -> bool:
         """Store a hook's ``tries``, ``not_before`` and ``error``; False: it is not ours."""
         return self._run(lambda c: pending_hooks.put_off(c, what, worker))
 
@@ -678,17 +678,17 @@ class Store:
         """Return whether a hook has begun for the instance and has not ended."""
         return self._read(lambda c: pending_hooks.is_owed(c, instance_uuid))
 
-    def owed(self, task_id: str) -> list[Owed]:
+    def owed(self, task_id: str) -> list[PendingHook]:
         """Return the pending hooks of a task, in the order in which they began."""
         return self._read(lambda c: pending_hooks.list_task_hooks(c, task_id))
 
     # Operators' decisions on plans.
 
-    def waiting(self, now: float, scope: str | None = None) -> list[Waiting]:
+    def waiting(self, now: float, scope: str | None = None) -> list[WaitingPlan]:
         """Return plans that wait for approval, of one scope or of all, oldest first."""
         return self._read(lambda c: plan_approvals.list_waiting_plans(c, now, scope))
 
-    def lapse(self, lease: Lease, now: float) -> list[model.Task]:
+    def lapse(self, lease: ScopeLease, now: float) -> list[model.Task]:
         """Cancel tasks of the scope that were not approved in time.
 
         :raises LeaseLost: nothing was written.
@@ -702,7 +702,7 @@ class Store:
         return self._run_under_lease(
             lease, lambda c: plan_approvals.cancel_lapsed_tasks(c, lease.scope, now))
 
-    def approve(self, plan_id: str, now: float, said: Said, *,
+    def approve(self, plan_id: str, now: float, said: OperatorDecision, *,
                 begin_within: Mapping[model.Phase, float], cooldown: float,
                 instance_cooldown: float) -> list[model.Task]:
         """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
@@ -713,19 +713,19 @@ class Store:
             c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
             instance_cooldown=instance_cooldown))
 
-    def reject(self, plan_id: str, now: float, said: Said,
+    def reject(self, plan_id: str, now: float, said: OperatorDecision,
                instance_cooldown: float) -> list[model.Task]:
         """Cancel pending tasks, and the tasks that require them; the instances cool."""
         return self._run(lambda c: plan_approvals.cancel_plan_tasks(
             c, plan_id, now, said, plan_approvals.REJECTED, instance_cooldown))
 
-    def cancel_plan(self, plan_id: str, now: float, said: Said,
+    def cancel_plan(self, plan_id: str, now: float, said: OperatorDecision,
                     instance_cooldown: float) -> list[model.Task]:
         """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
         return self._run(lambda c: plan_approvals.cancel_plan_tasks(
             c, plan_id, now, said, plan_approvals.CANCELLED, instance_cooldown))
 
-    def tell(self, lease: Lease) -> list[Decision]:
+    def tell(self, lease: ScopeLease) -> list[StoredDecision]:
         """Return decisions on the scope's plans that are not announced yet, oldest first.
 
         They are marked as announced: the caller must announce them.
@@ -737,7 +737,7 @@ class Store:
         return self._run_under_lease(
             lease, lambda c: plan_approvals.pop_unannounced_decisions(c, lease.scope))
 
-    def decisions(self, plan_id: str) -> list[Decision]:
+    def decisions(self, plan_id: str) -> list[StoredDecision]:
         """Return the operators' decisions on a plan, oldest first."""
         return self._read(lambda c: plan_approvals.list_plan_decisions(c, plan_id))
 
@@ -752,11 +752,11 @@ class Store:
 
     # Swaps.
 
-    def swaps_of(self, plan_id: str) -> list[swaps.Swap]:
+    def swaps_of(self, plan_id: str) -> list[swaps.StoredSwap]:
         """Return the swaps that a plan began, with their progress."""
         return self._read(lambda c: swaps.list_swaps(c, tables.swap.c.plan_id == plan_id))
 
-    def settle_swaps(self, now: float) -> list[swaps.Swap]:
+    def settle_swaps(self, now: float) -> list[swaps.StoredSwap]:
         """Do the next step of swaps that the end of their last task did not settle; most do.
 
         :returns: swaps whose undo has begun or ended and is not logged yet: the caller must log
@@ -767,16 +767,17 @@ class Store:
     # Pauses.
 
     def pause(self, scope: str | None, now: float, *, seconds: float | None, paused_by: str,
-              reason: str) -> Pause:
+              reason: str) -> PauseRecord:
         """Pause the scope (None: the cloud): engines plan nothing, and no task begins.
 
         :param seconds: for how long; None: until :meth:`resume`.
         """
-        found = Pause(scope, now, None if seconds is None else now + seconds, paused_by, reason)
+        found = PauseRecord(scope, now, None if seconds is None else now + seconds, paused_by,
+                            reason)
 
         def write_pause(connection: sa.Connection) -> None:
             pauses.record_pause(connection, found)
-            audits.add(connection, Entry(now, paused_by, 'paused', _scope_name(scope), reason))
+            audits.add(connection, AuditEntry(now, paused_by, 'paused', _scope_name(scope), reason))
         self._run(write_pause)
         return found
 
@@ -785,23 +786,23 @@ class Store:
         def end_and_audit(connection: sa.Connection) -> bool:
             held = [pause for pause in pauses.list_pauses(connection, now) if pause.scope == scope]
             for pause in held:
-                audits.add(connection, Entry(
+                audits.add(connection, AuditEntry(
                     now, by, 'resumed', _scope_name(scope),
                     f'paused by {pause.paused_by}: {pause.reason}'))
             return pauses.end_pause(connection, scope, now)
         return self._run(end_and_audit)
 
-    def pauses(self, now: float) -> list[Pause]:
+    def pauses(self, now: float) -> list[PauseRecord]:
         """Return the pauses in force; that of the cloud first."""
         return self._read(lambda c: pauses.list_pauses(c, now))
 
-    def paused(self, scope: str, now: float) -> Pause | None:
+    def paused(self, scope: str, now: float) -> PauseRecord | None:
         """Return the pause that holds the scope: the cloud's or its own."""
         return self._read(lambda c: pauses.find_pause(c, scope, now))
 
     # Outcomes of plans.
 
-    def _run_under_lease(self, lease: Lease, step: Callable[[sa.Connection], _T]) -> _T:
+    def _run_under_lease(self, lease: ScopeLease, step: Callable[[sa.Connection], _T]) -> _T:
         """Run ``step`` in a transaction that holds the lease.
 
         :raises LeaseLost: nothing was written.
@@ -811,9 +812,10 @@ class Store:
             return step(connection)
         return self._run(fence_and_run)
 
-    def realise(self, lease: Lease, combined: float, now: float, *,
+    def realise(self, lease: ScopeLease, combined: float, now: float, *,
                 load: float | None = None,
-                measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
+                measured: pack_prediction.ScopeMeasurement
+                | None = None) -> breakers.PlanOutcome | None:
         """Record the outcome of the scope's newest plan; call this once scores show all its moves.
 
         :param combined: the scope's imbalance now.
@@ -832,7 +834,7 @@ class Store:
         return self._run_under_lease(lease, lambda c: outcomes.record_outcome(
             c, lease.scope, combined, load, now, measured))
 
-    def outcomes(self, scope: str, limit: int) -> list[breakers.Outcome]:
+    def outcomes(self, scope: str, limit: int) -> list[breakers.PlanOutcome]:
         """Return outcomes of the scope's plans since its breaker opened last, newest first."""
         return self._read(lambda c: outcomes.list_outcomes(c, scope, limit))
 
@@ -846,7 +848,7 @@ class Store:
             sa.select(outcome).where(outcome.c.plan_id.in_(sorted(plan_ids)),
                                      outcome.c.combined_realised.is_not(None)))})
 
-    def wish(self, lease: Lease, now: float) -> float:
+    def wish(self, lease: ScopeLease, now: float) -> float:
         """Record that the scope needs balancing; return since when, without a break.
 
         :raises LeaseLost: nothing was written.
@@ -859,7 +861,7 @@ class Store:
         return self._read(lambda c: {
             row.scope: float(row.since) for row in c.execute(sa.select(tables.wish))})
 
-    def content(self, lease: Lease) -> None:
+    def content(self, lease: ScopeLease) -> None:
         """Record that the scope needs no balancing now.
 
         :raises LeaseLost: nothing was written.
@@ -870,16 +872,16 @@ class Store:
         """Count (failed, ended) migrations since ``since``, and since the breaker opened."""
         return self._read(lambda c: outcomes.count_failures(c, scope, since))
 
-    def trip(self, lease: Lease, now: float, *, seconds: float | None, paused_by: str,
-             reason: str) -> Pause:
+    def trip(self, lease: ScopeLease, now: float, *, seconds: float | None, paused_by: str,
+             reason: str) -> PauseRecord:
         """Open the scope's breaker: pause the scope, and count its earlier results no more.
 
         A pause of the scope that lasts longer, such as an operator's, stays.
 
         :raises LeaseLost: nothing was written.
         """
-        found = Pause(lease.scope, now, None if seconds is None else now + seconds, paused_by,
-                      reason)
+        found = PauseRecord(lease.scope, now, None if seconds is None else now + seconds, paused_by,
+                            reason)
 
         def open_breaker(connection: sa.Connection) -> None:
             outcomes.record_breaker_opening(connection, lease.scope, now)
@@ -890,7 +892,7 @@ class Store:
 
     # Metrics.
 
-    def census(self) -> Census:
+    def census(self) -> RowCensus:
         """Return numbers of live rows, for metrics."""
         return self._read(lambda c: store_stats.read_census(c, self._build_now_clause()))
 
@@ -925,7 +927,7 @@ class Store:
         """Delete an outage: the service works again."""
         self._run(lambda c: quarantine.lift_quarantine(c, plans.SERVICE, service))
 
-    def quarantines(self, now: float) -> list[Quarantine]:
+    def quarantines(self, now: float) -> list[QuarantineEntry]:
         """Return the quarantines in force.
 
         These include hosts with local disks, pairs of hosts of different cells, and services that
@@ -947,7 +949,7 @@ class Store:
             reason = quarantine.find_reason(connection, kind, name, now)
             if reason is None:
                 return False
-            audits.add(connection, Entry(now, by, 'lifted', f'{kind} {name}', reason))
+            audits.add(connection, AuditEntry(now, by, 'lifted', f'{kind} {name}', reason))
             return quarantine.lift_quarantine(connection, kind, name)
         return self._run(lift_and_audit)
 
@@ -957,10 +959,10 @@ class Store:
         """Write an audit row for a command whose change no other method records."""
         def write_audit_row(connection: sa.Connection) -> None:
             now = float(connection.execute(sa.select(self._build_now_clause())).scalar_one())
-            audits.add(connection, Entry(now, by, command, target, reason))
+            audits.add(connection, AuditEntry(now, by, command, target, reason))
         self._run(write_audit_row)
 
-    def audited(self, limit: int) -> list[Entry]:
+    def audited(self, limit: int) -> list[AuditEntry]:
         """Return the newest audit rows, newest first."""
         return self._read(lambda c: audits.list_newest_entries(c, limit))
 

@@ -101,11 +101,11 @@ def compute_intervals(times: Iterable[tuple[str, float | None]]) -> dict[str, fl
     return {phase: until - at for (phase, at), (_, until) in zip(known, known[1:], strict=False)}
 
 
-def format_marks(marks: Marks) -> str:
+def format_phase_starts(marks: Marks) -> str:
     """Format marks as JSON text."""
     return json.dumps(marks)
 
 
-def parse_marks(text: str | None) -> Marks:
+def parse_phase_starts(text: str | None) -> Marks:
     """Parse marks from JSON text; a row of an earlier release has none."""
     return tuple((str(phase), float(at)) for phase, at in json.loads(text or '[]'))

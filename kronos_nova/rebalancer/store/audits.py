@@ -25,7 +25,7 @@ DRAIN_STARTED = 'drain started'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """An audit row of one command. ``target`` is the plan, task, scope or host that it changed."""
 
     at: float
@@ -35,16 +35,16 @@ class Entry:
     reason: str
 
 
-def add(connection: sa.Connection, entry: Entry) -> None:
+def add(connection: sa.Connection, entry: AuditEntry) -> None:
     """Write an audit row in the transaction of the change itself."""
     connection.execute(sa.insert(_audit).values(
         at=entry.at, by_name=entry.by[:tables.NAME_LENGTH], command=entry.command[:32],
         target=entry.target, reason=entry.reason))
 
 
-def list_newest_entries(connection: sa.Connection, limit: int) -> list[Entry]:
+def list_newest_entries(connection: sa.Connection, limit: int) -> list[AuditEntry]:
     """Return the newest entries, newest first."""
-    return [Entry(row.at, row.by_name, row.command, row.target, row.reason)
+    return [AuditEntry(row.at, row.by_name, row.command, row.target, row.reason)
             for row in connection.execute(
                 sa.select(_audit).order_by(_audit.c.at.desc(), _audit.c.number.desc())
                 .limit(limit))]

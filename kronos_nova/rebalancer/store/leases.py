@@ -36,7 +36,7 @@ def of_late(clock: ColumnElement[float]) -> ColumnElement[bool]:
 
 
 def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope: str, owner: str,
-                  seconds: float, policy_hash: str) -> rows.Lease | None:
+                  seconds: float, policy_hash: str) -> rows.ScopeLease | None:
     """Lease the scope when it is free, or extend our lease; None: another engine has it.
 
     Drains of a scope that no engine has planned lately are deleted.
@@ -47,7 +47,7 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
     if row is None:
         connection.execute(sa.insert(_lease).values(
             scope=scope, owner=owner, epoch=1, until=clock + seconds, policy_hash=policy_hash))
-        return rows.Lease(scope, owner, 1)
+        return rows.ScopeLease(scope, owner, 1)
     if row['live'] and row['owner'] != owner:
         if row['policy_hash'] != policy_hash:
             raise exception.StoreError(
@@ -65,7 +65,7 @@ def acquire_lease(connection: sa.Connection, clock: ColumnElement[float], scope:
     if not row['of_late']:
         # Drains of that time are out of date.
         connection.execute(sa.delete(tables.drain).where(tables.drain.c.scope == scope))
-    return rows.Lease(scope, owner, epoch)
+    return rows.ScopeLease(scope, owner, epoch)
 
 
 @statements.build_once
@@ -98,7 +98,7 @@ def _match_held_lease(scope: str, owner: str, epoch: int,
             _lease.c.until > clock)
 
 
-def renew_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
+def renew_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.ScopeLease,
                 seconds: float) -> bool:
     return connection.execute(*_build_renewal(
         lease.scope, lease.owner, lease.epoch, clock, seconds)).rowcount == 1
@@ -111,7 +111,7 @@ def _build_renewal(scope: str, owner: str, epoch: int, clock: ColumnElement[floa
         until=clock + seconds)
 
 
-def raise_epoch(connection: sa.Connection, scope: str) -> rows.Lease:
+def raise_epoch(connection: sa.Connection, scope: str) -> rows.ScopeLease:
     """Raise the epoch of the scope's lease, so that its holder cannot write its current decision.
 
     The holder keeps the lease, in the later epoch. A scope without a lease gets one without an
@@ -125,11 +125,11 @@ def raise_epoch(connection: sa.Connection, scope: str) -> rows.Lease:
         connection.execute(sa.insert(_lease).values(
             scope=scope, owner='', epoch=1, until=0.0, policy_hash=''))
     row = connection.execute(sa.select(_lease).where(_lease.c.scope == scope)).one()
-    return rows.Lease(scope, row.owner, row.epoch)
+    return rows.ScopeLease(scope, row.owner, row.epoch)
 
 
-def retake_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease,
-                 seconds: float) -> rows.Lease | None:
+def retake_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.ScopeLease,
+                 seconds: float) -> rows.ScopeLease | None:
     """Extend our live lease after a plan raised its epoch; return it in the later epoch."""
     ours = sa.and_(_lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
                    _lease.c.epoch > lease.epoch, _lease.c.until > clock)
@@ -137,18 +137,19 @@ def retake_lease(connection: sa.Connection, clock: ColumnElement[float], lease: 
             sa.update(_lease).where(ours).values(until=clock + seconds)).rowcount != 1:
         return None
     row = connection.execute(sa.select(_lease).where(_lease.c.scope == lease.scope)).one()
-    return rows.Lease(row.scope, row.owner, row.epoch)
+    return rows.ScopeLease(row.scope, row.owner, row.epoch)
 
 
 def release_lease(connection: sa.Connection, clock: ColumnElement[float],
-                  lease: rows.Lease) -> None:
+                  lease: rows.ScopeLease) -> None:
     # Also a lease of ours whose epoch has risen.
     connection.execute(sa.update(_lease).where(
         _lease.c.scope == lease.scope, _lease.c.owner == lease.owner,
         _lease.c.epoch >= lease.epoch, _lease.c.until > clock).values(until=0.0))
 
 
-def fence_lease(connection: sa.Connection, clock: ColumnElement[float], lease: rows.Lease) -> None:
+def fence_lease(connection: sa.Connection, clock: ColumnElement[float],
+                lease: rows.ScopeLease) -> None:
     """Hold the lease's row until this transaction ends.
 
     :raises LeaseLost: it has ended, even if no engine has taken it yet: decisions under it are

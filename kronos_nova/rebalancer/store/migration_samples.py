@@ -34,7 +34,7 @@ _task = tables.task
 _NEWEST = (
     sa.select(_task.c.instance_uuid, _task.c.memory_mb, _task.c.disk_gb, _task.c.state,
               _task.c.submitted_at, _task.c.completed_at, _task.c.attempts, _task.c.hooks)
-    .where(_task.c.completed_at.is_not(None), _task.c.method == model.Method.LIVE.value)
+    .where(_task.c.completed_at.is_not(None), _task.c.method == model.MoveMethod.LIVE.value)
     # Both descending: MariaDB reads an index in one direction only.
     .order_by(_task.c.completed_at.desc(), _task.c.task_id.desc()).limit(sa.bindparam('tasks')))
 #: Phases before the copying; where no look at Nova saw that, it took place in these.
@@ -44,13 +44,13 @@ _AFTER = (attempt_phases.POST_MIGRATING, attempt_phases.POST_FLIGHT)
 _PAUSES = 'pause'
 
 
-def list_newest_samples(connection: sa.Connection) -> tuple[model.Measured, ...]:
+def list_newest_samples(connection: sa.Connection) -> tuple[model.MeasuredAttempt, ...]:
     """Return the newest attempts first; attempts that Nova did not begin are left out."""
     return tuple(found for row in connection.execute(
         _NEWEST, {'tasks': TASKS}) for found in _of_task(row))
 
 
-def _of_task(row: Any) -> Iterator[model.Measured]:
+def _of_task(row: Any) -> Iterator[model.MeasuredAttempt]:
     if row.hooks and any(hook[0] == _PAUSES for hook in json.loads(row.hooks)):
         return
     completed = row.state == TaskState.COMPLETED.value
@@ -59,8 +59,8 @@ def _of_task(row: Any) -> Iterator[model.Measured]:
         # An attempt with empty phases ended by no look at Nova: its length says nothing.
         if row.submitted_at is not None and not (attempts and 'phases' in attempts[-1]):
             # A row of an earlier release: from its request until an executor saw its end.
-            yield model.Measured(row.instance_uuid, row.memory_mb, row.disk_gb,
-                                 running=max(0.0, row.completed_at - row.submitted_at))
+            yield model.MeasuredAttempt(row.instance_uuid, row.memory_mb, row.disk_gb,
+                                        running=max(0.0, row.completed_at - row.submitted_at))
         attempts = attempts[:-1]
     for attempt in reversed(attempts):
         phases = attempt.get('phases') or {}
@@ -70,7 +70,7 @@ def _of_task(row: Any) -> Iterator[model.Measured]:
         if arrived and not running:
             running, before = before, 0.0
         if running > 0 or arrived:
-            yield model.Measured(
+            yield model.MeasuredAttempt(
                 row.instance_uuid, row.memory_mb, row.disk_gb, running=running,
                 other=before + _sum_phases(phases, _AFTER), arrived=arrived,
                 late=attempt['error_type'] == exception.MigrationTimeout.wire_type)

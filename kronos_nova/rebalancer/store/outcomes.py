@@ -57,7 +57,8 @@ def record_prediction(connection: sa.Connection, plan: model.Plan, plan_id: str,
 
 def record_outcome(connection: sa.Connection, scope: str, combined: float, load: float | None,
                    now: float,
-                   measured: pack_prediction.Measurement | None = None) -> breakers.Outcome | None:
+                   measured: pack_prediction.ScopeMeasurement
+                   | None = None) -> breakers.PlanOutcome | None:
     """Record the outcome of the scope's newest plan, once it has ended and scores show it.
 
     Plans that moved nothing, and plans that later ones overtook before their outcome was known,
@@ -130,19 +131,19 @@ def _compute_growth(document: Mapping[str, Any], load: float | None) -> float:
     return max(1.0, load / then) if load and then else 1.0
 
 
-def of_row(row: Any) -> breakers.Outcome:
+def of_row(row: Any) -> breakers.PlanOutcome:
     """Return the outcome of a row that has been judged."""
     packed = None
     if row.hosts_before is not None:
         packed = breakers.PackOutcome(
-            model.Packing(row.hosts_before, row.overload_before),
-            model.Packing(row.hosts_foreseen, row.overload_foreseen),
-            model.Packing(row.hosts_realised, row.overload_realised), row.growth)
-    return breakers.Outcome(row.plan_id, row.combined_before, row.combined_foreseen,
-                            row.combined_realised, packed)
+            model.PackingDensity(row.hosts_before, row.overload_before),
+            model.PackingDensity(row.hosts_foreseen, row.overload_foreseen),
+            model.PackingDensity(row.hosts_realised, row.overload_realised), row.growth)
+    return breakers.PlanOutcome(row.plan_id, row.combined_before, row.combined_foreseen,
+                                row.combined_realised, packed)
 
 
-def list_outcomes(connection: sa.Connection, scope: str, limit: int) -> list[breakers.Outcome]:
+def list_outcomes(connection: sa.Connection, scope: str, limit: int) -> list[breakers.PlanOutcome]:
     """Return outcomes since the breaker opened last, newest first."""
     return [of_row(row) for row in connection.execute(
         *_realised_since(scope, _tripped_at(connection, scope), limit))]

@@ -31,7 +31,7 @@ _LAST = 253402214400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pause:
+class PauseRecord:
     """A pause: ``scope`` None is the whole cloud; ``until`` None is until resumed."""
 
     scope: str | None
@@ -61,7 +61,7 @@ def _match_lasting(now: float) -> ColumnElement[bool]:
     return sa.or_(_pause.c.until.is_(None), _pause.c.until > now)
 
 
-def record_pause(connection: sa.Connection, pause: Pause) -> None:
+def record_pause(connection: sa.Connection, pause: PauseRecord) -> None:
     """Write the pause in the place of an earlier one of the same scope."""
     kind, name = _build_key(pause.scope)
     values = {'since': pause.since, 'until': pause.until, 'paused_by': pause.paused_by,
@@ -72,7 +72,7 @@ def record_pause(connection: sa.Connection, pause: Pause) -> None:
         connection.execute(sa.insert(_pause).values(kind=kind, name=name, **values))
 
 
-def has_longer_pause(connection: sa.Connection, pause: Pause) -> bool:
+def has_longer_pause(connection: sa.Connection, pause: PauseRecord) -> bool:
     """Return whether a stored pause of the same scope lasts at least as long."""
     last = connection.execute(
         sa.select(_pause.c.until).where(_match_scope(pause.scope),
@@ -89,10 +89,11 @@ def end_pause(connection: sa.Connection, scope: str | None, now: float) -> bool:
     return lasted is not None
 
 
-def list_pauses(connection: sa.Connection, now: float) -> list[Pause]:
+def list_pauses(connection: sa.Connection, now: float) -> list[PauseRecord]:
     """Return the pauses in force; that of the cloud first, then by scope."""
-    return [Pause(row.name if row.kind == SCOPE else None, row.since, row.until, row.paused_by,
-                  row.reason)
+    return [PauseRecord(row.name if row.kind == SCOPE else None, row.since, row.until,
+                        row.paused_by,
+                        row.reason)
             for row in connection.execute(*_select_pauses(now))]
 
 
@@ -101,6 +102,6 @@ def _select_pauses(now: float) -> sa.Select[Any]:
     return sa.select(_pause).where(_match_lasting(now)).order_by(_pause.c.kind, _pause.c.name)
 
 
-def find_pause(connection: sa.Connection, scope: str, now: float) -> Pause | None:
+def find_pause(connection: sa.Connection, scope: str, now: float) -> PauseRecord | None:
     """Return the pause that holds a scope: the cloud's before its own."""
     return next((p for p in list_pauses(connection, now) if p.scope in (None, scope)), None)

@@ -31,7 +31,7 @@ _owed, _task = tables.owed_hook, tables.task
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Owed:
+class PendingHook:
     """A pending hook.
 
     ``task`` has the fields that are known without its row, which may be gone, and the destination
@@ -49,7 +49,7 @@ class Owed:
     error: str | None = None
 
 
-def record_hook(connection: sa.Connection, owed: Owed, worker: str, now: float,
+def record_hook(connection: sa.Connection, owed: PendingHook, worker: str, now: float,
                 marks: attempt_phases.Marks) -> bool:
     """Record a hook that begins.
 
@@ -59,7 +59,7 @@ def record_hook(connection: sa.Connection, owed: Owed, worker: str, now: float,
         sa.update(_task)
         .where(_task.c.task_id == owed.task.task_id, _task.c.worker == worker,
                _task.c.state == TaskState.CLAIMED.value)
-        .values(heartbeat_at=now, timings=attempt_phases.format_marks(marks)))
+        .values(heartbeat_at=now, timings=attempt_phases.format_phase_starts(marks)))
     if held.rowcount != 1:
         return False
     task = owed.task
@@ -92,7 +92,7 @@ def match_takable_hooks(worker: str, scopes: Collection[str] | None,
 
 def take_due_hooks(connection: sa.Connection, worker: str, scopes: Collection[str] | None,
                    now: float,
-                   claim_seconds: float) -> list[Owed]:
+                   claim_seconds: float) -> list[PendingHook]:
     """Take the due hooks that are ours or that no live worker holds, the last begun first."""
     still = match_takable_hooks(worker, scopes, now - claim_seconds)
     found = []
@@ -112,7 +112,7 @@ def release_hooks(connection: sa.Connection, worker: str) -> None:
         sa.update(_owed).where(_owed.c.worker == worker).values(heartbeat_at=None))
 
 
-def list_task_hooks(connection: sa.Connection, task_id: str) -> list[Owed]:
+def list_task_hooks(connection: sa.Connection, task_id: str) -> list[PendingHook]:
     return [_read(row) for row in connection.execute(
         sa.select(_owed).where(_owed.c.task_id == task_id)
         .order_by(_owed.c.begun_at, _owed.c.number)).mappings()]
@@ -123,7 +123,7 @@ def is_owed(connection: sa.Connection, instance_uuid: str) -> bool:
         _owed.c.instance_uuid == instance_uuid).limit(1)).first() is not None
 
 
-def put_off(connection: sa.Connection, owed: Owed, worker: str) -> bool:
+def put_off(connection: sa.Connection, owed: PendingHook, worker: str) -> bool:
     return connection.execute(
         sa.update(_owed).where(_owed.c.owed_id == owed.owed_id, _owed.c.worker == worker)
         .values(tries=owed.tries, not_before=owed.not_before, error=owed.error)).rowcount == 1
@@ -139,12 +139,12 @@ def match_tasks_without_hook() -> ColumnElement[bool]:
     return ~sa.exists().where(_owed.c.instance_uuid == _task.c.instance_uuid)
 
 
-def _read(row: Any) -> Owed:
+def _read(row: Any) -> PendingHook:
     task = model.Task(
         task_id=row['task_id'], plan_id=row['plan_id'], aggregate=row['scope'],
         instance_uuid=row['instance_uuid'], from_host=row['from_host'], to_host=row['to_host'],
-        phase=model.Phase(row['phase']), method=model.Method(row['method']))
-    return Owed(
+        phase=model.Phase(row['phase']), method=model.MoveMethod(row['method']))
+    return PendingHook(
         owed_id=row['owed_id'], task=task, number=row['number'],
         hook=model.TaskHook(row['hook'], json.loads(row['parameters'])), marker=row['marker'],
         begun_at=row['begun_at'], tries=row['tries'], not_before=row['not_before'],

@@ -43,7 +43,7 @@ RESOLVED = 'resolved'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Said:
+class OperatorDecision:
     """The author of a decision or request, and the reason.
 
     ``instances`` are those whose moves are meant; None: all.
@@ -55,7 +55,7 @@ class Said:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Decision:
+class StoredDecision:
     """A stored decision; ``tasks`` is the number of tasks that it concerned."""
 
     verb: str
@@ -68,7 +68,7 @@ class Decision:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingPlan:
     """A plan with ``moves`` tasks that wait for approval, the first until ``until``."""
 
     plan_id: str
@@ -85,12 +85,12 @@ class Waiting:
 
 
 def list_waiting_plans(connection: sa.Connection, now: float,
-                       scope: str | None = None) -> list[Waiting]:
+                       scope: str | None = None) -> list[WaitingPlan]:
     """Return plans that may still be approved, oldest first.
 
     :param scope: plans of this scope alone; None: of all.
     """
-    return [Waiting(row.plan_id, row.scope, row.since, row.until, int(row.moves))
+    return [WaitingPlan(row.plan_id, row.scope, row.since, row.until, int(row.moves))
             for row in connection.execute(*_select_waiting_plans(now, scope))]
 
 
@@ -113,7 +113,7 @@ def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> li
     return tasks.cancel_where(connection, late, now, tasks.EXPIRED_TYPE, tasks.LAPSED)
 
 
-def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: Said, *,
+def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: OperatorDecision, *,
                  begin_within: Mapping[model.Phase, float], cooldown: float,
                  instance_cooldown: float) -> list[model.Task]:
     """Queue pending tasks, staggered from now on as they were planned.
@@ -186,7 +186,8 @@ def _read_drained_hosts(connection: sa.Connection, plan_id: str) -> set[str]:
     return set(json.loads(document or '{}').get('draining', ()))
 
 
-def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said: Said, verb: str,
+def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said: OperatorDecision,
+                      verb: str,
                       instance_cooldown: float) -> list[model.Task]:
     """Cancel the plan's tasks that Nova has not been asked for.
 
@@ -217,7 +218,7 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said:
 
 
 def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collection[TaskState],
-                        said: Said,
+                        said: OperatorDecision,
                         now: float | None) -> list[rows.TaskRow]:
     """Return the tasks that a decision concerns.
 
@@ -237,17 +238,19 @@ def _list_decided_tasks(connection: sa.Connection, plan_id: str, states: Collect
     return found
 
 
-def record_decision(connection: sa.Connection, plan_id: str, now: float, verb: str, said: Said,
+def record_decision(connection: sa.Connection, plan_id: str, now: float, verb: str,
+                    said: OperatorDecision,
           number: int) -> None:
     if number:
         connection.execute(sa.insert(_decision).values(
             decision_id=str(uuid.uuid4()), plan_id=plan_id, decided_at=now,
             decided_by=said.by[:tables.NAME_LENGTH], verb=verb, tasks=number,
             reason=said.reason))
-        audits.add(connection, audits.Entry(now, said.by, verb, f'plan {plan_id}', said.reason))
+        audits.add(connection,
+                   audits.AuditEntry(now, said.by, verb, f'plan {plan_id}', said.reason))
 
 
-def list_plan_decisions(connection: sa.Connection, plan_id: str) -> list[Decision]:
+def list_plan_decisions(connection: sa.Connection, plan_id: str) -> list[StoredDecision]:
     """Return all decisions on a plan, oldest first."""
     return _read_decisions(connection, _decision.c.plan_id == plan_id)
 
@@ -259,14 +262,14 @@ def asked_by(connection: sa.Connection, plan_ids: Collection[str]) -> dict[str, 
         _decision.c.verb.not_in([APPROVED, REJECTED, CANCELLED, RESOLVED])))}
 
 
-def list_unannounced_decisions(connection: sa.Connection, scope: str) -> list[Decision]:
+def list_unannounced_decisions(connection: sa.Connection, scope: str) -> list[StoredDecision]:
     """Return decisions on the scope's plans that are not announced yet, oldest first."""
     return _read_decisions(connection, sa.and_(
         _decision.c.told.is_(None), _decision.c.plan_id.in_(
             sa.select(tables.plan.c.plan_id).where(tables.plan.c.scope == scope))))
 
 
-def pop_unannounced_decisions(connection: sa.Connection, scope: str) -> list[Decision]:
+def pop_unannounced_decisions(connection: sa.Connection, scope: str) -> list[StoredDecision]:
     """Return the decisions that are not announced yet, and mark them as announced."""
     found = list_unannounced_decisions(connection, scope)
     if found:
@@ -275,9 +278,10 @@ def pop_unannounced_decisions(connection: sa.Connection, scope: str) -> list[Dec
     return found
 
 
-def _read_decisions(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Decision]:
-    return [Decision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason,
-                     row.plan_id, row.decision_id)
+def _read_decisions(connection: sa.Connection,
+                    which: sa.ColumnElement[bool]) -> list[StoredDecision]:
+    return [StoredDecision(row.verb, row.decided_at, row.decided_by, row.tasks, row.reason,
+                           row.plan_id, row.decision_id)
             for row in connection.execute(
                 sa.select(_decision).where(which)
                 .order_by(_decision.c.decided_at, _decision.c.decision_id))]

@@ -46,35 +46,35 @@ _SECONDS = re.compile(r'\b\d+ s\b')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class LiveWork:
     """The live tasks and the drains at a time: task IDs, (scope, host) pairs."""
 
     tasks: frozenset[str]
     drains: frozenset[tuple[str, str]]
 
 
-def read_activity_mark(connection: sa.Connection) -> Mark:
+def read_activity(connection: sa.Connection) -> LiveWork:
     task, drain = tables.task, tables.drain
-    return Mark(
+    return LiveWork(
         frozenset(connection.scalars(
             sa.select(task.c.task_id).where(rows.is_live()))),
         frozenset((row.scope, row.host) for row in connection.execute(
             sa.select(drain.c.scope, drain.c.host))))
 
 
-def refuse_overtaken(connection: sa.Connection, known: Mark) -> None:
+def refuse_overtaken(connection: sa.Connection, known: LiveWork) -> None:
     """Raise StoreError when tasks or drains have begun that are not in ``known``.
 
     :raises StoreError: such tasks or drains have begun.
     """
-    now = read_activity_mark(connection)
+    now = read_activity(connection)
     if now.tasks - known.tasks or now.drains - known.drains:
         raise exception.StoreError(
             problem='has plans that were made while this one was judged',
             remedy='Nothing was written; ask again.')
 
 
-def save_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
+def save_plan(connection: sa.Connection, lease: rows.ScopeLease | None, plan: model.Plan,
               tasks: Sequence[model.Task], *, plan_id: str, now: float, dry_run: bool,
               cooldown: float, instance_cooldown: float) -> frozenset[str]:
     """Write all of a plan; the caller has fenced the lease (dry run: any).
@@ -100,7 +100,7 @@ def save_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.P
         drained &= list_draining_hosts(connection, plan.scope)
     set_draining(connection, plan.scope, drained, now)
     connection.execute(sa.update(tables.lease).where(tables.lease.c.scope == plan.scope)
-                       .values(planned_at=now, cycle=rows.cycle_document(rows.Cycle(
+                       .values(planned_at=now, cycle=rows.cycle_document(rows.CycleRecord(
                            now, len(plan.moves), plan.reason, plan.policies))))
     return drained
 
@@ -127,7 +127,7 @@ def _select_waiting_task(scope: str, now: float) -> sa.Select[Any]:
         task.c.expires_at > now).limit(1)
 
 
-def save_wanted(connection: sa.Connection, lease: rows.Lease, plan: model.Plan,
+def save_wanted(connection: sa.Connection, lease: rows.ScopeLease, plan: model.Plan,
                 tasks: Sequence[model.Task], *, plan_id: str, now: float,
                 instance_cooldown: float) -> None:
     """Write a requested plan; it changes nothing else of the scope."""
@@ -148,7 +148,7 @@ def save_follow_up_plan(connection: sa.Connection, plan: model.Plan, task: model
         plan_id=task.plan_id, scope=plan.scope, spent_at=now, moves=1))
 
 
-def _insert_plan(connection: sa.Connection, lease: rows.Lease | None, plan: model.Plan,
+def _insert_plan(connection: sa.Connection, lease: rows.ScopeLease | None, plan: model.Plan,
                  plan_id: str,
                  now: float, dry_run: bool) -> None:
     connection.execute(sa.insert(tables.plan).values(
@@ -169,7 +169,7 @@ def _insert_tasks(connection: sa.Connection, plan: model.Plan, tasks: Sequence[m
         extend_cooldown(connection, INSTANCE, task.instance_uuid, now + instance_cooldown)
 
 
-def _refuse_unsound(lease: rows.Lease, plan: model.Plan, tasks: Sequence[model.Task],
+def _refuse_unsound(lease: rows.ScopeLease, plan: model.Plan, tasks: Sequence[model.Task],
                     plan_id: str) -> None:
     movers = {task.instance_uuid for task in tasks}
     for task in tasks:
@@ -252,13 +252,13 @@ def set_draining(connection: sa.Connection, scope: str, hosts: Iterable[str],
 
 
 def read_history(connection: sa.Connection, scope: str, now: float,
-                 remembered: float) -> model.History:
+                 remembered: float) -> model.MoveHistory:
     cooling = connection.execute(*_select_cooldowns(now)).all()
     held = connection.execute(*_select_quarantines(now)).all()
     completed = connection.execute(*_select_completed_moves(now - remembered)).all()
     hosts = list_draining_hosts(connection, scope)
     pause = pauses.find_pause(connection, scope, now)
-    return model.History(
+    return model.MoveHistory(
         paused=None if pause is None else str(pause),
         cooling={row.name: row.until - now for row in cooling if row.kind == INSTANCE},
         quarantined={row.name: -1 if row.until is None else row.until - now
@@ -304,14 +304,15 @@ def _parse_host_pair(name: str) -> tuple[str, str]:
     return one, other
 
 
-class Position(NamedTuple):
+class PlanPosition(NamedTuple):
     """A plan's position among all, the oldest first."""
 
     created_at: float
     plan_id: str
 
 
-def list_oldest_plans(connection: sa.Connection, limit: float, after: Position) -> list[Position]:
+def list_oldest_plans(connection: sa.Connection, limit: float,
+                      after: PlanPosition) -> list[PlanPosition]:
     """Return a batch of the plans made before ``limit``, the oldest after ``after`` first."""
     plan = tables.plan
     found = connection.execute(
@@ -320,12 +321,12 @@ def list_oldest_plans(connection: sa.Connection, limit: float, after: Position) 
                sa.or_(plan.c.created_at > after.created_at, plan.c.plan_id > after.plan_id))
         .order_by(plan.c.created_at, plan.c.plan_id).limit(statements.BATCH // 2)).all()
     number = 0
-    batch: list[Position] = []
+    batch: list[PlanPosition] = []
     for row in found:
         number += 1 + row.moves
         if batch and number > statements.BATCH:
             break
-        batch.append(Position(row.created_at, row.plan_id))
+        batch.append(PlanPosition(row.created_at, row.plan_id))
     return batch
 
 

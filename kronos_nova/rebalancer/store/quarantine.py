@@ -25,7 +25,7 @@ _table = tables.quarantine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Quarantine:
+class QuarantineEntry:
     """A quarantine, or another limit that ends in the same way.
 
     ``kind`` is ``instance``, ``host``, ``disks``, ``cells`` or ``service``; ``until`` None is for
@@ -98,9 +98,9 @@ def _match_lasting(now: float) -> ColumnElement[bool]:
     return sa.or_(_table.c.until.is_(None), _table.c.until > now)
 
 
-def list_quarantines(connection: sa.Connection, now: float) -> list[Quarantine]:
+def list_quarantines(connection: sa.Connection, now: float) -> list[QuarantineEntry]:
     """Return the quarantines in force, by kind and name."""
-    return [Quarantine(row.kind, row.name, row.since, row.until, row.reason)
+    return [QuarantineEntry(row.kind, row.name, row.since, row.until, row.reason)
             for row in connection.execute(
                 sa.select(_table).where(_match_lasting(now))
                 .order_by(_table.c.kind, _table.c.name))]

@@ -31,7 +31,8 @@ RESOLVABLE = (TaskState.SUBMITTED, TaskState.UNKNOWN)
 
 
 def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now: float,
-                 said: plan_approvals.Said, instance_cooldown: float) -> list[model.Task] | None:
+                 said: plan_approvals.OperatorDecision,
+                 instance_cooldown: float) -> list[model.Task] | None:
     """End a task that Nova was asked for, in the state that an operator vouches for.
 
     The attempt has no phases, so that learned costs do not count it.
@@ -55,7 +56,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
     return cancelled
 
 
-def _find_result(row: rows.TaskRow, error: str | None, now: float) -> model.Result:
+def _find_result(row: rows.TaskRow, error: str | None, now: float) -> model.TaskResult:
     task = row.task
     error_type = None if error is None else RESOLVED_TYPE
     since = row.updated_at if row.submitted_at is None else row.submitted_at
@@ -64,7 +65,7 @@ def _find_result(row: rows.TaskRow, error: str | None, now: float) -> model.Resu
         to_host=task.to_host, started_at=since, ended_at=now, error_type=error_type,
         error=error, phases={},
         migration_uuid=reference if uuidutils.is_uuid_like(reference) else None)
-    return model.Result(
+    return model.TaskResult(
         task_id=task.task_id, plan_id=task.plan_id, aggregate=task.aggregate,
         instance_uuid=task.instance_uuid, from_host=task.from_host, to_host=task.to_host,
         success=error is None, error=error, error_type=error_type,

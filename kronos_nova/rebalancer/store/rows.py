@@ -95,7 +95,7 @@ def has_lost_slots(doubt: str | None, doubt_since: float | None) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Lease:
+class ScopeLease:
     """The right to plan a scope; a higher epoch ends a lower one."""
 
     scope: str
@@ -203,12 +203,12 @@ def task_row(row: sa.RowMapping) -> TaskRow:
         not_before=row['not_before'], created_at=row['created_at'],
         deadline=row['expires_at'] if row['deadline'] is None else row['deadline'],
         state=TaskState(row['state']), memory_mb=row['memory_mb'], disk_gb=row['disk_gb'],
-        method=model.Method(row['method']),
-        trees=tuple(model.TreeMark(*mark) for mark in json.loads(row['trees'] or '[]')),
+        method=model.MoveMethod(row['method']),
+        trees=tuple(model.TreeDigest(*mark) for mark in json.loads(row['trees'] or '[]')),
         hooks=tuple(model.TaskHook(*hook) for hook in json.loads(row['hooks'] or '[]')),
         counts_alternates=bool(row['counts_alternates']))
     return TaskRow(task=task, attempts=parse_attempts(row['attempts']),
-                   marks=attempt_phases.parse_marks(row['timings']), **{
+                   marks=attempt_phases.parse_phase_starts(row['timings']), **{
         name: row[name] for name in (
             'attempt', 'worker', 'heartbeat_at', 'marker', 'reference', 'submitted_at',
             'doubt_since', 'doubt', 'updated_at', 'completed_at', 'error', 'error_type',
@@ -216,7 +216,7 @@ def task_row(row: sa.RowMapping) -> TaskRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cycle:
+class CycleRecord:
     """The last cycle of a scope that made a plan, at ``at``.
 
     It keeps the number of moves, or why there are none, and each policy's imbalance. ``error``:
@@ -231,17 +231,17 @@ class Cycle:
     failed_at: float | None = None
 
 
-def cycle_document(cycle: Cycle) -> str:
+def cycle_document(cycle: CycleRecord) -> str:
     """Format a cycle as JSON text."""
     return json.dumps(dataclasses.asdict(cycle))
 
 
-def parse_cycle(document: str | None) -> Cycle:
+def parse_cycle(document: str | None) -> CycleRecord:
     """Parse a cycle from JSON text."""
     data = json.loads(document or '{}')
     policies = tuple(model.PolicyReport(**_keep_known_fields(model.PolicyReport, policy))
                      for policy in data.pop('policies', ()))
-    return Cycle(policies=policies, **_keep_known_fields(Cycle, data))
+    return CycleRecord(policies=policies, **_keep_known_fields(CycleRecord, data))
 
 
 _PACKING = ('packing_before', 'packing_after')
@@ -282,7 +282,8 @@ def plan_row(row: sa.RowMapping) -> PlanRow:
         tuple(model.Rejection(**_keep_known_fields(model.Rejection, no))
               for no in data.pop(name, ()))
         for name in ('held', 'undrained'))
-    packing = {name: model.Packing(**_keep_known_fields(model.Packing, found)) for name in _PACKING
+    packing = {name: model.PackingDensity(**_keep_known_fields(model.PackingDensity, found))
+               for name in _PACKING
                if (found := data.pop(name, None)) is not None}
     plan = model.Plan(
         scope=row['scope'], reason=row['reason'], moves=moves, held=held, undrained=undrained,

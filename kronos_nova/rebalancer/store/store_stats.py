@@ -32,7 +32,7 @@ from kronos_nova.rebalancer.store import tables
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scope:
+class ScopeStats:
     """A scope that some engine leases, or leased lately.
 
     ``leased``: an engine leases it now. ``epoch`` rises with each new lease. ``owner`` is the
@@ -44,14 +44,14 @@ class Scope:
     epoch: int
     owner: str
     planned_at: float | None
-    outcome: breakers.Outcome | None = None
+    outcome: breakers.PlanOutcome | None = None
     realised_at: float | None = None
     draining: int = 0
-    cycle: rows.Cycle = rows.Cycle()
+    cycle: rows.CycleRecord = rows.CycleRecord()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Census:
+class RowCensus:
     """Numbers of live rows.
 
     ``tasks``: live ones by scope, phase and state; ``ages``: seconds since the oldest was planned,
@@ -60,21 +60,21 @@ class Census:
     ``requests``: open ones from outside, by kind, and the seconds since the oldest of a kind came.
     """
 
-    scopes: Mapping[str, Scope]
+    scopes: Mapping[str, ScopeStats]
     tasks: Mapping[tuple[str, str, str], int]
     ages: Mapping[tuple[str, str], float]
     overdue: Mapping[str, int]
-    pauses: tuple[pausing.Pause, ...]
+    pauses: tuple[pausing.PauseRecord, ...]
     quarantined: Mapping[str, int]
     executors: Mapping[str, frozenset[str] | None]
     requests: Mapping[str, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
 
-def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> Census:
+def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> RowCensus:
     """Count the live rows, by the database's clock."""
     now = float(connection.execute(sa.select(clock)).scalar_one())
     tasks, ages, overdue = _count_tasks(connection, now)
-    return Census(
+    return RowCensus(
         scopes=_read_scopes(connection, now, {scope for scope, _ in ages}),
         tasks=tasks, ages=ages, overdue=overdue,
         pauses=tuple(pausing.list_pauses(connection, now)),
@@ -84,7 +84,8 @@ def read_census(connection: sa.Connection, clock: ColumnElement[float]) -> Censu
                   for kind, number, since in requests.count_open_requests(connection)})
 
 
-def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str, Scope]:
+def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -> dict[str,
+                                                                                       ScopeStats]:
     """Return the scopes that engines plan or planned lately, and the busy ones.
 
     :param busy: scopes that have tasks.
@@ -106,7 +107,7 @@ def _read_scopes(connection: sa.Connection, now: float, busy: Collection[str]) -
     for row in connection.execute(sa.select(lease).where(
             sa.or_(leases.of_late(sa.literal(now)), lease.c.scope.in_(sorted(busy))))):
         last = came.get(row.scope)
-        found[row.scope] = Scope(
+        found[row.scope] = ScopeStats(
             leased=row.until > now, epoch=row.epoch, owner=row.owner,
             planned_at=row.planned_at, draining=draining.get(row.scope, 0),
             cycle=rows.parse_cycle(row.cycle),

@@ -51,7 +51,7 @@ PRIORITY = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Member:
+class SwapMember:
     """An instance of a swap: ``home`` is its host before, ``target`` its host after the swap."""
 
     instance_uuid: str
@@ -60,7 +60,7 @@ class Member:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Swap:
+class StoredSwap:
     """A swap and its tasks.
 
     ``where``: the host of each member by the tasks that have completed, by instance UUID.
@@ -70,7 +70,7 @@ class Swap:
     plan_id: str
     scope: str
     state: str
-    members: tuple[Member, ...]
+    members: tuple[SwapMember, ...]
     undos: tuple[str, ...] = ()
     where: dict[str, str] = dataclasses.field(default_factory=dict)
     tasks: tuple[rows.TaskRow, ...] = ()
@@ -82,7 +82,7 @@ class Swap:
         return 'swap' if (one.home, one.target) == (other.target, other.home) else 'pair'
 
     @property
-    def away(self) -> list[Member]:
+    def away(self) -> list[SwapMember]:
         """The members that are not on their homes, the last moved first."""
         last = {row.task.instance_uuid: n for n, row in enumerate(self.tasks)
                 if row.task.state is TaskState.COMPLETED}
@@ -139,7 +139,7 @@ def settle_swap(connection: sa.Connection, swap_id: str, now: float) -> list[mod
     return cancelled
 
 
-def _call_off(connection: sa.Connection, swap: Swap, live: Sequence[rows.TaskRow],
+def _call_off(connection: sa.Connection, swap: StoredSwap, live: Sequence[rows.TaskRow],
               now: float) -> list[model.Task]:
     """Cancel those tasks of the other half that Nova has not been asked for."""
     unbegun = _task.c.state.in_([TaskState.PENDING.value, TaskState.QUEUED.value])
@@ -150,7 +150,7 @@ def _call_off(connection: sa.Connection, swap: Swap, live: Sequence[rows.TaskRow
             error=f'The other half of its {swap.noun} did not succeed.')).rowcount == 1]
 
 
-def _has_busy_member(connection: sa.Connection, swap: Swap) -> bool:
+def _has_busy_member(connection: sa.Connection, swap: StoredSwap) -> bool:
     """Return whether a member has a live task, also of another plan.
 
     The next step waits for its end.
@@ -160,7 +160,7 @@ def _has_busy_member(connection: sa.Connection, swap: Swap) -> bool:
         ).limit(1)).first() is not None
 
 
-def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
+def _go_on(connection: sa.Connection, swap: StoredSwap, now: float) -> None:
     """Move the instance on from the parking host to its target, or end the swap as done."""
     for member in swap.members:
         if swap.where[member.instance_uuid] != member.target:
@@ -170,7 +170,7 @@ def _go_on(connection: sa.Connection, swap: Swap, now: float) -> None:
     _update_state(connection, swap, SWAPPED)
 
 
-def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
+def _undo(connection: sa.Connection, swap: StoredSwap, failed: Sequence[rows.TaskRow],
           now: float) -> None:
     """Do the next step of an undo, or end the swap.
 
@@ -196,7 +196,8 @@ def _undo(connection: sa.Connection, swap: Swap, failed: Sequence[rows.TaskRow],
                          f'{member.instance_uuid} back to {member.home}')
 
 
-def _save_move_plan(connection: sa.Connection, swap: Swap, member: Member, to_host: str, now: float,
+def _save_move_plan(connection: sa.Connection, swap: StoredSwap, member: SwapMember, to_host: str,
+                    now: float,
                     why: str) -> str:
     """Write a plan of its own with the one move, which waits for nothing.
 
@@ -221,12 +222,12 @@ def _save_move_plan(connection: sa.Connection, swap: Swap, member: Member, to_ho
     return plan_id
 
 
-def _update_state(connection: sa.Connection, swap: Swap, state: str, **values: Any) -> None:
+def _update_state(connection: sa.Connection, swap: StoredSwap, state: str, **values: Any) -> None:
     connection.execute(sa.update(_swap).where(_swap.c.swap_id == swap.swap_id).values(
         state=state, logged=None, **values))
 
 
-def _record_decision(connection: sa.Connection, swap: Swap, verb: str, now: float,
+def _record_decision(connection: sa.Connection, swap: StoredSwap, verb: str, now: float,
                      reason: str) -> None:
     """Record a decision on the plan; engines announce it like those of operators.
 
@@ -241,12 +242,12 @@ def _record_decision(connection: sa.Connection, swap: Swap, verb: str, now: floa
         verb=verb, tasks=len(swap.members), reason=reason))
 
 
-def find_swap(connection: sa.Connection, swap_id: str) -> Swap | None:
+def find_swap(connection: sa.Connection, swap_id: str) -> StoredSwap | None:
     found = list_swaps(connection, _swap.c.swap_id == swap_id)
     return found[0] if found else None
 
 
-def list_swaps(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[Swap]:
+def list_swaps(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list[StoredSwap]:
     """Return swaps with their tasks, in the order in which these ended; live tasks come last."""
     found = connection.execute(
         sa.select(_swap).where(which).order_by(_swap.c.created_at, _swap.c.swap_id)).all()
@@ -258,15 +259,15 @@ def list_swaps(connection: sa.Connection, which: sa.ColumnElement[bool]) -> list
     return [_with_tasks(row, of_swap[row.swap_id]) for row in found]
 
 
-def _with_tasks(row: Any, found: list[rows.TaskRow]) -> Swap:
-    members = tuple(Member(*member) for member in json.loads(row.members))
+def _with_tasks(row: Any, found: list[rows.TaskRow]) -> StoredSwap:
+    members = tuple(SwapMember(*member) for member in json.loads(row.members))
     tasks = sorted(found, key=lambda r: (r.completed_at is None, r.completed_at or 0.0,
                                          r.task.created_at, r.task.wave))
     where = {m.instance_uuid: m.home for m in members}
     for task in (r.task for r in tasks if r.task.state is TaskState.COMPLETED):
         where[task.instance_uuid] = task.to_host
-    return Swap(row.swap_id, row.plan_id, row.scope, row.state, members,
-                tuple(json.loads(row.undos)), where, tuple(tasks))
+    return StoredSwap(row.swap_id, row.plan_id, row.scope, row.state, members,
+                      tuple(json.loads(row.undos)), where, tuple(tasks))
 
 
 def list_unsettled_swaps(connection: sa.Connection) -> list[str]:
@@ -294,7 +295,7 @@ def _match_unlogged_swaps() -> sa.ColumnElement[bool]:
     return sa.and_(_match_states(LOGGED), _swap.c.logged.is_(None))
 
 
-def pop_unlogged_swaps(connection: sa.Connection) -> list[Swap]:
+def pop_unlogged_swaps(connection: sa.Connection) -> list[StoredSwap]:
     """Return the swaps whose undo has begun or ended and is not logged, and mark them as logged.
     """
     return [swap for swap in list_swaps(connection, _match_unlogged_swaps()) if connection.execute(
@@ -304,7 +305,7 @@ def pop_unlogged_swaps(connection: sa.Connection) -> list[Swap]:
 
 
 def add_held_hosts(connection: sa.Connection,
-                   flights: Sequence[model.Flight]) -> tuple[model.Flight, ...]:
+                   flights: Sequence[model.InFlightMove]) -> tuple[model.InFlightMove, ...]:
     """Return the flights, with the hosts where open swaps keep capacity free.
 
     Until the swap ends, each member may end on its home and on its target.
@@ -323,6 +324,6 @@ def add_held_hosts(connection: sa.Connection,
                 found[uuid_] = dataclasses.replace(
                     flight, alternates=(*flight.alternates, *more))
             elif here != member.home:
-                found[uuid_] = model.Flight(uuid_, here, ends[0], 'task', tuple(ends[1:]),
-                                            swap.scope)
+                found[uuid_] = model.InFlightMove(uuid_, here, ends[0], 'task', tuple(ends[1:]),
+                                                  swap.scope)
     return tuple(found.values())

@@ -153,7 +153,7 @@ def _claimed_now(connection: sa.Connection, task_id: str, now: float) -> dict[st
     marks = row.marks or ((attempt_phases.QUEUE, min(now, max(row.task.not_before,
                                                               row.task.created_at))),)
     begun = attempt_phases.begin_phase(marks, attempt_phases.PRE_FLIGHT, now)
-    return {'timings': attempt_phases.format_marks(begun)}
+    return {'timings': attempt_phases.format_phase_starts(begun)}
 
 
 def _choose_queued_task(connection: sa.Connection,
@@ -277,7 +277,7 @@ def requeue_task(connection: sa.Connection, task_id: str, worker: str, now: floa
                 retry_count=retry_count, attempt=attempt,
                 to_host=json.loads(row.destinations)[attempt], error=error,
                 error_type=error_type, **_FRESH | {
-                    'timings': attempt_phases.format_marks(marks) if marks else None},
+                    'timings': attempt_phases.format_phase_starts(marks) if marks else None},
                 **_build_attempts_column(attempts))).rowcount == 1
 
 
@@ -285,7 +285,8 @@ def _build_attempts_column(attempts: Sequence[model.Attempt] | None) -> dict[str
     return {} if attempts is None else {'attempts': rows.attempts_text(attempts)}
 
 
-def finish_task(connection: sa.Connection, task: model.Task, result: model.Result, state: TaskState,
+def finish_task(connection: sa.Connection, task: model.Task, result: model.TaskResult,
+                state: TaskState,
                 now: float, *, worker: str, instance_cooldown: float,
                 quarantine_seconds: float | None) -> list[model.Task] | None:
     ended = connection.execute(
@@ -408,7 +409,7 @@ def _settle_task_swaps(connection: sa.Connection, task_ids: Sequence[str],
     return found
 
 
-def settle_swaps(connection: sa.Connection, now: float) -> list[swaps.Swap]:
+def settle_swaps(connection: sa.Connection, now: float) -> list[swaps.StoredSwap]:
     """Settle swaps that no end of a task has settled; return the swaps to log."""
     for swap_id in swaps.list_unsettled_swaps(connection):
         swaps.settle_swap(connection, swap_id, now)

@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tasks
 
 
-class Agenda(NamedTuple):
+class WorkerTodo(NamedTuple):
     """The kinds of work at that moment; an executor that takes one looks again.
 
     ``late``: tasks that were not begun in time. ``swaps``: pairs to settle or to log.
@@ -42,10 +42,10 @@ class Agenda(NamedTuple):
 
 
 def read(connection: sa.Connection, worker: str, scopes: Collection[str] | None, now: float,
-         claim_seconds: float) -> Agenda:
+         claim_seconds: float) -> WorkerTodo:
     served = None if scopes is None else tuple(sorted(scopes))
     found = connection.execute(*_select_work_kinds(worker, served, now, now - claim_seconds)).one()
-    return Agenda(**{name: bool(any_) for name, any_ in found._mapping.items()})
+    return WorkerTodo(**{name: bool(any_) for name, any_ in found._mapping.items()})
 
 
 @statements.build_once

@@ -48,7 +48,7 @@ class Strategy(abc.ABC):
     continues: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         """Return whether the configuration asks for this strategy."""
 
     @abc.abstractmethod

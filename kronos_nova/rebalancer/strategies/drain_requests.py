@@ -22,7 +22,7 @@ from kronos_nova import model
 AUTOMATIC = 'AUTO:'
 
 
-def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
+def drained_hosts(cluster: model.Cluster, options: model.PlanningOptions) -> list[str]:
     """Return the hosts of the scope to drain.
 
     They are disabled, up, and disabled for a reason that ``drain_reason_regex`` matches.
@@ -32,7 +32,7 @@ def drained_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
             and find_drain_refusal(service, options) is None]
 
 
-def list_waiting_hosts(cluster: model.Cluster, options: model.Options) -> list[str]:
+def list_waiting_hosts(cluster: model.Cluster, options: model.PlanningOptions) -> list[str]:
     """Return the hosts that an operator ordered to drain and that still hold instances.
 
     The reason why they still hold instances does not matter. Returns none when drains are
@@ -44,7 +44,7 @@ def list_waiting_hosts(cluster: model.Cluster, options: model.Options) -> list[s
     return [host for host in drained_hosts(cluster, options) if host in occupied]
 
 
-def explain_undrained_hosts(cluster: model.Cluster, options: model.Options,
+def explain_undrained_hosts(cluster: model.Cluster, options: model.PlanningOptions,
                             held: str | None,
                             going_on: Collection[str] = ()) -> tuple[model.Rejection, ...]:
     """Return the disabled hosts of the scope that keep their instances, each with the reason.
@@ -68,7 +68,7 @@ def explain_undrained_hosts(cluster: model.Cluster, options: model.Options,
     return tuple(found)
 
 
-def find_drain_refusal(service: model.Service, options: model.Options) -> str | None:
+def find_drain_refusal(service: model.Service, options: model.PlanningOptions) -> str | None:
     """Return the reason why a disabled host must not be drained, or None."""
     reason = service.disabled_reason or ''
     if not service.up:

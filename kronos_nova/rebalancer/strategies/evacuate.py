@@ -44,7 +44,7 @@ class Evacuate(base.Strategy):
 
     continues = True
 
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return options.evacuate_disabled_hosts
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:

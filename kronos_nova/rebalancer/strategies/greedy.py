@@ -56,7 +56,7 @@ Pair = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _MoveCandidate:
     """A candidate; of equal gains the lower ``order`` (source, instance, destination) wins."""
 
     gain: float
@@ -67,7 +67,7 @@ def best_move(simulation: sim.Simulation) -> model.Move | None:
     """Return the legal move with the largest gain, or None after counting the reasons."""
     banned: set[Pair] = set()
     while not simulation.stop():
-        search = Search(simulation, banned)
+        search = GreedySearch(simulation, banned)
         found = search.run()
         if found is None:
             search.explain()
@@ -80,7 +80,7 @@ def best_move(simulation: sim.Simulation) -> model.Move | None:
     return None
 
 
-class Search:
+class GreedySearch:
     """A search for the best candidate in one state of a simulation.
 
     :param banned: (instance, host) pairs that a rule has refused.
@@ -94,7 +94,7 @@ class Search:
         self._combined = simulation.combined()
         self._weights: list[float] = simulation.weights.tolist()
         self._thresholds: list[float] = simulation.thresholds.tolist()
-        self._best: _Found | None = None
+        self._best: _MoveCandidate | None = None
         self._candidates = simulation.movable & simulation.profiled
         count = range(len(self._weights))
         self._hot = sorted({extremes.only_highest(p) for p in count} - {-1})
@@ -114,7 +114,7 @@ class Search:
                 continue
             sources = givers[~np.isin(givers, [*self._hot, d])]
             self._by_bound(sources, self._bounds_towards(sources, d), lambda host: (host,),
-                           functools.partial(self._look_towards, d))
+                           functools.partial(self._judge_destination, d))
         if self._best is None:
             return None
         _, n, h = self._best.order
@@ -227,7 +227,7 @@ class Search:
         gains[vetoed] = -np.inf
         return np.asarray(gains)
 
-    def _look_towards(self, d: int, sources: sim.Ints) -> None:
+    def _judge_destination(self, d: int, sources: sim.Ints) -> None:
         self._judge_block(self._list_candidates(sources.tolist()), np.array([d], dtype=np.intp))
 
     def _judge_block(self, rows: sim.Ints, columns: sim.Ints) -> None:
@@ -261,7 +261,7 @@ class Search:
                 gains[r, ~permitted_by_groups(simulation, n, columns)] = -np.inf
                 continue
             if self._best is None or (-gain, order) < (-self._best.gain, self._best.order):
-                self._best = _Found(gain, order)
+                self._best = _MoveCandidate(gain, order)
             return
 
     @staticmethod

@@ -29,9 +29,9 @@ class Relief(base.Strategy):
 
     imbalance = True
 
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return policy_set.mode == 'spread' and any(
             p.relief_threshold is not None for p in policy_set.enabled)
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        return relief.relieve_hosts(outlooks.Outlook(simulation), budget)
+        return relief.relieve_hosts(outlooks.FillForecast(simulation), budget)

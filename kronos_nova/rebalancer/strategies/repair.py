@@ -27,7 +27,7 @@ Spread = Mapping[str, set[str]]
 class Repair(base.Strategy):
     """Hard groups before soft ones, in order of UUID."""
 
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return options.enforce_hard_affinity or options.enforce_soft_affinity
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:

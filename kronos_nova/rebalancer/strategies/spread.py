@@ -53,7 +53,7 @@ REPORTED = 8
 class Spread(base.Strategy):
     imbalance = True
 
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return policy_set.mode == 'spread'
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
@@ -69,7 +69,7 @@ class Spread(base.Strategy):
 
 def _plan_balanced(simulation: sim.Simulation, budget: int) -> list[model.Move]:
     """Apply a greedy plan or a better one, and then each move and swap that still helps."""
-    start = measure.Measure(simulation)
+    start = measure.StateMeasure(simulation)
     moves = portfolio.plan_large_cluster(simulation, start, budget)
     moves += _plan_greedily(simulation, budget - len(moves))
     moves = portfolio.improve_plan(simulation, start, moves, budget)

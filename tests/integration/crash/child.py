@@ -86,7 +86,7 @@ ENGINE = {
     'after-lease': Point(f'{_STORE}.acquire_lease', AFTER, _found, nth=3),
     'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew_lease', AFTER,
                         in_transaction=True),
-    'after-collect': Point('kronos_nova.rebalancer.clients.collector:Collector.collect', AFTER,
+    'after-collect': Point('kronos_nova.rebalancer.clients.collector:CloudCollector.collect', AFTER,
                            nth=2),
     'before-plan': Point(f'{_STORE}.save_plan', BEFORE, _has_tasks),
     'in-plan': Point('kronos_nova.rebalancer.store.plans:save_plan', AFTER, _has_tasks,
@@ -184,8 +184,8 @@ def hurry() -> None:
     from kronos_nova.rebalancer.store import database
 
     engine.LEASE_SECONDS = LEASE
-    daemon.Daemon.__init__.__defaults__ = (BEAT, None)
-    retry.Settings.absent_seconds = property(lambda self: ABSENT)
+    daemon.EngineDaemon.__init__.__defaults__ = (BEAT, None)
+    retry.RetrySettings.absent_seconds = property(lambda self: ABSENT)
     transport.PAUSE_SECONDS = BROKER_PAUSE
     database.IDLE_SECONDS = IDLE
     for opt in (*engine_conf.OPTS, *executor_conf.OPTS):

@@ -61,7 +61,7 @@ class Approver:
         store, now, conf = self.run.store, self.run.now, self.run.confs[0].engine
         waiting = [row.task.instance_uuid for row in store.tasks(plan_id)]
         some = None if self.rng.random() < 0.6 else [self.rng.choice(waiting)]
-        said = plan_approvals.Said(self.name, 'so be it', some)
+        said = plan_approvals.OperatorDecision(self.name, 'so be it', some)
         if self.rng.random() < 0.25:
             self.run.counts['rejected tasks'] += len(
                 store.reject(plan_id, now, said, conf.instance_cooldown))

@@ -53,7 +53,7 @@ class Broker:
         if self.run.outage.meet_broker():
             raise oslo_messaging.MessageDeliveryFailure('the broker is away')
 
-    def notify(self, event: str, result: model.Result) -> None:
+    def notify(self, event: str, result: model.TaskResult) -> None:
         self._deliver()
         self.told[result.task_id, event, result.retry_count] += 1
         self.run.judge_told()
@@ -108,4 +108,5 @@ class Broker:
     def _tell(self, event: str, payload: Any) -> None:
         for process in self.run.engines:
             if process.engine is not None:
-                transport._Heard(process.engine.on_result).info({}, 'p', event, payload, {})
+                transport._NotificationEndpoint(process.engine.on_result).info({}, 'p', event,
+                                                                               payload, {})

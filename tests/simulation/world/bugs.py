@@ -156,7 +156,7 @@ def expired_lease(patch: Patch) -> None:
 def no_lease(patch: Patch) -> None:
     """Planning without a lease."""
     patch.setattr(engine.Engine, '_acquire_lease',
-                  lambda self, scope, policy_set: rows.Lease(scope, self._owner, 1))
+                  lambda self, scope, policy_set: rows.ScopeLease(scope, self._owner, 1))
     patch.setattr(leases, 'fence_lease', lambda *args: None)
 
 
@@ -365,13 +365,13 @@ def again_when_in_doubt(patch: Patch) -> None:
 def not_looked_up(patch: Patch) -> None:
     """os-migrations is not read again."""
     patch.setattr(nova_executor.NovaExecutor, 'look',
-                  lambda *args: base.Progress(base.Stage.ABSENT))
+                  lambda *args: base.MigrationProgress(base.MigrationStage.ABSENT))
 
 
 @bug('POST arrives late')
 def impatient(patch: Patch) -> None:
     """A migration that does not show at once was never begun."""
-    patch.setattr(retry.Settings, 'absent_seconds', 0.0)
+    patch.setattr(retry.RetrySettings, 'absent_seconds', 0.0)
 
 
 @bug(*sorted(f for f in EVERYTHING - faults.ALONE if f.startswith(('operator', 'user'))))
@@ -396,10 +396,10 @@ def cancel_is_retried(patch: Patch) -> None:
     """A migration that an operator cancelled is tried again."""
     real = nova_executor.NovaExecutor.look
 
-    def look(self: Any, task: Any, marker: str) -> base.Progress:
+    def look(self: Any, task: Any, marker: str) -> base.MigrationProgress:
         found = real(self, task, marker)
-        if found.stage is base.Stage.CANCELLED:
-            return dataclasses.replace(found, stage=base.Stage.FAILED)
+        if found.stage is base.MigrationStage.CANCELLED:
+            return dataclasses.replace(found, stage=base.MigrationStage.FAILED)
         return found
     patch.setattr(nova_executor.NovaExecutor, 'look', look)
 
@@ -414,8 +414,8 @@ def error_is_nothing(patch: Patch) -> None:
 def error_is_failure(patch: Patch) -> None:
     """An end in error is not compared with where the instance is."""
     patch.setattr(nova_executor.NovaExecutor, '_judge_failure',
-                  lambda self, task, migration, server: base.Progress(
-                      base.Stage.FAILED, 'error'))
+                  lambda self, task, migration, server: base.MigrationProgress(
+                      base.MigrationStage.FAILED, 'error'))
 
 
 @bug('database fails over after the commit')
@@ -517,7 +517,7 @@ def unsettled(patch: Patch) -> None:
 def nobodys_fault(patch: Patch) -> None:
     """Whatever Nova refuses is the fault of the destination."""
     patch.setattr(faults_of, 'judge_fault', lambda details, host: (
-        faults_of.Fault.DESTINATION, ''.join(details)))
+        faults_of.FaultyPart.DESTINATION, ''.join(details)))
 
 
 @bug('migration fails')
@@ -558,7 +558,7 @@ def ended_early(patch: Patch) -> None:
 @bug(hooks.NAME, 'executor crashes after a commit')
 def forgotten_hooks(patch: Patch) -> None:
     """Whoever takes over goes on beside the hooks that were begun."""
-    patch.setattr(hook_runner.Hooks, 'interrupted', staticmethod(lambda row: False))
+    patch.setattr(hook_runner.HookRunner, 'interrupted', staticmethod(lambda row: False))
 
 
 @bug(hooks.NAME, 'migration fails')
@@ -670,14 +670,14 @@ def own_abort_is_not_known(patch: Patch) -> None:
 @bug('executor freezes beyond its claim', 'executor crashes after a commit')
 def told_by_both(patch: Patch) -> None:
     """An executor announces an end that another one has written."""
-    real = outcomes.Outcomes.lost
+    real = outcomes.OutcomeWriter.lost
 
     def lost(self: Any, task: Any) -> None:
         real(self, task)
         row = self._store.task(task.task_id)
         if row is not None and row.task.state.terminal:
             self.cancelled(row.task, self._clock())
-    patch.setattr(outcomes.Outcomes, 'lost', lost)
+    patch.setattr(outcomes.OutcomeWriter, 'lost', lost)
 
 
 #: Bug -> (a seed that catches it, the invariant that is broken first).

@@ -29,7 +29,7 @@ NAME = 'executors have hooks'
 #: A run has them with this chance.
 PRESENT = 0.3
 HOOKS = ('first', 'second')
-SETTINGS = hook_runner.Settings(enabled=HOOKS, deadline=30.0, after_tries=6)
+SETTINGS = hook_runner.HookSettings(enabled=HOOKS, deadline=30.0, after_tries=6)
 #: Of each call: its process dies before it or after it, it fails, it takes its time.
 DIES, FAILS, WAITS = 0.02, 0.1, 0.2
 
@@ -58,7 +58,7 @@ class Hooks:
         return f'00000000-0000-4000-9000-{self._ids:012}'
 
     def of(self, process: 'processes.Process') -> \
-            tuple[hook_runner.Catalogue, hook_runner.Settings] | None:
+            tuple[hook_runner.HookCatalogue, hook_runner.HookSettings] | None:
         """What its worker is given."""
         if not self.present:
             return None
@@ -80,16 +80,16 @@ class Hook(base.Hook):
     def __init__(self, hooks: Hooks, process: 'processes.Process', name: str) -> None:
         self._hooks, self._process, self._name = hooks, process, name
 
-    def marker(self, call: base.Call) -> str:
+    def marker(self, call: base.HookCall) -> str:
         return f'{self._name} of {call.task.task_id}'
 
-    def before(self, call: base.Call) -> base.Step:
+    def before(self, call: base.HookCall) -> base.HookStep:
         return self._called('before', call)
 
-    def after(self, call: base.Call) -> base.Step:
+    def after(self, call: base.HookCall) -> base.HookStep:
         return self._called('after', call)
 
-    def _called(self, when: str, call: base.Call) -> base.Step:
+    def _called(self, when: str, call: base.HookCall) -> base.HookStep:
         hooks = self._hooks
         if hooks.hit(DIES):
             self._process.crash()
@@ -101,17 +101,17 @@ class Hook(base.Hook):
             self._process.crash()
         if hooks.hit(FAILS):
             hooks.run.counts[f'hooks failed {when}'] += 1
-            raise base.Failed(problem='said no')
+            raise base.StepFailed(problem='said no')
         return _Step(hooks, hooks.rng.randint(1, 4) if hooks.hit(WAITS) else 0)
 
 
-class _Step(base.Step):
+class _Step(base.HookStep):
 
     def __init__(self, hooks: Hooks, polls: int) -> None:
         self._hooks, self._left = hooks, polls
 
     def poll(self, now: float) -> bool:
         if self._hooks.hit(FAILS / 2):
-            raise base.Failed(problem='failed in the end')
+            raise base.StepFailed(problem='failed in the end')
         self._left -= 1
         return self._left < 0

@@ -320,7 +320,7 @@ AT_REQUEST: tuple[Callable[['runs.Run'], Found], ...] = (
 
 # At every call of a hook.
 
-def owed_first(run: 'runs.Run', when: str, call: base.Call, called: hooks.Called,
+def owed_first(run: 'runs.Run', when: str, call: base.HookCall, called: hooks.Called,
                process: processes.Process) -> Found:
     """No hook is called that does not stand in the database as owed, once before."""
     if not records.owed(run.raw, call.key):
@@ -330,7 +330,7 @@ def owed_first(run: 'runs.Run', when: str, call: base.Call, called: hooks.Called
     return None
 
 
-def in_its_time(run: 'runs.Run', when: str, call: base.Call, called: hooks.Called,
+def in_its_time(run: 'runs.Run', when: str, call: base.HookCall, called: hooks.Called,
                 process: processes.Process) -> Found:
     """Before: the process has claimed the task, and none was called after. After: the attempt has
     ended, and no other one is under way."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import run as runs
 
 
-class Reading(parallel_reads.Reading):
+class Reading(parallel_reads.ReadingContext):
     """Reads at once and in order, as a pool of one thread without delay."""
 
     def __init__(self, seconds: float, option: str = '') -> None:
@@ -92,7 +92,7 @@ def around(run: 'runs.Run') -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for target, name, value in (
                 (nova_executor, 'time', time), (prometheus, 'time', time),
-                (transport, 'time', time), (parallel_reads, 'Reading', Reading),
+                (transport, 'time', time), (parallel_reads, 'ReadingContext', Reading),
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
                 (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
                 (planning_settings, 'plugins', types.SimpleNamespace(

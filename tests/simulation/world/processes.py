@@ -139,7 +139,7 @@ class EngineProcess(Process):
         self.source = prometheus.Source(self.conf, self.run, self)
         try:
             self.engine = engine.Engine(
-                self.conf, collector=collector.Collector(
+                self.conf, collector=collector.CloudCollector(
                     self.conf, nova.Connection(self.run, self)),
                 source=self.source, store=database.Store(self.run, self),
                 cast=self.run.broker.cast, owner=self.name, kept_alive=True, clock=self.time,
@@ -220,7 +220,7 @@ class Driver(nova_executor.NovaExecutor):
         super().__init__(conf, connection)
         self._run = run
 
-    def pre_flight(self, task: model.Task, known: base.Known) -> str:
+    def pre_flight(self, task: model.Task, known: base.StoredFacts) -> str:
         self._run.looked[task.task_id] = self._run.cloud.foreign
         return super().pre_flight(task, known)
 

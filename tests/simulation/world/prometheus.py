@@ -61,7 +61,7 @@ class Source(prometheus.PrometheusSource):
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         assert form is not None
         if self._fault == 'is down':
-            raise prometheus._Unreachable('Prometheus cannot be reached')
+            raise prometheus._ServerUnreachable('Prometheus cannot be reached')
         body: dict[str, Any] = {'status': 'success', 'data': {
             'resultType': 'vector', 'result': self._series(form['query'])}}
         if self._fault == 'gives a degraded answer':

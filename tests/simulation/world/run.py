@@ -379,7 +379,7 @@ class Run:
         """A notification was sent."""
         self._judge_by(invariants.told_once)
 
-    def hook_called(self, when: str, call: base.Call, called: hooks.Called,
+    def hook_called(self, when: str, call: base.HookCall, called: hooks.Called,
                     process: processes.Process) -> None:
         for rule in invariants.AT_HOOK:
             self._judge_by(rule, when, call, called, process)

@@ -273,7 +273,7 @@ class Standstills:
             if self.rng.random() < 0.5:
                 self.run.store.resolve_task(
                     task.task_id, TaskState.FAILED, self.run.now,
-                    plan_approvals.Said('operator', 'its nova-compute is gone'),
+                    plan_approvals.OperatorDecision('operator', 'its nova-compute is gone'),
                     self.run.confs[0].engine.instance_cooldown)
         self.lost.clear()
         self.run.committed(self.run.approver)

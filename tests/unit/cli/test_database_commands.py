@@ -236,7 +236,7 @@ def test_what_is_doubted_of_a_task_is_shown_with_since_when(run, store, kept, sa
     assert store.mark(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now, error=error)
     errors, whole = shown()
     assert (errors, whole['Doubt']) == (error or '', '')
-    doubt = f'{kept}@{now - 90:.0f}' if kept in list(base.Stage) else kept
+    doubt = f'{kept}@{now - 90:.0f}' if kept in list(base.MigrationStage) else kept
     assert store.mark(task.task_id, 'w', [model.TaskState.SUBMITTED], model.TaskState.SUBMITTED,
                       now, doubt_since=now - 90, doubt=doubt)
     errors, whole = shown()
@@ -288,7 +288,8 @@ def test_a_task_shows_the_hooks_that_are_owed(run, store):
     now = time.time()
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
     row = cases.claim(store, now=now)
-    what = pending_hooks.Owed(cases.new_id(), row.task, 0, model.TaskHook('pscom\x1b[31m'), '', now)
+    what = pending_hooks.PendingHook(cases.new_id(), row.task, 0, model.TaskHook('pscom\x1b[31m'),
+                                     '', now)
     assert store.owe(what, 'w', now, ())
     task_id = row.task.task_id
     shown = json.loads(run('task', 'show', task_id, '-f', 'json')[1])
@@ -388,11 +389,11 @@ def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, stor
 def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, store):
     now = time.time()
     engines, _, _ = cases.save(store, 1, now=now - 60)
-    store.cancel_plan(engines, now, plan_approvals.Said('me@here'), 900.0)
+    store.cancel_plan(engines, now, plan_approvals.OperatorDecision('me@here'), 900.0)
     asked, _, _ = cases.save(store, 1, now=now)
     store.transaction(lambda c: plan_approvals.record_decision(
-        c, asked, now, 'asked', plan_approvals.Said('migfra\x1b[31m', 'migrate vm'), 1))
-    store.cancel_plan(asked, now, plan_approvals.Said('me@here'), 900.0)
+        c, asked, now, 'asked', plan_approvals.OperatorDecision('migfra\x1b[31m', 'migrate vm'), 1))
+    store.cancel_plan(asked, now, plan_approvals.OperatorDecision('me@here'), 900.0)
     assert {row['Plan']: row['Asked by'] for row in listed(run, 'plan', 'list')} == {
         asked: 'migfra?[31m', engines: ''}
 
@@ -546,14 +547,15 @@ def test_scopes_without_engine_or_executor_have_these_causes(store):
 
 def test_why_nothing_leads_with_causes_and_promises_no_move():
     plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),))
-    side = plan_comparisons.Side(None, plan)
+    side = plan_comparisons.ScopePlan(None, plan)
     causes = 'dry run: it is set', 'no live executor: none was seen'
     first, second, *_, last = what_if._render_reason_rows(
-        plan_comparisons.Scope('blue', side, causes=causes))
+        plan_comparisons.ScopeComparison('blue', side, causes=causes))
     assert (first, second) == (('cause', causes[0]), ('cause', causes[1]))
     assert last == ('conclusion',
                     'nothing: dry run, no live executor; a cycle would plan 1 move')
-    assert list(what_if._render_reason_rows(plan_comparisons.Scope('blue', side)))[-1] == (
+    assert list(what_if._render_reason_rows(plan_comparisons.ScopeComparison('blue',
+                                                                             side)))[-1] == (
         'conclusion', 'the next cycle would make 1 move')
 
 

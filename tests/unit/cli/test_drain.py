@@ -59,13 +59,14 @@ def estimated(conf, migrated, *moves, sizes=(1000, 1000), **fields):
         request.cluster.instances[uuid] = dataclasses.replace(
             request.cluster.instances[uuid], **change)
     request = dataclasses.replace(request, history=measured(migrated))
-    check = drains.Check(plan_of(*moves), (), {})
-    return drain_checks._add_estimate(conf, drain_checks.Answer(check, len(sizes)), request)
+    check = drains.DrainCheck(plan_of(*moves), (), {})
+    return drain_checks._add_estimate(conf, drain_checks.DrainAnswer(check, len(sizes)), request)
 
 
 def measured(migrated):
     """Others' (MiB, GiB of disks, seconds)."""
-    return model.History(measured=tuple(model.Measured('other', *one) for one in migrated))
+    return model.MoveHistory(measured=tuple(model.MeasuredAttempt('other', *one)
+                                            for one in migrated))
 
 
 def test_the_rate_is_the_median_so_that_one_odd_migration_counts_for_no_more_than_another(conf):
@@ -90,11 +91,11 @@ def test_disks_count_where_they_are_copied_and_nowhere_else(conf):
     assert local.bandwidth == pytest.approx(102.4), 'memory and disks, in as long'
     own = test_drains.cloud(1024)
     request = dataclasses.replace(
-        own, options=model.Options(instance_storage='local'), history=measured(migrated),
+        own, options=model.PlanningOptions(instance_storage='local'), history=measured(migrated),
         cluster=dataclasses.replace(own.cluster, instances={'i0': dataclasses.replace(
                 own.cluster.instances['i0'], **disks['i0'])}))
-    check = drains.Check(plan_of(('i0', 'b')), (), {})
-    found = drain_checks._add_estimate(conf, drain_checks.Answer(check, 1), request)
+    check = drains.DrainCheck(plan_of(('i0', 'b')), (), {})
+    found = drain_checks._add_estimate(conf, drain_checks.DrainAnswer(check, 1), request)
     assert found.seconds == pytest.approx(20.0), '1 GiB of memory and 1 of disk'
 
 
@@ -122,10 +123,10 @@ def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
     name = request.policies.enabled[0].name
     scores = {name: dataclasses.replace(
         request.scores.policies[name], dirty_rates={'i0': 50.0 * 2**20, 'i1': 300.0 * 2**20})}
-    request = dataclasses.replace(request, scores=model.Scores(scores),
+    request = dataclasses.replace(request, scores=model.ClusterScores(scores),
                                   history=measured([(1000, 0, 10.0)] * 8))
-    found = [drain_checks._add_estimate(conf, drain_checks.Answer(
-        drains.Check(plan_of(move), (), {}), 2), request) for move in
+    found = [drain_checks._add_estimate(conf, drain_checks.DrainAnswer(
+        drains.DrainCheck(plan_of(move), (), {}), 2), request) for move in
         (('i0', 'b'), ('i1', 'b'))]
     assert [one.seconds for one in found] == pytest.approx([20.0, 100.0])
     assert [dict(one.risky) for one in found] == [{}, {'i1': 0.8}]
@@ -136,12 +137,12 @@ def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
 
 def answer(*, blocked=(), obstacles=(), moves=(('i0', 'b'),), reason=None, here=1, coming=0):
     plan = dataclasses.replace(plan_of(*moves), reason=reason)
-    check = drains.Check(plan, tuple(blocked), {}, tuple(obstacles))
-    return drain_checks.Answer(check, here, coming)
+    check = drains.DrainCheck(plan, tuple(blocked), {}, tuple(obstacles))
+    return drain_checks.DrainAnswer(check, here, coming)
 
 
-LATER = drains.Blocked('i0', 'it is migrating', later=True)
-STAYS = drains.Blocked('i1', 'it is locked')
+LATER = drains.BlockedInstance('i0', 'it is migrating', later=True)
+STAYS = drains.BlockedInstance('i1', 'it is locked')
 
 
 @pytest.mark.parametrize(('found', 'verdict'), [
@@ -182,12 +183,13 @@ def test_start_refuses_what_check_ends_with_1_for_and_nothing_else(found):
     if verdict in ('blocked', 'waits'):
         refused(found, model.Service('h1'))
     else:
-        drain_starts._refuse_without_force('h1', found, model.Service('h1'), model.Options())
+        drain_starts._refuse_without_force('h1', found, model.Service('h1'),
+                                           model.PlanningOptions())
 
 
 def test_a_plan_that_waits_holds_no_host_that_is_empty_and_stays_so():
     cluster, found = test_drains.cloud(1024).cluster, answer().check
-    coming = dataclasses.replace(cluster, flights=(model.Flight('i0', 'a', 'b'),))
+    coming = dataclasses.replace(cluster, flights=(model.InFlightMove('i0', 'a', 'b'),))
     for host, cloud, held in (('a', cluster, True), ('b', cluster, False), ('b', coming, True)):
         for plan in ('a plan waits', None):
             assert drain_checks._add_waiting_plan(found, cloud, host, plan).obstacles == (
@@ -225,7 +227,7 @@ def test_a_host_that_is_disabled_for_what_engines_leave_alone_is_exit_status_1(t
 
 def refused(found, service, **options):
     with pytest.raises(exception.ConfigError) as caught:
-        drain_starts._refuse_without_force('h1', found, service, model.Options(
+        drain_starts._refuse_without_force('h1', found, service, model.PlanningOptions(
             evacuate_disabled_hosts=True, **options))
     return str(caught.value)
 
@@ -254,7 +256,7 @@ def test_what_check_finds_in_the_way_is_refused(found, said):
 
 def test_what_only_leaves_later_is_not_refused():
     drain_starts._refuse_without_force('h1', answer(blocked=[LATER]), model.Service('h1'),
-                                    model.Options())
+                                    model.PlanningOptions())
 
 
 def disabled_by(service, force=False):
@@ -262,7 +264,8 @@ def disabled_by(service, force=False):
     rows = []
     with served.serving({'GET /os-services': [{'services': [service]}],
                          f'PUT /os-services/{UUID}': [{'service': service}]}) as nova:
-        changed = drain_starts._disable_host('h1', 'change 7', force, answer(), model.Options(
+        changed = drain_starts._disable_host('h1', 'change 7', force, answer(),
+                                             model.PlanningOptions(
             evacuate_disabled_hosts=True), nova.connection, lambda *row: rows.append(row))
         return changed, nova.number('PUT'), rows
 
@@ -297,7 +300,7 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
     with served.serving({'GET /os-services': [{'services': [host]}],
                          f'PUT /os-services/{UUID}': [forbidden]}) as nova, \
             pytest.raises(exception.KronosException):
-        drain_starts._disable_host('h1', 'change 7', False, answer(), model.Options(
+        drain_starts._disable_host('h1', 'change 7', False, answer(), model.PlanningOptions(
             evacuate_disabled_hosts=True), nova.connection, record)
     assert written == expected and nova.number('PUT') == len(expected) - 1
 
@@ -307,7 +310,7 @@ def test_an_audit_row_is_there_before_the_host_is_disabled(fails, expected):
     ({'evacuate_disabled_hosts': False}, '[engine] evacuate_disabled_hosts: it is not set'),
     ({'drain_reason_regex': '^CHG'}, "'change 7' does not match drain_reason_regex '^CHG'")])
 def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
-    found = model.Options(**{'evacuate_disabled_hosts': True, 'dry_run': False, **options})
+    found = model.PlanningOptions(**{'evacuate_disabled_hosts': True, 'dry_run': False, **options})
     with pytest.raises(exception.ConfigError) as caught:
         drain_starts._drained_by_engines(found, 'change 7')
     assert said in str(caught.value)
@@ -316,7 +319,7 @@ def test_a_drain_that_engines_would_not_begin_is_refused(options, said):
 def test_a_reason_as_nova_gives_itself_is_refused():
     with pytest.raises(exception.ConfigError, match='--reason: .*no operator ordered it'):
         drain_starts._drained_by_engines(
-            model.Options(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
+            model.PlanningOptions(evacuate_disabled_hosts=True, dry_run=False), 'AUTO: mine')
 
 
 @pytest.mark.parametrize('reason', ['change 7', "the owner's wish; rm -rf $HOME `x`", '--help'])

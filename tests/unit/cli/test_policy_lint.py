@@ -130,7 +130,7 @@ def test_the_scrape_interval_can_be_told(file):
 
 @pytest.mark.parametrize('value', ['abc', '', 'nan', '0', '-5', '86400.1', 'inf'])
 def test_a_wrong_scrape_interval_is_refused_with_its_option_value_and_form(capsys, value):
-    parser = cli_lint.Lint(None, None).get_parser('kronos policy lint')
+    parser = cli_lint.LintPolicies(None, None).get_parser('kronos policy lint')
     with pytest.raises(SystemExit):
         parser.parse_args(['policies.yaml', f'--scrape-interval={value}'])
     *_, error = capsys.readouterr().err.splitlines()
@@ -141,7 +141,7 @@ def test_a_wrong_scrape_interval_is_refused_with_its_option_value_and_form(capsy
 
 @pytest.mark.parametrize('value', ['0.1', '15', '86400'])
 def test_a_scrape_interval_of_up_to_a_day_is_accepted(value):
-    parser = cli_lint.Lint(None, None).get_parser('kronos policy lint')
+    parser = cli_lint.LintPolicies(None, None).get_parser('kronos policy lint')
     args = parser.parse_args(['policies.yaml', '--scrape-interval', value])
     assert args.scrape_interval == float(value)
 
@@ -263,7 +263,7 @@ def test_no_client_of_a_service_is_loaded_for_it(file):
     assert done.stdout == 'ok\nset()\n'
 
 
-class _Other(sources.Source):
+class _Other(sources.ScoreSource):
     """A plug-in of somebody's that knows nothing of PromQL."""
 
     def fetch(self, policy, *, profile=True):
@@ -275,7 +275,7 @@ class _Other(sources.Source):
 
 def test_a_source_that_knows_no_promql_cannot_tell():
     found = _Other().check_syntax('x')
-    assert found.health is model.Health.UNREACHABLE and '_Other' in found.error
+    assert found.health is model.SourceHealth.UNREACHABLE and '_Other' in found.error
 
 
 def test_help_has_an_example():

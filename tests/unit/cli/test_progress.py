@@ -22,7 +22,7 @@ from kronos_nova.cli import progress
 
 def test_nothing_is_written_to_what_is_no_terminal():
     stream = io.StringIO()
-    bar = progress.Progress(stream)
+    bar = progress.ProgressLine(stream)
     bar.show('reading', 0.5)
     bar.clear()
     assert stream.getvalue() == ''
@@ -32,7 +32,7 @@ def on_terminal(use):
     """What a terminal is sent."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, 'w') as stream:
-        use(progress.Progress(stream))
+        use(progress.ProgressLine(stream))
     # The kernel hands on as much as has come; EIO ends what a closed end has sent.
     sent = b''
     with contextlib.suppress(OSError):

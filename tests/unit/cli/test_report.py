@@ -165,7 +165,7 @@ def test_a_stored_plan_is_shown_with_what_became_of_each_move(store, of_plan):
                   attempts=[tried])
     first = next(row for n in (70, 71) if (row := cases.claim(store, now=NOW + n)).task.task_id
                  == first.task_id).task
-    store.finish(first, model.Result(
+    store.finish(first, model.TaskResult(
         first.task_id, plan_id, 'blue', first.instance_uuid, 'h1', 'h3', True,
         completed_at=NOW + 190, attempts=(tried, came)), model.TaskState.COMPLETED, NOW + 190,
         worker='w', instance_cooldown=0)
@@ -199,7 +199,7 @@ def test_a_plan_stands_among_those_of_its_scope_with_what_came_of_them(store, of
 
 def test_what_operators_said_of_a_stored_plan_is_shown(store, of_plan):
     plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
-    said = plan_approvals.Said('anna@ops', 'not <b>today</b>')
+    said = plan_approvals.OperatorDecision('anna@ops', 'not <b>today</b>')
     store.reject(plan_id, NOW + 60, said, instance_cooldown=0)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
     assert ('What operators said of it: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '
@@ -258,5 +258,5 @@ def test_plan_that_waits_is_read_with_its_moves(store):
     waiting, sections = report_pages._read_waiting(conf, store, 'blue')
     assert waiting == {t.instance_uuid: plan_id for t in tasks}
     assert [s.plan_id for s in sections] == [plan_id] and len(sections[0].moves) == 2
-    assert 'plan that waits for approval' in parsed.parse(page.render_page(values.Report(
+    assert 'plan that waits for approval' in parsed.parse(page.render_page(values.WholeReport(
         'x', now, now, '1', tuple(sections)))).text

@@ -26,17 +26,17 @@ EVIL = 'ho\x1b[31mst\n%s'
 
 
 def explanation(*, product=0.5, notes=(), multiplier=1.0):
-    weights = {'RAMWeigher': findings.Weight(100.0, product, multiplier, ()),
-               'PCIWeigher': findings.Weight(0.0, 0.0, 1.0, ())}
+    weights = {'RAMWeigher': findings.WeigherShare(100.0, product, multiplier, ()),
+               'PCIWeigher': findings.WeigherShare(0.0, 0.0, 1.0, ())}
     lines = (
         findings.HostLine(EVIL, 'node', ('agg',), 1, product * multiplier, '', '',
                           findings.HostScores({'cpu': 0.25}, 0.75), weights),
         findings.HostLine('other', 'node', (), None, None, 'SomeFilter', 'w' * 99, None, {}))
-    return findings.Explanation(lines, ('RAMWeigher', 'PCIWeigher'), ((EVIL, 'node'),), notes)
+    return findings.ChoiceExplanation(lines, ('RAMWeigher', 'PCIWeigher'), ((EVIL, 'node'),), notes)
 
 
 def rows(form, *, whole=False, after=None, hosts=None, **fields):
-    found = explanation_columns.Columns(explanation(**fields), after, hosts, form, whole)
+    found = explanation_columns.HostColumns(explanation(**fields), after, hosts, form, whole)
     return [dict(zip(found.names(), row, strict=True)) for row in found.rows()], found.notes()
 
 

@@ -224,7 +224,7 @@ def test_what_prometheus_does_wrong_never_shows_our_login(login, caplog, tmp_pat
             ranged = source.query_range('cpu', 'host', '', prometheus.ranges.Window(0, 60, 2))
             source.close()
             assert server.requests, name
-        path = writer.write(str(tmp_path), writer.Recording(
+        path = writer.write(str(tmp_path), writer.SnapshotContent(
             now=1.0, scopes=(), policies=given, samples=samples, cluster='x', histories='x'))
         recorded = ''.join(p.read_text() for p in tmp_path.rglob('*.json'))
         seen = f'{samples}{health}{ranged}{recorded}{caplog.text}{path}'
@@ -279,7 +279,7 @@ class Response:
     'token gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry-_x== is bad', 'see http://u:c4n4ry@h/v3'])
 def test_what_nova_repeats_of_our_request_is_hidden(text):
     """Such a message goes into tasks, notifications and logs."""
-    said = api.Api(None, 'Nova', 'compute').refusal(Response(text), 'rule')
+    said = api.ServiceApi(None, 'Nova', 'compute').refusal(Response(text), 'rule')
     assert CANARY not in said and 'dTpj' not in said and '***' in said
 
 
@@ -373,7 +373,7 @@ def test_a_snapshot_of_what_failed_holds_no_secret(tmp_path, closed_port):
 
     class Source:
         def fetch(self, policy):
-            unread = model.QueryResult('q', model.Health.UNREACHABLE, error='x')
+            unread = model.QueryResult('q', model.SourceHealth.UNREACHABLE, error='x')
             return model.PolicySamples('cpu', unread, taken_at=1.0)
 
     given = policy.parse({'policies': [{

@@ -60,7 +60,7 @@ def found(check, cluster=CLOUD, allow=(), connection=None, policy_set=True, **op
     for name, value in options.items():
         group, _, option = name.rpartition('__')
         conf.set_override(option, value, group)
-    items = list(check(base.Context(
+    items = list(check(base.CheckContext(
         conf, policies.parse({'policies': [POLICY]}) if policy_set else None, None, connection,
         cluster)))
     assert all(item.text for item in items)
@@ -103,7 +103,7 @@ def test_where_neither_a_broker_nor_a_permit_is_named_nothing_is_said():
 
 def test_who_allows_nothing_is_told_that_every_request_is_refused():
     item = found(migfra.check, mqtt__host='broker')['migfra']
-    assert item.status is base.Status.WARNING and 'refuses every request' in item.text
+    assert item.status is base.CheckStatus.WARNING and 'refuses every request' in item.text
     assert 'OPERATIONS:PROJECTS:SCOPES' in item.remedy
 
 
@@ -125,7 +125,7 @@ def test_hooks_that_requests_have_asked_for_and_that_are_not_allowed_are_told(tm
         document = ('{"id": "x", "task": "migrate vm", "vm-name": "a", "destination": "h2", '
                     f'"parameter": {parameter}}}')
         store.transaction(lambda c, n=number, text=document: requests.record_request(
-            c, requests.Request(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
+            c, requests.StoredRequest(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
     store.close()
     assert hooks_missing('pause', 'pscom') == {}
     assert hooks_missing('pause') == {
@@ -137,7 +137,7 @@ def test_hooks_that_requests_have_asked_for_and_that_are_not_allowed_are_told(tm
 def test_an_alias_of_a_host_that_cannot_be_used_is_told(alias):
     item = found(migfra.check, allow=['*:*:*'], migfra__host_aliases=[alias])[
         'migfra: host_aliases']
-    assert item.status is base.Status.FAILED and repr(alias) in item.text
+    assert item.status is base.CheckStatus.FAILED and repr(alias) in item.text
 
 
 def test_a_broker_that_only_the_hook_pscom_needs_is_no_reason_to_allow_something():
@@ -153,10 +153,11 @@ def test_an_entry_whose_scopes_and_projects_are_there_is_ok_with_its_hosts():
 
 def test_a_scope_that_is_not_served_is_named():
     item = found(migfra.check, allow=['start-vm:*:rack-1,rack-9'])['migfra: allow 1']
-    assert item.status is base.Status.FAILED and item.text.endswith('no scope rack-9 is served')
+    assert item.status is base.CheckStatus.FAILED and item.text.endswith('no scope rack-9 is '
+                                                                         'served')
     assert model.UNASSIGNED not in item.remedy
     item = found(migfra.check, allow=[f'start-vm:*:{model.UNASSIGNED}'])['migfra: allow 1']
-    assert item.status is base.Status.FAILED
+    assert item.status is base.CheckStatus.FAILED
     item = found(migfra.check, allow=[f'start-vm:*:{model.UNASSIGNED},x'],
                  engine__include_unassigned_hosts=True)['migfra: allow 1']
     assert 'no scope x is served' in item.text and model.UNASSIGNED in item.remedy
@@ -176,14 +177,14 @@ def test_a_scope_that_nova_does_not_have_is_left_to_the_check_of_aggregates():
 def test_a_project_that_keystone_does_not_have_is_named():
     item = found(migfra.check, allow=[f'start-vm:{PROJECT},{OTHER}:*'],
                  connection=Keystone({PROJECT: 'hpc'}))['migfra: allow 1']
-    assert item.status is base.Status.FAILED
+    assert item.status is base.CheckStatus.FAILED
     assert item.text.endswith(f'no project of the ID {OTHER}')
 
 
 def test_the_name_of_a_project_gets_its_id_for_an_answer():
     item = found(migfra.check, allow=['start-vm:hpc:*'],
                  connection=Keystone({OTHER: 'hpc'}))['migfra: allow 1']
-    assert item.status is base.Status.FAILED
+    assert item.status is base.CheckStatus.FAILED
     assert f'write its ID, {OTHER}' in item.remedy
 
 
@@ -249,7 +250,7 @@ def test_what_is_allowed_and_refused_nevertheless_is_told():
 def test_pci_aliases_that_name_no_device_or_two_are_told(aliases, text):
     item = found(migfra.check, allow=['start-vm:*:*'],
                  migfra__pci_aliases=aliases)['migfra: pci_aliases']
-    assert item.status is base.Status.FAILED and text in item.text
+    assert item.status is base.CheckStatus.FAILED and text in item.text
 
 
 def test_without_nova_and_policies_nothing_is_taken_for_missing():
@@ -267,9 +268,9 @@ def hook(name, option='enabled', **options):
 
 def test_a_hook_that_is_not_installed_is_told_with_those_that_are():
     item = hook('webhok')
-    assert item.status is base.Status.FAILED and 'webhook' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'webhook' in item.text
     item = hook('pausee', 'on_request')
-    assert item.status is base.Status.FAILED and '[hooks] on_request' in item.text
+    assert item.status is base.CheckStatus.FAILED and '[hooks] on_request' in item.text
 
 
 def test_a_hook_whose_options_cannot_be_used_is_told_with_them():
@@ -281,7 +282,7 @@ def test_a_hook_whose_options_cannot_be_used_is_told_with_them():
 
 
 def test_a_hook_that_needs_nothing_is_ok():
-    assert hook('pause').status is base.Status.OK
+    assert hook('pause').status is base.CheckStatus.OK
 
 
 def webhook(tmp_path, url):
@@ -306,25 +307,25 @@ def test_a_program_of_webhook_that_is_away_is_told_without_the_login(tmp_path):
     with servers.Server() as server:
         url = server.url
     item = webhook(tmp_path, url.replace('://', '://user:c4n4ry-s3cret@'))
-    assert item.status is base.Status.FAILED and 'did not reach' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'did not reach' in item.text
     assert 'c4n4ry' not in item.text + item.remedy and '[hook_webhook]' in item.remedy
 
 
 def test_alertmanager_is_seen_and_no_silence_is_made():
     with servers.Alertmanager() as server:
         item = hook('alertmanager', hook_alertmanager__url=server.url + '/prefix')
-        assert item.status is base.Status.OK, item
+        assert item.status is base.CheckStatus.OK, item
         assert [method for method, *_rest in server.requests] == ['GET']
         assert hook('alertmanager', hook_alertmanager__url=server.url).status \
-            is base.Status.FAILED, 'nothing is there'
+            is base.CheckStatus.FAILED, 'nothing is there'
         server.answer = lambda method, path, body: (200, {}, json.dumps({'a': 1}).encode())
         item = hook('alertmanager', hook_alertmanager__url=server.url)
         assert 'is that Alertmanager?' in item.text
 
 
 def test_pscom_is_made_without_a_connection(monkeypatch):
-    monkeypatch.setattr(mqtt.Connection, 'start', lambda self: pytest.fail('it connects'))
-    assert hook('pscom', 'on_request', mqtt__host='broker').status is base.Status.OK
+    monkeypatch.setattr(mqtt.MqttConnection, 'start', lambda self: pytest.fail('it connects'))
+    assert hook('pscom', 'on_request', mqtt__host='broker').status is base.CheckStatus.OK
 
 
 # Pinning.
@@ -332,7 +333,7 @@ def test_pscom_is_made_without_a_connection(monkeypatch):
 
 def test_an_address_without_a_place_for_the_host_is_told():
     item = found(repin.check, repin__uri='qemu+tls://h1/system')['repin']
-    assert item.status is base.Status.FAILED and '{host}' in item.text
+    assert item.status is base.CheckStatus.FAILED and '{host}' in item.text
 
 
 def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
@@ -340,7 +341,7 @@ def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, 'libvirt', None)
         item = found(repin.check, repin__uri='qemu+tls://{host}/system')['repin']
-    assert item.status is base.Status.FAILED and 'libvirt-python' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'libvirt-python' in item.text
     assert 'python3-libvirt' in item.remedy
 
 
@@ -355,7 +356,7 @@ def library(monkeypatch):
     ('qemu://{host}/system?pkipath=%s', ['cacert.pem'])])
 def test_files_of_tls_that_cannot_be_read_are_named(library, tmp_path, uri, names):
     item = found(repin.check, repin__uri=uri.replace('%s', str(tmp_path)))['repin: TLS']
-    assert item.status is base.Status.FAILED
+    assert item.status is base.CheckStatus.FAILED
     assert item.text.endswith(': ' + ', '.join(str(tmp_path / name) for name in names))
 
 
@@ -394,6 +395,6 @@ def test_a_users_own_files_come_before_those_of_the_system(library, tmp_path, mo
 def test_an_ssh_probe_without_networks_fails_the_check():
     probe = {'allow': ['*:*:*'], 'migfra__ssh_probe': True}
     item = found(migfra.check, **probe)['migfra: ssh_probe']
-    assert item.status is base.Status.FAILED and 'ssh_probe = false' in item.remedy
+    assert item.status is base.CheckStatus.FAILED and 'ssh_probe = false' in item.remedy
     assert 'migfra: ssh_probe' not in found(
         migfra.check, migfra__ssh_probe_networks=['192.0.2.0/24'], **probe)

@@ -31,7 +31,7 @@ class Source:
 
     def fetch(self, policy):
         return model.PolicySamples(policy.name, model.QueryResult(
-            'q', model.Health.HEALTHY, series={'h1': 0.9, 'h2': 0.4}), age=1.0,
+            'q', model.SourceHealth.HEALTHY, series={'h1': 0.9, 'h2': 0.4}), age=1.0,
             taken_at=time.time())
 
 
@@ -50,9 +50,9 @@ def test_a_host_of_two_aggregates_is_scored_where_there_are_policies_for_it(
         services={name: model.Service(name) for name in HOSTS},
         aggregates=dict.fromkeys('ab', HOSTS),
         scope_hosts=frozenset(HOSTS))
-    items = list(queries.check(base.Context(
+    items = list(queries.check(base.CheckContext(
         conf, policy_set=policies.load(str(path)), source=Source(), cluster=cluster)))
     assert [(item.name, item.status, item.text) for item in items
             if item.name.startswith('policy: ')] == [
-        (f'policy: cpu in {scope}', base.Status.OK, 'imbalance 0.5000, threshold 0.1500')
+        (f'policy: cpu in {scope}', base.CheckStatus.OK, 'imbalance 0.5000, threshold 0.1500')
         for scope in scopes]

@@ -51,7 +51,7 @@ def cloud(hosts=('h1', 'h2'), per_host=4, vcpus=8):
 
 
 def result(series, **fields):
-    return model.QueryResult('q', model.Health.HEALTHY, series=series, **fields)
+    return model.QueryResult('q', model.SourceHealth.HEALTHY, series=series, **fields)
 
 
 def policy(**fields):
@@ -77,7 +77,7 @@ def context(source, cluster, chosen):
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], project='kronos', default_config_files=[], default_config_dirs=[])
-    return base.Context(conf, policies.PolicySet(policies=(chosen,)), source, None, cluster)
+    return base.CheckContext(conf, policies.PolicySet(policies=(chosen,)), source, None, cluster)
 
 
 def look(source, cluster=None, chosen=None, every=False):
@@ -147,7 +147,7 @@ def test_the_imbalance_is_the_one_that_an_engine_plans_with(fields, missing):
     there = context(source, cluster, chosen)
     (scope,) = queries.check_scores(there, chosen, source.samples)
     outcome = planning_pipeline.run(
-        cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.History(),
+        cluster.scoped(model.UNASSIGNED, []), {'cpu': source.samples}, model.MoveHistory(),
         planning_settings.build_settings(there.conf, there.policy_set), now=time.time(),
         clock=time.monotonic)
     (report,) = outcome.plan.policies
@@ -385,7 +385,7 @@ def test_without_nova_series_are_told_and_nothing_is_compared():
 
 
 def test_a_query_that_fails_says_why():
-    broken = model.QueryResult('q', model.Health.PARTIAL, error='parse error')
+    broken = model.QueryResult('q', model.SourceHealth.PARTIAL, error='parse error')
     found = look(Source(broken, USED))
     assert found['imbalance_query', 'series'].text == 'parse error'
     assert found['imbalance_query', 'series'].status == 'failed'
@@ -396,7 +396,7 @@ class Hanging(Source):
     """Its queries are not answered; ``health`` is what it says of itself."""
 
     def __init__(self, health):
-        super().__init__(model.QueryResult('q', model.Health.UNREACHABLE, error='no answer'))
+        super().__init__(model.QueryResult('q', model.SourceHealth.UNREACHABLE, error='no answer'))
         self.state, self.fetched = health, 0
 
     def fetch(self, policy):
@@ -408,7 +408,7 @@ class Hanging(Source):
 
 
 @pytest.mark.parametrize(('health', 'asked'), [
-    (model.Health.UNREACHABLE, 1), (model.Health.HEALTHY, 3)])
+    (model.SourceHealth.UNREACHABLE, 1), (model.SourceHealth.HEALTHY, 3)])
 def test_a_source_that_answers_no_more_is_not_asked_for_the_other_policies(health, asked):
     """A query that takes too long is no reason: others may not."""
     chosen = [policy().model_copy(update={'name': name, 'weight': 1 / 3}) for name in 'abc']
@@ -420,7 +420,7 @@ def test_a_source_that_answers_no_more_is_not_asked_for_the_other_policies(healt
     assert told == ['b', 'c'][:3 - asked] and {d.policy for d in found} == {*'abc'}
     there.policy_set = policies.PolicySet(policies=tuple(chosen))
     source.fetched = 0
-    names = [i.name for i in queries.check(there) if i.status is base.Status.SKIPPED]
+    names = [i.name for i in queries.check(there) if i.status is base.CheckStatus.SKIPPED]
     assert names == ['queries: b', 'queries: c'][:3 - asked] and source.fetched == asked
 
 

@@ -39,7 +39,7 @@ def host(name, *aggregates):
 
 def split(files, *hosts):
     """host -> path of its file, and why there were doubts."""
-    bound = bindings.Bindings(files)
+    bound = bindings.PolicyBindings(files)
     found = {h.host: None if index is None else bound.paths[index]
              for index, some in bound.split(list(hosts)) for h in some}
     return found, bound.overlaps
@@ -76,8 +76,9 @@ def test_of_two_files_for_a_host_the_first_holds_whatever_the_aggregates_order()
 
 
 def test_files_that_name_the_same_aggregate_or_none_are_doubted_at_once():
-    bound = bindings.Bindings({'one': policies('x'), 'two': policies('x'), 'three': policies(),
-                               'four': policies()})
+    bound = bindings.PolicyBindings({'one': policies('x'), 'two': policies('x'),
+                                     'three': policies(),
+                                     'four': policies()})
     assert bound.overlaps == {(0, 1): 'both name aggregate x',
                               (2, 3): 'both name no aggregates'}
     assert bound.split([host('a', 'x'), host('b')])[0][0] == 0
@@ -86,7 +87,7 @@ def test_files_that_name_the_same_aggregate_or_none_are_doubted_at_once():
 
 def test_the_order_of_hosts_is_kept_in_each_group():
     hosts = [host('c', 'x'), host('a'), host('b', 'x'), host('d')]
-    bound = bindings.Bindings({'one': policies('x'), 'two': policies()})
+    bound = bindings.PolicyBindings({'one': policies('x'), 'two': policies()})
     assert [(i, [h.host for h in some]) for i, some in bound.split(hosts)] == [
         (0, ['c', 'b']), (1, ['a', 'd'])]
 

@@ -47,7 +47,7 @@ def conf():
 
 
 @pytest.mark.parametrize('name', sorted(
-    {f.name for f in dataclasses.fields(model.Options)} - engine.NOT_SET))
+    {f.name for f in dataclasses.fields(model.PlanningOptions)} - engine.NOT_SET))
 def test_what_an_operator_sets_is_what_the_planner_reads(name, conf):
     before = getattr(engine.build_options(conf), name)
     value = OTHERS.get(name, changed(conf.engine[name]))
@@ -60,9 +60,9 @@ def test_what_an_operator_sets_is_what_the_planner_reads(name, conf):
 def test_options_made_by_hand_have_the_defaults_of_the_configuration(conf):
     """Which filters Nova has is a fact about Nova: options made by hand name none."""
     assert dataclasses.replace(
-        engine.build_options(conf), nova_enabled_filters=frozenset()) == model.Options()
+        engine.build_options(conf), nova_enabled_filters=frozenset()) == model.PlanningOptions()
 
 
 def test_what_no_operator_sets_is_no_option(conf):
     assert [name for name in engine.NOT_SET if name in conf.engine] == []
-    assert engine.build_options(conf).overbooking is model.Options().overbooking
+    assert engine.build_options(conf).overbooking is model.PlanningOptions().overbooking

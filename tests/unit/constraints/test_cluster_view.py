@@ -20,7 +20,7 @@ from kronos_nova.constraints import cluster_view
 
 GROUP = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i'}))
 USAGE = 0.2
-RATE = lookback.Look(ramp=300.0)
+RATE = lookback.LookbackWindow(ramp=300.0)
 
 
 def view(*flights, at='a', completed=(), sampled_at=1000.0, used_b=0):
@@ -30,15 +30,16 @@ def view(*flights, at='a', completed=(), sampled_at=1000.0, used_b=0):
     cluster = model.Cluster(
         hosts, {'i': model.Instance('i', at, claims={'VCPU': 2})},
         {h: model.Service(h) for h in 'ab'}, groups=(GROUP,),
-        flights=tuple(model.Flight('i', 'a', to, source) for to, source in flights),
+        flights=tuple(model.InFlightMove('i', 'a', to, source) for to, source in flights),
         scope_hosts=frozenset('ab'), taken_at=1_000_000.0)
     level = dict.fromkeys('ab', 0.5)
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', hosts=level, fill=level, capacity=dict.fromkeys('ab', 1.0),
         usages={'i': USAGE}, age=0.0, score_look=RATE, fill_look=RATE)}, sampled_at)
-    history = model.History(completed=tuple(
+    history = model.MoveHistory(completed=tuple(
         (model.Move('i', 'a', 'b', model.Phase.SPREAD), when) for when in completed))
-    return cluster_view.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
+    return cluster_view.ClusterView(cluster, model.PlanningOptions(settle_seconds=300.0), history,
+                                    scores)
 
 
 def members(seen):
@@ -76,8 +77,8 @@ def test_a_member_counts_where_its_task_may_end_besides_but_not_twice_nor_where_
     cluster = model.Cluster(
         hosts, {'i': model.Instance('i', 'a'), 'j': model.Instance('j', 'a')},
         {h: model.Service(h) for h in hosts}, groups=(GROUP,), scope_hosts=frozenset(hosts),
-        flights=(model.Flight('i', 'a', 'b', 'task', ('a', 'b', 'c', 'gone')),))
-    seen = cluster_view.ClusterView(cluster, model.Options())
+        flights=(model.InFlightMove('i', 'a', 'b', 'task', ('a', 'b', 'c', 'gone')),))
+    seen = cluster_view.ClusterView(cluster, model.PlanningOptions())
     assert {h: set(m) for h, m in seen.spread_of(GROUP).items()} == {h: {'i'} for h in 'abc'}
 
 
@@ -94,7 +95,7 @@ def test_groups_are_as_the_moves_left_them_whenever_they_are_asked_for():
     def spread(seen, group):
         return {h: set(m) for h, m in seen.spread_of(group).items()}
 
-    seen = cluster_view.ClusterView(cluster, model.Options())
+    seen = cluster_view.ClusterView(cluster, model.PlanningOptions())
     seen.land(move)
     assert spread(seen, both) == {'b': {'i', 'j'}} and spread(seen, other) == {'b': {'j'}}
     seen.undo(move)
@@ -136,14 +137,15 @@ def three_hosts(*completed, at='c', **known):
     level = dict.fromkeys('abc', 0.5)
     cluster = model.Cluster({h: model.Host(h) for h in 'abc'}, {'i': model.Instance('i', at)},
                             {h: model.Service(h) for h in 'abc'}, scope_hosts=frozenset('abc'))
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', hosts=level, fill=level, capacity=dict.fromkeys('abc', 1.0),
         usages={'i': USAGE}, **{'age': 0.0, 'score_look': RATE, 'fill_look': RATE, **known})},
         1000.0)
-    history = model.History(completed=tuple(
+    history = model.MoveHistory(completed=tuple(
         (model.Move('i', source, to, model.Phase.SPREAD), 1000.0 - ago)
         for source, to, ago in completed))
-    return cluster_view.ClusterView(cluster, model.Options(settle_seconds=300.0), history, scores)
+    return cluster_view.ClusterView(cluster, model.PlanningOptions(settle_seconds=300.0), history,
+                                    scores)
 
 
 def test_an_instance_that_was_moved_twice_is_laid_where_samples_have_not_seen_it():
@@ -160,13 +162,13 @@ def test_what_went_before_a_move_that_is_not_ours_is_not_known():
 
 
 def test_scores_and_fills_each_show_a_move_after_their_own_range():
-    seen = three_hosts(('b', 'c', 450.0), score_look=lookback.Look(ramp=60.0),
-                       fill_look=lookback.Look(ramp=600.0))
+    seen = three_hosts(('b', 'c', 450.0), score_look=lookback.LookbackWindow(ramp=60.0),
+                       fill_look=lookback.LookbackWindow(ramp=600.0))
     assert seen.unseen('cpu', 'c') == (0.0, 0.0)
     assert seen.fills('c')['cpu'] == pytest.approx(0.5 + 0.25 * USAGE)
 
 
-PEAK = lookback.Look(ramp=300.0, span=86400.0)
+PEAK = lookback.LookbackWindow(ramp=300.0, span=86400.0)
 
 
 def test_a_peak_has_risen_at_once_and_falls_when_its_range_has_passed():
@@ -188,7 +190,7 @@ def test_a_peak_that_remembers_an_instance_rises_no_more_when_it_comes_back():
 
 
 def test_a_peak_never_saw_an_instance_that_only_passed_by():
-    seen = three_hosts(('a', 'b', 20.0), ('b', 'c', 10.0), fill_look=lookback.Look(
+    seen = three_hosts(('a', 'b', 20.0), ('b', 'c', 10.0), fill_look=lookback.LookbackWindow(
         delay=60.0, span=86400.0))
     fills = {h: seen.fills(h)['cpu'] for h in 'abc'}
     assert fills == pytest.approx({'a': 0.5 - USAGE, 'b': 0.5, 'c': 0.5 + USAGE})
@@ -208,9 +210,9 @@ def test_of_an_age_that_is_not_measured_bounds_are_known():
 
 def test_held_and_closed_say_why():
     cluster = view().cluster
-    history = model.History(cooling={'i': 60.0}, quarantined={'j': -1.0, 'k': 5.0},
-                            quarantined_hosts=frozenset('a'))
-    seen = cluster_view.ClusterView(cluster, model.Options(), history, draining=('b',))
+    history = model.MoveHistory(cooling={'i': 60.0}, quarantined={'j': -1.0, 'k': 5.0},
+                                quarantined_hosts=frozenset('a'))
+    seen = cluster_view.ClusterView(cluster, model.PlanningOptions(), history, draining=('b',))
     assert '60 s' in seen.held('i').detail
     assert 'for ever' in seen.held('j').detail and '5 s' in seen.held('k').detail
     assert seen.held('l') is None

@@ -35,7 +35,7 @@ PIECES = st.lists(st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), m
 
 
 def spaces_of(providers):
-    return [matching.Space(str(n), model.Provider(
+    return [matching.ProviderSpace(str(n), model.Provider(
         str(n), inventories=inventories, used=dict.fromkeys(CLASSES, used)))
         for n, (inventories, used) in enumerate(providers)]
 
@@ -66,7 +66,7 @@ def test_an_assignment_is_found_if_and_only_if_there_is_one(providers, pieces, f
     spaces = spaces_of(providers)
     allowed = [[s for n, s in enumerate(spaces) if (n + d + seed) % 4] or spaces[:1]
                for d in range(len(pieces))]
-    demands = [matching.Demand(matching.Piece(tuple(sorted(p.items()))), tuple(a))
+    demands = [matching.PieceDemand(matching.RequestPiece(tuple(sorted(p.items()))), tuple(a))
                for p, a in zip(pieces, allowed, strict=True)]
     found = matching.find_spaces(demands, used, free)
     exists = any(good(pieces, chosen, free) for chosen in itertools.product(*allowed))
@@ -80,7 +80,7 @@ def test_an_assignment_is_found_if_and_only_if_there_is_one(providers, pieces, f
 def test_a_search_gives_up_when_it_has_looked_long_enough():
     """Nine pieces of 2 in nine providers of 3 and one too many: the sum fits."""
     spaces = spaces_of([({'A': model.Inventory(3)}, 0)] * 9)
-    demands = [matching.Demand(matching.Piece((('A', 2),)), spaces)] * 10
+    demands = [matching.PieceDemand(matching.RequestPiece((('A', 2),)), spaces)] * 10
     assert matching.find_spaces(demands, used, bound=100) is None
     assert matching.find_spaces(demands[:9], used, bound=0) == spaces
 

@@ -22,7 +22,7 @@ def policy(**fields):
     return model.PolicyScores('cpu', **fields)
 
 
-RATE = lookback.Look(ramp=300.0)
+RATE = lookback.LookbackWindow(ramp=300.0)
 
 
 def unseen(known, look, ago, settle=300.0, arriving=True):
@@ -41,10 +41,10 @@ def test_samples_that_are_two_minutes_old_show_a_move_two_minutes_later(ago, exp
 def test_a_range_that_may_be_hidden_leaves_bounds():
     """A query without a range shows everything at once, unless it reads a
     recording rule over settle_seconds."""
-    assert unseen(policy(age=0.0), lookback.Look(), 150.0) == (0.0, 0.5)
-    assert unseen(policy(age=0.0), lookback.Look(ramp=600.0), 300.0) == (0.5, 0.5)
-    assert unseen(policy(age=0.0), lookback.Look(ramp=60.0), 30.0) == (0.5, 0.9)
-    assert unseen(policy(age=0.0), lookback.Look(slack=300.0), 75.0, 60.0) == (0.0, 0.75)
+    assert unseen(policy(age=0.0), lookback.LookbackWindow(), 150.0) == (0.0, 0.5)
+    assert unseen(policy(age=0.0), lookback.LookbackWindow(ramp=600.0), 300.0) == (0.5, 0.5)
+    assert unseen(policy(age=0.0), lookback.LookbackWindow(ramp=60.0), 30.0) == (0.5, 0.9)
+    assert unseen(policy(age=0.0), lookback.LookbackWindow(slack=300.0), 75.0, 60.0) == (0.0, 0.75)
 
 
 def test_an_age_that_is_not_measured_leaves_bounds():
@@ -65,16 +65,16 @@ def test_an_age_that_is_not_measured_may_be_anything_that_would_be_used():
 
 
 def test_the_slowest_policy_decides_how_long_to_wait():
-    scores = model.Scores({'cpu': policy(age=10.0, window=600.0), 'net': policy(age=400.0)},
-                          taken_at=1000.0)
+    scores = model.ClusterScores({'cpu': policy(age=10.0, window=600.0), 'net': policy(age=400.0)},
+                                 taken_at=1000.0)
     assert metric_lag.seconds_left(scores, 900.0, 300.0) == 600.0
-    assert metric_lag.seconds_left(model.Scores({}, 1000.0), 900.0, 300.0) == 200.0
+    assert metric_lag.seconds_left(model.ClusterScores({}, 1000.0), 900.0, 300.0) == 200.0
 
 
 def test_the_peak_of_a_week_is_laid_over_but_not_waited_for():
-    peak = lookback.Look(span=604800.0)
+    peak = lookback.LookbackWindow(span=604800.0)
     week = policy(age=0.0, window=604800.0, fill_look=peak)
-    scores = model.Scores({'cpu': week}, taken_at=10_000.0)
+    scores = model.ClusterScores({'cpu': week}, taken_at=10_000.0)
     assert metric_lag.seconds_left(scores, 6400.0, 300.0) == 0.0
     assert unseen(week, peak, 500_000.0, arriving=False) == (1.0, 1.0)
     assert unseen(week, peak, 604801.0, arriving=False) == pytest.approx((0.0, 0.997), abs=1e-3)
@@ -82,7 +82,7 @@ def test_the_peak_of_a_week_is_laid_over_but_not_waited_for():
 
 
 def test_zero_switches_waiting_off():
-    scores = model.Scores({'cpu': policy(age=100.0, window=600.0)}, taken_at=1000.0)
+    scores = model.ClusterScores({'cpu': policy(age=100.0, window=600.0)}, taken_at=1000.0)
     assert metric_lag.seconds_left(scores, 1000.0, 0.0) == 0.0
     assert unseen(scores.policies['cpu'], RATE, 0.0, 0.0) == (0.0, 0.0)
 
@@ -92,6 +92,6 @@ def test_zero_switches_waiting_off():
     (model.Phase.AFFINITY, False)])
 def test_imbalance_moves_wait_for_imbalance_moves_only(phase, waits):
     done = (model.Move('i', 'a', 'b', phase), 100.0)
-    history = model.History(completed=(done,))
+    history = model.MoveHistory(completed=(done,))
     assert metric_lag.find_awaited_move(history, frozenset('bc')) == (done if waits else None)
     assert metric_lag.find_awaited_move(history, frozenset('c')) is None

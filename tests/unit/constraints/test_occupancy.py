@@ -137,7 +137,7 @@ def cloud(*hosts, sharing=(), **instances):
     cluster = model.Cluster(
         known, found, {h: model.Service(h) for h in known}, scope_hosts=frozenset(known),
         sharing={p.uuid: holding(p) for p in sharing})
-    return cluster_view.ClusterView(cluster, model.Options())
+    return cluster_view.ClusterView(cluster, model.PlanningOptions())
 
 
 def judge(view, uuid, to='b'):

@@ -97,7 +97,7 @@ def test_server_group_rules_say_what_novas_filters_say(policy):
     verdicts = set()
     for _ in range(CASES):
         cluster = cluster_of(rng, policy)
-        view = cluster_view.ClusterView(cluster, model.Options())
+        view = cluster_view.ClusterView(cluster, model.PlanningOptions())
         uuid = rng.choice(sorted(cluster.instances))
         spec = request_spec(cluster, uuid)
         for host in cluster.hosts:
@@ -123,7 +123,7 @@ def test_a_group_of_one_or_all_together_is_unmovable_for_nova_too():
             continue
         seen += 1
         uuid = next(u for u in sorted(cluster.groups[0].members) if u in cluster.instances)
-        view = cluster_view.ClusterView(cluster, model.Options())
+        view = cluster_view.ClusterView(cluster, model.PlanningOptions())
         for host in set(cluster.hosts) - here:
             rejection = server_groups.affinity(
                 view, model.Move(uuid, next(iter(here)), host, model.Phase.EVACUATE))
@@ -148,7 +148,7 @@ def test_the_service_rule_says_what_novas_compute_filter_says():
                     {'a': model.Service('a'), 'b': model.Service(
                         'b', status=status, state=state, forced_down=forced_down)})
                 ours = service_state.service_state(
-                    cluster_view.ClusterView(cluster, model.Options()),
+                    cluster_view.ClusterView(cluster, model.PlanningOptions()),
                     model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
                 assert ours == theirs.host_passes(host_state(cluster, 'b', record),
                                                   objects.RequestSpec()), record
@@ -222,7 +222,8 @@ def test_the_claims_rule_says_what_placement_says(placement):
             cluster = model.Cluster(
                 {'a': model.Host('a'), 'b': model.Host('b', provider=provider)},
                 {'i': model.Instance('i', 'a', claims=need)}, {})
-            view = cluster_view.ClusterView(cluster, model.Options(enforce_placement_disk=True))
+            view = cluster_view.ClusterView(cluster,
+                                            model.PlanningOptions(enforce_placement_disk=True))
             ours = claims.claims(view, model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
             assert ours == theirs, (provider, need)
             verdicts.append(ours)
@@ -240,7 +241,7 @@ def statuses_that_nova_lets(action):
 
 def test_a_drain_takes_what_nova_can_move_and_nothing_else():
     """By the way that Nova has for it; what runs is moved live."""
-    allowed = model.Options(cold_migrate_stopped=True)
+    allowed = model.PlanningOptions(cold_migrate_stopped=True)
     for status in {name for by_task in common._STATE_MAP.values() for name in by_task.values()}:
         instance = model.Instance('i', 'h', status=status)
         may = statuses.is_movable(instance, model.Phase.EVACUATE, allowed)
@@ -250,7 +251,7 @@ def test_a_drain_takes_what_nova_can_move_and_nothing_else():
             action = {'live': 'live_migrate', 'cold': 'resize'}[statuses.choose_method(status)]
             assert status in statuses_that_nova_lets(action)
         if status == 'SHUTOFF':
-            assert not statuses.is_movable(instance, model.Phase.EVACUATE, model.Options())
+            assert not statuses.is_movable(instance, model.Phase.EVACUATE, model.PlanningOptions())
         for phase in (model.Phase.AFFINITY, model.Phase.SPREAD, model.Phase.PACK):
             assert statuses.is_movable(instance, phase, allowed) == (status == 'ACTIVE')
 

@@ -76,7 +76,7 @@ def view(enabled=(), prefilters_=(), metadata=(), instance=None, **fields_):
     return cluster_view.ClusterView(model.Cluster(
         {h: model.Host(h) for h in 'ab'}, instances, {h: model.Service(h) for h in 'ab'},
         aggregates=fields_.pop('aggregates', dict.fromkeys(names, ('b',))),
-        aggregate_metadata=names, scope_hosts=frozenset('ab'), **fields_), model.Options(
+        aggregate_metadata=names, scope_hosts=frozenset('ab'), **fields_), model.PlanningOptions(
             nova_enabled_filters=frozenset(enabled), nova_prefilters=frozenset(prefilters_)))
 
 
@@ -331,7 +331,7 @@ def test_a_flavor_asks_for_what_nova_makes_of_it():
         ours = requests.parse_groups(extra_specs)
         for suffix in {*ours, *(k or '' for k in theirs._rg_by_id)}:
             group = theirs.get_request_group(suffix or None)
-            mine = ours.get(suffix, requests.Group())
+            mine = ours.get(suffix, requests.RequestGroup())
             assert (mine.required, mine.forbidden) == (
                 group.required_traits, group.forbidden_traits), extra_specs
             base = set() if suffix else {'VCPU', 'MEMORY_MB', 'DISK_GB'}
@@ -361,7 +361,7 @@ def test_destinations_whose_devices_nova_does_not_move_live():
         hosts = {'a': device_host('a', [{'live_migratable': 'true'}]),
                  'b': device_host('b', tags)}
         found = live.destination_devices(cluster_view.ClusterView(
-            model.Cluster(hosts, {UUID: instance}, {}), model.Options()), MOVE)
+            model.Cluster(hosts, {UUID: instance}, {}), model.PlanningOptions()), MOVE)
         assert (found is None) == bool(theirs), tags
         verdicts.append(found is None)
     assert 0.2 < sum(verdicts) / len(verdicts) < 0.9
@@ -379,7 +379,7 @@ def test_devices_of_a_destination_that_are_left_to_nova(source, destination, cha
                        extra_specs={'pci_passthrough:alias': 'card:1'}), **change)
     hosts = {'a': device_host('a', source), 'b': device_host('b', destination)}
     assert live.destination_devices(cluster_view.ClusterView(
-        model.Cluster(hosts, {UUID: instance}, {}), model.Options()), MOVE) is None
+        model.Cluster(hosts, {UUID: instance}, {}), model.PlanningOptions()), MOVE) is None
 
 
 BOOLS = (None, 'true', 'True', '1', 'no', 'false', 'maybe')

@@ -47,7 +47,8 @@ def judge(other=None, **case):
                  OTHER: model.Instance(OTHER, other)}
     view = cluster_view.ClusterView(
         model.Cluster(hosts, instances, {h: model.Service(h) for h in hosts},
-                      scope_hosts=frozenset(hosts)), model.Options(**case.get('options', {})))
+                      scope_hosts=frozenset(hosts)),
+                      model.PlanningOptions(**case.get('options', {})))
     rejection = constraints.check(view, phase('evacuate'), constraints.PRE_FLIGHT[:-1])
     return rejection.rule if rejection else None
 
@@ -237,7 +238,7 @@ def test_an_owner_can_keep_an_instance_and_free_none():
 
 
 def test_metadata_of_aggregates_is_split_as_nova_splits_it():
-    found = aggregate_metadata.Aggregates(
+    found = aggregate_metadata.HostAggregates(
         {'one': ('h',), 'two': ('h', 'x'), 'bare': ('h',)},
         {'one': {'k': 'a, b'}, 'two': {'k': 'c', 'filter_tenant_id_2': 'p,q'}})
     assert found.values('h') == {'k': {'a', 'b', 'c'}, 'filter_tenant_id_2': {'p', 'q'}}
@@ -249,7 +250,7 @@ def test_who_is_hinted_at_is_involved():
     instances = {u: model.Instance(u, 'a') for u in (OTHER, 'x')} | {
         rules.UUID: model.Instance(rules.UUID, 'a', scheduler_hints={'same_host': (OTHER,)})}
     part = relevant_cluster.reduce_cluster(model.Cluster({}, instances, {}), [rules.MOVE],
-                                           model.History())
+                                           model.MoveHistory())
     assert set(part.instances) == {rules.UUID, OTHER}
 
 
@@ -259,22 +260,22 @@ def test_a_hint_holds_whatever_order_the_plan_is_carried_out_in():
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'b')}
     view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
-                                    model.Options(**case['options']))
+                                    model.PlanningOptions(**case['options']))
     assert hints.hints(view, rules.MOVE) is not None
     view.land(model.Move(OTHER, 'b', 'c', model.Phase.SPREAD))
     assert hints.hints(view, rules.MOVE) is not None
 
 
 @pytest.mark.parametrize('flight', [
-    model.Flight(OTHER, 'c', 'b'), model.Flight(OTHER, 'c', 'b', 'task'),
-    model.Flight(OTHER, 'c', 'd', 'task', ('b',))])
+    model.InFlightMove(OTHER, 'c', 'b'), model.InFlightMove(OTHER, 'c', 'b', 'task'),
+    model.InFlightMove(OTHER, 'c', 'd', 'task', ('b',))])
 def test_who_is_hinted_at_counts_wherever_it_may_end(flight):
     """As an executor's pre-flight sees it: from c by a move of Nova's, a task, its alternate."""
     case = CASES['different-host']
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'c')}
     cluster = model.Cluster({h: host(h) for h in 'abcd'}, instances, {}, flights=(flight,))
-    view = cluster_view.ClusterView(cluster, model.Options(**case['options']))
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(**case['options']))
     assert hints.hints(view, rules.MOVE) is not None
     assert set(view.places(OTHER)) == {'c', flight.to_host, *flight.alternates}
     apart = dataclasses.replace(cluster, flights=())
@@ -286,7 +287,7 @@ def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'c')}
     view = cluster_view.ClusterView(model.Cluster({h: host(h) for h in 'abc'}, instances, {}),
-                                    model.Options(**case['options']))
+                                    model.PlanningOptions(**case['options']))
     away = model.Move(OTHER, 'c', 'b', model.Phase.SPREAD)
     with cluster_view.apply_moves(view, [], [away]):
         assert hints.hints(view, rules.MOVE) is not None
@@ -294,7 +295,7 @@ def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
 
 
 def test_an_unknown_instance_has_no_places():
-    view = cluster_view.ClusterView(model.Cluster({}, {}, {}), model.Options())
+    view = cluster_view.ClusterView(model.Cluster({}, {}, {}), model.PlanningOptions())
     assert not view.places(OTHER)
 
 
@@ -320,7 +321,8 @@ def test_device_for_one_use_pins_its_instance_however_it_would_move(status, used
     hosts = {'a': host('a', nested=(device,)), 'b': host('b')}
     view = cluster_view.ClusterView(
         model.Cluster(hosts, {rules.UUID: instance}, {h: model.Service(h) for h in hosts},
-                      scope_hosts=frozenset(hosts)), model.Options(cold_migrate_stopped=True))
+                      scope_hosts=frozenset(hosts)),
+                      model.PlanningOptions(cold_migrate_stopped=True))
     found = live.devices(view, phase('evacuate'))
     assert (found.rule if found else None) == rule
     assert live.needs_device_check(instance), 'the simulation shows it to the rule'

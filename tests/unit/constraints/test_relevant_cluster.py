@@ -46,12 +46,12 @@ def test_instances_that_have_nothing_to_do_with_it_are_left_out():
         {}, instances, {}, groups=(
             model.ServerGroup('g', model.GroupPolicy.AFFINITY, frozenset({'mover', 'mate'})),
             model.ServerGroup('h', model.GroupPolicy.AFFINITY, frozenset({'other'}))),
-        flights=(model.Flight('flying', 'a', 'b'),))
+        flights=(model.InFlightMove('flying', 'a', 'b'),))
 
     def move(uuid):
         return model.Move(uuid, 'a', 'b', model.Phase.SPREAD)
 
     part = relevant_cluster.reduce_cluster(cluster, [move('mover')],
-                                           model.History(completed=((move('done'), 1.0),)))
+                                           model.MoveHistory(completed=((move('done'), 1.0),)))
     assert set(part.instances) == {'mover', 'mate', 'flying', 'done'}
     assert [g.uuid for g in part.groups] == ['g']

@@ -40,4 +40,4 @@ def test_every_code_of_the_judges_is_defined_once():
 def test_rules_of_metrics_alone_have_codes_that_no_executor_meets():
     for rule in constraints.ALL:
         for name, code in rule.codes.items():
-            assert (code.retry is None) == (rule.kind is rules.Kind.METRICS), name
+            assert (code.retry is None) == (rule.kind is rules.RuleKind.METRICS), name

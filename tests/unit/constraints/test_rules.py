@@ -39,7 +39,7 @@ def judge(move=MOVE, *, hosts=None, services=None, instance=None, options=None, 
         hosts, {UUID: dataclasses.replace(model.Instance(UUID, 'a', claims={'VCPU': 2}),
                                           **(instance or {}))},
         known, **({'scope_hosts': frozenset('abc')} | cluster))
-    view = cluster_view.ClusterView(whole, model.Options(**(options or {})), history,
+    view = cluster_view.ClusterView(whole, model.PlanningOptions(**(options or {})), history,
                                     scores or trusted(), ceilings)
     rejection = constraints.check(view, move)
     return rejection.rule if rejection else None
@@ -49,7 +49,7 @@ def trusted(**changes):
     known = model.PolicyScores(
         'cpu', hosts={'a': 0.5, 'b': 0.5, 'c': 0.5}, fill={'a': 0.5, 'b': 0.5, 'c': 0.5},
         capacity={'a': 4.0, 'b': 4.0, 'c': 8.0}, usages={UUID: 1.0})
-    return model.Scores({'cpu': dataclasses.replace(known, **changes)})
+    return model.ClusterScores({'cpu': dataclasses.replace(known, **changes)})
 
 
 def test_a_plain_move_is_legal():
@@ -65,7 +65,7 @@ CASES = {
     'moved-away': {'move': dataclasses.replace(MOVE, from_host='c')},
     'no-such-instance': {'move': dataclasses.replace(MOVE, instance_uuid='x')},
     'opted-out': {'options': {'pinned_instances': frozenset({UUID})}},
-    'just-booted': {'history': model.History(fresh={UUID: 1.0})},
+    'just-booted': {'history': model.MoveHistory(fresh={UUID: 1.0})},
     'copies-disk': {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'local'}},
     'out-of-scope': {'scope_hosts': frozenset('ac')},
     'service-unknown': {'services': {'b': None}},
@@ -97,7 +97,7 @@ def test_a_rule_says_no_by_its_name(rule):
         view = cluster_view.ClusterView(
             model.Cluster({h: host(h) for h in 'ab'}, {UUID: model.Instance(UUID, 'a')},
                           {'a': model.Service('a')}, scope_hosts=frozenset('ab')),
-            model.Options())
+            model.PlanningOptions())
         assert constraints.check(view, MOVE).rule == rule
         return
     assert judge(**case) == rule
@@ -110,9 +110,9 @@ def test_a_rule_says_no_by_its_name(rule):
     {'instance': {'pinned_zone': 'az1'}},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)}},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell='1')},
-     'history': model.History(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
+     'history': model.MoveHistory(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
     {'hosts': {'a': host('a', cell='1'), 'b': host('b', cell=None)},
-     'history': model.History(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
+     'history': model.MoveHistory(other_cells=frozenset({('a', 'c'), ('b', 'c')}))},
     {'hosts': {'a': host('a', traits=frozenset({'CUSTOM_X'}))},
      'options': {'require_cpu_compatibility': True}},
     {'hosts': {'a': host('a', traits=frozenset({'HW_CPU_X86_SVM'}))}},
@@ -123,17 +123,18 @@ def test_a_rule_says_no_by_its_name(rule):
     {'move': phase('evacuate'), 'scores': trusted(untrusted='old'), 'ceilings': {'cpu': 0.1}},
     {'move': phase('pack'), 'ceilings': {'cpu': 0.75}},
     {'ceilings': {'cpu': 0.1}, 'scores': trusted(fill={'a': 0.8, 'b': 0.5, 'c': 0.5})},
-    {'history': model.History(fresh={UUID: 1.0}), 'move': phase('evacuate'),
+    {'history': model.MoveHistory(fresh={UUID: 1.0}), 'move': phase('evacuate'),
      'services': {'a': model.Service('a', status='disabled', zone='az1')}},
-    {'history': model.History(fresh={UUID: 1.0}), 'move': phase('affinity')},
+    {'history': model.MoveHistory(fresh={UUID: 1.0}), 'move': phase('affinity')},
     {'instance': {'local_disk_gb': 0}, 'options': {'instance_storage': 'local'}},
     {'instance': {'local_disk_gb': 1}, 'move': phase('affinity'),
      'options': {'instance_storage': 'local'}},
     {'instance': {'local_disk_gb': 1},
      'options': {'instance_storage': 'local', 'allow_disk_copy': True}},
-    {'instance': {'local_disk_gb': 1}, 'history': model.History(local_disk_hosts=frozenset('b'))},
+    {'instance': {'local_disk_gb': 1},
+     'history': model.MoveHistory(local_disk_hosts=frozenset('b'))},
     {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'shared'},
-     'history': model.History(local_disk_hosts=frozenset('a'))},
+     'history': model.MoveHistory(local_disk_hosts=frozenset('a'))},
 ], ids=lambda case: ' '.join(case))
 def test_what_is_allowed_stays_allowed(case):
     assert judge(**case) is None
@@ -144,7 +145,7 @@ def test_what_is_allowed_stays_allowed(case):
 def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
         value, local_disk_gb):
     assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
-                 history=model.History(local_disk_hosts=frozenset('a'))) == 'copies-disk'
+                 history=model.MoveHistory(local_disk_hosts=frozenset('a'))) == 'copies-disk'
     assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
                  options={'instance_storage': 'local'}) == 'copies-disk'
 
@@ -152,7 +153,7 @@ def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
 @pytest.mark.parametrize('names', [(None, None), ('1', None), (None, '1'), ('1', '1')])
 def test_what_nova_has_shown_of_two_hosts_counts_whatever_their_names_say(names):
     source, destination = names
-    apart = model.History(other_cells=frozenset({('a', 'b')}))
+    apart = model.MoveHistory(other_cells=frozenset({('a', 'b')}))
     hosts = {'a': host('a', cell=source), 'b': host('b', cell=destination)}
     assert judge(hosts=hosts, history=apart) == 'cell-differs'
 
@@ -186,7 +187,7 @@ def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
     whole = model.Cluster({h: host(h) for h in 'ab'}, {
         UUID: model.Instance(UUID, 'a', locked=True, claims={'VCPU': 99})},
         {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'))
-    view = cluster_view.ClusterView(whole, model.Options())
+    view = cluster_view.ClusterView(whole, model.PlanningOptions())
     assert [no.rule for no in constraints.check_all(view, MOVE)] == ['locked', 'no-room']
     gone = dataclasses.replace(MOVE, instance_uuid='x')
     assert [no.rule for no in constraints.check_all(view, gone)] == ['no-such-instance']
@@ -209,7 +210,7 @@ def test_of_several_members_under_way_the_same_is_always_named():
         {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'),
         groups=(model.ServerGroup('g', model.GroupPolicy.SOFT_AFFINITY,
                                   frozenset({UUID, *others})),),
-        flights=tuple(model.Flight(u, 'a', None) for u in others))
-    no = constraints.check(cluster_view.ClusterView(whole, model.Options()), MOVE)
+        flights=tuple(model.InFlightMove(u, 'a', None) for u in others))
+    no = constraints.check(cluster_view.ClusterView(whole, model.PlanningOptions()), MOVE)
     assert (no.rule, no.detail) == (
         'group-in-flight', f'instance {min(others)} of server group g is migrating')

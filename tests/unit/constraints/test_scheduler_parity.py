@@ -87,8 +87,8 @@ def nova_group(uuid, policy, members, limit):
 
 def history_of(rng, cluster):
     uuids = sorted(cluster.instances)
-    return model.History(cooling={u: 60.0 for u in uuids if rng.random() < 0.2},
-                         quarantined={u: -1 for u in uuids if rng.random() < 0.1})
+    return model.MoveHistory(cooling={u: 60.0 for u in uuids if rng.random() < 0.2},
+                             quarantined={u: -1 for u in uuids if rng.random() < 0.1})
 
 
 def spec_of(cluster, theirs, uuid):
@@ -126,7 +126,7 @@ def test_verdicts_on_groups_are_the_filters(policy):
     verdicts = set()
     for _ in range(clouds.many(1500)):
         cluster, theirs = random_cluster(rng, policy)
-        view = cluster_view.ClusterView(cluster, model.Options(), history_of(rng, cluster))
+        view = cluster_view.ClusterView(cluster, model.PlanningOptions(), history_of(rng, cluster))
         for uuid in rng.sample(sorted(cluster.instances), min(3, len(cluster.instances))):
             for host in cluster.hosts:
                 move = model.Move(uuid, cluster.instances[uuid].host, host, model.Phase.EVACUATE)
@@ -153,13 +153,13 @@ def test_what_is_legal_beside_flights_nova_allows_before_and_after_they_land(pol
     for _ in range(clouds.many(1500)):
         cluster, theirs = random_cluster(rng, policy)
         flying = rng.sample(sorted(cluster.instances), min(2, len(cluster.instances)))
-        flights = tuple(model.Flight(u, cluster.instances[u].host,
-                                     rng.choice(sorted(cluster.hosts)),
-                                     rng.choice(('nova', 'task')))
+        flights = tuple(model.InFlightMove(u, cluster.instances[u].host,
+                                           rng.choice(sorted(cluster.hosts)),
+                                           rng.choice(('nova', 'task')))
                         for u in flying)
         with_flights = model.Cluster(cluster.hosts, cluster.instances, {}, groups=cluster.groups,
                                      flights=flights)
-        view = cluster_view.ClusterView(with_flights, model.Options())
+        view = cluster_view.ClusterView(with_flights, model.PlanningOptions())
         others = sorted(cluster.instances.keys() - set(flying))
         if not others:
             continue
@@ -187,7 +187,7 @@ def test_soft_costs_differ_between_destinations_as_the_weighers_weights_do(polic
     seen = set()
     for _ in range(clouds.many(1500)):
         cluster, theirs = random_cluster(rng, policy)
-        view = cluster_view.ClusterView(cluster, model.Options(), history_of(rng, cluster))
+        view = cluster_view.ClusterView(cluster, model.PlanningOptions(), history_of(rng, cluster))
         uuid = rng.choice(sorted(cluster.instances))
         source = cluster.instances[uuid].host
         spec = spec_of(cluster, theirs, uuid)
@@ -211,7 +211,7 @@ def test_a_soft_cost_against_the_source_is_what_its_weight_would_be_without_the_
     for policy, weigher in SOFT.items():
         for _ in range(clouds.many(500)):
             cluster, theirs = random_cluster(rng, policy)
-            view = cluster_view.ClusterView(cluster, model.Options())
+            view = cluster_view.ClusterView(cluster, model.PlanningOptions())
             uuid = rng.choice(sorted(cluster.instances))
             spec = spec_of(cluster, theirs, uuid)
             source = cluster.instances[uuid].host
@@ -249,7 +249,7 @@ def test_verdicts_on_services_are_the_compute_filters():
             {h: model.Host(h) for h in 'ab'}, {'i': model.Instance('i', 'a')},
             {'a': model.Service('a'), 'b': nova_api.parse_service(record)})
         ours = service_state.service_state(
-            cluster_view.ClusterView(cluster, model.Options()),
+            cluster_view.ClusterView(cluster, model.PlanningOptions()),
             model.Move('i', 'a', 'b', rng.choice(list(model.Phase)))) is None
         assert ours == theirs.host_passes(state_of(cluster, 'b', service),
                                           objects.RequestSpec()), record

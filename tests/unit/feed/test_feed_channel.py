@@ -36,20 +36,20 @@ def conf(tmp_path):
 
 
 def notice_of(now, **fields):
-    return feed_channel.Published(**{'written_at': now, 'expires_at': now + 60, **fields})
+    return feed_channel.PublishedState(**{'written_at': now, 'expires_at': now + 60, **fields})
 
 
 def test_what_is_written_is_read_by_another_process_s_channel(conf):
     now = time.time()
     notice = notice_of(now, draining=frozenset({'cn1'}), quarantined=frozenset({'cn2'}),
-                       flights=(model.Flight('u1', 'cn1', 'cn2', 'kronos'),
-                                model.Flight('u2', 'cn3', None, 'kronos')))
-    feed_channel.Channel(conf).write(notice)
-    assert feed_channel.Channel(conf).read() == notice
+                       flights=(model.InFlightMove('u1', 'cn1', 'cn2', 'kronos'),
+                                model.InFlightMove('u2', 'cn3', None, 'kronos')))
+    feed_channel.FeedChannel(conf).write(notice)
+    assert feed_channel.FeedChannel(conf).read() == notice
 
 
 def test_flights_of_group_members_and_of_hints_come_first(monkeypatch):
-    flights = [model.Flight(uuid, 'cn1', 'cn2') for uuid in ('any', 'hinted', 'member')]
+    flights = [model.InFlightMove(uuid, 'cn1', 'cn2') for uuid in ('any', 'hinted', 'member')]
     cluster = model.Cluster(
         hosts={}, services={}, flights=tuple(flights),
         instances={'x': model.Instance('x', 'cn1', scheduler_hints={'same_host': ('hinted',)})},
@@ -63,22 +63,22 @@ def test_a_move_that_has_just_ended_is_published_at_its_destination():
     """Nova's scheduler believes for minutes that the instance is on its source."""
     moves = [(model.Move(uuid, 'cn1', 'cn2', model.Phase.SPREAD), ended) for uuid, ended in (
         ('landed', 900.0), ('old', 800.0), ('back', 900.0), ('again', 900.0), ('gone', 900.0))]
-    again = model.Flight('again', 'cn2', 'cn3')
+    again = model.InFlightMove('again', 'cn2', 'cn3')
     cluster = model.Cluster(
         hosts={}, services={}, flights=(again,), instances={
             uuid: model.Instance(uuid, host) for uuid, host in (
                 ('landed', 'cn2'), ('old', 'cn2'), ('back', 'cn1'), ('again', 'cn2'))})
     assert feed_channel.choose_flights(cluster, moves, 1000.0) == (
-        again, model.Flight('landed', 'cn2', 'cn2'))
+        again, model.InFlightMove('landed', 'cn2', 'cn2'))
 
 
 def test_nothing_is_nothing(conf):
-    assert feed_channel.Channel(conf).read() is None
+    assert feed_channel.FeedChannel(conf).read() is None
 
 
 def test_without_a_cache_nothing_is_kept(conf):
     conf.set_override('directory', None, 'kronos_channel')
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     channel.write(notice_of(time.time()))
     assert channel.read() is None
 
@@ -88,8 +88,8 @@ def test_without_a_cache_nothing_is_kept(conf):
     (0, 99999, False)])
 def test_it_holds_until_it_expires_and_no_clock_makes_it_eternal(conf, written, expires, holds):
     now = 1e9
-    channel = feed_channel.Channel(conf)
-    channel.write(feed_channel.Published(written_at=now + written, expires_at=now + expires))
+    channel = feed_channel.FeedChannel(conf)
+    channel.write(feed_channel.PublishedState(written_at=now + written, expires_at=now + expires))
     assert (channel.read(now) is not None) == holds
 
 
@@ -105,7 +105,7 @@ def test_it_holds_until_it_expires_and_no_clock_makes_it_eternal(conf, written, 
         {'flights': [['u1', 'a', {}]]}, {'written_at': None}, {'written_at': [1]},
         {'expires_at': 'now'}, {'written_at': 10 ** 400}, {'expires_at': float('nan')}))])
 def test_what_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     channel._cache.set(feed_channel.KEY, value)
     with pytest.raises(ValueError):
         channel.read()
@@ -114,7 +114,7 @@ def test_what_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
 @pytest.mark.parametrize('opening', ['[', '{"a":', '["]",{"\\\"":'])
 @pytest.mark.parametrize('depth', [100, 100_000])
 def test_a_deeply_nested_answer_is_a_value_error(conf, opening, depth):
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     for key, read in ((feed_channel.KEY, channel.read),
                       (feed_channel.USAGE_KEY + 'k', lambda: channel.read_usage('k'))):
         channel._cache.set(key, opening * depth)
@@ -124,7 +124,7 @@ def test_a_deeply_nested_answer_is_a_value_error(conf, opening, depth):
 
 def test_an_unclosed_string_is_read_once(conf):
     """Reading it anew at each quote would take hours."""
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     channel._cache.set(feed_channel.KEY, '"' + '\\"' * 1_000_000)
     with pytest.raises(ValueError):
         channel.read()
@@ -132,20 +132,20 @@ def test_an_unclosed_string_is_read_once(conf):
 
 def test_brackets_in_a_name_are_no_nesting(conf):
     now, host = time.time(), '["[{' * 20
-    feed_channel.Channel(conf).write(notice_of(now, draining=frozenset({host})))
-    assert feed_channel.Channel(conf).read().draining == {host}
+    feed_channel.FeedChannel(conf).write(notice_of(now, draining=frozenset({host})))
+    assert feed_channel.FeedChannel(conf).read().draining == {host}
 
 
-USAGE = flavor_usages.Usage(
-    {flavor_usages.Shape(1, 512): 0.25, flavor_usages.Shape(4, 8192): 3.0},
-    (flavor_usages.Incoming('u1', 'cn1', flavor_usages.Shape(1, 512), 5.0, 0.5),
-     flavor_usages.Incoming('u2', 'cn2', flavor_usages.Shape(4, 8192), 0.0, None)))
+USAGE = flavor_usages.FlavorUsages(
+    {flavor_usages.FlavorShape(1, 512): 0.25, flavor_usages.FlavorShape(4, 8192): 3.0},
+    (flavor_usages.IncomingMove('u1', 'cn1', flavor_usages.FlavorShape(1, 512), 5.0, 0.5),
+     flavor_usages.IncomingMove('u2', 'cn2', flavor_usages.FlavorShape(4, 8192), 0.0, None)))
 
 
 def test_usage_that_is_written_is_read_and_in_the_order_of_the_flavors(conf):
     now = time.time()
-    feed_channel.Channel(conf).write_usage('k', USAGE, now, now + 60)
-    channel = feed_channel.Channel(conf)
+    feed_channel.FeedChannel(conf).write_usage('k', USAGE, now, now + 60)
+    channel = feed_channel.FeedChannel(conf)
     usage, expires_at = channel.read_usage('k')
     assert (usage, expires_at) == (USAGE, now + 60)
     assert list(usage.shapes) == list(USAGE.shapes)
@@ -159,7 +159,7 @@ def test_usage_that_is_written_is_read_and_in_the_order_of_the_flavors(conf):
     (0, 99999, False)])
 def test_usage_holds_until_it_expires(conf, written, expires, holds):
     now = 1e9
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     channel.write_usage('k', USAGE, now + written, now + expires)
     assert (channel.read_usage('k', now) is not None) == holds
 
@@ -183,18 +183,19 @@ def usage_of(**fields):
     usage_of(moves=[['u', 'cn1', 1, 512, 0.0, float('inf')]]), usage_of(written_at='x'),
     usage_of(expires_at=None)])
 def test_usage_that_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     channel._cache.set(feed_channel.USAGE_KEY + 'k', value)
     with pytest.raises(ValueError):
         channel.read_usage('k', 1e9 + 1)
 
 
 def test_usage_is_bounded_whoever_wrote_it(conf):
-    channel = feed_channel.Channel(conf)
-    shapes = {flavor_usages.Shape(n, 512): 1.0 for n in range(1, 2 * flavor_usages.MAX_SHAPES)}
-    moves = [flavor_usages.Incoming(f'u{n}', 'cn1', flavor_usages.Shape(1, 512))
+    channel = feed_channel.FeedChannel(conf)
+    shapes = {flavor_usages.FlavorShape(n, 512): 1.0
+              for n in range(1, 2 * flavor_usages.MAX_SHAPES)}
+    moves = [flavor_usages.IncomingMove(f'u{n}', 'cn1', flavor_usages.FlavorShape(1, 512))
              for n in range(2 * feed_channel.MAX_MOVES)]
-    channel.write_usage('k', flavor_usages.Usage(shapes, tuple(moves)), 1e9, 1e9 + 60)
+    channel.write_usage('k', flavor_usages.FlavorUsages(shapes, tuple(moves)), 1e9, 1e9 + 60)
     assert len(channel._cache.get(feed_channel.USAGE_KEY + 'k')) < 250_000
     channel._cache.set(feed_channel.USAGE_KEY + 'k', usage_of(
         shapes=[[*shape, 1.0] for shape in shapes],

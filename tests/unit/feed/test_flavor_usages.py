@@ -19,7 +19,7 @@ import pytest
 
 from kronos_nova.feed import flavor_usages
 
-SMALL, LARGE = flavor_usages.Shape(1, 512), flavor_usages.Shape(4, 8192)
+SMALL, LARGE = flavor_usages.FlavorShape(1, 512), flavor_usages.FlavorShape(4, 8192)
 SHAPES = (SMALL, LARGE)
 
 
@@ -34,7 +34,7 @@ def test_a_change_is_one_flavor_s_or_two_s_or_nobody_s(change, expected):
 
 
 def test_the_fewest_instances_that_explain_it():
-    twice = flavor_usages.Shape(2, 1024)
+    twice = flavor_usages.FlavorShape(2, 1024)
     assert flavor_usages.explain_change(2, 1024, (SMALL, twice)) == ((twice, 1),)
     assert flavor_usages.explain_change(3, 1536, (SMALL, twice)) == ((SMALL, 3),)
 

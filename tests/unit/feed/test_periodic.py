@@ -32,8 +32,8 @@ def wait_for(condition, patience=30.0):
 
 
 def made(work, interval=0.01, **kwargs):
-    faults = periodic.Faults()
-    return periodic.Refresher('test', lambda: interval, work, faults, **kwargs), faults
+    faults = periodic.FaultCounters()
+    return periodic.BackgroundRefresher('test', lambda: interval, work, faults, **kwargs), faults
 
 
 def test_nothing_runs_before_the_first_ensure_and_nothing_after_stop():
@@ -135,7 +135,7 @@ def test_processes_that_start_together_do_not_work_together():
 
 
 def test_faults_keep_their_kinds_apart():
-    faults = periodic.Faults()
+    faults = periodic.FaultCounters()
     with mock.patch.object(periodic.LOG, 'error', autospec=True) as error:
         for where, problem in (('a', ValueError('1')), ('a', ValueError('2')),
                                ('a', KeyError('3')), ('b', ValueError('4'))):
@@ -146,14 +146,14 @@ def test_faults_keep_their_kinds_apart():
 
 def test_an_interval_that_cannot_be_had_does_not_end_the_thread():
     calls, intervals = [], iter([ValueError('no interval')])
-    faults = periodic.Faults()
+    faults = periodic.FaultCounters()
 
     def find_interval():
         for error in intervals:
             raise error
         return 0.01
 
-    refresher = periodic.Refresher(
+    refresher = periodic.BackgroundRefresher(
         'test', find_interval, lambda: calls.append(threading.current_thread()), faults)
     with mock.patch.object(periodic, 'PAUSE_AFTER_ERROR', 0.01):
         refresher.ensure()

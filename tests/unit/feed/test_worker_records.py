@@ -180,15 +180,15 @@ def test_a_forked_worker_is_another_worker(clock):
         assert identity.sign().owner == (first.host, 4242, NOW + 5)
 
 
-class Source(base.Source):
+class Source(base.ScoreSource):
     answer = None
 
     def fetch(self, policy, *, profile=True):
         return model.PolicySamples(policy.name, self.answer or model.QueryResult(
-            policy.imbalance_query, model.Health.HEALTHY, series={'cn1': 0.25}))
+            policy.imbalance_query, model.SourceHealth.HEALTHY, series={'cn1': 0.25}))
 
     def health(self):
-        return model.Health.HEALTHY, 'fake'
+        return model.SourceHealth.HEALTHY, 'fake'
 
 
 @pytest.fixture
@@ -198,11 +198,11 @@ def world(conf, tmp_path):
     path.write_text(yaml.safe_dump({'policies': [
         {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu'}]}))
     conf.set_override('policies_file', [str(path)], 'kronos')
-    faults, source = periodic.Faults(), Source()
-    with mock.patch.object(periodic.Refresher, 'ensure', autospec=True), \
+    faults, source = periodic.FaultCounters(), Source()
+    with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True), \
             mock.patch('kronos_nova.plugins.load', autospec=True,
                        return_value=lambda conf: source):
-        scores = score_cache.Scoreboard(conf, faults)
+        scores = score_cache.ScoreCache(conf, faults)
         scores.look([nova_fakes.HostState('cn1', 'cn1')])
         yield scores, runtime.NoticeBoard(conf, faults, scores), faults, source
     guard.ACTIVITY.clear()
@@ -236,7 +236,7 @@ def test_a_worker_without_scores_says_why(conf, world):
     scores, notices, _, source = world
     notices.refresh()
     assert next(iter(read(conf).records.values())).files == ()
-    source.answer = model.QueryResult('cpu', model.Health.UNREACHABLE, error='it is away')
+    source.answer = model.QueryResult('cpu', model.SourceHealth.UNREACHABLE, error='it is away')
     scores.refresh()
     notices._record_due = 0.0
     notices.refresh()
@@ -248,14 +248,14 @@ def test_a_worker_without_scores_says_why(conf, world):
 def test_a_cache_that_fails_costs_the_record_alone(conf, world):
     scores, notices, faults, _ = world
     now = time.time()
-    notice = feed_channel.Published(written_at=now, expires_at=now + 60)
-    feed_channel.Channel(conf).write(notice)
+    notice = feed_channel.PublishedState(written_at=now, expires_at=now + 60)
+    feed_channel.FeedChannel(conf).write(notice)
     with mock.patch.object(raw_cache.RawCache, 'set', autospec=True,
                            side_effect=ConnectionError):
         notices.refresh()
     assert notices.look() == notice
     assert faults.counts == {'the record for kronos-engine: ConnectionError': 1}
-    with mock.patch.object(feed_channel.Channel, 'read', autospec=True,
+    with mock.patch.object(feed_channel.FeedChannel, 'read', autospec=True,
                            side_effect=ConnectionError):
         notices._record_due = 0.0
         with pytest.raises(ConnectionError):

@@ -26,12 +26,12 @@ from tests.unit.nova_fakes import Fields
 def ceiling(name, limit, fill, **fields):
     """Shown by the samples alone, or as ``fields`` of depletion.loads() say."""
     asked = {'tracks': {}, 'sampled_at': 0.0, 'window': 0.0, 'memory': False, **fields}
-    return policy_scores.Ceiling(name, limit,
-                                 depletion.compute_loads(fill, **asked, unmeasured=0.0))
+    return policy_scores.BootCeiling(name, limit,
+                                     depletion.compute_loads(fill, **asked, unmeasured=0.0))
 
 
 def passing(ceilings, hosts=('a', 'b', 'c'), spec=None, **options):
-    snapshot = None if ceilings is None else policy_scores.Snapshot(ceilings=tuple(
+    snapshot = None if ceilings is None else policy_scores.ScoreSnapshot(ceilings=tuple(
         ceiling(name, limit, fill) for name, (limit, fill) in ceilings.items()))
     door = nova_fakes.FakeDoor(snapshot, **options)
     if 'answered' in options:
@@ -58,8 +58,8 @@ def test_a_host_without_a_score_passes():
     # All known are above the ceiling, which is soft: they all pass.
     ('exclude', {'a': 0.9}, 'a')])
 def test_unknown_hosts_are_refused_if_asked_for_unless_they_are_all(what, fill, expected):
-    snapshot = policy_scores.Snapshot(
-        loads={host: depletion.Load(value, value) for host, value in fill.items()},
+    snapshot = policy_scores.ScoreSnapshot(
+        loads={host: depletion.HostLoad(value, value) for host, value in fill.items()},
         ceilings=(ceiling('cpu', 0.7, fill),))
     door = nova_fakes.FakeDoor(snapshot, unknown_hosts=what)
     for spec, found in ((nova_fakes.spec(), expected), (nova_fakes.spec(ignore_hosts=['a']),
@@ -104,13 +104,13 @@ def test_moves_are_not_bound(fields):
 def judged(states, limit, fill, then=None, memory=False, **asked):
     """Which hosts pass when the samples show ``states`` as they are, and
     ``then`` has changed them."""
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note(states, now=0.0, wall=0.0)
     found = ceiling('cpu', limit, fill, tracks=ledger.tracks(), memory=memory)
     for state in states:
         for name, value in (then or {}).get(state.host, {}).items():
             setattr(state, name, value)
-    door = nova_fakes.FakeDoor(policy_scores.Snapshot(ceilings=(found,)))
+    door = nova_fakes.FakeDoor(policy_scores.ScoreSnapshot(ceilings=(found,)))
     with door.opened():
         left = capacity.KronosCapacityFilter().filter_all(states, nova_fakes.spec(**asked))
     assert not door.faults.counts
@@ -164,16 +164,16 @@ class GroupsDoor(nova_fakes.FakeDoor):
         def some(names):
             return [h for h in hosts if h.host in names]
 
-        return [score_cache.Group(some('ab'), self.snapshot),
-                score_cache.Group(some('cd'), None, 'a reason'),
-                score_cache.Group(some('e'), None)]
+        return [score_cache.ScoredHosts(some('ab'), self.snapshot),
+                score_cache.ScoredHosts(some('cd'), None, 'a reason'),
+                score_cache.ScoredHosts(some('e'), None)]
 
 
 @pytest.mark.parametrize(('options', 'limit', 'expected'), [
     ({}, 0.7, 'bcde'), ({}, 0.1, 'cde'), ({'fail_closed': True}, 0.7, 'be'),
     ({'fail_closed': True}, 0.1, 'e'), ({'fail_closed': True, 'hard_ceiling': True}, 0.1, 'e')])
 def test_each_file_s_hosts_are_judged_by_its_own_scores(options, limit, expected):
-    door = GroupsDoor(policy_scores.Snapshot(ceilings=(
+    door = GroupsDoor(policy_scores.ScoreSnapshot(ceilings=(
         ceiling('cpu', limit, {'a': 0.8, 'b': 0.5}),)), **options)
     # Not in the order of the groups.
     states = nova_fakes.hosts(*'ecabd')

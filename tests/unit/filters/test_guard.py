@@ -51,7 +51,8 @@ GUARD = str(HOME / 'scheduler/guard.py')
 #: errors.
 MASKING = str(HOME / 'conf/masking.py')
 COUNTER = {(periodic.__file__, line) for text, first in [
-    inspect.getsourcelines(periodic.Faults.swallow)] for line in range(first, first + len(text))}
+    inspect.getsourcelines(periodic.FaultCounters.swallow)]
+           for line in range(first, first + len(text))}
 REQUIRED = ('filters/base.py', 'filters/capacity.py', 'filters/placement.py',
             'weighers/headroom.py', 'weighers/optional.py', 'weighers/project.py',
             'weighers/scarcity.py', 'weighers/normalisation.py', 'scheduler/runtime.py',
@@ -68,13 +69,13 @@ COLD = {'if not hosts:', 'if not known:', 'if kind not in KINDS:', 'if kind == F
 POLICY = {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'boot_ceiling': 0.5}
 
 
-class Source(base.Source):
+class Source(base.ScoreSource):
     def fetch(self, policy, *, profile=True):
         return model.PolicySamples('cpu', model.QueryResult(
-            'cpu', model.Health.HEALTHY, series={'a': 0.2, 'b': 0.9, 'c': 0.4, 'x': 0.1}))
+            'cpu', model.SourceHealth.HEALTHY, series={'a': 0.2, 'b': 0.9, 'c': 0.4, 'x': 0.1}))
 
     def health(self):
-        return model.Health.HEALTHY, 'fake'
+        return model.SourceHealth.HEALTHY, 'fake'
 
 
 class Injected(Exception):
@@ -107,7 +108,7 @@ def read_options(tmp_path, text=''):
 @pytest.fixture
 def quiet():
     """No thread starts, and the source answers at once."""
-    with mock.patch.object(periodic.Refresher, 'ensure', autospec=True), \
+    with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True), \
             mock.patch('kronos_nova.plugins.load', autospec=True,
                        return_value=lambda conf: Source()), \
             mock.patch('kronos_nova.weighers.scarcity.asked_for', lambda spec: set()):
@@ -176,7 +177,7 @@ def prepare(kind):
     if kind == 'first request':
         return
     if kind == 'broken':
-        with mock.patch.object(runtime, 'Door', autospec=True, side_effect=OSError), \
+        with mock.patch.object(runtime, 'SchedulerRuntime', autospec=True, side_effect=OSError), \
                 contextlib.suppress(runtime.RuntimeUnavailable):
             runtime.get_runtime()
         return
@@ -185,14 +186,14 @@ def prepare(kind):
     door.scores._answered = kind == 'lost scores'
     now = time.time()
     if kind == 'nothing moves':
-        door.notices._newest = feed_channel.Published(frozenset({'b'}), frozenset(), (), now,
-                                                      now + 600)
+        door.notices._newest = feed_channel.PublishedState(frozenset({'b'}), frozenset(), (), now,
+                                                           now + 600)
     if kind == 'with scores':
         refresh(door)
-        door.notices._newest = feed_channel.Published(
+        door.notices._newest = feed_channel.PublishedState(
             frozenset({'b'}), frozenset({'unknown'}),
-            (model.Flight('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
-        board = door.keep(scarce_traits.Board)
+            (model.InFlightMove('u-moving', 'b', 'unknown', 'kronos'),), now, now + 600)
+        board = door.keep(scarce_traits.ScarcityBoard)
         board._newest = scarce_traits.build_specials({'CUSTOM_X': {'b'}}, {'a', 'b', 'c'}, {})
         board._until = math.inf
 
@@ -361,9 +362,9 @@ def configure_background(tmp_path, name):
     """Have the threads read and publish records as well."""
     conf = configure(tmp_path, name)
     conf.set_override('directory', str(tmp_path), 'kronos_channel')
-    channel, now = feed_channel.Channel(conf), time.time()
-    channel.write(feed_channel.Published(
-        frozenset({'b'}), frozenset(), (model.Flight('u-moving', 'b', 'c', 'kronos'),),
+    channel, now = feed_channel.FeedChannel(conf), time.time()
+    channel.write(feed_channel.PublishedState(
+        frozenset({'b'}), frozenset(), (model.InFlightMove('u-moving', 'b', 'c', 'kronos'),),
         now, now + 600))
     return conf
 
@@ -495,7 +496,7 @@ def test_a_runtime_that_cannot_be_built_is_not_tried_in_each_request(quiet, tmp_
     conf = read_options(tmp_path)
     with mock.patch.object(runtime, 'CONF', conf):
         plugins = [kind() for kind in all_filters()], [kind() for kind in all_weighers()]
-        with mock.patch.object(runtime, 'Door', autospec=True,
+        with mock.patch.object(runtime, 'SchedulerRuntime', autospec=True,
                                side_effect=OSError('no more threads')) as made:
             for _ in range(3):
                 passing, weighed = ask(plugins)

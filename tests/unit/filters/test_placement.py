@@ -41,8 +41,8 @@ def passing(notice, on=None, options=None, **fields):
 
 
 def notice_of(draining='', quarantined='', flights=()):
-    return feed_channel.Published(frozenset(draining), frozenset(quarantined), tuple(
-        model.Flight(*flight, source='kronos') for flight in flights))
+    return feed_channel.PublishedState(frozenset(draining), frozenset(quarantined), tuple(
+        model.InFlightMove(*flight, source='kronos') for flight in flights))
 
 
 def test_nothing_published_passes_all():

@@ -85,7 +85,7 @@ def test_an_endpoint_never_raises_and_wakes_for_what_is_sound_alone(data, event)
     if woken:
         assert accepted(messages.from_wire, data)
         assert messages.from_wire(data).aggregate == TASK['aggregate']
-    transport._Heard(lambda *news: heard.append(news)).info({}, '', event, data, {})
+    transport._NotificationEndpoint(lambda *news: heard.append(news)).info({}, '', event, data, {})
     assert not heard or sound(heard[0][1])
 
 

@@ -150,7 +150,7 @@ def test_nothing_that_placement_says_causes_another_error(document):
 
 
 def _bodies(document):
-    """:class:`api.Api` itself refuses what is no object: see below."""
+    """:class:`api.ServiceApi` itself refuses what is no object: see below."""
     return {path: body for path, body in document.items()
             if path.startswith('/') and isinstance(body, dict | list)}
 

@@ -128,8 +128,8 @@ def linted(directory, document):
     rows = policy_findings.lint_files(SESSION, [str(path)], 60.0)
     assert rows
     for row in rows:
-        assert row.item.text and (row.item.remedy or row.item.status is base.Status.OK)
-    return {row.item.name for row in rows if row.item.status is base.Status.FAILED}
+        assert row.item.text and (row.item.remedy or row.item.status is base.CheckStatus.OK)
+    return {row.item.name for row in rows if row.item.status is base.CheckStatus.FAILED}
 
 
 @junk.examples(150)

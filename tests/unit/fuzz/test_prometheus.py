@@ -34,7 +34,7 @@ VECTOR = {'status': 'success', 'data': {'resultType': 'vector', 'result': [
     {'metric': {'host': 'h2', 'x': 'y'}, 'value': [1700000000.5, '0.5']}]}}
 MATRIX = {'status': 'success', 'data': {'resultType': 'matrix', 'result': [
     {'metric': {'host': 'h1'}, 'values': [[0, '0.25'], [60, '0.5']]}]}}
-WINDOW = ranges.Window(0.0, 60.0, 3)
+WINDOW = ranges.QueryWindow(0.0, 60.0, 3)
 POLICY = policy.parse({'policies': [{
     'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm',
     'capacity_query': 'capacity', 'host_capacity_query': 'cores', 'vm_profile_unit': 'absolute',
@@ -53,12 +53,12 @@ def read(body):
         assert finite(found.series.values()) and all(found.series)
         assert all(isinstance(name, str) for name in (*found.series, *found.duplicates))
         assert sum(map(len, found.warnings)) < 4000
-    except answer.Malformed as e:
+    except answer.MalformedAnswer as e:
         assert len(str(e)) < 1000
-    collected = ranges.Collected('q', 'host', 'x', WINDOW, 50)
+    collected = ranges.RangeCollector('q', 'host', 'x', WINDOW, 50)
     try:
         collected.add(answer.parse_matrix(body, 50))
-    except (answer.Malformed, ranges.TooManySeries):
+    except (answer.MalformedAnswer, ranges.TooManySeries):
         return
     for values in collected.result().values:
         assert len(values) == WINDOW.count and not any(map(math.isinf, values))

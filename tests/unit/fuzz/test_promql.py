@@ -59,7 +59,7 @@ def check(query):
     found = policy_findings._lint_query('policies[0].age_query', query, {'host_label': 'host'},
                                         Nobody(), 60.0)
     for item in found:
-        assert item.status is not base.Status.OK and item.text and item.remedy
+        assert item.status is not base.CheckStatus.OK and item.text and item.remedy
         assert len(item.text) < 2000 + len(query) and '\n' not in item.text
     return found
 
@@ -78,13 +78,13 @@ def test_a_query_that_the_parser_panics_on_is_not_called_right_or_wrong(query, c
     with pytest.raises(promql.ParserFailed, match=r'failed on it \(cannot convert'):
         promql.parse(query)
     (item,) = check(query)
-    assert item.status is base.Status.SKIPPED and 'promql-parser failed on it' in item.text
+    assert item.status is base.CheckStatus.SKIPPED and 'promql-parser failed on it' in item.text
     assert capfd.readouterr() == ('', '')
 
 
 def test_a_panic_on_a_beginning_does_not_hide_what_is_wrong_with_the_whole():
     (item,) = check('x offset +Inf [5m')
-    assert item.status is base.Status.FAILED and 'at [5m' in item.text
+    assert item.status is base.CheckStatus.FAILED and 'at [5m' in item.text
 
 
 def test_without_a_standard_error_a_query_is_parsed(monkeypatch):

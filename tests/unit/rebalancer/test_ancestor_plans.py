@@ -72,7 +72,7 @@ def test_host_without_a_score_comes_last():
     scores = {name: dataclasses.replace(
         found, hosts={host: score for host, score in found.hosts.items() if host != left})
         for name, found in case.scores.policies.items()}
-    hosts, _ = list_names(dataclasses.replace(case, scores=model.Scores(scores)))
+    hosts, _ = list_names(dataclasses.replace(case, scores=model.ClusterScores(scores)))
     assert hosts[-1] == left and sorted(hosts) == sorted(case.cluster.scope_hosts)
 
 
@@ -92,7 +92,7 @@ def test_order_of_lists_decides_a_tie():
     scores = {name: dataclasses.replace(found, hosts=reverse(found.hosts))
               for name, found in case.scores.policies.items()}
     other = dataclasses.replace(
-        case, scores=model.Scores(scores), cluster=dataclasses.replace(
+        case, scores=model.ClusterScores(scores), cluster=dataclasses.replace(
             case.cluster, instances=reverse(case.cluster.instances)))
     assert plan(case) == plan(case) != plan(other)
 

@@ -98,13 +98,13 @@ def recording():
                   b: model.Service(b, disabled_reason=NAMES['reason'], status='disabled')},
         groups=(model.ServerGroup(GROUP, model.GroupPolicy.ANTI_AFFINITY,
                                   frozenset({INSTANCE, MEMBER}), 3, NAMES['group']),),
-        flights=(model.Flight(INSTANCE, a, b, 'task', (a,), NAMES['rack']),),
+        flights=(model.InFlightMove(INSTANCE, a, b, 'task', (a,), NAMES['rack']),),
         aggregates={NAMES['rack']: (a,)}, taken_at=NOW, sharing={POOL: pool}, aggregate_metadata={
             NAMES['rack']: {f'{MARK}-1': f'{MARK}, 5', f'filter_tenant_id:{MARK}': '5' * 32,
                             f'trait:CUSTOM_{MARK.upper()}_T': 'required'}})
 
     def answer(query, series, error=None):
-        return model.QueryResult(query, model.Health.PARTIAL, series, error=error,
+        return model.QueryResult(query, model.SourceHealth.PARTIAL, series, error=error,
                                  warnings=(NAMES['warning'],), missing_labels=(NAMES['label'],),
                                  duplicates=(b,))
 
@@ -118,14 +118,14 @@ def recording():
         answer(policies.policies[0].vm_profile_query, {NAMES['instance']: 2.5, INSTANCE: 1.0}),
         None, answer('cores', {}, error=f'cannot reach http://{NAMES["error"]}:9090'), 12.5, NOW,
         dirty_rate=answer('dirty', {NAMES['instance']: 4096.0, INSTANCE: 1.0}))}
-    history = model.History(
+    history = model.MoveHistory(
         cooling={INSTANCE: 5.5}, quarantined={MEMBER: -1.0}, quarantined_hosts=frozenset({b}),
         local_disk_hosts=frozenset({a}), other_cells=frozenset({(a, b)}),
         scope_cooling=90.0, draining=frozenset({a}),
         paused=NAMES['pause'], waiting=NAMES['reason'],
         completed=((model.Move(MEMBER, a, b, model.Phase.PACK), NOW - 60.0),),
-        measured=(model.Measured(MEMBER, 2048, 7, 30.0),))
-    return writer.Recording(
+        measured=(model.MeasuredAttempt(MEMBER, 2048, 7, 30.0),))
+    return writer.SnapshotContent(
         now=NOW, scopes=(NAMES['rack'], model.UNASSIGNED), policies=policies, samples=samples,
         cluster=cluster, histories={NAMES['rack']: history, model.UNASSIGNED: history})
 
@@ -180,7 +180,7 @@ def test_numbers_and_structure_stay(tmp_path, original):
         here = json.loads((copy / path.relative_to(original)).read_text())
         assert skeleton(there) == skeleton(here), path.name
     cluster, was = reader.read(str(copy)).cluster, reader.read(original).cluster
-    names = naming.Names(SALT)
+    names = naming.AnonymousNames(SALT)
     assert {names.identifier(u) for u in was.instances} == set(cluster.instances)
     assert {names.host(h) for h in was.hosts} == set(cluster.hosts)
     moved = cluster.instances[names.identifier(INSTANCE)]
@@ -216,8 +216,8 @@ def test_rules_about_flavors_images_and_projects_say_the_same(tmp_path):
     path = writer.write(str(tmp_path / 'original'), dataclasses.replace(
         recording(), cluster=was))
     there = reader.read(str(copied(tmp_path, anonymiser.anonymise_snapshot(path, SALT)))).cluster
-    names = naming.Names(SALT)
-    options = model.Options(
+    names = naming.AnonymousNames(SALT)
+    options = model.PlanningOptions(
         nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS, aggregates.TENANTS,
                                         aggregates.IMAGES}),
         nova_prefilters=frozenset({prefilters.TENANTS, prefilters.ISOLATED}))
@@ -258,24 +258,24 @@ def test_a_flavor_fits_an_aggregate_or_not_as_before(extra_specs, metadata):
             {'i': model.Instance('i', 'a', extra_specs=extra_specs)},
             {h: model.Service(h) for h in 'ab'}, aggregates={'x': ('b',)},
             aggregate_metadata={'x': metadata})
-        view = cluster_view.ClusterView(cluster, model.Options(
+        view = cluster_view.ClusterView(cluster, model.PlanningOptions(
             nova_enabled_filters=frozenset({aggregates.EXTRA_SPECS})))
         return aggregates.extra_specs(view, model.Move('i', 'a', 'b', model.Phase.SPREAD)) is None
 
-    renaming = pins.Pins(naming.Names(SALT), [metadata])
+    renaming = pins.PinAnonymiser(naming.AnonymousNames(SALT), [metadata])
     assert verdict(extra_specs, metadata) == verdict(
         renaming.extra_specs(extra_specs), renaming.metadata(metadata))
 
 
 def test_an_extra_spec_of_an_unknown_scope_keeps_a_scope():
-    found, = pins.Pins(naming.Names(SALT)).extra_specs({f'{MARK}:{MARK}': MARK})
+    found, = pins.PinAnonymiser(naming.AnonymousNames(SALT)).extra_specs({f'{MARK}:{MARK}': MARK})
     assert re.fullmatch('n[0-9a-f]{20}:n[0-9a-f]{20}', found)
 
 
 def test_keys_that_a_rule_compares_by_name_stay(monkeypatch):
     site = rules.Rule(lambda view, move: None, {}, keys=frozenset({f'{MARK}:a', MARK}))
     monkeypatch.setattr(constraints, 'ALL', (*constraints.ALL, site))
-    renaming = pins.Pins(naming.Names(SALT))
+    renaming = pins.PinAnonymiser(naming.AnonymousNames(SALT))
     assert renaming.extra_specs({f'{MARK}:a': 'true'}) == {f'{MARK}:a': 'true'}
     (key, value), = renaming.metadata({MARK: 'r1'}).items()
     assert key == MARK
@@ -283,7 +283,8 @@ def test_keys_that_a_rule_compares_by_name_stay(monkeypatch):
 
 
 def test_live_migratable_devices_keep_their_count():
-    found = pins.Pins(naming.Names(SALT)).extra_specs({'pci_passthrough:alias': f'{MARK}:2, b:1'})
+    found = pins.PinAnonymiser(naming.AnonymousNames(SALT)).extra_specs(
+        {'pci_passthrough:alias': f'{MARK}:2, b:1'})
     assert re.fullmatch('n[0-9a-f]{20}:2, n[0-9a-f]{20}:1', found['pci_passthrough:alias'])
 
 
@@ -295,7 +296,7 @@ class Renaming:
                  *(m for g in cluster.groups for m in g.members),
                  *(f.instance_uuid for f in cluster.flights), *cluster.sharing}
         hosts = {*cluster.hosts, *cluster.services, *(i.host for i in cluster.instances.values())}
-        names = naming.Names(SALT, uuids, hosts)
+        names = naming.AnonymousNames(SALT, uuids, hosts)
         self.texts = {**{u: names.identifier(u) for u in uuids},
                       **{h: names.host(h) for h in hosts}}
 
@@ -340,7 +341,7 @@ def test_a_plan_its_rejections_and_the_answers_of_why_not_stay(tmp_path_factory,
                  if set(there.aggregates[name]) == set(map(renaming, was.aggregates['scope'])))
     before = dataclasses.replace(request, cluster=was.scoped('scope'))
     # As the documentation says: aliases of the original no longer fit.
-    aliases = frozenset(naming.Names(SALT).identifier(a)
+    aliases = frozenset(naming.AnonymousNames(SALT).identifier(a)
                         for a in request.options.live_migratable_pci_aliases)
     after = dataclasses.replace(
         request, cluster=there.scoped(scope), scores=renaming(request.scores),
@@ -371,7 +372,7 @@ def test_labels_lead_to_the_same_hosts_without_the_regular_expression(tmp_path, 
     found = anonymiser.anonymise_snapshot(original, SALT, policy_set=given)
     assert 'host_regex' not in found.policies['policies'][0]
     policy.parse(json.loads(json.dumps(found.policies)))
-    names = naming.Names(SALT)
+    names = naming.AnonymousNames(SALT)
     answer = found.documents['prometheus/imbalance_cpu.json']
     assert answer['series'][names.host(f'{NAMES["host-a"]}.example.org')] == 0.5
     assert answer['query'] == found.policies['policies'][0]['imbalance_query']
@@ -414,7 +415,7 @@ def test_a_replay_with_the_order_kept_gives_the_same_plan(tmp_path):
     cluster = reader.read(str(source)).cluster
     uuids = {*cluster.instances, *(g.uuid for g in cluster.groups),
              *(m for g in cluster.groups for m in g.members)}
-    names = naming.Names(SALT, uuids, cluster.hosts)
+    names = naming.AnonymousNames(SALT, uuids, cluster.hosts)
     assert plans(replayed(copy / 'policies.yaml', copy)) == renamed(was, names)
 
 
@@ -459,13 +460,13 @@ def test_what_is_no_snapshot_or_no_salt_is_refused(tmp_path, original):
     ('10.0.0.1', '10.0.0.2', lambda a, b: a != b and '.' not in a + b),
     ('fe80::1', 'fe80::2', lambda a, b: a != b and ':' not in a + b)])
 def test_names_of_hosts_fit_each_other_as_before(one, other, fits):
-    names = naming.Names(SALT)
+    names = naming.AnonymousNames(SALT)
     assert fits(names.host(one), names.host(other))
     assert one not in names.host(one)
 
 
 def test_a_word_of_a_query_that_is_a_name_is_renamed_and_no_function_is():
-    names = naming.Names(SALT)
+    names = naming.AnonymousNames(SALT)
     for word in ('acme', 'rate', 'by', 'host'):
         names.identifier(word)
     names.settle()

@@ -63,7 +63,7 @@ def fullest(state, n, h):
 def test_the_best_place_is_the_best_of_all_places(trusted, knobs, mends):
     r = clouds.request(knobs)
     if not trusted:
-        r = dataclasses.replace(r, scores=model.Scores({
+        r = dataclasses.replace(r, scores=model.ClusterScores({
             name: dataclasses.replace(p, untrusted='old')
             for name, p in r.scores.policies.items()}))
     state = simulate(r)

@@ -141,7 +141,7 @@ def test_an_instance_that_must_stay_is_refused(good, change, rule):
 def test_an_instance_in_flight_is_refused(good):
     request, plan = good
     move = plan.moves[0]
-    flight = model.Flight(move.instance_uuid, move.from_host, None)
+    flight = model.InFlightMove(move.instance_uuid, move.from_host, None)
     cluster = dataclasses.replace(request.cluster, flights=(flight,))
     assert 'in-flight' in verdict(request, plan, cluster=cluster)
 
@@ -150,16 +150,16 @@ def test_cooling_quarantined_and_refusing_are_refused(good):
     request, plan = good
     move = plan.moves[0]
     for history, rule in (
-            (model.History(cooling={move.instance_uuid: 1.0}), 'cooling'),
-            (model.History(quarantined={move.instance_uuid: -1.0}), 'quarantined'),
-            (model.History(quarantined_hosts=frozenset({move.to_host})), 'host-quarantined')):
+            (model.MoveHistory(cooling={move.instance_uuid: 1.0}), 'cooling'),
+            (model.MoveHistory(quarantined={move.instance_uuid: -1.0}), 'quarantined'),
+            (model.MoveHistory(quarantined_hosts=frozenset({move.to_host})), 'host-quarantined')):
         assert rule in verdict(request, plan, history=history)
 
 
 def test_an_imbalance_move_on_untrusted_scores_is_refused(good):
     request, plan = good
-    scores = model.Scores({n: dataclasses.replace(p, untrusted='old')
-                           for n, p in request.scores.policies.items()})
+    scores = model.ClusterScores({n: dataclasses.replace(p, untrusted='old')
+                                  for n, p in request.scores.policies.items()})
     assert verdict(request, plan, scores=scores) == {'policy-untrusted'}
 
 
@@ -175,14 +175,15 @@ def test_no_move_leads_to_a_host_whose_load_alone_is_not_known(good):
     lacking = {n: dataclasses.replace(p, hosts={h: v for h, v in p.hosts.items()
                                                 if h != move.to_host})
                for n, p in request.scores.policies.items()}
-    assert verdict(request, drain, scores=model.Scores(lacking), **changes) == {'host-frozen'}
+    assert verdict(request, drain, scores=model.ClusterScores(lacking),
+                   **changes) == {'host-frozen'}
     untrusted = {n: dataclasses.replace(p, untrusted='old') for n, p in lacking.items()}
-    assert verdict(request, drain, scores=model.Scores(untrusted), **changes) == set()
+    assert verdict(request, drain, scores=model.ClusterScores(untrusted), **changes) == set()
 
 
 def filled(scores, **fills):
-    return model.Scores({n: dataclasses.replace(p, fill={**p.fill, **fills})
-                         for n, p in scores.policies.items()}, scores.taken_at)
+    return model.ClusterScores({n: dataclasses.replace(p, fill={**p.fill, **fills})
+                                for n, p in scores.policies.items()}, scores.taken_at)
 
 
 def test_a_move_above_the_ceiling_is_refused_but_for_a_spread_from_where_it_is_worse(good):
@@ -268,11 +269,11 @@ def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
     request, plan = good
     plan = dataclasses.replace(plan, moves=plan.moves[:1])
     source = plan.moves[0].from_host
-    cools = model.History(scope_cooling=10.0)
-    begun = model.History(scope_cooling=10.0, draining=frozenset({source}))
+    cools = model.MoveHistory(scope_cooling=10.0)
+    begun = model.MoveHistory(scope_cooling=10.0, draining=frozenset({source}))
     packed = altered(plan, phase=model.Phase.PACK)
     assert verdict(request, plan, history=cools) == {'scope-cooling'}
-    assert verdict(request, plan, history=model.History(scope_cooling=0.5)) == {'scope-cooling'}
+    assert verdict(request, plan, history=model.MoveHistory(scope_cooling=0.5)) == {'scope-cooling'}
     assert verdict(request, plan, history=begun) == {'scope-cooling'}
     assert verdict(request, packed, history=cools) == {'scope-cooling'}
     assert verdict(request, packed, history=begun) == set()
@@ -280,7 +281,7 @@ def test_while_the_scope_cools_only_a_drain_that_began_goes_on(good):
 
 def test_a_plan_for_a_paused_scope_is_refused(good):
     request, plan = good
-    history = model.History(paused='scope s was paused by me: why')
+    history = model.MoveHistory(paused='scope s was paused by me: why')
     assert verdict(request, plan, history=history) == {'paused'}
     assert verdict(request, dataclasses.replace(plan, moves=(), reason='why'),
                    history=history) == set()
@@ -289,12 +290,12 @@ def test_a_plan_for_a_paused_scope_is_refused(good):
 def test_an_imbalance_move_on_scores_that_do_not_show_the_last_one_is_refused(good):
     request, plan = good
     last = dataclasses.replace(plan.moves[0], instance_uuid=clouds.uuid_of('gone'))
-    history = model.History(completed=((last, clouds.NOW - 299.0),))
+    history = model.MoveHistory(completed=((last, clouds.NOW - 299.0),))
     assert verdict(request, plan, history=history) == {'unsettled'}
-    later = model.History(completed=((last, clouds.NOW - 300.0),))
+    later = model.MoveHistory(completed=((last, clouds.NOW - 300.0),))
     assert verdict(request, plan, history=later) == set()
     elsewhere = dataclasses.replace(last, from_host='x', to_host='y')
-    history = model.History(completed=((elsewhere, clouds.NOW - 10.0),))
+    history = model.MoveHistory(completed=((elsewhere, clouds.NOW - 10.0),))
     assert verdict(request, plan, history=history) == set()
 
 
@@ -339,7 +340,7 @@ def test_a_drain_does_not_wait_for_scores_that_show_the_last_move(good):
     request, plan = good
     last = dataclasses.replace(plan.moves[0], instance_uuid=clouds.uuid_of('gone'))
     plan, right = drain_of(request, plan)
-    history = model.History(completed=((last, clouds.NOW - 10.0),))
+    history = model.MoveHistory(completed=((last, clouds.NOW - 10.0),))
     assert verdict(request, plan, history=history, **right) == set()
 
 
@@ -347,7 +348,7 @@ def test_a_spread_from_a_host_without_a_score_is_refused(good):
     request, plan = good
     plan = dataclasses.replace(plan, moves=plan.moves[:1])
     source = plan.moves[0].from_host
-    scores = model.Scores({n: dataclasses.replace(
+    scores = model.ClusterScores({n: dataclasses.replace(
         p, missing=frozenset({source}), hosts={h: v for h, v in p.hosts.items() if h != source},
         fill={h: v for h, v in p.fill.items() if h != source})
         for n, p in request.scores.policies.items()}, request.scores.taken_at)
@@ -400,9 +401,9 @@ def test_alternates_are_judged_together(good):
 def judged(cluster, *moves, view=None):
     """What the checker says of moves in a cloud of :mod:`test_ordering`."""
     plan = model.Plan(cluster.scope, tuple(moves))
-    scores = view and model.Scores(view._scores)
+    scores = view and model.ClusterScores(view._scores)
     return rules_of(plan, checker.check(
-        plan, cluster, model.Options(), model.History(), scores, {'cpu': 1.0}, 9))
+        plan, cluster, model.PlanningOptions(), model.MoveHistory(), scores, {'cpu': 1.0}, 9))
 
 
 def move(uuid, from_host, to_host, *requires, **fields):
@@ -469,7 +470,7 @@ def test_a_member_that_somebody_else_migrates_keeps_the_others_in_place():
     cluster = test_waves.cloud({'i': ('a', 1), 'j': ('b', 1)},
                                groups=[test_waves.group('soft-affinity', 'i', 'j')])
     assert judged(cluster, move('i', 'a', 'z')) == set()
-    cluster = dataclasses.replace(cluster, flights=(model.Flight('j', 'b', None),))
+    cluster = dataclasses.replace(cluster, flights=(model.InFlightMove('j', 'b', None),))
     assert judged(cluster, move('i', 'a', 'z')) == {'group-in-flight'}
 
 

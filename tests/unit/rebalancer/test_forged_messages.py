@@ -66,12 +66,12 @@ class World:
         self.store, self.now = store, time.time()
         self.tasks = {state: self._task(state) for state in STATES}
         self.executor = worker.Worker(
-            store, dry_run.DryRunExecutor(), retry.Settings(), clock=lambda: self.now)
+            store, dry_run.DryRunExecutor(), retry.RetrySettings(), clock=lambda: self.now)
         self.woken = threading.Event()
         self.heard = threading.Event()
         self._servers = [
             transport.WakeUps(bus, ['blue'], 'x', self.woken.set, store.doubt),
-            transport.Results(bus, ['blue'], self._hear, 'pool')]
+            transport.ResultServers(bus, ['blue'], self._hear, 'pool')]
         for server in self._servers:
             server.start()
             assert server.ready.wait(WAIT)
@@ -144,8 +144,8 @@ def mutated(rng, wire, junk):
 def test_whatever_is_sent_the_database_stays_as_it_is(world, state, seed, junk, times, bare):
     rng = random.Random(seed)
     task = dataclasses.replace(world.tasks[state], deadline=time.time() + 999)
-    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                          task.from_host, task.to_host, rng.random() < 0.5)
+    result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                              task.from_host, task.to_host, rng.random() < 0.5)
     before = cases.dump(world.store)
     cast = junk if bare else mutated(rng, messages.to_wire(task), junk)
     told = junk if bare else mutated(rng, messages.to_payload(result), junk)

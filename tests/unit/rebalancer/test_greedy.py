@@ -200,14 +200,15 @@ def simulation(c):
     usage = {p: {u: row[u] for u in c.place if c.place[u] in c.hosts}
              for p, row in c.usage.items()}
     # Fills are what ceilings are compared with; none is in the way here.
-    scores = model.Scores({p: model.PolicyScores(
+    scores = model.ClusterScores({p: model.PolicyScores(
         p, hosts=c.scores[p], fill=dict.fromkeys(c.hosts, -100.0), capacity=c.capacity[p],
         usages=usage[p]) for p in c.scores})
     policies = policy.PolicySet(policies=tuple(policy.Policy(
         name=p, mode='spread', weight=c.weights[p], imbalance_query='q',
         threshold=c.thresholds[p]) for p in c.scores))
-    history = model.History(quarantined_hosts=frozenset(set(c.hosts) - c.takers))
-    return sim.Simulation(cluster, scores, policies, history, model.Options(objective='kronos'))
+    history = model.MoveHistory(quarantined_hosts=frozenset(set(c.hosts) - c.takers))
+    return sim.Simulation(cluster, scores, policies, history,
+                          model.PlanningOptions(objective='kronos'))
 
 
 def found(state, budget):
@@ -267,7 +268,7 @@ def test_each_bound_holds_and_is_reached():
     reached = 0
     for seed in range(clouds.many(400)):
         state = simulation(small(seed))
-        search = greedy.Search(state, set())
+        search = greedy.GreedySearch(state, set())
         rows = search._list_candidates(search._hot)
         others = np.setdiff1d(np.flatnonzero(state.takers), search._cold)
         if rows.size and others.size:
@@ -299,7 +300,7 @@ def test_bounds_are_no_higher_than_they_need_be():
     vetoed = compared = 0
     for seed in range(clouds.many(400)):
         c = small(seed)
-        search = greedy.Search(simulation(c), set())
+        search = greedy.GreedySearch(simulation(c), set())
         now, uuids = imbalances(c, c.scores), search._simulation.uuids
         rows = search._list_candidates(search._hot)
         for n, bound in zip(rows, search._bounds_without(rows), strict=True):
@@ -351,7 +352,7 @@ def test_a_policy_may_rise_to_its_threshold_and_no_further():
 
 def looked_at(bounds, best=None):
     """Items 0, 1, ... of such bounds, in the order in which they are looked at."""
-    search = greedy.Search(simulation(small(1)), set())
+    search = greedy.GreedySearch(simulation(small(1)), set())
     search._best = best
     seen = []
     search._by_bound(np.arange(len(bounds)), np.array(bounds), lambda item: (item,),
@@ -365,7 +366,7 @@ def test_candidates_are_looked_at_by_bound_and_then_in_the_order_of_ties():
 
 
 def test_nothing_is_looked_at_that_cannot_win():
-    best = greedy._Found(1.0, (50, 0, 0))
+    best = greedy._MoveCandidate(1.0, (50, 0, 0))
     assert looked_at([3.0, 2.0, 0.9, 0.8], best) == [0, 1]
     assert looked_at([0.9] * 9, best) == []
     equal = looked_at([1.0] * 300, best)
@@ -376,7 +377,7 @@ def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by
     vetoed = 0
     for seed in range(clouds.many(400)):
         state = simulation(small(seed))
-        search = greedy.Search(state, set())
+        search = greedy.GreedySearch(state, set())
         rows, columns = search._list_candidates(search._hot), search._takers
         if not rows.size or not columns.size:
             continue
@@ -393,7 +394,7 @@ def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by
 
 def test_the_larger_a_block_the_more_work_it_is():
     state = simulation(larger(1, tied=False))
-    search = greedy.Search(state, set())
+    search = greedy.GreedySearch(state, set())
     rows, columns = search._list_candidates(list(range(12))), search._takers
     assert rows.size * columns.size >= 3 * base.PER_STEP
     search._judge_block(rows, columns)

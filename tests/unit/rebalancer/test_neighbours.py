@@ -98,7 +98,7 @@ def test_it_understands_what_we_send(release):
             if value is not None:
                 assert isinstance(ours[field], type(value)), field
     assert ours['version'].split('.')[0] == recorded['tasks'][0]['version'].split('.')[0]
-    payload = messages.to_payload(model.Result('a', 'b', 'c', 'd', 'e', 'f', True))
+    payload = messages.to_payload(model.TaskResult('a', 'b', 'c', 'd', 'e', 'f', True))
     assert recorded['results'][0].keys() <= payload.keys()
 
 

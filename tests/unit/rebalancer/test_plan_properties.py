@@ -238,8 +238,8 @@ def test_hints_refuse_no_whole_plan_and_hold_in_any_order(knobs, share):
     assert refusals(request, plan) == ()
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     answer = requested_moves.plan(request, [
-        requested_moves.Wish(u, request.cluster.instances[u].host,
-                             tuple(rng.sample(hosts, min(3, len(hosts)))))
+        requested_moves.RequestedMove(u, request.cluster.instances[u].host,
+                                      tuple(rng.sample(hosts, min(3, len(hosts)))))
         for u in rng.sample(uuids, min(10, len(uuids)))])
     for found in (plan, answer.plan):
         for failure in (0.0, 0.3, 0.7):

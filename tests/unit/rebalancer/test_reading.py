@@ -20,7 +20,7 @@ import pytest
 from kronos_nova import constraints
 from kronos_nova import model
 from kronos_nova.constraints import rules
-from kronos_nova.constraints.rules import Fact
+from kronos_nova.constraints.rules import CloudFact
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from tests.unit import clouds
@@ -29,18 +29,18 @@ from tests.unit.rebalancer.test_masks import simulate
 
 #: By what is read of an instance or host, the facts any of which covers it.
 FACTS = {
-    ('view', 'aggregates'): {Fact.AGGREGATES},
-    ('view', 'sharing'): {Fact.FLAVOR_TRAITS},
-    ('host', 'hypervisor_type'): {Fact.HYPERVISOR},
-    ('host', 'hypervisor_version'): {Fact.HYPERVISOR},
-    ('host', 'traits'): {Fact.FLAVOR_TRAITS},
-    ('host', 'provider'): {Fact.FLAVOR_TRAITS},
-    ('host', 'nested'): {Fact.FLAVOR_TRAITS},
-    ('instance', 'extra_specs'): {Fact.EXTRA_SPECS},
-    ('instance', 'image_properties'): {Fact.IMAGE_PROPERTIES},
-    ('instance', 'project_id'): {Fact.PROJECT},
-    ('instance', 'status'): {Fact.STATUS},
-    ('instance', 'claims'): {Fact.VGPU, Fact.FLAVOR_TRAITS},
+    ('view', 'aggregates'): {CloudFact.AGGREGATES},
+    ('view', 'sharing'): {CloudFact.FLAVOR_TRAITS},
+    ('host', 'hypervisor_type'): {CloudFact.HYPERVISOR},
+    ('host', 'hypervisor_version'): {CloudFact.HYPERVISOR},
+    ('host', 'traits'): {CloudFact.FLAVOR_TRAITS},
+    ('host', 'provider'): {CloudFact.FLAVOR_TRAITS},
+    ('host', 'nested'): {CloudFact.FLAVOR_TRAITS},
+    ('instance', 'extra_specs'): {CloudFact.EXTRA_SPECS},
+    ('instance', 'image_properties'): {CloudFact.IMAGE_PROPERTIES},
+    ('instance', 'project_id'): {CloudFact.PROJECT},
+    ('instance', 'status'): {CloudFact.STATUS},
+    ('instance', 'claims'): {CloudFact.VGPU, CloudFact.FLAVOR_TRAITS},
 }
 #: They name things and decide nothing, or are the operator's options.
 FREE = {('view', 'options'), ('view', 'instance'), ('view', 'host'), ('host', 'name'),
@@ -103,7 +103,7 @@ def test_a_rule_that_reads_more_than_it_declares_is_found():
     for seed in range(40):
         simulation = simulate(clouds.Knobs(seed, hosts=6, instances=12, clean=False))
         for move in every_move(simulation):
-            found |= undeclared(rule_that_reads(Fact.EXTRA_SPECS), simulation.view, move)
+            found |= undeclared(rule_that_reads(CloudFact.EXTRA_SPECS), simulation.view, move)
     assert found == {('view', 'aggregates')}
 
 
@@ -115,7 +115,7 @@ def without_filters(knobs):
 
 
 @pytest.mark.parametrize('rule', [
-    rules.Rule(same_rack, {}), rule_that_reads(Fact.EXTRA_SPECS, Fact.AGGREGATES)])
+    rules.Rule(same_rack, {}), rule_that_reads(CloudFact.EXTRA_SPECS, CloudFact.AGGREGATES)])
 def test_a_mask_allows_for_a_new_rule_that_no_filter_asks_for(rule, monkeypatch):
     if rule.reads is not None:
         monkeypatch.setattr(constraints, 'PAIRS', (*constraints.PAIRS, rule))

@@ -248,7 +248,7 @@ def test_a_move_in_flight_fills_both_ends_and_levels_as_if_it_had_landed():
                key=lambda u: quiet.scores.policies['cpu'].usages[u])
     source = quiet.cluster.instances[uuid].host
     target = next(h for h in sorted(quiet.cluster.scope_hosts) if h != source)
-    flight = model.Flight(uuid, source, target, 'task')
+    flight = model.InFlightMove(uuid, source, target, 'task')
     cluster = dataclasses.replace(quiet.cluster, flights=(flight,))
     before, now = (sim.Simulation(c, quiet.scores, quiet.policies, quiet.history, quiet.options)
                    for c in (quiet.cluster, cluster))
@@ -266,7 +266,8 @@ def test_a_host_whose_fill_is_unknown_is_frozen():
     request = clouds.request(clouds.Knobs(seed=1, mode='pack'))
     cpu = request.scores.policies['cpu']
     cpu = dataclasses.replace(cpu, fill={h: v for h, v in cpu.fill.items() if h != 'h1'})
-    simulation = sim.Simulation(request.cluster, model.Scores({'cpu': cpu}), request.policies,
+    simulation = sim.Simulation(request.cluster, model.ClusterScores({'cpu': cpu}),
+                                request.policies,
                                 request.history, request.options)
     assert [h for h, f in zip(simulation.hosts, simulation.frozen, strict=True) if f] == ['h1']
     move = model.Move(simulation.uuids[0], simulation.cluster.instances[simulation.uuids[0]].host,

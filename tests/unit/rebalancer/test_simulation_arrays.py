@@ -39,7 +39,7 @@ def test_extremes_without_any_two_hosts_are_what_a_scan_finds(columns):
     score = np.array([[c[0] for c in columns], [c[1] for c in columns]])
     givers = np.array([c[2] for c in columns], dtype=bool)
     takers = np.array([c[3] for c in columns], dtype=bool)
-    found = extremes.Extremes(score, givers, takers)
+    found = extremes.ImbalanceExtremes(score, givers, takers)
     hosts = range(len(columns))
     for p, row in enumerate(score.tolist()):
         for s in [-5, *hosts]:
@@ -60,7 +60,7 @@ def test_extremes_without_any_two_hosts_are_what_a_scan_finds(columns):
 def test_extremes_are_found_again_after_a_change():
     score = np.array([[0.1, 0.9]])
     every = np.ones(2, dtype=bool)
-    found = extremes.Extremes(score, every, every)
+    found = extremes.ImbalanceExtremes(score, every, every)
     assert found.only_highest(0) == 1
     score[0] = [0.9, 0.1]
     found.changed()
@@ -72,7 +72,7 @@ def test_extremes_are_found_again_after_a_change():
 def test_residents_are_who_is_there(seed, hosts, count):
     rng = random.Random(seed)
     place = np.array([rng.randrange(hosts) for _ in range(count)], dtype=np.intp)
-    found = residents.Residents(place.copy(), hosts)
+    found = residents.HostResidents(place.copy(), hosts)
     usage = np.array([[rng.random() for _ in range(count)] for _ in range(2)]).reshape(2, count)
     peaks = found.peaks(usage)
     for h in range(hosts):
@@ -196,11 +196,12 @@ def test_who_is_in_groups_in_hard_ones_and_awaits_a_member_under_way():
     cluster = model.Cluster(
         {h: model.Host(h) for h in 'ab'}, {u: model.Instance(u, 'a') for u in uuids},
         {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'),
-        flights=(model.Flight('away', 'a', 'b'),),
+        flights=(model.InFlightMove('away', 'a', 'b'),),
         groups=(group('g', model.GroupPolicy.ANTI_AFFINITY, 'hard', 'both', 'gone'),
                 group('h', model.GroupPolicy.SOFT_AFFINITY, 'soft', 'both', 'away'),
                 group('i', model.GroupPolicy.AFFINITY, 'gone')))
-    marks = grouping.mark_grouped_instances(cluster_view.ClusterView(cluster, model.Options()),
+    marks = grouping.mark_grouped_instances(cluster_view.ClusterView(cluster,
+                                                                     model.PlanningOptions()),
                                             {u: n for n, u in enumerate(uuids)})
 
     def named(marked):

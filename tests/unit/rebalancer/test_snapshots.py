@@ -77,14 +77,15 @@ def cluster():
         groups=(model.ServerGroup('g1', model.GroupPolicy.ANTI_AFFINITY, frozenset({'u1', 'u9'}),
                                   3, HOSTILE),
                 model.ServerGroup('g2', model.GroupPolicy.SOFT_AFFINITY)),
-        flights=(model.Flight('u1', 'a', None), model.Flight('u2', 'gone', 'b', 'task', (), 'ssd')),
+        flights=(model.InFlightMove('u1', 'a', None),
+                 model.InFlightMove('u2', 'gone', 'b', 'task', (), 'ssd')),
         aggregates={'ssd': ('a',), 'empty': ()}, taken_at=NOW,
         aggregate_metadata={'ssd': {HOSTILE: HOSTILE}, 'empty': {}})
 
 
 def samples():
     def answer(query, **series):
-        return model.QueryResult(query, model.Health.PARTIAL, series, warnings=('w',),
+        return model.QueryResult(query, model.SourceHealth.PARTIAL, series, warnings=('w',),
                                  missing_labels=('m',), duplicates=('d',))
     return {'cpu': model.PolicySamples(
         'cpu', answer('cpu', a=0.5, b=0.25), answer('vcpu', **{'instance-1': 2.5}), None,
@@ -95,13 +96,13 @@ def samples():
 
 
 def histories():
-    common = model.History(
+    common = model.MoveHistory(
         cooling={'u1': 5.5}, quarantined={'u2': -1.0, 'u3': 60.0},
         quarantined_hosts=frozenset({'b'}), local_disk_hosts=frozenset({'a'}),
         other_cells=frozenset({('a', 'b')}),
         completed=((model.Move('u4', 'a', 'b', model.Phase.PACK), NOW - 60.0),),
-        measured=(model.Measured('u5', 2048, 7, 30.0, 2.5, False, True),
-                  model.Measured('u4', 1024, 0, 9.5)))
+        measured=(model.MeasuredAttempt('u5', 2048, 7, 30.0, 2.5, False, True),
+                  model.MeasuredAttempt('u4', 1024, 0, 9.5)))
     return {'ssd': dataclasses.replace(common, scope_cooling=90.0, draining=frozenset({'a'})),
             model.UNASSIGNED: common}
 
@@ -109,7 +110,7 @@ def histories():
 def recording(**changes):
     values = {'now': NOW, 'scopes': ('ssd', model.UNASSIGNED), 'policies': policies(),
               'samples': samples(), 'cluster': cluster(), 'histories': histories()}
-    return writer.Recording(**{**values, **changes})
+    return writer.SnapshotContent(**{**values, **changes})
 
 
 @pytest.fixture(scope='module')
@@ -184,7 +185,7 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
     data = yaml.safe_load(path.read_text())
     request = scenario.request
     scope = request.cluster.scope
-    recorded = writer.write(str(tmp_path), writer.Recording(
+    recorded = writer.write(str(tmp_path), writer.SnapshotContent(
         now=loader.NOW, scopes=(scope,), policies=request.policies, cluster=request.cluster,
         samples={p.name: loader._samples(p, data) for p in request.policies.enabled},
         histories={scope: request.history}))
@@ -195,7 +196,7 @@ def test_every_scenario_is_planned_alike_from_a_snapshot(path, tmp_path):
         p, source.fetch(p), read, now=found.recorded_at, staleness=300.0,
         max_missing_hosts=request.options.max_missing_hosts) for p in request.policies.enabled}
     again = dataclasses.replace(
-        request, cluster=read, scores=model.Scores(scores, loader.NOW),
+        request, cluster=read, scores=model.ClusterScores(scores, loader.NOW),
         history=dataclasses.replace(
             found.history(scope, cooldown=1e9, instance_cooldown=1e9),
             fresh=planning_pipeline.just_booted(read, found.recorded_at, loader.INSTANCE_COOLDOWN)))
@@ -272,7 +273,7 @@ class Mute:
 
     def fetch(self, one, *, profile=True):
         def down(query):
-            return model.QueryResult(query, model.Health.UNREACHABLE, error='no answer')
+            return model.QueryResult(query, model.SourceHealth.UNREACHABLE, error='no answer')
         return model.PolicySamples(one.name, down(one.imbalance_query),
                                    down(one.vm_profile_query),
                                    host_capacity=down(one.host_capacity_query), taken_at=NOW)
@@ -294,7 +295,7 @@ def test_what_cannot_be_read_is_recorded_as_unknown(tmp_path):
 def test_unknown_cooldowns_are_told(tmp_path):
     written = writer.write(str(tmp_path), recording(histories='the database is away'))
     found = reader.read(written)
-    assert found.history('ssd', cooldown=1, instance_cooldown=1) == model.History()
+    assert found.history('ssd', cooldown=1, instance_cooldown=1) == model.MoveHistory()
     (warning,) = found.warnings
     assert 'cooldowns' in warning and 'the database is away' in warning
 
@@ -317,19 +318,19 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
         def history(self, scope, now, remembered):
-            return model.History()
+            return model.MoveHistory()
 
         def flights(self):
-            return (model.Flight('u1', 'a', 'b', 'task'),)
+            return (model.InFlightMove('u1', 'a', 'b', 'task'),)
 
     seen = recorder.read_recording(Cloud(), Mute(), Cloud(), policies(), ('ssd',), lambda: NOW)
     found = reader.read(writer.write(str(tmp_path), seen))
-    assert found.cluster.flights == (model.Flight('u1', 'a', 'b', 'task'),)
+    assert found.cluster.flights == (model.InFlightMove('u1', 'a', 'b', 'task'),)
 
 
 def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
     """Its instance may have been seen at either end."""
-    ending = model.Flight('u1', 'a', 'b', 'task')
+    ending = model.InFlightMove('u1', 'a', 'b', 'task')
 
     class Cloud:
         live = [(ending,), ()]
@@ -339,7 +340,7 @@ def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
         def history(self, scope, now, remembered):
-            return model.History()
+            return model.MoveHistory()
 
         def flights(self):
             return self.live.pop(0)

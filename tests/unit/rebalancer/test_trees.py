@@ -117,8 +117,9 @@ def test_room_is_summed_over_a_tree_and_endless_where_a_pool_may_serve():
             'other': {'VCPU': 1}, 'other-card': {'VGPU': 2}, 'pool': {trees.POOL: 1}})},
         {h: model.Service(h) for h in ('h0', 'h1')}, scope_hosts=frozenset({'h0', 'h1'}),
         sharing={'pool': pool})
-    room = rooms.Room(cluster_view.ClusterView(cluster, model.Options()), ['h0', 'h1'],
-                      [cluster.instances['i']], np.array([0]))
+    room = rooms.CapacityRoom(cluster_view.ClusterView(cluster, model.PlanningOptions()),
+                              ['h0', 'h1'],
+                              [cluster.instances['i']], np.array([0]))
     row = {name: n for n, name in enumerate(room.classes)}
     assert room.limit[:, 0].tolist() == [
         {'VCPU': 8.0, 'VGPU': 8.0, trees.POOL: np.inf}[c] for c in room.classes]
@@ -141,8 +142,9 @@ def test_of_a_class_on_several_providers_the_largest_part_must_fit_into_one(part
         {'i': model.Instance('i', 'h0', claims=claim, allocations={
             f'p{n}': {'VGPU': gpu, 'VCPU': cpu} for n, (gpu, cpu) in enumerate(parts)})},
         {h: model.Service(h) for h in ('h0', 'h1')}, scope_hosts=frozenset({'h0', 'h1'}))
-    room = rooms.Room(cluster_view.ClusterView(cluster, model.Options()), ['h0', 'h1'],
-                      [cluster.instances['i']], np.array([0]))
+    room = rooms.CapacityRoom(cluster_view.ClusterView(cluster, model.PlanningOptions()),
+                              ['h0', 'h1'],
+                              [cluster.instances['i']], np.array([0]))
     assert room.fits(np.array([0]), np.array([1])).tolist() == [[fits]]
 
 
@@ -163,10 +165,11 @@ def test_all_masks_together_permit_every_legal_move_of_a_cloud_with_trees(knobs)
 # Snapshots.
 
 def recorded(tmp_path, name, r, cluster):
-    return writer.write(str(tmp_path / name), writer.Recording(
+    return writer.write(str(tmp_path / name), writer.SnapshotContent(
         now=clouds.NOW, scopes=('scope',), policies=r.policies, cluster=cluster,
         histories={'scope': r.history}, samples={p.name: model.PolicySamples(
-            p.name, model.QueryResult('q', model.Health.HEALTHY)) for p in r.policies.enabled}))
+            p.name, model.QueryResult('q', model.SourceHealth.HEALTHY))
+                                                 for p in r.policies.enabled}))
 
 
 def contents(directory):
@@ -178,7 +181,7 @@ def contents(directory):
 def renamed(scores, hosts, uuids):
     def keys(values, names):
         return {names[k]: v for k, v in values.items()}
-    return model.Scores({n: dataclasses.replace(
+    return model.ClusterScores({n: dataclasses.replace(
         p, hosts=keys(p.hosts, hosts), fill=keys(p.fill, hosts), usages=keys(p.usages, uuids),
         capacity=keys(p.capacity, hosts)) for n, p in scores.policies.items()}, scores.taken_at)
 
@@ -219,7 +222,7 @@ def test_a_cloud_with_trees_replays_from_its_snapshot_and_its_anonymous_copy(tmp
 def test_holdings_are_placements_while_nothing_moves_and_no_unit_is_lost_when_it_does(knobs):
     cluster = clouds.request(knobs).cluster
     rng = random.Random(knobs.seed)
-    found = allocations.Holdings(cluster)
+    found = allocations.ProviderHoldings(cluster)
     for uuid, instance in sorted(cluster.instances.items()):
         found.put(uuid, instance.host)
         assert found.of(uuid) == instance.allocations

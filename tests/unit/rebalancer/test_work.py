@@ -47,7 +47,7 @@ def work(monkeypatch, hosts, instances, objective):
     assert len(case.cluster.groups) == 300
     request = dataclasses.replace(
         benchmark.request(case, MOVES),
-        options=model.Options(dry_run=False, objective=objective))
+        options=model.PlanningOptions(dry_run=False, objective=objective))
     judged, simulations = [], []
 
     class Counted(sim.Simulation):

@@ -26,7 +26,7 @@ from kronos_nova import policy
 from kronos_nova.scheduler import depletion
 from tests.unit import nova_fakes
 
-Step = depletion.Step
+Step = depletion.AllocationStep
 
 
 def state(host='a', vcpus=0, free=1000, **fields):
@@ -37,7 +37,7 @@ def state(host='a', vcpus=0, free=1000, **fields):
 
 def noted(*seen):
     """A ledger after (time, HostState) in order."""
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     for now, host in seen:
         ledger.note([host], now=now, wall=now)
     return ledger
@@ -100,7 +100,7 @@ def test_a_change_is_dated_by_the_compute_node_s_record():
     def updated(at):
         return datetime.datetime.fromtimestamp(at, datetime.UTC)
 
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note([state(vcpus=5)], now=100.0, wall=1e9)
     # Seen at 400, on record for 60 s.
     ledger.note([state(vcpus=6, updated=updated(1e9 + 240))], now=400.0, wall=1e9 + 300)
@@ -130,7 +130,7 @@ def test_a_host_that_lacks_attributes_has_its_score_and_the_others_do_not_suffer
     class Bare:
         host = 'b'
 
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note([state(vcpus=5), Bare()], now=0.0, wall=0.0)
     assert load_now(ledger, state(vcpus=7)) == pytest.approx(0.7)
     told = noted((0.0, state('b', vcpus=5)))
@@ -145,14 +145,14 @@ def test_a_host_that_begins_to_tell_is_compared_with_that():
 
 
 def test_a_new_host_is_told_apart_from_a_changed_one():
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     assert ledger.note([state()], 0.0, 0.0)
     assert not ledger.note([state(vcpus=1)], 1.0, 1.0)
     assert ledger.note([state('b')], 2.0, 2.0)
 
 
 def test_a_node_name_that_comes_later_is_news():
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note([nova_fakes.HostState('a', None, vcpus_used=None)], 0.0, 0.0)
     assert ledger.note([state()], 1.0, 1.0)
     assert ledger.tracks()['a'].node == 'a'
@@ -164,7 +164,7 @@ changes = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 64)), min_size=1,
 @given(changes, st.floats(0, 5000), st.just(0.0) | st.floats(1, 3600))
 def test_what_is_shown_lies_between_the_least_and_the_most_and_memory_is_bounded(
         seen, sampled_at, window):
-    now, ledger = 0.0, depletion.Ledger()
+    now, ledger = 0.0, depletion.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
         ledger.note([state(vcpus=vcpus, free=1000 - vcpus)], now, now)
@@ -181,7 +181,7 @@ def test_what_is_shown_lies_between_the_least_and_the_most_and_memory_is_bounded
        st.floats(1, 300))
 def test_what_is_shown_is_the_mean_of_what_was_there(seen, window):
     """Held against a sum over small steps of time."""
-    now, held, ledger = 0.0, [], depletion.Ledger()
+    now, held, ledger = 0.0, [], depletion.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
         held.append((now, vcpus))
@@ -204,7 +204,7 @@ def test_a_burst_ends_as_level_as_with_perfect_metrics(count, hosts, use, data):
     scores = {name: data.draw(st.floats(0.1, 0.6)) for name in names}
     states = {name: state(name, vcpus=round(score * 100 / use), vcpus_total=100)
               for name, score in scores.items()}
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note(list(states.values()), 0.0, 0.0)
     loads = depletion.compute_loads(scores, ledger.tracks(), sampled_at=10.0, window=300.0,
                                     memory=False, unmeasured=1.0)
@@ -222,7 +222,7 @@ DAY = depletion.FORGET_AFTER
 
 
 def test_hosts_that_left_are_forgotten():
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note([state('cn1'), state('cn2'), state('cn3')], 0.0, 0.0)
     assert not ledger.forget(0.0, set())
     ledger.note([state('cn1')], DAY, DAY)
@@ -234,14 +234,14 @@ def test_hosts_that_left_are_forgotten():
 
 
 def test_an_idle_night_forgets_nobody_with_a_score():
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note([state('cn1')], 0.0, 0.0)
     for hour in range(100):
         assert not ledger.forget(hour * 3600.0, {'cn1'})
 
 
 def test_a_host_whose_name_another_took_goes_sooner():
-    ledger = depletion.Ledger()
+    ledger = depletion.AllocationLedger()
     ledger.note([state('cn1'), state('cn2')], 0.0, 0.0)
     ledger.forget(0.0, {'cn1', 'cn2'})
     later = depletion.REPLACED_AFTER + 1.0
@@ -252,7 +252,7 @@ def test_a_host_whose_name_another_took_goes_sooner():
 
 def test_many_threads_leave_a_whole_ledger():
     """No error, nothing lost that a later look does not repair."""
-    ledger, names, errors = depletion.Ledger(), [f'h{i}' for i in range(50)], []
+    ledger, names, errors = depletion.AllocationLedger(), [f'h{i}' for i in range(50)], []
 
     def request(seed):
         try:
@@ -286,6 +286,6 @@ def test_what_a_policy_s_load_goes_by(fields, memory):
 
 
 def test_policies_are_weighed_together():
-    cpu, memory = depletion.Load(0.4, 0.4, 0.1, 0.0), depletion.Load(0.2, 0.8, 0.0, 0.001)
+    cpu, memory = depletion.HostLoad(0.4, 0.4, 0.1, 0.0), depletion.HostLoad(0.2, 0.8, 0.0, 0.001)
     assert depletion.combine_loads([(0.75, cpu), (0.25, memory)]) == pytest.approx(
         (0.35, 0.5, 0.075, 0.00025))

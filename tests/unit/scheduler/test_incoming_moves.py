@@ -19,16 +19,16 @@ from kronos_nova.feed import flavor_usages
 from kronos_nova.scheduler import incoming_moves
 from tests.unit import nova_fakes
 
-SHAPE = flavor_usages.Shape(2, 2048)
-MOVE = flavor_usages.Incoming('u1', 'a', SHAPE, 100.0)
-OTHER = flavor_usages.Incoming('u2', 'a', SHAPE, 100.0)
+SHAPE = flavor_usages.FlavorShape(2, 2048)
+MOVE = flavor_usages.IncomingMove('u1', 'a', SHAPE, 100.0)
+OTHER = flavor_usages.IncomingMove('u2', 'a', SHAPE, 100.0)
 
 
 class Watched:
     """Host a as requests see it, one after the other."""
 
     def __init__(self, *moves):
-        self.arrivals = incoming_moves.Arrivals()
+        self.arrivals = incoming_moves.PublishedMoves()
         self.arrivals.expect(moves)
         self.host = nova_fakes.HostState('a', vcpus_used=4, free_ram_mb=10000, num_instances=2)
         self.now = 0.0
@@ -103,7 +103,7 @@ def test_what_has_landed_is_remembered_while_it_is_published_and_told_from_a_new
 
 def test_a_request_that_saw_the_host_before_does_not_take_a_landing_back():
     """Two threads: the slower one has an older HostState."""
-    arrival = incoming_moves._Arrival(MOVE)
+    arrival = incoming_moves._PublishedMove(MOVE)
     arrival.look(nova_fakes.HostState('a', num_instances=2), (4, 6000), 0.0, None)
 
     class Slow(nova_fakes.HostState):

@@ -31,7 +31,7 @@ def test_first_requests_that_come_together_get_one_door():
 
     found = []
     with mock.patch.object(runtime, '_door', None), mock.patch.object(runtime, '_made', {}), \
-            mock.patch.object(runtime, 'Door', slow):
+            mock.patch.object(runtime, 'SchedulerRuntime', slow):
         threads = [threading.Thread(target=lambda: found.append(runtime.get_runtime()))
                    for _ in range(2)]
         for thread in threads:

@@ -36,7 +36,7 @@ from tests.unit import nova_fakes
 HOSTS = [nova_fakes.HostState('cn1', 'cn1.a.org'), nova_fakes.HostState('cn2', 'cn2.a.org')]
 
 
-class FakeSource(base.Source):
+class FakeSource(base.ScoreSource):
     """Answers from ``series`` by query; an Exception there is raised."""
 
     def __init__(self):
@@ -58,10 +58,10 @@ class FakeSource(base.Source):
             raise found
         if isinstance(found, model.QueryResult):
             return found
-        return model.QueryResult(query, model.Health.HEALTHY, series=found)
+        return model.QueryResult(query, model.SourceHealth.HEALTHY, series=found)
 
     def health(self):
-        return model.Health.HEALTHY, 'fake'
+        return model.SourceHealth.HEALTHY, 'fake'
 
 
 def failed(health):
@@ -90,12 +90,12 @@ def board(tmp_path, source, clock):
     scheduler_conf.register(conf)
     conf([])
     conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')], 'kronos')
-    made = score_cache.Scoreboard(conf, periodic.Faults())
+    made = score_cache.ScoreCache(conf, periodic.FaultCounters())
     made.conf = conf
     made.write = lambda *entries: (tmp_path / 'policies.yaml').write_text(
         yaml.safe_dump({'policies': list(entries)}))
     made.write(entry('cpu', 0.5), entry('mem', 0.5))
-    with mock.patch.object(periodic.Refresher, 'ensure', autospec=True):
+    with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True):
         yield made
 
 
@@ -175,7 +175,7 @@ def test_require_age_refuses_policies_without_one(board, source):
 
 
 @pytest.mark.parametrize('bad', [
-    failed(model.Health.PARTIAL), {}, {'cn1': math.nan}, {'cn1': 2.0}, {'web': 0.5},
+    failed(model.SourceHealth.PARTIAL), {}, {'cn1': math.nan}, {'cn1': 2.0}, {'web': 0.5},
     {'cn1': 0.1, 'CN1': 0.2}])
 def test_one_policy_that_cannot_be_believed_is_no_scores_at_all(board, source, bad):
     assert seen(board) is not None
@@ -187,7 +187,7 @@ def test_one_policy_that_cannot_be_believed_is_no_scores_at_all(board, source, b
 
 def test_a_source_out_of_reach_leaves_the_last_scores_until_they_are_old(board, source, clock):
     before = seen(board)
-    source.series['cpu'] = source.series['mem'] = failed(model.Health.UNREACHABLE)
+    source.series['cpu'] = source.series['mem'] = failed(model.SourceHealth.UNREACHABLE)
     clock.return_value += 200
     assert seen(board).headroom == before.headroom
     clock.return_value += 101
@@ -195,15 +195,15 @@ def test_a_source_out_of_reach_leaves_the_last_scores_until_they_are_old(board, 
 
 
 def test_a_source_out_of_reach_from_the_start_says_so(board, source):
-    source.series['cpu'] = failed(model.Health.UNREACHABLE)
+    source.series['cpu'] = failed(model.SourceHealth.UNREACHABLE)
     assert seen(board) is None and 'it is UNREACHABLE' in board.reason
-    source.series['cpu'] = failed(model.Health.PARTIAL)
+    source.series['cpu'] = failed(model.SourceHealth.PARTIAL)
     assert seen(board) is None and 'it is PARTIAL' in board.reason
 
 
 def test_a_changed_policy_does_not_keep_old_samples(board, source):
     seen(board)
-    source.series['new'] = failed(model.Health.UNREACHABLE)
+    source.series['new'] = failed(model.SourceHealth.UNREACHABLE)
     board.write(entry('cpu', imbalance_query='new'))
     assert seen(board) is None
 
@@ -391,7 +391,7 @@ def test_a_longer_mean_shows_an_instance_as_slowly_as_it_does(
     assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
 
 
-SMALL, LARGE = flavor_usages.Shape(1, 100), flavor_usages.Shape(2, 50)
+SMALL, LARGE = flavor_usages.FlavorShape(1, 100), flavor_usages.FlavorShape(2, 50)
 SIZES = {'vcpus_total': 10, 'total_usable_ram_mb': 1000}
 
 
@@ -409,7 +409,8 @@ def flavored(board, source, *moves, **fields):
     look(board, hosts_of(cn1=(5, 500), cn2=(5, 500)))
     board.refresh()
     policy_scores.time.monotonic.return_value += 1.0
-    board.learn({key: flavor_usages.Usage({SMALL: 0.1, LARGE: 4.0}, moves) for key in board.keys})
+    board.learn({key: flavor_usages.FlavorUsages({SMALL: 0.1, LARGE: 4.0}, moves)
+                 for key in board.keys})
     board._update_snapshots()
 
 
@@ -447,7 +448,7 @@ def test_a_ceiling_counts_flavors_and_the_request_s_own(board, source):
             == pytest.approx([0.51 + more, 0.9 + more])
 
 
-MOVE = flavor_usages.Incoming('u1', 'cn2', LARGE, 100.0, 3.0)
+MOVE = flavor_usages.IncomingMove('u1', 'cn2', LARGE, 100.0, 3.0)
 
 
 @pytest.mark.parametrize(('use', 'load'), [(3.0, 0.8), (None, 0.9)])
@@ -462,7 +463,7 @@ def test_a_move_counts_at_its_destination_until_nova_counts_it(board, source, us
 
 def test_a_move_that_was_given_up_counts_no_longer(board, source):
     flavored(board, source, MOVE)
-    board.learn({key: flavor_usages.Usage({SMALL: 0.1, LARGE: 4.0}) for key in board.keys})
+    board.learn({key: flavor_usages.FlavorUsages({SMALL: 0.1, LARGE: 4.0}) for key in board.keys})
     board._update_snapshots()
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
 
@@ -545,7 +546,7 @@ def boards(board, tmp_path, clock):
     """Two files: pack.yaml for aggregate dense, policies.yaml for the rest."""
     board.conf.set_override('policies_file', [
         str(tmp_path / 'pack.yaml'), str(tmp_path / 'policies.yaml')], 'kronos')
-    made = score_cache.Scoreboard(board.conf, periodic.Faults())
+    made = score_cache.ScoreCache(board.conf, periodic.FaultCounters())
     made.conf = board.conf
 
     def write(name, *entries, aggregates=()):
@@ -625,7 +626,7 @@ def test_a_bad_new_version_of_one_file_keeps_the_last_good_one_and_says_so_once(
 
 def test_the_option_twice_with_one_path_is_one_file(board, tmp_path):
     board.conf.set_override('policies_file', [str(tmp_path / 'policies.yaml')] * 2, 'kronos')
-    assert seen(score_cache.Scoreboard(board.conf, periodic.Faults())) is not None
+    assert seen(score_cache.ScoreCache(board.conf, periodic.FaultCounters())) is not None
 
 
 class Said:

@@ -68,7 +68,7 @@ def conf_of(directory, url='http://127.0.0.1:1', timeout=60.0):
     return conf
 
 
-class Source(base.Source):
+class Source(base.ScoreSource):
     """Answers at once, and counts."""
 
     def __init__(self, **fields):
@@ -78,10 +78,11 @@ class Source(base.Source):
     def fetch(self, policy, *, profile=True):
         self.asked += 1
         return model.PolicySamples(policy.name, model.QueryResult(
-            policy.imbalance_query, model.Health.HEALTHY, series={'cn1': 0.25}), **self.fields)
+            policy.imbalance_query, model.SourceHealth.HEALTHY, series={'cn1': 0.25}),
+                                   **self.fields)
 
     def health(self):
-        return model.Health.HEALTHY, 'fake'
+        return model.SourceHealth.HEALTHY, 'fake'
 
 
 # Real processes and a real HTTP server that counts.
@@ -91,9 +92,9 @@ def worker(conf, pipe):
     """Obeys: ``refresh``, or a number of seconds by which the clock goes on."""
     real, ahead = time.monotonic, [0.0]
     with mock.patch('time.monotonic', lambda: real() + ahead[0]):
-        board = score_cache.Scoreboard(conf, periodic.Faults())
+        board = score_cache.ScoreCache(conf, periodic.FaultCounters())
         hosts = nova_fakes.hosts('cn1', 'cn2')
-        with mock.patch.object(periodic.Refresher, 'ensure', autospec=True):
+        with mock.patch.object(periodic.BackgroundRefresher, 'ensure', autospec=True):
             board.look(hosts)
             while (order := pipe.recv()) is not None:
                 if order == 'refresh':
@@ -343,7 +344,7 @@ def test_an_error_of_the_source_ends_the_lease(tmp_path, clock):
 text = st.text('abc \u00e4', min_size=1, max_size=5).map(lambda t: answer.clean_text(t))
 texts = st.lists(text, max_size=2).map(tuple)
 results = st.builds(
-    model.QueryResult, query=st.just('cpu'), health=st.sampled_from(model.Health),
+    model.QueryResult, query=st.just('cpu'), health=st.sampled_from(model.SourceHealth),
     series=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False)),
     error=st.none() | text, warnings=texts, missing_labels=texts,
     duplicates=texts).map(lambda r: r if r.error is None else dataclasses.replace(r, series={}))

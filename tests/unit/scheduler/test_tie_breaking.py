@@ -29,7 +29,7 @@ def test_the_width_grows_with_what_is_unseen(boot, concurrent, expected):
 
 
 def test_rankings_differ_and_are_the_same_in_every_process():
-    loads = {f'h{i}': depletion.Load(0.5, 0.4, 0.01, 0.0) for i in range(20)}
+    loads = {f'h{i}': depletion.HostLoad(0.5, 0.4, 0.01, 0.0) for i in range(20)}
     found = [tie_breaking.shift_loads(loads, 0.1, n) for n in range(tie_breaking.RANKINGS)]
     best = {min(r, key=lambda host, r=r: r[host].base) for r in found}
     assert len(best) > tie_breaking.RANKINGS // 2
@@ -50,7 +50,7 @@ def herd(rng, concurrent, hosts, boots, boot, blind_rounds):
     loads = {name: rng.uniform(0.1, 0.5) for name in names}
     for _ in range(boots // blind_rounds):
         width = tie_breaking.compute_width(boot, concurrent)
-        now = {n: depletion.Load(v, v) for n, v in loads.items()}
+        now = {n: depletion.HostLoad(v, v) for n, v in loads.items()}
         chosen = []
         for _ in range(blind_rounds):
             ranking = tie_breaking.ranking_of(str(uuid.UUID(int=rng.getrandbits(128))))

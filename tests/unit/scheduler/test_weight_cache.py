@@ -28,7 +28,7 @@ ABSENT = object()
 
 numbers = st.integers(0, 64) | st.none() | st.just(ABSENT)
 loads = st.dictionaries(st.sampled_from(HOSTS), st.builds(
-    depletion.Load, st.floats(0, 1), st.floats(-2, 2), st.floats(0, 0.1), st.floats(0, 0.01)))
+    depletion.HostLoad, st.floats(0, 1), st.floats(-2, 2), st.floats(0, 0.1), st.floats(0, 0.01)))
 requests = st.lists(st.lists(st.tuples(st.sampled_from(HOSTS), numbers, numbers), max_size=8),
                     max_size=6)
 
@@ -48,7 +48,7 @@ def computed(hosts, found):
 
 @given(loads, requests)
 def test_whatever_was_asked_before_weights_are_those_computed_anew(found, asked):
-    kept = weight_cache.Memo()
+    kept = weight_cache.WeightCache()
     for request in asked:
         hosts = [state_of(*fields) for fields in request]
         weights = kept.of(hosts, found)
@@ -60,8 +60,8 @@ def test_whatever_was_asked_before_weights_are_those_computed_anew(found, asked)
 
 
 def test_many_threads_each_get_the_weights_of_what_they_see():
-    found = {name: depletion.Load(0.0, 0.0, 0.01) for name in HOSTS}
-    kept, wrong = weight_cache.Memo(), []
+    found = {name: depletion.HostLoad(0.0, 0.0, 0.01) for name in HOSTS}
+    kept, wrong = weight_cache.WeightCache(), []
 
     def work(seed):
         rng = random.Random(seed)
@@ -80,8 +80,8 @@ def test_many_threads_each_get_the_weights_of_what_they_see():
 
 
 def test_what_the_background_has_learnt_is_not_computed_in_a_request():
-    kept = weight_cache.Memo()
-    kept.learn([weight_cache.Seen('a', 4, 100)], {'a': depletion.Load(0.25, 0.25)})
+    kept = weight_cache.WeightCache()
+    kept.learn([weight_cache.SeenAllocation('a', 4, 100)], {'a': depletion.HostLoad(0.25, 0.25)})
     # Other loads would give another weight: they are not looked at.
     assert kept.of([state_of('a', 4, 100)], {}) == [0.25]
     assert kept.of([state_of('a', 5, 100)], {}) == [None]

@@ -42,7 +42,7 @@ def test_finite_values_are_kept_exactly_and_no_other(values):
     result = vector(body_of(series_of(*((k, repr(v)) for k, v in values.items()))))
     assert result.series == {k: v for k, v in values.items() if math.isfinite(v)}
     odd = len(values) - len(result.series)
-    assert (result.health is model.Health.HEALTHY) == (odd == 0)
+    assert (result.health is model.SourceHealth.HEALTHY) == (odd == 0)
     assert bool(result.warnings) == (odd > 0)
 
 
@@ -80,7 +80,7 @@ def test_one_series_without_the_label_is_taken_when_allowed():
 
 def test_an_empty_vector_is_healthy():
     result = vector(body_of([]))
-    assert (result.series, result.error, result.health) == ({}, None, model.Health.HEALTHY)
+    assert (result.series, result.error, result.health) == ({}, None, model.SourceHealth.HEALTHY)
 
 
 @pytest.mark.parametrize(('body', 'words'), [
@@ -103,7 +103,7 @@ def test_an_empty_vector_is_healthy():
     (body_of(series_of(*((str(n), '1') for n in range(11)))), 'more than max_series'),
 ])
 def test_anything_else_is_refused_with_its_reason(body, words):
-    with pytest.raises(answer.Malformed) as caught:
+    with pytest.raises(answer.MalformedAnswer) as caught:
         vector(body)
     assert words in str(caught.value)
 
@@ -115,7 +115,7 @@ def test_anything_else_is_refused_with_its_reason(body, words):
 def test_no_document_does_anything_but_be_taken_or_refused(document):
     try:
         vector(json.dumps(document).encode())
-    except answer.Malformed as e:
+    except answer.MalformedAnswer as e:
         assert str(e)
 
 

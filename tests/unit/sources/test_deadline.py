@@ -22,7 +22,7 @@ from kronos_nova.sources import deadline
 
 
 def test_what_a_call_returns_or_raises_is_passed_on():
-    bound = deadline.Bound()
+    bound = deadline.BoundedCalls()
     assert bound.call(lambda: 7, 10) == 7
     with pytest.raises(ZeroDivisionError):
         bound.call(lambda: 1 // 0, 10)
@@ -31,12 +31,12 @@ def test_what_a_call_returns_or_raises_is_passed_on():
 
 
 def test_a_call_that_hangs_is_left_behind_and_too_many_are_not_begun():
-    bound, gate = deadline.Bound(), threading.Event()
+    bound, gate = deadline.BoundedCalls(), threading.Event()
     begin = time.monotonic()
     for _ in range(deadline.MAX_HANGING):
-        with pytest.raises(deadline.Exceeded):
+        with pytest.raises(deadline.DeadlineExceeded):
             bound.call(gate.wait, 0.01)
-    with pytest.raises(deadline.Exhausted, match='4 earlier queries'):
+    with pytest.raises(deadline.TooManyHanging, match='4 earlier queries'):
         bound.call(lambda: 7, 10)
     assert time.monotonic() - begin < 10
     gate.set()
@@ -44,6 +44,6 @@ def test_a_call_that_hangs_is_left_behind_and_too_many_are_not_begun():
         try:
             assert bound.call(lambda: 7, 10) == 7
             return
-        except deadline.Exhausted:
+        except deadline.TooManyHanging:
             time.sleep(0.01)
     raise AssertionError('calls that have ended still count')

@@ -122,7 +122,7 @@ def test_a_connection_that_breaks_in_a_request_is_a_failed_attempt(api, monkeypa
 
     monkeypatch.setattr(urllib3.connection.HTTPConnection, 'connect', break_pipe)
     result = ask(api.url, max_retries=1, retry_backoff=0.01)
-    assert result.health is model.Health.UNREACHABLE
+    assert result.health is model.SourceHealth.UNREACHABLE
     assert 'cannot be reached' in result.error
 
 
@@ -138,8 +138,9 @@ def test_redirects_are_not_followed(api, status):
 
 
 @pytest.mark.parametrize(('status', 'health'), [
-    (400, model.Health.PARTIAL), (422, model.Health.PARTIAL), (404, model.Health.PARTIAL),
-    (401, model.Health.UNREACHABLE), (403, model.Health.UNREACHABLE)])
+    (400, model.SourceHealth.PARTIAL), (422, model.SourceHealth.PARTIAL),
+    (404, model.SourceHealth.PARTIAL),
+    (401, model.SourceHealth.UNREACHABLE), (403, model.SourceHealth.UNREACHABLE)])
 def test_a_refusal_is_not_repeated_and_said_in_prometheus_s_words(api, status, health):
     api.respond = lambda handler, form: api.send(
         handler, status, {'status': 'error', 'error': 'line 1:\n\x1b[31m' + 'x' * 1000})
@@ -163,7 +164,7 @@ def test_a_lasting_failure_ends_with_its_reason(api):
                                                                 'error': 'no memory'})
     result = ask(api.url, max_retries=2)
     assert '503 (no memory)' in result.error
-    assert result.health is model.Health.UNREACHABLE and len(api.requests) == 3
+    assert result.health is model.SourceHealth.UNREACHABLE and len(api.requests) == 3
 
 
 def test_a_retry_that_cannot_be_in_time_is_not_waited_for(api):
@@ -181,7 +182,7 @@ def test_a_retry_that_cannot_be_in_time_is_not_waited_for(api):
 def test_a_page_that_is_no_answer_is_refused(api, content_type, document, headers):
     api.respond = lambda handler, form: api.send(handler, 200, document, content_type, **headers)
     result = ask(api.url)
-    assert result.error and not result.series and result.health is model.Health.PARTIAL
+    assert result.error and not result.series and result.health is model.SourceHealth.PARTIAL
 
 
 def test_an_answer_is_read_no_further_than_its_cap(api):
@@ -237,7 +238,7 @@ def test_a_server_that_drips_is_given_up_at_the_deadline(first, drop):
         begin = time.monotonic()
         result = ask(url, timeout=0.5, max_retries=3)
         assert time.monotonic() - begin < 60
-    assert result.error and result.health is model.Health.UNREACHABLE
+    assert result.error and result.health is model.SourceHealth.UNREACHABLE
 
 
 def test_a_server_that_is_not_there_is_unreachable_and_said_so():
@@ -246,7 +247,7 @@ def test_a_server_that_is_not_there_is_unreachable_and_said_so():
     result = ask(f'http://kronos:{CANARY}@127.0.0.1:{port}/p')
     assert f'127.0.0.1:{port}' in result.error and 'Connection refused' in result.error
     assert CANARY not in result.error and 'kronos' not in result.error
-    assert result.health is model.Health.UNREACHABLE
+    assert result.health is model.SourceHealth.UNREACHABLE
 
 
 def test_one_dead_server_is_asked_once_per_policy():
@@ -255,7 +256,7 @@ def test_one_dead_server_is_asked_once_per_policy():
     samples = source_of(f'http://127.0.0.1:{port}').fetch(policy_of(
         age_query='a', capacity_query='c', host_capacity_query='h', vm_profile_query='p'))
     for result in (samples.imbalance, samples.capacity, samples.host_capacity, samples.profile):
-        assert result.health is model.Health.UNREACHABLE and result.error
+        assert result.health is model.SourceHealth.UNREACHABLE and result.error
     assert samples.age is None
 
 
@@ -317,31 +318,31 @@ def test_the_boot_door_is_asked_for_what_it_uses_only(api, fields, asked):
 
 def ages(imbalance, old, staleness=300.0):
     return prometheus.apply_ages(
-        model.QueryResult('q', model.Health.HEALTHY, series=imbalance),
-        model.QueryResult('a', model.Health.HEALTHY, series=old), staleness)
+        model.QueryResult('q', model.SourceHealth.HEALTHY, series=imbalance),
+        model.QueryResult('a', model.SourceHealth.HEALTHY, series=old), staleness)
 
 
 def test_the_age_is_the_median_of_the_hosts_that_count():
     result, age = ages({'a': 0.1, 'b': 0.2, 'c': 0.3}, {'a': 10, 'b': 20, 'c': 90, 'x': 9999})
     assert set(result.series) == {'a', 'b', 'c'} and age == 20
-    assert result.health is model.Health.HEALTHY
+    assert result.health is model.SourceHealth.HEALTHY
 
 
 def test_a_stale_host_and_one_of_unknown_age_are_left_out():
     result, age = ages({'a': 0.1, 'b': 0.2, 'c': 0.3}, {'a': 10, 'b': 301})
     assert result.series == {'a': 0.1} and age == 10
-    assert result.health is model.Health.PARTIAL and 'b, c' in result.warnings[-1]
+    assert result.health is model.SourceHealth.PARTIAL and 'b, c' in result.warnings[-1]
 
 
 def test_all_stale_is_a_stale_policy():
     result, age = ages({'a': 0.1, 'b': 0.2}, {'a': 400, 'b': 500})
-    assert age == 400 and result.health is model.Health.STALE
+    assert age == 400 and result.health is model.SourceHealth.STALE
     assert set(result.series) == {'a', 'b'}
 
 
 def test_one_age_for_all():
     assert ages({'a': 0.1, 'b': 0.2}, {'': 12})[1] == 12
-    assert ages({'a': 0.1, 'b': 0.2}, {'': 400})[0].health is model.Health.STALE
+    assert ages({'a': 0.1, 'b': 0.2}, {'': 400})[0].health is model.SourceHealth.STALE
 
 
 def test_a_clock_that_is_ahead_makes_nothing_younger_than_0():
@@ -350,9 +351,9 @@ def test_a_clock_that_is_ahead_makes_nothing_younger_than_0():
 
 def test_ages_of_other_hosts_or_of_none_are_an_error():
     assert 'names no host' in ages({'a': 0.1}, {'b': 1})[0].error
-    failed = model.QueryResult('a', model.Health.PARTIAL, error='boom')
+    failed = model.QueryResult('a', model.SourceHealth.PARTIAL, error='boom')
     result, age = prometheus.apply_ages(
-        model.QueryResult('q', model.Health.HEALTHY, series={'a': 0.1}), failed, 300)
+        model.QueryResult('q', model.SourceHealth.HEALTHY, series={'a': 0.1}), failed, 300)
     assert result.error == 'age_query: boom' and age is None and not result.series
 
 
@@ -368,7 +369,7 @@ def test_health_without_runtimeinfo_asks_a_query(api):
 
     api.respond = thanos
     assert source_of(api.url).health() == (
-        model.Health.HEALTHY, f'Prometheus at {api.url} answers queries')
+        model.SourceHealth.HEALTHY, f'Prometheus at {api.url} answers queries')
 
 
 def test_health_says_what_is_wrong(api):
@@ -376,7 +377,7 @@ def test_health_says_what_is_wrong(api):
         'status': 'success', 'data': {'reloadConfigSuccess': False}})
     assert 'reload failed' in source_of(api.url).health()[1]
     api.respond = lambda handler, form: api.send(handler, 200, b'{}')
-    assert source_of(api.url).health()[0] is model.Health.PARTIAL
+    assert source_of(api.url).health()[0] is model.SourceHealth.PARTIAL
     api.stop()
     health, text = source_of(api.url).health()
-    assert health is model.Health.UNREACHABLE and 'Connection refused' in text
+    assert health is model.SourceHealth.UNREACHABLE and 'Connection refused' in text

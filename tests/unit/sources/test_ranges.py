@@ -24,7 +24,7 @@ from kronos_nova.sources import prometheus
 from kronos_nova.sources import ranges
 from tests.fixtures import prometheus_api
 
-WINDOW = ranges.Window(1000.0, 60.0, 100)
+WINDOW = ranges.QueryWindow(1000.0, 60.0, 100)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_every_time_has_its_value_whatever_parts_it_came_in(api):
 
 
 def test_parts_grow_to_what_fits_and_no_further(api):
-    window = ranges.Window(0.0, 60.0, 30_000)
+    window = ranges.QueryWindow(0.0, 60.0, 30_000)
     found = ask(api, window, max_body_bytes=200_000)
     assert found.error is None and not math.isnan(found.values[0][-1])
     assert max(api.respond.asked) > 10 * api.respond.asked[0]
@@ -172,7 +172,7 @@ def test_no_server_is_one_error(api):
 
 
 def test_labels_and_values_that_cannot_be_used_are_left_out_and_told():
-    found = ranges.Collected('q', 'uuid', 'host', WINDOW, 10)
+    found = ranges.RangeCollector('q', 'uuid', 'host', WINDOW, 10)
     found.add([({'uuid': 'a', 'host': 'h1', 'job': 'x'}, [(1000.0, 1.0), (1060.0, math.nan)]),
                ({'uuid': 'a', 'host': 'h2'}, [(1120.0, 2.0), (5.0, 3.0), (10.0**9, 4.0)]),
                ({'host': 'h1'}, [(1000.0, 1.0)]), ({'uuid': 'u' * 300}, [(1000.0, 1.0)]),
@@ -186,7 +186,7 @@ def test_labels_and_values_that_cannot_be_used_are_left_out_and_told():
 
 
 def test_parts_of_one_series_become_one():
-    found = ranges.Collected('q', 'uuid', 'host', WINDOW, 1)
+    found = ranges.RangeCollector('q', 'uuid', 'host', WINDOW, 1)
     found.add([({'uuid': 'a'}, [(1000.0, 1.0)])])
     found.add([({'uuid': 'a'}, [(1060.0, 2.0)])])
     assert list(found.result().values[0])[:2] == [1.0, 2.0]
@@ -201,7 +201,7 @@ def test_the_next_part_aims_at_half_of_the_limit():
 
 
 def test_a_source_without_a_past_says_so():
-    class Live(base.Source):
+    class Live(base.ScoreSource):
         def fetch(self, policy, *, profile=True):
             raise AssertionError
 

@@ -35,8 +35,8 @@ HOSTS = tuple('abcdef')
 
 
 def snapshot_of(values):
-    return policy_scores.Snapshot(headroom=values, loads={
-        host: depletion.Load(1.0 - value, 1.0 - value) for host, value in values.items()})
+    return policy_scores.ScoreSnapshot(headroom=values, loads={
+        host: depletion.HostLoad(1.0 - value, 1.0 - value) for host, value in values.items()})
 
 
 def final(values, multipliers=None, default=1.0, hosts=HOSTS):
@@ -59,7 +59,7 @@ def final(values, multipliers=None, default=1.0, hosts=HOSTS):
 
 
 def relative(values, hosts=HOSTS):
-    return headroom.compute_raw_weights(score_cache.Group(
+    return headroom.compute_raw_weights(score_cache.ScoredHosts(
         nova_fakes.hosts(*hosts), None if values is None else snapshot_of(values)))
 
 
@@ -116,21 +116,21 @@ def test_a_multiplier_that_is_text_is_the_option():
 
 
 def test_what_has_been_allocated_counts():
-    snapshot = policy_scores.Snapshot({'a': 0.7, 'b': 0.6}, {
-        'a': depletion.Load(0.3, 0.3 - 0.05 * 4, 0.05),
-        'b': depletion.Load(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
+    snapshot = policy_scores.ScoreSnapshot({'a': 0.7, 'b': 0.6}, {
+        'a': depletion.HostLoad(0.3, 0.3 - 0.05 * 4, 0.05),
+        'b': depletion.HostLoad(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
     states = [nova_fakes.HostState('a', vcpus_used=used) for used in (4, 6, 2, 400)]
     states += [nova_fakes.HostState('b', free_ram_mb=free) for free in (500, 300, None)]
-    assert headroom.compute_raw_weights(score_cache.Group(states, snapshot)) == pytest.approx(
+    assert headroom.compute_raw_weights(score_cache.ScoredHosts(states, snapshot)) == pytest.approx(
         [0.2, 0.1, 0.3, -0.5, 0.1, -0.1, 0.1], abs=1e-5)
 
 
 @given(st.floats(-10, 10), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000),
        st.integers(-5000, 5000))
 def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
-    snapshot = policy_scores.Snapshot({'a': 0.5},
-                                      {'a': depletion.Load(0.5, base, per_vcpu, per_mib)})
-    [weight] = headroom.compute_raw_weights(score_cache.Group(
+    snapshot = policy_scores.ScoreSnapshot({'a': 0.5},
+                                           {'a': depletion.HostLoad(0.5, base, per_vcpu, per_mib)})
+    [weight] = headroom.compute_raw_weights(score_cache.ScoredHosts(
         [nova_fakes.HostState('a', vcpus_used=vcpus, free_ram_mb=free)], snapshot))
     load = base + per_vcpu * vcpus - per_mib * free
     assert weight == pytest.approx(0.5 - min(1.0, max(0.0, load)), abs=1e-5)
@@ -142,9 +142,9 @@ def test_hosts_of_another_file_are_weighed_by_its_scores_and_keep_their_places()
             def some(names):
                 return [h for h in hosts if h.host in names]
 
-            return [score_cache.Group(some('ace'), snapshot_of({'a': 0.9, 'c': 0.7})),
-                    score_cache.Group(some('b'), snapshot_of({'b': 0.2})),
-                    score_cache.Group(some('df'), None, 'a reason')]
+            return [score_cache.ScoredHosts(some('ace'), snapshot_of({'a': 0.9, 'c': 0.7})),
+                    score_cache.ScoredHosts(some('b'), snapshot_of({'b': 0.2})),
+                    score_cache.ScoredHosts(some('df'), None, 'a reason')]
 
     weighed = [mock.Mock(obj=state) for state in nova_fakes.hosts(*HOSTS)]
     with TwoFiles().opened():
@@ -216,10 +216,10 @@ def test_a_request_is_one_line_in_the_debug_log_and_costs_nothing_without(debug)
     ({'num_instances': 3}, True), ({'num_instances': 100}, True)])
 def test_as_many_instances_as_hosts_see_each_other_and_need_no_ranking(fields, plain):
     """Rankings would turn the hosts' order round."""
-    loads = {h: depletion.Load(v, v) for h, v in zip('abc', (0.2, 0.4, 0.6), strict=True)}
-    turned = {h: depletion.Load(v, v) for h, v in zip('abc', (0.6, 0.4, 0.2), strict=True)}
-    snapshot = policy_scores.Snapshot(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
-        (turned, weight_cache.Memo()) for _ in range(tie_breaking.RANKINGS)))
+    loads = {h: depletion.HostLoad(v, v) for h, v in zip('abc', (0.2, 0.4, 0.6), strict=True)}
+    turned = {h: depletion.HostLoad(v, v) for h, v in zip('abc', (0.6, 0.4, 0.2), strict=True)}
+    snapshot = policy_scores.ScoreSnapshot(dict.fromkeys(loads, 0.5), loads, rankings=tuple(
+        (turned, weight_cache.WeightCache()) for _ in range(tie_breaking.RANKINGS)))
     with nova_fakes.FakeDoor(snapshot).opened():
         found = headroom.KronosWeigher().weigh_objects(
             [nova_fakes.Fields(obj=s) for s in nova_fakes.hosts(*'abc')],

@@ -91,8 +91,8 @@ def weighed(kind, snapshot, states, spec=None, **options):
 
 
 def snapshot_of(**loads):
-    return policy_scores.Snapshot({h: 1 - v for h, v in loads.items()},
-                                  {h: depletion.Load(v, v) for h, v in loads.items()})
+    return policy_scores.ScoreSnapshot({h: 1 - v for h, v in loads.items()},
+                                       {h: depletion.HostLoad(v, v) for h, v in loads.items()})
 
 
 @pytest.mark.parametrize('kind', normalisation.KINDS)
@@ -131,9 +131,9 @@ def test_known_hosts_that_are_equal_stay_0_beside_an_unknown_one(kind):
 
 def test_with_the_request_counted_its_flavor_s_use_counts():
     """A flavor of 2 vCPUs that uses 4 cores, where others use 1 for each vCPU."""
-    snapshot = policy_scores.Snapshot(
-        {'s': 0.5}, {'s': depletion.Load(0.5, 0.5 - 4 / 16, 1 / 16)},
-        extras=flavor_usages.Extras({flavor_usages.Shape(2, 1024): (2.0, 0.0)}))
+    snapshot = policy_scores.ScoreSnapshot(
+        {'s': 0.5}, {'s': depletion.HostLoad(0.5, 0.5 - 4 / 16, 1 / 16)},
+        extras=flavor_usages.UsageCorrections({flavor_usages.FlavorShape(2, 1024): (2.0, 0.0)}))
     states = [nova_fakes.HostState('s', vcpus_used=4)]
     assert weighed('fixed', snapshot, states, nova_fakes.spec(vcpus=2, memory_mb=1024),
                    weigh_request=True) == [-0.25]
@@ -152,8 +152,8 @@ def test_the_headroom_is_scaled_as_configured():
 def test_files_are_scaled_apart_and_one_without_scores_stays_0():
     class TwoFiles(nova_fakes.FakeDoor):
         def look(self, hosts):
-            return [score_cache.Group(hosts[:2], snapshot_of(a=0.2, b=0.4)),
-                    score_cache.Group(hosts[2:], None, 'a reason')]
+            return [score_cache.ScoredHosts(hosts[:2], snapshot_of(a=0.2, b=0.4)),
+                    score_cache.ScoredHosts(hosts[2:], None, 'a reason')]
 
     runtime.CONF.set_override('normalisation', 'min-max', 'kronos')
     try:
@@ -168,8 +168,9 @@ def test_files_are_scaled_apart_and_one_without_scores_stays_0():
 
 def test_with_the_request_counted_the_larger_of_two_equally_full_hosts_is_better():
     """4 of 8 and 8 of 16 cores are busy; a busy core for each of 2 more vCPUs."""
-    snapshot = policy_scores.Snapshot({'s': 0.5, 'l': 0.5}, {
-        's': depletion.Load(0.5, 0.5 - 4 / 8, 1 / 8), 'l': depletion.Load(0.5, 0.0, 1 / 16)})
+    snapshot = policy_scores.ScoreSnapshot({'s': 0.5, 'l': 0.5}, {
+        's': depletion.HostLoad(0.5, 0.5 - 4 / 8, 1 / 8),
+        'l': depletion.HostLoad(0.5, 0.0, 1 / 16)})
     states = [nova_fakes.HostState('s', vcpus_used=4), nova_fakes.HostState('l', vcpus_used=8)]
     spec = nova_fakes.spec(vcpus=2)
     assert weighed('fixed', snapshot, states, spec) == [0.0, 0.0]
@@ -179,9 +180,9 @@ def test_with_the_request_counted_the_larger_of_two_equally_full_hosts_is_better
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.integers(0, 64))
 def test_with_the_request_counted_hosts_of_one_size_keep_their_order(loads, vcpus):
     names = 'abcd'[:len(loads)]
-    snapshot = policy_scores.Snapshot(dict.fromkeys(names, 0.5), {
-        n: depletion.Load(v, v, 0.01) for n, v in zip(names, loads, strict=True)})
-    group = score_cache.Group(nova_fakes.hosts(*names), snapshot)
+    snapshot = policy_scores.ScoreSnapshot(dict.fromkeys(names, 0.5), {
+        n: depletion.HostLoad(v, v, 0.01) for n, v in zip(names, loads, strict=True)})
+    group = score_cache.ScoredHosts(nova_fakes.hosts(*names), snapshot)
     plain = headroom.compute_raw_weights(group)
     found = headroom.compute_request_weights(group, nova_fakes.spec(vcpus=vcpus))
     assert all(-0.5 <= f <= 0.5 for f in found)

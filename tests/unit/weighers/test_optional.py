@@ -118,8 +118,8 @@ class Kept:
 
 
 def test_the_door_keeps_one_object_of_a_class_and_stops_it():
-    door = runtime.Door(runtime.CONF)
-    assert isinstance(door.faults, periodic.Faults)
+    door = runtime.SchedulerRuntime(runtime.CONF)
+    assert isinstance(door.faults, periodic.FaultCounters)
     kept = door.keep(Kept)
     assert door.keep(Kept) is kept and not kept.stopped
     door.stop()

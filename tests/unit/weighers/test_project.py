@@ -49,7 +49,7 @@ def api_database():
 
 
 def book():
-    found = project_cache.Book(mock.Mock(), periodic.Faults())
+    found = project_cache.ProjectBook(mock.Mock(), periodic.FaultCounters())
     found._refresher.ensure = lambda: None
     return found
 
@@ -106,7 +106,7 @@ def weights(states, theirs, spec=None, multiplier=1.0):
     known = book()
     for uuid in theirs:
         known.note(uuid, 'mine')
-    door.kept = {project_cache.Book: known}
+    door.kept = {project_cache.ProjectBook: known}
     runtime.CONF.set_override(project.KronosProjectWeigher.OPTION, multiplier, 'filter_scheduler')
     try:
         with door.opened():

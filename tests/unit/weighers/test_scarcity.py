@@ -116,7 +116,7 @@ class Shown:
 def weights(found, spec, multiplier=1.0, uuids=('n0', 'n1', 'n7')):
     states = [nova_fakes.HostState(u, uuid=u) for u in uuids]
     door = nova_fakes.FakeDoor()
-    door.kept = {scarce_traits.Board: Shown(found)}
+    door.kept = {scarce_traits.ScarcityBoard: Shown(found)}
     runtime.CONF.set_override(scarcity.KronosScarcityWeigher.OPTION, multiplier, 'filter_scheduler')
     try:
         with door.opened():
@@ -141,7 +141,7 @@ def test_what_is_asked_for_costs_nothing_and_the_rest_still_does():
     assert weights(found, both) == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize('found', [None, scarce_traits.Specials()])
+@pytest.mark.parametrize('found', [None, scarce_traits.ScarceTraits()])
 def test_without_placements_answers_every_host_costs_exactly_0(found):
     assert weights(found, request()) == [0.0, 0.0, 0.0]
 
@@ -181,7 +181,7 @@ def board(placement, **options):
     conf.kronos = mock.Mock(**{
         'scarcity_traits': ['CUSTOM_*'], 'scarcity_resource_classes': ['*'],
         'scarcity_weights': {}, 'scarcity_refresh_interval': 300.0, **options})
-    found = scarce_traits.Board(conf, periodic.Faults())
+    found = scarce_traits.ScarcityBoard(conf, periodic.FaultCounters())
     found._refresher.ensure = lambda: None
     return found
 
@@ -250,7 +250,7 @@ def test_options_are_read_as_they_are_documented(tmp_path):
 
 def test_a_weight_that_is_none_is_said_and_nothing_is_weighed(tmp_path, placement):
     conf = configured(tmp_path, 'scarcity_weights = VGPU:much')
-    found = scarce_traits.Board(conf, periodic.Faults())
+    found = scarce_traits.ScarcityBoard(conf, periodic.FaultCounters())
     found._refresher.ensure = lambda: None
     with mock.patch.object(scarce_traits.LOG, 'warning', autospec=True) as warning:
         found.refresh()

@@ -28,7 +28,7 @@ from tests.unit import nova_fakes
 @pytest.mark.parametrize(('what', 'expected'), [
     ('exclude', 'it has no score, and unknown_hosts is exclude'), ('penalty', '')])
 def test_a_host_without_a_score_is_told_so_when_it_is_excluded(what, expected):
-    snapshot = policy_scores.Snapshot({'a': 0.5}, {'a': depletion.Load(0.5, 0.5)})
+    snapshot = policy_scores.ScoreSnapshot({'a': 0.5}, {'a': depletion.HostLoad(0.5, 0.5)})
     states = nova_fakes.hosts('a', 'b')
     with nova_fakes.FakeDoor(snapshot, unknown_hosts=what).opened():
         passed, why = reasons.apply(capacity.KronosCapacityFilter(), states, nova_fakes.spec())
@@ -38,9 +38,9 @@ def test_a_host_without_a_score_is_told_so_when_it_is_excluded(what, expected):
 
 def explain_placement(draining='', quarantined='', **fields):
     """Explain the placement filter while u1 moves from a to b and u2 is on c."""
-    notice = feed_channel.Published(
+    notice = feed_channel.PublishedState(
         frozenset(draining), frozenset(quarantined),
-        (model.Flight('u1', 'a', 'b', source='kronos'),))
+        (model.InFlightMove('u1', 'a', 'b', source='kronos'),))
     states = nova_fakes.hosts('a', 'b', 'c', 'd')
     states[0].instances = {'u1': None}
     states[2].instances = {'u2': None}

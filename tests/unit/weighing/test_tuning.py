@@ -41,7 +41,7 @@ PLACES = {'a': 'h1', **dict.fromkeys(('b1', 'b2', 'b3'), 'h2'),
 TIMES = 10
 USED = {'a': [5.0] * TIMES, **{u: [0.1] * TIMES for u in ('b1', 'b2', 'b3', 'c1', 'c2', 'c3')},
         'e': [None] * 3 + [1.5] * 7, 'f': [None] * 5 + [1.5] * 5, 'g': [None] * 5 + [1.5] * 5}
-QUESTION = review.Question(scopes=made.SCOPES)
+QUESTION = review.ReviewQuestion(scopes=made.SCOPES)
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +64,11 @@ def past(used=None, places=None, change=None, scopes=made.SCOPES, **cloud):
 
 def tuner(found, *, moves=False, policies=None, others=(), of_aggregates=None):
     chosen = policies or made.policy_set()
-    candidate = backtest_run.Candidate('x', made.settings(chosen), made.SCOPES) if moves else None
-    return tuning.Tuner(
-        found, [chosen, *others], CONF, candidate, backtest_run.Assumptions(interval=made.STEP),
+    candidate = backtest_run.PolicyCandidate('x', made.settings(chosen),
+                                             made.SCOPES) if moves else None
+    return tuning.MultiplierTuner(
+        found, [chosen, *others], CONF, candidate,
+        backtest_run.TimingAssumptions(interval=made.STEP),
         QUESTION, lambda what, part: None, of_aggregates)
 
 
@@ -74,18 +76,18 @@ def places_of(found, multiplier, names=('e', 'f', 'g'), **tuned):
     """Where instances boot under a multiplier, by replay of the placement alone."""
     seen = {}
 
-    class Watched(replaying.Boots):
+    class Watched(replaying.BootReplay):
         def place(self, world, k, n):
             host = super().place(world, k, n)
             seen[found.uuids[n]] = found.hosts[host]
             return host
 
-    original = replaying.Boots
-    replaying.Boots = Watched
+    original = replaying.BootReplay
+    replaying.BootReplay = Watched
     try:
         tuner(found, **tuned).run([multiplier])
     finally:
-        replaying.Boots = original
+        replaying.BootReplay = original
     return tuple(seen[name] for name in names)
 
 
@@ -134,9 +136,9 @@ def test_multiplier_0_is_nova_without_us():
         def look(self, hosts):
             raise AssertionError('Nova asked us')
 
-    boots = replaying.Boots(found, {'unused': made.policy_set()},
-                            [kind() for kind in nova_weights.all_weighers()],
-                            Deaf(CONF, {}))
+    boots = replaying.BootReplay(found, {'unused': made.policy_set()},
+                                 [kind() for kind in nova_weights.all_weighers()],
+                                 Deaf(CONF, {}))
     nova = backtest_run.run_without_moves(found, lambda k: None, boots)
     assert review.count_host_minutes(review.mark_overloaded(nova.score, 0.8).any(axis=0),
                                      made.STEP) == \
@@ -218,8 +220,8 @@ def test_each_policy_file_scores_the_hosts_of_its_aggregates():
         return dataclasses.replace(cluster, aggregates={'left': ('h1',), 'right': ('h2', 'h3')})
     found = past(change=change, scopes=('left', 'right'))
     door = replaying.ReplayDoor(CONF, {'one': bound('left'), 'two': bound('right')})
-    boots = replaying.Boots(found, {'one': bound('left'), 'two': bound('right')}, [], door)
-    states = [boots._build_host_state(worlds.World(found, 0.0), h) for h in range(3)]
+    boots = replaying.BootReplay(found, {'one': bound('left'), 'two': bound('right')}, [], door)
+    states = [boots._build_host_state(worlds.InstancePlaces(found, 0.0), h) for h in range(3)]
     groups = door.look(states)
     assert [[s.host for s in group.hosts] for group in groups] == [['h1'], ['h2', 'h3']]
     lonely = replaying.ReplayDoor(CONF, {'one': bound('left')})
@@ -232,12 +234,12 @@ def test_engines_of_several_files_move_side_by_side():
     def change(cluster):
         return dataclasses.replace(cluster, aggregates={'left': ('h1', 'h2'), 'right': ('h3',)})
     found = past(change=change, scopes=('left', 'right'))
-    one = backtest_run.Candidate('one', made.settings(bound('left')), ('left',))
-    two = backtest_run.Candidate('two', made.settings(bound('right')), ('right',))
+    one = backtest_run.PolicyCandidate('one', made.settings(bound('left')), ('left',))
+    two = backtest_run.PolicyCandidate('two', made.settings(bound('right')), ('right',))
 
     def cycles(candidate):
         return backtest_run.run_candidate(found, candidate,
-                                          backtest_run.Assumptions(interval=made.STEP),
+                                          backtest_run.TimingAssumptions(interval=made.STEP),
                                           lambda k: None)
     alone, both = cycles(one), cycles(dataclasses.replace(one, others=(two,)))
     assert alone.moved and both.moved == alone.moved and both.cycles == 2 * alone.cycles
@@ -270,7 +272,7 @@ def test_an_instance_without_room_goes_where_it_went():
         return dataclasses.replace(cluster, hosts=hosts)
 
     (trial,) = tuner(past(change=full)).run([8.0])
-    assert trial.count == replaying.Count(booted=3, elsewhere=0, without_room=3)
+    assert trial.count == replaying.BootCounts(booted=3, elsewhere=0, without_room=3)
 
 
 def test_a_past_without_usage_is_refused():
@@ -290,8 +292,8 @@ def test_options_are_as_before_afterwards():
 
 
 def trial(multiplier, overload, moves=0, spread=0.5, empty=0.0, booted=100):
-    return tuning.Trial(multiplier, overload, {'cpu': spread}, empty, moves, overload,
-                        replaying.Count(booted))
+    return tuning.MultiplierTrial(multiplier, overload, {'cpu': spread}, empty, moves, overload,
+                                  replaying.BootCounts(booted))
 
 
 @pytest.mark.parametrize('trials, mode, expected, words', [

@@ -31,11 +31,11 @@ class Pack(base.Strategy):
     imbalance = True
     continues = True
 
-    def enabled(self, options: model.Options, policy_set: policies.PolicySet) -> bool:
+    def enabled(self, options: model.PlanningOptions, policy_set: policies.PolicySet) -> bool:
         return policy_set.mode == 'pack'
 
     def propose(self, simulation: sim.Simulation, budget: int) -> list[model.Move]:
-        outlook = outlooks.Outlook(simulation)
+        outlook = outlooks.FillForecast(simulation)
         cooling = simulation.history.scope_cooling > 0
         moves = [] if cooling else relief.relieve_hosts(outlook, budget)
         moves += emptying.empty_hosts(outlook, budget - len(moves))

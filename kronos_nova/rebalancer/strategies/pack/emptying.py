@@ -37,7 +37,7 @@ ALTERNATIVES = 32
 SHARED = 0.1
 
 
-def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+def empty_hosts(outlook: outlooks.FillForecast, budget: int) -> list[model.Move]:
     """Apply the moves of drains that go on and of new ones."""
     moves = _continue_drains(outlook, budget)
     simulation = outlook.simulation
@@ -51,14 +51,14 @@ def empty_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     return moves + new
 
 
-def _in_use(outlook: outlooks.Outlook) -> sim.Bools:
+def _in_use(outlook: outlooks.FillForecast) -> sim.Bools:
     """Return which hosts with a known fill hold instances and stay."""
     simulation = outlook.simulation
     closed = np.array([h in simulation.view.draining for h in simulation.hosts])
     return np.asarray(simulation.givers & (outlook.counts > 0) & ~closed)
 
 
-def _continue_drains(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+def _continue_drains(outlook: outlooks.FillForecast, budget: int) -> list[model.Move]:
     """Apply the rest of drains that began in an earlier cycle.
 
     A drain does not wait for instances that are leaving, and instances that cool down do
@@ -90,7 +90,7 @@ def _continue_drains(outlook: outlooks.Outlook, budget: int) -> list[model.Move]
     return moves
 
 
-def _sort_closable_hosts(outlook: outlooks.Outlook) -> list[int]:
+def _sort_closable_hosts(outlook: outlooks.FillForecast) -> list[int]:
     """Return the hosts that could be emptied: the smallest, then the fewest instances."""
     simulation = outlook.simulation
     receiving = {f.to_host for f in simulation.cluster.flights}
@@ -104,7 +104,7 @@ def _sort_closable_hosts(outlook: outlooks.Outlook) -> list[int]:
     return sorted(hosts, key=lambda h: (size[h], outlook.counts[h], fill[h], h))
 
 
-def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Move]:
+def _close(outlook: outlooks.FillForecast, budget: int, begun: bool) -> list[model.Move]:
     """Apply new drains.
 
     When the cheapest choice of hosts cannot all be emptied, the one that leaves the most
@@ -135,7 +135,7 @@ def _close(outlook: outlooks.Outlook, budget: int, begun: bool) -> list[model.Mo
     return [outlook.apply(move) for move in moves]
 
 
-def _drain_in_rounds(outlook: outlooks.Outlook, budget: int, begun: bool,
+def _drain_in_rounds(outlook: outlooks.FillForecast, budget: int, begun: bool,
                      cheap: bool) -> tuple[list[model.Move], bool]:
     """Drain hosts round by round.
 
@@ -170,7 +170,7 @@ def _drain_in_rounds(outlook: outlooks.Outlook, budget: int, begun: bool,
     return moves, bool(failed)
 
 
-def _choose_hosts(outlook: outlooks.Outlook, order: list[int], budget: int, per_host: float,
+def _choose_hosts(outlook: outlooks.FillForecast, order: list[int], budget: int, per_host: float,
                   begun: bool, cheap: bool) -> list[int]:
     """Choose the first hosts of the order that the targets let go together, within the budget.
 
@@ -200,7 +200,7 @@ def _choose_hosts(outlook: outlooks.Outlook, order: list[int], budget: int, per_
                                  gone)
 
 
-def _choose_cheaper_hosts(outlook: outlooks.Outlook, chosen: list[int], others: list[int],
+def _choose_cheaper_hosts(outlook: outlooks.FillForecast, chosen: list[int], others: list[int],
                           among: sim.Bools,
                           gone: sim.Bools) -> list[int]:
     """Replace hosts by others with fewer instances, while the remaining room allows it.
@@ -221,11 +221,11 @@ def _choose_cheaper_hosts(outlook: outlooks.Outlook, chosen: list[int], others: 
     return chosen
 
 
-def _list_instances(outlook: outlooks.Outlook, h: int) -> list[int]:
+def _list_instances(outlook: outlooks.FillForecast, h: int) -> list[int]:
     return [int(n) for n in outlook.simulation.on_host(outlook.simulation.hosts[h])]
 
 
-def _drain_hosts(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
+def _drain_hosts(outlook: outlooks.FillForecast, leaving: dict[int, list[int]],
                  levelled: bool) -> tuple[list[model.Move], set[int]]:
     """Empty the hosts; return the applied moves, and the hosts that cannot be emptied.
 
@@ -264,7 +264,7 @@ def _drain_hosts(outlook: outlooks.Outlook, leaving: dict[int, list[int]],
     return [move for _, move in taken], stuck
 
 
-def _find_destination_move(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, levelled: bool,
+def _find_destination_move(outlook: outlooks.FillForecast, n: int, hosts: sim.Ints, levelled: bool,
                            receiving: sim.Bools) -> model.Move | None:
     """Return a move to the lowest or the highest legal destination below its ceiling.
 
@@ -293,7 +293,7 @@ def _find_destination_move(outlook: outlooks.Outlook, n: int, hosts: sim.Ints, l
     return None
 
 
-def _can_follow_later(outlook: outlooks.Outlook, n: int) -> bool:
+def _can_follow_later(outlook: outlooks.FillForecast, n: int) -> bool:
     """Return whether the instance is under way, or may be moved in a later cycle."""
     simulation, history = outlook.simulation, outlook.simulation.history
     uuid = simulation.uuids[n]
@@ -302,7 +302,7 @@ def _can_follow_later(outlook: outlooks.Outlook, n: int) -> bool:
         and uuid not in history.quarantined)
 
 
-def _give_up(outlook: outlooks.Outlook, h: int) -> None:
+def _give_up(outlook: outlooks.FillForecast, h: int) -> None:
     """Warn that a drain that began earlier cannot be finished and is called off."""
     host = outlook.simulation.hosts[h]
     outlook.simulation.warnings.append(

@@ -39,7 +39,7 @@ from kronos_nova.rebalancer import simulation as sim
 LEAST_CEILING = 1e-6
 
 
-class Outlook:
+class FillForecast:
     """The fill forecast of a simulation; moves must go through :meth:`apply` here.
 
     ``counts``: instances by host. ``mean``: P x N, in the unit of the simulation's

@@ -34,7 +34,7 @@ MEMORY = 0.5
 PEAK = 1.12
 
 
-def relieve_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
+def relieve_hosts(outlook: outlooks.FillForecast, budget: int) -> list[model.Move]:
     """Apply moves off hosts above their limit; warn of each host that cannot be relieved."""
     simulation = outlook.simulation
     moves: list[model.Move] = []
@@ -62,11 +62,11 @@ def relieve_hosts(outlook: outlooks.Outlook, budget: int) -> list[model.Move]:
     return moves
 
 
-def _compute_max_excess(outlook: outlooks.Outlook, h: int) -> float:
+def _compute_max_excess(outlook: outlooks.FillForecast, h: int) -> float:
     return float(outlook.excess(h).max())
 
 
-def _find_relief_move(outlook: outlooks.Outlook, h: int) -> model.Move | None:
+def _find_relief_move(outlook: outlooks.FillForecast, h: int) -> model.Move | None:
     simulation = outlook.simulation
     excess = outlook.excess(h)
     hot = excess > metrics.ROUNDING
@@ -91,7 +91,8 @@ def _find_relief_move(outlook: outlooks.Outlook, h: int) -> model.Move | None:
     return best[1] if best is not None else None
 
 
-def _find_destination_move(outlook: outlooks.Outlook, n: int) -> tuple[float, model.Move] | None:
+def _find_destination_move(outlook: outlooks.FillForecast, n: int) -> tuple[float,
+                                                                            model.Move] | None:
     """Return the level of the lowest host in use, and the move of the instance.
 
     The destination is that host, if its foreseen peak is not far above its ceiling; else

@@ -61,7 +61,7 @@ def cluster(places, *, memory_mb=1000, services=(), groups=(), taken_at=START):
 def answer(series, marks=None):
     """``series``: key -> values, or a list of (key, mark, values)."""
     rows = series if isinstance(series, list) else [(k, '', v) for k, v in series.items()]
-    return recorded.Answer(
+    return recorded.RecordedSeries(
         tuple(k for k, _m, _v in rows), tuple(m for _k, m, _v in rows),
         np.array([[math.nan if x is None else x for x in v] for _k, _m, v in rows],
                  dtype=np.float32).T)
@@ -80,7 +80,7 @@ def trace(cloud, hosts, used, *, policies=None, step=STEP, **more):
     for field, found in more.items():
         answers[questions[field]] = answer(found)
     count = len(next(iter(answers.values())).values)
-    return recorded.Trace(ranges.Window(START, step, count), cloud, SCOPES, answers)
+    return recorded.RecordedTrace(ranges.QueryWindow(START, step, count), cloud, SCOPES, answers)
 
 
 def built(cloud, hosts, used, *, policies=None, **more):
@@ -96,6 +96,6 @@ def scores_of(places, usages, base=0.1):
 
 
 def settings(policies=None, **options):
-    return planning_pipeline.Settings(
-        policies or policy_set(), model.Options(dry_run=False, **options),
+    return planning_pipeline.PassSettings(
+        policies or policy_set(), model.PlanningOptions(dry_run=False, **options),
         [evacuate.Evacuate(), repair.Repair(), spread.Spread(), pack.Pack()], deadline=math.inf)

@@ -36,10 +36,11 @@ def past(used=HOT, count=8, policies=None, places=PLACES, **cloud):
 
 def travelled(found, policies=None, options=None, **assumptions):
     assumptions = {'interval': made.STEP, 'stagger': 0.0,
-                   'limits': simulated_executor.Limits(bandwidth=10.0), **assumptions}
-    candidate = backtest_run.Candidate(
+                   'limits': simulated_executor.ConcurrencyLimits(bandwidth=10.0), **assumptions}
+    candidate = backtest_run.PolicyCandidate(
         'x', made.settings(policies, **(options or {})), made.SCOPES)
-    return backtest_run.run_candidate(found, candidate, backtest_run.Assumptions(**assumptions),
+    return backtest_run.run_candidate(found, candidate,
+                                      backtest_run.TimingAssumptions(**assumptions),
                                       lambda k: None)
 
 
@@ -123,7 +124,7 @@ def test_the_budget_bounds_a_cycle():
 def test_moves_under_way_use_up_the_budget():
     places = {f'i{n}': 'h1' for n in range(8)}
     two = made.policy_set(max_migrations_per_cycle=2)
-    slow = simulated_executor.Limits(bandwidth=1000 / 700, per_source=2)
+    slow = simulated_executor.ConcurrencyLimits(bandwidth=1000 / 700, per_source=2)
     found = past(dict.fromkeys(places, 1.0), 4, two, places)
     went = travelled(found, two, cooldown=0.0, limits=slow)
     # Two begin at once and last two more cycles; then they settle.
@@ -140,7 +141,7 @@ def test_cooldown_begins_again_when_the_instance_has_come():
     hosts['h3'] = [0.1] * 3 + [0.7] * 13
     hosts['h1'] = [0.9] * 3 + [0.2] * 13
     found = made.built(made.cluster(places), hosts, used, policies=chosen)
-    slow = simulated_executor.Limits(bandwidth=1000 / 400)
+    slow = simulated_executor.ConcurrencyLimits(bandwidth=1000 / 400)
 
     def moves_of_a(instance_cooldown):
         went = travelled(found, chosen, cooldown=0.0, instance_cooldown=instance_cooldown,
@@ -207,7 +208,7 @@ def test_the_same_journey_twice_is_the_same():
     def document():
         found = past()
         return json.dumps(review.review_journey(found, travelled(found),
-                                                review.Question(made.SCOPES)))
+                                                review.ReviewQuestion(made.SCOPES)))
 
     assert document() == document()
 

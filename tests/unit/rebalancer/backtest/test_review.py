@@ -37,8 +37,9 @@ def past(hosts, services=()):
 def reviewed(found, moved=(), **asked):
     was = backtest_run.as_it_was(found, lambda k: None)
     return review.review_journey(found,
-                                 backtest_run.Journey('x', was.score, was.counts, tuple(moved)),
-                                 review.Question(made.SCOPES, **asked))
+                                 backtest_run.BacktestResult('x', was.score, was.counts,
+                                                             tuple(moved)),
+                                 review.ReviewQuestion(made.SCOPES, **asked))
 
 
 HOSTS = {'h1': [0.9, 0.9, 0.5], 'h2': [0.81, 0.2, 0.8], 'h3': [0.1, None, 0.3]}
@@ -76,7 +77,7 @@ def test_imbalance_is_over_hosts_that_may_give_and_take():
 
 
 def move(instance, source, target, hours):
-    return world.Moved(instance, source, target, made.START + hours * HOUR)
+    return world.CompletedMove(instance, source, target, made.START + hours * HOUR)
 
 
 def test_ping_pong_is_a_return_within_the_time():

@@ -27,7 +27,7 @@ def task(name, at=0.0, *, scope='s', requires=(), memory_mb=1000, plan='p', dead
 
 
 def carrier(*tasks, **limits):
-    found = simulated_executor.Carrier(simulated_executor.Limits(
+    found = simulated_executor.SimulatedExecutor(simulated_executor.ConcurrencyLimits(
         **{'bandwidth': 10.0, 'per_source': 9, 'per_destination': 9, **limits}))
     found.add(tasks)
     return found

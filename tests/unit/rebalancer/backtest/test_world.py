@@ -29,7 +29,7 @@ HOSTS = ('h1', 'h2', 'h3')
 
 
 def entered(past, lag=300.0, k=0):
-    found = world.World(past, lag)
+    found = world.InstancePlaces(past, lag)
     found.enter(k)
     return found
 
@@ -193,7 +193,7 @@ def test_a_claim_of_a_class_that_a_host_has_not_used_yet():
 def test_instances_come_where_they_came_and_go():
     past = made.built(made.cluster({'a': 'h1', 'b': 'h2'}, taken_at=made.START + made.STEP),
                       {h: [0.5] * 3 for h in HOSTS}, {'a': [None, 1, 1], 'b': [1, 1, None]})
-    found = world.World(past, 0.0)
+    found = world.InstancePlaces(past, 0.0)
     assert found.enter(0) == []
     assert set(found.cluster(0.0, ()).instances) == {'b'}
     assert found.counts(0).tolist() == [0, 1, 0]
@@ -215,7 +215,7 @@ def test_history_follows_its_own_moves():
     past = made.built(made.cluster({'a': 'h2'}), {h: [0.5] * 3 for h in HOSTS},
                       [('a', 'h1', [1, None, None]), ('a', 'h2', [None, 1, 1])])
     was = backtest_run.as_it_was(past, lambda k: None)
-    assert was.moved == (world.Moved(0, 0, 1, made.START + made.STEP),)
+    assert was.moved == (world.CompletedMove(0, 0, 1, made.START + made.STEP),)
     assert np.array_equal(was.score, past.score)
     assert backtest_run.run_without_moves(past, lambda k: None).counts[-1].tolist() == [1, 0, 0]
 
@@ -251,9 +251,10 @@ def test_history_is_reproduced_to_the_last_bit(seed):
 @given(HISTORY)
 def test_a_candidate_that_moves_nothing_leaves_history_as_it_would_be_unmoved(seed):
     past = random_past(seed)
-    candidate = backtest_run.Candidate('x', made.settings(made.policy_set(threshold=1.0)),
-                                       made.SCOPES)
-    went = backtest_run.run_candidate(past, candidate, backtest_run.Assumptions(), lambda k: None)
+    candidate = backtest_run.PolicyCandidate('x', made.settings(made.policy_set(threshold=1.0)),
+                                             made.SCOPES)
+    went = backtest_run.run_candidate(past, candidate, backtest_run.TimingAssumptions(),
+                                      lambda k: None)
     assert went.moved == ()
     still = backtest_run.run_without_moves(past, lambda k: None)
     assert np.array_equal(went.score, still.score, equal_nan=True)
@@ -266,7 +267,7 @@ def test_a_candidate_that_moves_nothing_leaves_history_as_it_would_be_unmoved(se
 def test_what_instances_use_is_neither_lost_nor_made_by_moves(seed):
     past = random_past(seed)
     rng = np.random.default_rng(seed + 1)
-    found = world.World(past, 600.0)
+    found = world.InstancePlaces(past, 600.0)
     for k in range(past.window.count):
         found.enter(k)
         for _ in range(3):
@@ -298,5 +299,5 @@ def test_no_score_is_negative_and_coming_back_restores_history(seed):
 
 
 def test_flights_are_part_of_the_cloud_that_is_planned():
-    flight = model.Flight('a', 'h1', 'h2', 'task')
+    flight = model.InFlightMove('a', 'h1', 'h2', 'task')
     assert entered(pair()).cluster(5.0, (flight,)).flights == (flight,)

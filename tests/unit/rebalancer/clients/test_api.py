@@ -53,10 +53,10 @@ def listening(answer: bytes | None) -> Iterator[tuple[str, list[bytes]]]:
         connection.close()
 
 
-def client(url: str, timeout: float = 5.0) -> api.Api:
+def client(url: str, timeout: float = 5.0) -> api.ServiceApi:
     ks = session.Session(auth=token_endpoint.Token(url, 'secret-token'), timeout=timeout)
     proxy = adapter.Adapter(ks, service_type='compute', endpoint_override=url)
-    return api.Api(types.SimpleNamespace(compute=proxy, session=ks), 'Nova', 'compute')
+    return api.ServiceApi(types.SimpleNamespace(compute=proxy, session=ks), 'Nova', 'compute')
 
 
 def post(url: str, timeout: float = 5.0) -> api.ApiError:
@@ -135,8 +135,8 @@ def test_without_a_login_or_an_endpoint_no_get_fares_better(error: Exception) ->
 
     logged_in = types.SimpleNamespace(get_auth_headers=dict)
     with pytest.raises(api.ApiError) as caught:
-        api.Api(types.SimpleNamespace(placement=Proxy(), session=logged_in), 'Placement',
-                'placement').get(
+        api.ServiceApi(types.SimpleNamespace(placement=Proxy(), session=logged_in), 'Placement',
+                       'placement').get(
             '/x', 'x', 'rule', '1.31')
     assert caught.value.unreachable
 
@@ -172,7 +172,7 @@ def test_an_outage_of_keystone_is_not_taken_for_one_of_nova(answer: bytes | None
         ks = session.Session(auth=v3.Password(
             f'{url}/v3', username='kronos', password='secret', user_domain_id='default',
             project_name='service', project_domain_id='default'), timeout=0.3)
-        found = api.Api(types.SimpleNamespace(session=ks, compute=adapter.Adapter(
+        found = api.ServiceApi(types.SimpleNamespace(session=ks, compute=adapter.Adapter(
             ks, service_type='compute', endpoint_override=nova)), 'Nova', 'compute')
         for ask in (lambda: found.get('/x', 'x', 'rule', '2.72'),
                     lambda: found.post('/x', 'x', '2.72', {}), found.maximum):

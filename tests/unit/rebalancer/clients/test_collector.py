@@ -35,7 +35,7 @@ def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
 
 
 def flight_of(migrations: list[nova_api.Migration], now: float = 0.0,
-              **fields: Any) -> list[model.Flight]:
+              **fields: Any) -> list[model.InFlightMove]:
     instance = nova_api.parse_instance(answers.server('vm', **fields))
     return list(collector.flights_of(migrations, {'vm': instance}, now))
 
@@ -47,7 +47,7 @@ def migration(number: int = 1, **fields: Any) -> nova_api.Migration:
 def test_every_kind_of_migration_is_a_flight() -> None:
     for kind in ('live-migration', 'migration', 'resize', 'evacuation'):
         assert flight_of([migration(migration_type=kind)]) == [
-            model.Flight('vm', 'host1', 'host2')]
+            model.InFlightMove('vm', 'host1', 'host2')]
 
 
 def test_a_migration_not_yet_scheduled_has_no_destination() -> None:
@@ -56,14 +56,14 @@ def test_a_migration_not_yet_scheduled_has_no_destination() -> None:
 
 def test_a_migration_that_is_not_recorded_yet_shows_in_the_task_state() -> None:
     assert flight_of([], **{'OS-EXT-STS:task_state': 'migrating'}) == [
-        model.Flight('vm', 'host1', None)]
+        model.InFlightMove('vm', 'host1', None)]
     assert flight_of([], **{'OS-EXT-STS:task_state': 'rebooting'}) == []
 
 
 def test_of_several_migrations_the_newest_counts_and_once() -> None:
     found = flight_of([migration(2, dest_compute='host3'), migration(1)],
                       **{'OS-EXT-STS:task_state': 'migrating'})
-    assert found == [model.Flight('vm', 'host1', 'host3')]
+    assert found == [model.InFlightMove('vm', 'host1', 'host3')]
 
 
 def test_migrations_of_instances_that_are_gone_mean_nothing() -> None:
@@ -84,12 +84,13 @@ def test_hosts_that_cannot_be_planned_are_left_out_with_a_reason() -> None:
 
 
 def test_a_host_is_given_its_tree_by_the_uuid_of_its_node() -> None:
-    listed = {u: placement_api.Listed(u, 'good', root, parent, 1) for u, root, parent in (
+    listed = {u: placement_api.ListedProvider(u, 'good', root, parent, 1) for u, root, parent in (
         ('u', 'u', None), ('z', 'u', 'u'), ('b', 'u', 'z'), ('a', 'u', 'z'), ('s', 's', None),
         ('other', 'other', None))}
-    sharing = provider_trees.Sharing({'s': frozenset({'agg'})}, {'agg': frozenset({'s', 'b'})})
-    empty = provider_contents.Content(1, {}, {}, frozenset({'CUSTOM_T'}), {})
-    forest = provider_trees.Forest(listed, dict.fromkeys(listed, empty), sharing)
+    sharing = provider_trees.ProviderSharing({'s': frozenset({'agg'})},
+                                             {'agg': frozenset({'s', 'b'})})
+    empty = provider_contents.ProviderContent(1, {}, {}, frozenset({'CUSTOM_T'}), {})
+    forest = provider_trees.ProviderForest(listed, dict.fromkeys(listed, empty), sharing)
     services = {h: model.Service(h) for h in ('good', 'bare')}
     hosts = collector.hosts_of(
         {'good': hypervisor('good'), 'bare': hypervisor('bare', uuid='none')}, services, forest,

@@ -86,9 +86,9 @@ VERSIONS = {'versions': [{
 SERVICES = '/os-services'
 
 
-def served_by(tmp_path: object, nova: served.Served, more: str) -> api.Api:
+def served_by(tmp_path: object, nova: served.Served, more: str) -> api.ServiceApi:
     url = nova.connection.compute.endpoint_override
-    return api.Api(connection.make_connection(conf(
+    return api.ServiceApi(connection.make_connection(conf(
         tmp_path, f'[nova]\nauth_type = none\nendpoint_override = {url}\n'
                   f'min_version = 2.1\n{more}')), 'Nova', 'compute')
 

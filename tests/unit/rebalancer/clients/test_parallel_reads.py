@@ -21,7 +21,7 @@ from kronos_nova.rebalancer.clients import parallel_reads
 def test_what_takes_too_long_is_given_up() -> None:
     gate = threading.Event()
     try:
-        with parallel_reads.Reading(0.2) as reads, pytest.raises(
+        with parallel_reads.ReadingContext(0.2) as reads, pytest.raises(
                 api.ApiError, match=r'Nova: servers: not read within 0 s \(\[nova\] collect_tim'):
             reads.one('Nova', 'servers', gate.wait)
     finally:
@@ -43,7 +43,7 @@ def test_each_reads_at_most_eight_at_a_time() -> None:
         return key.upper()
 
     keys = [f'k{i}' for i in range(3 * parallel_reads.CONCURRENCY)]
-    with parallel_reads.Reading(60) as reads:
+    with parallel_reads.ReadingContext(60) as reads:
         assert reads.each('Nova', 'x', read, keys) == {k: k.upper() for k in keys}
     assert most == parallel_reads.CONCURRENCY
 
@@ -73,7 +73,7 @@ def test_all_reads_every_key_whatever_becomes_of_the_others() -> None:
         return key.upper()
 
     try:
-        with parallel_reads.Reading(0.5) as reads:
+        with parallel_reads.ReadingContext(0.5) as reads:
             found = reads.all('Nova', 'x', read, ['slow', 'bad', 'good'])
     finally:
         gate.set()

@@ -27,8 +27,8 @@ def test_the_list_tells_places_in_trees_and_generations() -> None:
         {'uuid': 'c', 'name': 'h1_gpu', 'root_provider_uuid': 'r', 'parent_provider_uuid': 'r',
          'generation': 0}]}]
     found = placement_api.PlacementApi(placement).providers(in_tree='r')
-    assert found == {'r': placement_api.Listed('r', 'h1', 'r', None, 4),
-                     'c': placement_api.Listed('c', 'h1_gpu', 'r', 'r', 0)}
+    assert found == {'r': placement_api.ListedProvider('r', 'h1', 'r', None, 4),
+                     'c': placement_api.ListedProvider('c', 'h1_gpu', 'r', 'r', 0)}
     assert placement.asked[0][1] == {'in_tree': 'r'}
 
 

@@ -47,7 +47,7 @@ class Placement(answers.Answers):
                         for part, found in (usual | parts).items()}
         self.api = placement_api.PlacementApi(self)
 
-    def content(self) -> provider_contents.Content:
+    def content(self) -> provider_contents.ProviderContent:
         return provider_contents.content_of(self.api, 'u')
 
     @property
@@ -70,7 +70,7 @@ def test_only_what_is_older_is_read_again() -> None:
 
 def test_a_provider_without_inventory_is_asked_for_no_more_than_traits() -> None:
     placement = Placement(inventories=[of(3, inventories={})])
-    assert placement.content() == provider_contents.Content(3, {}, {}, frozenset(), {})
+    assert placement.content() == provider_contents.ProviderContent(3, {}, {}, frozenset(), {})
     assert placement.parts == ['inventories', 'traits']
 
 
@@ -108,11 +108,11 @@ def test_what_is_kept_stands_while_generation_and_usages_do(
         again = EVERYTHING
     generation = 3
 
-    def listing() -> dict[str, placement_api.Listed]:
-        return {'u': placement_api.Listed('u', 'u', 'u', None, generation)}
+    def listing() -> dict[str, placement_api.ListedProvider]:
+        return {'u': placement_api.ListedProvider('u', 'u', 'u', None, generation)}
 
     reader = provider_trees.TreeReader(placement.api, remembers=True)
-    with parallel_reads.Reading(30) as reads:
+    with parallel_reads.ReadingContext(30) as reads:
         reader.read(reads, listing)
         placement.asked.clear()
         generation = listed
@@ -130,14 +130,15 @@ def test_what_is_kept_stands_while_generation_and_usages_do(
 def test_nobody_shares_and_that_is_one_request() -> None:
     placement = Placement()
     placement.answers['/resource_providers'] = [{'resource_providers': []}]
-    with parallel_reads.Reading(30) as reads:
-        assert provider_trees.read_sharing(reads, placement.api) == provider_trees.Sharing({}, {})
+    with parallel_reads.ReadingContext(30) as reads:
+        assert provider_trees.read_sharing(reads,
+                                           placement.api) == provider_trees.ProviderSharing({}, {})
     assert placement.asked == [('/resource_providers', {'required': placement_api.SHARES},
                                 placement_api.VERSION)]
 
 
 def test_one_common_aggregate_with_any_provider_of_a_tree_is_enough() -> None:
-    sharing = provider_trees.Sharing(
+    sharing = provider_trees.ProviderSharing(
         {'nfs': frozenset('ab'), 'own': frozenset('c')},
         {'a': frozenset({'nfs', 'child'}), 'b': frozenset({'nfs'}), 'c': frozenset({'own'})})
     assert sharing.with_tree({'root', 'child'}) == {'nfs'}

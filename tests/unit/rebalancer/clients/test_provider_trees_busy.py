@@ -47,7 +47,7 @@ class Cloud(simulated_placement.Placement):
     def __init__(self) -> None:
         super().__init__({'a0': None, 'a1': 'a0', 'b0': None, 'b1': 'b0', 's': None, 'h': None},
                          frozenset({'s'}))
-        self.sharing = provider_trees.Sharing(
+        self.sharing = provider_trees.ProviderSharing(
             {'s': frozenset({'agg'})}, {'agg': frozenset({'s', 'a0', 'b0'})})
         self.allocate('v', {'a0': 1, 'a1': 1, 's': 1})
         self.api = placement_api.PlacementApi(self)
@@ -68,9 +68,9 @@ class Cloud(simulated_placement.Placement):
                 pending.pop()()
         self.before = before
 
-    def read(self) -> provider_trees.Forest:
+    def read(self) -> provider_trees.ProviderForest:
         self.asked.clear()
-        with parallel_reads.Reading(60) as reads:
+        with parallel_reads.ReadingContext(60) as reads:
             return self.reader.read(reads, self.api.providers, self.sharing)
 
 
@@ -78,7 +78,7 @@ def nodes(*uuids: str) -> dict[str, nova_api.Hypervisor]:
     return {f'host-{u}': nova_api.Hypervisor(u, u, f'host-{u}', 'QEMU') for u in uuids}
 
 
-def hosts(forest: provider_trees.Forest, *uuids: str) -> dict[str, model.Host]:
+def hosts(forest: provider_trees.ProviderForest, *uuids: str) -> dict[str, model.Host]:
     found = nodes(*uuids)
     return collector.hosts_of(
         found, {name: model.Service(name) for name in found}, forest, {})
@@ -175,11 +175,11 @@ def test_what_is_not_wanted_of_a_tree_stays_unread_when_it_is_listed_again() -> 
     """A host of b that is not planned; b1 shares with others."""
     cloud = Cloud()
 
-    def wanted(provider: placement_api.Listed) -> bool:
+    def wanted(provider: placement_api.ListedProvider) -> bool:
         return provider.root_uuid != 'b0' or provider.uuid == 'b1'
 
-    with parallel_reads.Reading(60) as reads:
-        def listing() -> dict[str, placement_api.Listed]:
+    with parallel_reads.ReadingContext(60) as reads:
+        def listing() -> dict[str, placement_api.ListedProvider]:
             # In the second list b1 is new.
             return {u: p for u, p in cloud.api.providers().items()
                     if wanted(p) and (u != 'b1' or cloud.asked.count(LIST) > 1)}
@@ -260,7 +260,7 @@ def test_a_sharing_provider_that_never_rests_is_taken_as_it_is_and_not_remembere
 def test_whoever_shares_with_it_and_cannot_be_read_leaves_no_host_half_known() -> None:
     cloud = Cloud()
     forest = cloud.read()
-    forest = provider_trees.Forest(
+    forest = provider_trees.ProviderForest(
         forest.listed, {u: c for u, c in forest.contents.items() if u != 's'}, cloud.sharing)
     assert collector.list_changing_hosts(nodes('a0', 'b0', 'h'), forest) == ['host-a0', 'host-b0']
 
@@ -314,7 +314,7 @@ def test_before_a_move_a_tree_that_never_rests_is_an_error() -> None:
     cloud.shares = frozenset()
     reader = fresh_reader(cloud)
     cloud.busy('a1', lambda path: path.startswith(f'{LIST}?'))
-    with parallel_reads.Reading(60) as reads:
+    with parallel_reads.ReadingContext(60) as reads:
         assert reader._read_forest(reads, ['b0', 'h']).unsettled == frozenset()
         with pytest.raises(api.ApiError, match='resource provider a0: its tree changes') as error:
             reader._read_forest(reads, ['a0', 'h'])

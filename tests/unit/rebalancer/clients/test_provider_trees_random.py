@@ -60,7 +60,7 @@ class Placement(simulated_placement.Placement):
             raise api.ApiError('Placement', path, 'a fault', 500)
 
 
-def of_one_moment(forest: provider_trees.Forest) -> None:
+def of_one_moment(forest: provider_trees.ProviderForest) -> None:
     for root, tree in forest.trees().items():
         if root not in forest.unsettled:
             for consumer in CONSUMERS:
@@ -79,7 +79,7 @@ def test_what_is_remembered_is_what_is_there(seed: int, monkeypatch: pytest.Monk
         for noise in (found.rng.choice([0.02, 0.05, 0.2]), 0.0):
             found.noise, found.faults = noise, found.rng.choice([0.0, 0.03]) if noise else 0.0
             try:
-                with parallel_reads.Reading(60) as reads:
+                with parallel_reads.ReadingContext(60) as reads:
                     forest = remembers.read(reads, placement.providers)
             except api.ApiError as error:
                 assert error.status == 500 and found.faults

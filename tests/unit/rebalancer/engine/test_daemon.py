@@ -57,7 +57,7 @@ def serve():
     started = []
 
     def serve(built, **kwargs):
-        started.append(daemon.Daemon(built, **kwargs))
+        started.append(daemon.EngineDaemon(built, **kwargs))
         started[-1].start()
         return started[-1]
 
@@ -100,7 +100,7 @@ def test_leases_are_tried_again_whatever_happened(serve, error, caplog):
 
 def test_stopping_waits_for_no_interval():
     built = Engine()
-    one = daemon.Daemon(built, interval=3600, beat=3600)
+    one = daemon.EngineDaemon(built, interval=3600, beat=3600)
     one.start()
     assert times(built.cycles, 1)
     began = time.monotonic()
@@ -115,9 +115,9 @@ def test_a_dead_engine_s_scope_is_planned_again_within_a_minute():
 
 
 def test_it_is_ready_when_a_cycle_has_succeeded_in_every_scope():
-    built, health = Engine(), healths.Health()
+    built, health = Engine(), healths.DaemonHealth()
     built.troubles = {'blue': 'could not read servers from Nova'}
-    one = daemon.Daemon(built, interval=0.01, beat=0.01, health=health)
+    one = daemon.EngineDaemon(built, interval=0.01, beat=0.01, health=health)
     assert health.ready() == ['cycle: it has not come round yet'] and health.alive() == []
     one.start()
     assert times(built.cycles, 2)
@@ -136,7 +136,7 @@ def test_leases_that_are_not_renewed_are_told(serve):
         if errors:
             raise errors[0]
         return False
-    built, health = Engine(beat), healths.Health()
+    built, health = Engine(beat), healths.DaemonHealth()
     serve(built, interval=3600, beat=0.01, health=health)
     assert times(built.beats, 2)
     assert ['the database is away' in text for text in health.ready() if 'leases' in text] == [True]

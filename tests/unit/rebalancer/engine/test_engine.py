@@ -56,18 +56,18 @@ class FakeCollector:
         return dataclasses.replace(self.cluster, taken_at=now, scope_hosts=frozenset())
 
 
-class FakeSource(base.Source):
+class FakeSource(base.ScoreSource):
     def __init__(self, clock, hosts, usages):
         self._clock, self._hosts, self._usages = clock, hosts, usages
 
     def fetch(self, policy, *, profile=True):
-        healthy = model.Health.HEALTHY
+        healthy = model.SourceHealth.HEALTHY
         return model.PolicySamples(
             policy.name, model.QueryResult('cpu', healthy, self._hosts),
             profile=model.QueryResult('vm', healthy, self._usages), taken_at=self._clock())
 
     def health(self):
-        return model.Health.HEALTHY, ''
+        return model.SourceHealth.HEALTHY, ''
 
 
 class Clock:
@@ -139,7 +139,8 @@ def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_d
     assert waiting.until == world.clock() + 600
     world.clock.now += 599
     assert engine.run_cycle()[0]['reason'] == str(waiting)
-    (task,) = world.store.approve(waiting.plan_id, world.clock(), plan_approvals.Said('me'),
+    (task,) = world.store.approve(waiting.plan_id, world.clock(),
+                                  plan_approvals.OperatorDecision('me'),
                         begin_within={}, cooldown=600, instance_cooldown=900)
     assert task.instance_uuid == A0
     assert 'approval' not in engine.run_cycle()[0]['reason']
@@ -149,7 +150,7 @@ def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_d
 
 def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     approving(world)
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     engine = world.engine(tally=tally)
     engine.run_cycle()
     (waiting,) = world.store.waiting(world.clock())
@@ -171,7 +172,7 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert report.measured == pytest.approx(0.8)
     assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
-    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
+    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
     assert plan_text.format_measured_policies([report], nested=False) == (
@@ -189,7 +190,7 @@ def test_imbalance_beside_an_untrusted_policy_is_not_computed(world):
     cpu, = yaml.safe_load(world.path.read_text())['policies']
     world.path.write_text(yaml.safe_dump({'policies': [
         {**cpu, 'weight': 0.5}, {**cpu, 'name': 'memory', 'weight': 0.5}]}))
-    lost = model.QueryResult('cpu', model.Health.UNREACHABLE, error='no route to host')
+    lost = model.QueryResult('cpu', model.SourceHealth.UNREACHABLE, error='no route to host')
     fetch = world.source.fetch
     world.source.fetch = lambda policy, **kw: fetch(policy, **kw) if policy.name == 'memory' else (
         model.PolicySamples('cpu', lost, profile=lost, taken_at=world.clock()))
@@ -231,7 +232,7 @@ def test_what_waits_for_approval_holds_no_boot(world):
     engine = world.engine(publish=lambda *args: told.append(args[2].flights))
     engine.run_cycle()
     (waiting,) = world.store.waiting(world.clock())
-    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.Said('me'),
+    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'),
                         begin_within={}, cooldown=600, instance_cooldown=900)
     engine.run_cycle()
     assert [len(flights) for flights in told] == [0, 1]
@@ -251,7 +252,7 @@ def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
     world.store.save_wanted(
         world.store.seen(), model.Plan(scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
         plan_id=asked.plan_id, now=world.clock(), instance_cooldown=0,
-        said=plan_approvals.Said('me'), verb='retried')
+        said=plan_approvals.OperatorDecision('me'), verb='retried')
     for _ in range(4):
         world.clock.now += 10
         engine.keep_leases()
@@ -319,7 +320,7 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     engine.run_cycle()  # it waits: nothing else is planned, and nothing is drained yet
     assert told == ['plan.created'] and world.store.draining() == frozenset()
     (waiting,) = world.store.waiting(world.clock())
-    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.Said('me'),
+    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'),
                         begin_within={}, cooldown=600, instance_cooldown=900)
     assert world.store.draining() == {'a'}
     engine.run_cycle()
@@ -333,7 +334,7 @@ def test_listeners_are_told_what_is_said_of_plans_once_and_by_whom(world):
     engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
     engine.run_cycle()
     (waiting,) = world.store.waiting(world.clock())
-    said = plan_approvals.Said('me@here', 'after a look')
+    said = plan_approvals.OperatorDecision('me@here', 'after a look')
     world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
                         instance_cooldown=900)
     engine.run_cycle()
@@ -362,7 +363,7 @@ def test_listeners_are_told_by_whichever_engine_comes_next(world):
     one.run_cycle()
     (waiting,) = world.store.waiting(world.clock())
     give_way(one)
-    said = plan_approvals.Said('me@here')
+    said = plan_approvals.OperatorDecision('me@here')
     world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
                         instance_cooldown=900)
     two.run_cycle()
@@ -397,7 +398,7 @@ def test_what_was_said_long_ago_is_no_news(world):
     engine = world.engine(notify=lambda event, scope, payload: told.append(event))
     engine.run_cycle()
     (waiting,) = world.store.waiting(world.clock())
-    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.Said('me'), 900)
+    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), 900)
     world.clock.now += 90000
     engine.run_cycle()
     assert 'plan.rejected' not in told
@@ -484,8 +485,8 @@ def test_plans_that_ended_long_ago_are_forgotten(world):
     engine.run_cycle()
     task, = world.casts
     row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
-    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                          task.from_host, task.to_host, success=True)
+    result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                              task.from_host, task.to_host, success=True)
     world.store.finish(row.task, result, model.TaskState.COMPLETED, world.clock(), worker='w',
                        instance_cooldown=0.0)
     for days, known in ((1.9, True), (0.2, False)):
@@ -636,9 +637,9 @@ def carried_out(world, state=model.TaskState.COMPLETED, error_type=None):
     """The one task of the last plan ends; its metrics settle."""
     task = world.casts[-1]
     row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
-    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                          task.from_host, task.to_host, success=error_type is None,
-                          error_type=error_type)
+    result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                              task.from_host, task.to_host, success=error_type is None,
+                              error_type=error_type)
     world.store.finish(row.task, result, state, world.clock(), worker='w',
                        instance_cooldown=0.0)
     world.clock.now += 3600
@@ -651,9 +652,9 @@ def test_a_failure_that_is_tried_again_is_for_debugging_alone(world, caplog, ret
     one = world.engine()
     one.run_cycle()
     task = world.casts[-1]
-    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                          task.from_host, task.to_host, success=False, retry_count=retries,
-                          error_type='MigrationFailed', error='no room')
+    result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                              task.from_host, task.to_host, success=False, retry_count=retries,
+                              error_type='MigrationFailed', error='no room')
     with caplog.at_level('DEBUG'):
         caplog.clear()
         one.on_result('migration.failed', result)
@@ -666,8 +667,8 @@ def test_how_often_a_task_is_tried_again_is_the_tasks_own_affair(world):
     one.run_cycle()
     task = world.casts[-1]
     world.conf.set_override('max_retries', 7, 'executor')
-    result = model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                          task.from_host, task.to_host, success=False)
+    result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                              task.from_host, task.to_host, success=False)
     assert one._max_retries(result) == task.max_retries == 3
     assert one._max_retries(dataclasses.replace(result, task_id='gone')) == 7
 
@@ -710,7 +711,7 @@ def test_three_pack_plans_that_overfilled_hosts_pause_the_scope(world, caplog):
     quick(world)
     pack_up_to(world, 0.3)
     world.source._usages = {A0: 0.04, B0: 0.01}
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     one = world.engine(tally=tally)
     with caplog.at_level('INFO'):
         for full, other in ((0.5, 0.25), (0.6, 0.15), (0.7, 0.05), (0.75, 0.0)):
@@ -997,14 +998,14 @@ def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_anothe
 
 
 @pytest.mark.parametrize(('flight', 'counts'), [
-    (model.Flight(A0, 'a', 'b', 'task', (), 'rack'), True),
-    (model.Flight(A0, 'a', 'b', 'task', (), 'rack', slotless=True), False),
-    (model.Flight(A0, 'a', 'b', 'task', (), 'other'), True),
-    (model.Flight(A0, 'a', 'b', 'task'), True),
-    (model.Flight(A0, 'z', 'b', 'task', (), 'rack'), True),
-    (model.Flight(A0, 'z', 'a', 'task', (), 'other'), False),
-    (model.Flight(A0, 'z', 'a', 'task'), False),
-    (model.Flight(A0, 'a', 'b'), False)])
+    (model.InFlightMove(A0, 'a', 'b', 'task', (), 'rack'), True),
+    (model.InFlightMove(A0, 'a', 'b', 'task', (), 'rack', slotless=True), False),
+    (model.InFlightMove(A0, 'a', 'b', 'task', (), 'other'), True),
+    (model.InFlightMove(A0, 'a', 'b', 'task'), True),
+    (model.InFlightMove(A0, 'z', 'b', 'task', (), 'rack'), True),
+    (model.InFlightMove(A0, 'z', 'a', 'task', (), 'other'), False),
+    (model.InFlightMove(A0, 'z', 'a', 'task'), False),
+    (model.InFlightMove(A0, 'a', 'b'), False)])
 def test_moves_that_use_up_the_budget_are_tasks_of_the_scope_or_off_its_hosts(flight, counts):
     cluster = model.Cluster(hosts={}, instances={}, services={}, scope='rack',
                             scope_hosts=frozenset({'a'}))
@@ -1025,7 +1026,7 @@ def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_bud
                            worker='me')
 
     world.collector.meanwhile = end
-    nova = model.Flight(A0, 'b', 'a')
+    nova = model.InFlightMove(A0, 'b', 'a')
     world.collector.cluster = dataclasses.replace(world.collector.cluster, flights=(nova,))
     seen = []
     real = engine.planning_pipeline.run
@@ -1044,8 +1045,8 @@ def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_bud
 
 
 def result_of(task):
-    return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                        task.from_host, task.to_host, True)
+    return model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                            task.from_host, task.to_host, True)
 
 
 def test_an_aggregate_that_nova_does_not_have_is_named(world):
@@ -1209,7 +1210,7 @@ class FakeConfirming:
     """Placement refuses what is given, at the first asking."""
 
     def __init__(self, refuses):
-        self.refusals = placement_check.Refusals()
+        self.refusals = placement_check.RecentRefusals()
         self._refuses = refuses
 
     def confirmed(self, outcome, now, replan):
@@ -1352,7 +1353,7 @@ def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reporte
 
 
 def test_the_tally_is_told_of_every_cycle_whatever_comes_of_it(world):
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     built = world.engine(tally=tally)
     built.safe_cycle()
     found = tally.reading()
@@ -1373,7 +1374,7 @@ def test_the_tally_is_told_of_every_cycle_whatever_comes_of_it(world):
 
 
 def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     built = world.engine(tally=tally)
     built.safe_cycle()
     scope, = tally.reading().planned_at
@@ -1386,7 +1387,7 @@ def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
 
 
 def test_a_lease_that_a_cycle_took_anew_meanwhile_is_not_lost(world, monkeypatch):
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     built = world.engine(kept_alive=True, tally=tally)
     built.safe_cycle()
 
@@ -1410,7 +1411,7 @@ def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, re
     world.collector.cluster = dataclasses.replace(
         world.collector.cluster, services=services, instances=instances)
     world.conf.set_override('evacuate_disabled_hosts', evacuates, 'engine')
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     row, = world.engine(tally=tally).run_cycle()
     seen, = tally.reading().seen.values()
     assert (row['moves'], seen.undrained) == ([], undrained)
@@ -1418,7 +1419,7 @@ def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, re
 
 def test_in_a_dry_run_planned_moves_are_told_as_such(world):
     world.conf.set_override('dry_run', True, 'engine')
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     world.engine(tally=tally).run_cycle()
     counts = tally.reading().counts['planned_moves']
     assert sum(counts.values()) == 1 and {key[3] for key in counts} == {'true'}

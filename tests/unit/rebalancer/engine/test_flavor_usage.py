@@ -24,7 +24,7 @@ from kronos_nova.rebalancer.engine import flavor_usage
 POLICY = policy.Policy(name='cpu', weight=1.0, imbalance_query='cpu', vm_profile_query='vm',
                        vm_profile_label_type='nova_instance_uuid', host_capacity='VCPU',
                        vm_profile_unit='absolute')
-SMALL, LARGE = flavor_usages.Shape(1, 512), flavor_usages.Shape(4, 8192)
+SMALL, LARGE = flavor_usages.FlavorShape(1, 512), flavor_usages.FlavorShape(4, 8192)
 NOW = 1000.0
 
 
@@ -47,7 +47,7 @@ def cluster(*instances, flights=(), scope=('a',)):
 
 def samples(values, error=None):
     def answer(series):
-        return model.QueryResult('q', model.Health.HEALTHY, series=series)
+        return model.QueryResult('q', model.SourceHealth.HEALTHY, series=series)
 
     return model.PolicySamples('cpu', answer({'a': 0.5, 'b': 0.5}), profile=dataclasses.replace(
         answer({} if error else values), error=error))
@@ -84,8 +84,8 @@ def test_only_measured_and_active_instances_of_a_shape_count():
     rule = POLICY.model_copy(update={'vm_profile_fallback': 'flavor_vcpu_ratio'})
     good = many(5)
     values = {i.uuid: 0.2 for i in good}
-    odd = [*many(5, where='b'), *many(5, flavor_usages.Shape(2, 512), status='SHUTOFF'),
-           *many(5, flavor_usages.Shape(0, 512))]
+    odd = [*many(5, where='b'), *many(5, flavor_usages.FlavorShape(2, 512), status='SHUTOFF'),
+           *many(5, flavor_usages.FlavorShape(0, 512))]
     assert dict(told(*good, *odd, values=values, rule=rule).shapes) == {
         SMALL: pytest.approx(0.2)}
 
@@ -105,9 +105,10 @@ def test_memory_is_in_mib():
 def test_a_profile_that_failed_or_is_not_asked_says_nothing():
     here = cluster(*many(5))
     failed = samples({}, error='it is down')
-    assert flavor_usage.compute_usage(POLICY, failed, here, (), NOW) == flavor_usages.Usage()
+    assert flavor_usage.compute_usage(POLICY, failed, here, (), NOW) == flavor_usages.FlavorUsages()
     unasked = dataclasses.replace(failed, profile=None)
-    assert flavor_usage.compute_usage(POLICY, unasked, here, (), NOW) == flavor_usages.Usage()
+    assert flavor_usage.compute_usage(POLICY, unasked, here, (),
+                                      NOW) == flavor_usages.FlavorUsages()
 
 
 @pytest.mark.parametrize(('state', 'counts'), [
@@ -118,7 +119,7 @@ def test_a_profile_that_failed_or_is_not_asked_says_nothing():
     (model.TaskState.CANCELLED, False)])
 def test_a_move_counts_from_its_decision_to_its_end(state, counts):
     found = told(instance('u0', 'a'), tasks=[task(state=state)])
-    assert found.moves == ((flavor_usages.Incoming('u0', 'b', SMALL, 900.0, 0.5),) if counts
+    assert found.moves == ((flavor_usages.IncomingMove('u0', 'b', SMALL, 900.0, 0.5),) if counts
                            else ())
 
 
@@ -141,7 +142,7 @@ def test_one_that_has_arrived_or_is_gone_is_told_no_longer():
 
 
 def test_nova_s_own_migrations_count_and_nova_knows_their_destination():
-    flights = (model.Flight('u0', 'a', 'b'), model.Flight('u1', 'a', None))
+    flights = (model.InFlightMove('u0', 'a', 'b'), model.InFlightMove('u1', 'a', None))
     found = told(instance('u0', 'a'), instance('u1', 'a'), flights=flights,
                  tasks=[task('u0', 'a')])
     assert [(m.instance_uuid, m.to_host) for m in found.moves] == [('u0', 'b')]

@@ -54,7 +54,7 @@ class Candidates:
         return 'no allocation candidate' if answer else None
 
 
-def with_roots(request: planner.Request) -> planner.Request:
+def with_roots(request: planner.PlanRequest) -> planner.PlanRequest:
     """Roots that are known by their hosts' names, and flavors that are shown."""
     hosts = {name: dataclasses.replace(h, provider=dataclasses.replace(
         h.provider, uuid=f'root {name}')) for name, h in request.cluster.hosts.items()
@@ -74,18 +74,19 @@ class Bench:
             conf.set_override(name, value, 'engine')
         request = clouds.request(clouds.Knobs(seed=9, hosts=6, instances=24, budget=3))
         self.request = with_roots(request)
-        self.confirming = placement_check.Confirming(conf, None)
+        self.confirming = placement_check.PlanConfirmation(conf, None)
         self.candidates = Candidates()
         self.confirming._candidates = self.candidates  # type: ignore[assignment]
         self.plans: list[model.Plan] = []
 
-    def plan(self, now: float = NOW) -> planning_pipeline.Outcome:
+    def plan(self, now: float = NOW) -> planning_pipeline.PassOutcome:
         request = dataclasses.replace(self.request, history=self.confirming.refusals.onto(
             self.request.history, now))
         plan = planner.plan(request)
         self.plans.append(plan)
-        return planning_pipeline.Outcome(cluster=request.cluster, scores=request.scores, plan=plan,
-                                         timings={}, request=request)
+        return planning_pipeline.PassOutcome(cluster=request.cluster, scores=request.scores,
+                                             plan=plan,
+                                             timings={}, request=request)
 
     def confirmed(self, now: float = NOW) -> model.Plan:
         return self.confirming.confirmed(self.plan(now), now, lambda: self.plan(now)).plan
@@ -95,7 +96,7 @@ def hosts_of(plan: model.Plan) -> set[str]:
     return {m.to_host for m in plan.moves}
 
 
-def allowed_now(request: planner.Request, move: model.Move) -> bool:
+def allowed_now(request: planner.PlanRequest, move: model.Move) -> bool:
     return constraints.check(cluster_view.ClusterView(
         request.cluster, request.options, request.history), move) is None
 
@@ -204,9 +205,9 @@ def test_without_leaves_out_what_hangs_on_it_and_says_what_is_left() -> None:
     for seed in range(12):
         request = clouds.request(clouds.Knobs(seed=seed, hosts=5, instances=20, budget=4))
         plan = planner.plan(request)
-        outcome = planning_pipeline.Outcome(cluster=request.cluster, scores=request.scores,
-                                            plan=plan,
-                                            timings={}, request=request)
+        outcome = planning_pipeline.PassOutcome(cluster=request.cluster, scores=request.scores,
+                                                plan=plan,
+                                                timings={}, request=request)
         for move in plan.moves:
             less = planning_pipeline.drop_moves(outcome, [move.instance_uuid], 'why').plan
             kept = {m.instance_uuid for m in less.moves}
@@ -318,7 +319,7 @@ def test_other_hosts_are_tried_after_an_instance_was_held(tmp_path: pathlib.Path
 
 
 def test_a_yes_takes_strikes_back_and_holds_grow_and_end() -> None:
-    refusals = placement_check.Refusals()
+    refusals = placement_check.RecentRefusals()
     assert refusals.add([('vm', 'a'), ('vm', 'b')], NOW) == {}
     refusals.cleared(['vm'])
     assert refusals.add([('vm', 'c'), ('vm', 'd')], NOW) == {}

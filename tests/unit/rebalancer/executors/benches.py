@@ -20,8 +20,8 @@ from kronos_nova.rebalancer.monitoring import stats as tallies
 from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
-SETTINGS = retry.Settings(look_interval=10, poll_interval=0.1, claim_seconds=60,
-                          migration_timeout=600)
+SETTINGS = retry.RetrySettings(look_interval=10, poll_interval=0.1, claim_seconds=60,
+                               migration_timeout=600)
 
 
 def error(kind, problem='it said no'):
@@ -38,7 +38,7 @@ class Driver(base.Executor):
 
     def __init__(self):
         self.answers = {'pre_flight': ['marker'], 'submit': ['req-1'],
-                        'look': [base.Stage.COMPLETED], 'post_flight': [None],
+                        'look': [base.MigrationStage.COMPLETED], 'post_flight': [None],
                         'confirm': [None], 'abort': [True], 'log_in': [None]}
         self.calls, self.measures, self.seconds = [], [], {}
 
@@ -65,7 +65,7 @@ class Driver(base.Executor):
     def look(self, task, marker):
         assert marker == 'marker'
         found = self._next('look', task)
-        return found if isinstance(found, base.Progress) else base.Progress(
+        return found if isinstance(found, base.MigrationProgress) else base.MigrationProgress(
             found, 'detail', 'migration-uuid')
 
     def confirm(self, task, marker):
@@ -95,7 +95,7 @@ class Bench:
         self.store = stores.in_memory(lambda: self.now)
         self.driver = Driver()
         self.told = []
-        self.tally = tallies.Tally()
+        self.tally = tallies.DaemonTally()
         self.announced = []
         self.worker = self.new_worker('w1')
 

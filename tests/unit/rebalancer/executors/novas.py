@@ -27,7 +27,7 @@ TASK = model.Task(task_id='t1', plan_id='p1', aggregate=model.UNASSIGNED, instan
                   from_host='host1', to_host='host2', phase=model.Phase.SPREAD)
 MARKER = '{"migration_id": 5, "time": 0.0}'
 GONE = answers.Response({'itemNotFound': {'message': 'gone', 'code': 404}}, 404)
-COLD = dataclasses.replace(TASK, phase=model.Phase.EVACUATE, method=model.Method.COLD)
+COLD = dataclasses.replace(TASK, phase=model.Phase.EVACUATE, method=model.MoveMethod.COLD)
 
 
 def driver(cloud: answers.Answers) -> nova.NovaExecutor:
@@ -37,7 +37,7 @@ def driver(cloud: answers.Answers) -> nova.NovaExecutor:
 
 
 def look(cloud: answers.Answers, migrations: Any, server: Any,
-         task: model.Task = TASK) -> base.Progress:
+         task: model.Task = TASK) -> base.MigrationProgress:
     """``migrations``: lists given in turn to those who ask."""
     cloud.answers['/os-migrations'] = [{'migrations': m} for m in migrations]
     cloud.answers['/servers/vm'] = [

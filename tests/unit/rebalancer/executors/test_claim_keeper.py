@@ -59,7 +59,7 @@ AWAY = exception.StoreError(problem='is away', remedy='Start it.')
 
 @pytest.mark.parametrize(('error', 'said'), [(AWAY, 'is away'), (KeyError('x'), 'KeyError')])
 def test_failed_renewals_are_tried_again_and_logged_once(caplog, error, said):
-    health, noted = healths.Health(), []
+    health, noted = healths.DaemonHealth(), []
     health.note = lambda part, troubles: noted.append((part, troubles.get('', '')))
     store = Store(None, error, error, None, error)
     store.errands += [AWAY] * 1000  # further ones until the thread has seen the end

@@ -30,29 +30,33 @@ def cloud() -> answers.Answers:
 
 
 @pytest.mark.parametrize(('status', 'server', 'stage'), [
-    ('pre-migrating', novas.stopped('RESIZE', 'resize_prep'), base.Stage.WAITING),
-    ('migrating', novas.stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
-    ('post-migrating', novas.stopped('RESIZE', 'resize_migrated', 'host2'), base.Stage.RUNNING),
-    ('a status of tomorrow', novas.stopped('RESIZE', 'resize_migrating'), base.Stage.RUNNING),
-    ('finished', novas.stopped('RESIZE', 'resize_finish', 'host2'), base.Stage.RUNNING),
-    ('finished', novas.stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.UNCONFIRMED),
-    ('finished', novas.stopped('SHUTOFF', None, 'host2'), base.Stage.LEFT),
-    ('migrating', novas.stopped(), base.Stage.LEFT),
-    ('confirming', novas.stopped('VERIFY_RESIZE', None, 'host2'), base.Stage.RUNNING),
-    ('confirmed', novas.stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED),
-    ('confirmed', novas.stopped('ERROR', None, 'host2'), base.Stage.COMPLETED),
-    ('reverting', novas.stopped('REVERT_RESIZE', 'resize_reverting', 'host2'), base.Stage.RUNNING),
-    ('reverted', novas.stopped(), base.Stage.CANCELLED),
-    ('error', novas.stopped(), base.Stage.FAILED),
-    ('error', novas.stopped('RESIZE', 'resize_prep'), base.Stage.RUNNING),
-    ('error', novas.stopped('ERROR', None, 'host2'), base.Stage.FAILED),
-    ('migrating', novas.stopped('ERROR'), base.Stage.FAILED),
-    ('error', novas.stopped('SHUTOFF', None, 'host2'), base.Stage.COMPLETED)])
+    ('pre-migrating', novas.stopped('RESIZE', 'resize_prep'), base.MigrationStage.WAITING),
+    ('migrating', novas.stopped('RESIZE', 'resize_migrating'), base.MigrationStage.RUNNING),
+    ('post-migrating', novas.stopped('RESIZE', 'resize_migrated', 'host2'),
+     base.MigrationStage.RUNNING),
+    ('a status of tomorrow', novas.stopped('RESIZE', 'resize_migrating'),
+     base.MigrationStage.RUNNING),
+    ('finished', novas.stopped('RESIZE', 'resize_finish', 'host2'), base.MigrationStage.RUNNING),
+    ('finished', novas.stopped('VERIFY_RESIZE', None, 'host2'), base.MigrationStage.UNCONFIRMED),
+    ('finished', novas.stopped('SHUTOFF', None, 'host2'), base.MigrationStage.LEFT),
+    ('migrating', novas.stopped(), base.MigrationStage.LEFT),
+    ('confirming', novas.stopped('VERIFY_RESIZE', None, 'host2'), base.MigrationStage.RUNNING),
+    ('confirmed', novas.stopped('SHUTOFF', None, 'host2'), base.MigrationStage.COMPLETED),
+    ('confirmed', novas.stopped('ERROR', None, 'host2'), base.MigrationStage.COMPLETED),
+    ('reverting', novas.stopped('REVERT_RESIZE', 'resize_reverting', 'host2'),
+     base.MigrationStage.RUNNING),
+    ('reverted', novas.stopped(), base.MigrationStage.CANCELLED),
+    ('error', novas.stopped(), base.MigrationStage.FAILED),
+    ('error', novas.stopped('RESIZE', 'resize_prep'), base.MigrationStage.RUNNING),
+    ('error', novas.stopped('ERROR', None, 'host2'), base.MigrationStage.FAILED),
+    ('migrating', novas.stopped('ERROR'), base.MigrationStage.FAILED),
+    ('error', novas.stopped('SHUTOFF', None, 'host2'), base.MigrationStage.COMPLETED)])
 def test_every_status_of_a_cold_migration_has_a_stage(
-        cloud: answers.Answers, status: str, server: dict[str, Any], stage: base.Stage) -> None:
+        cloud: answers.Answers, status: str, server: dict[str, Any],
+        stage: base.MigrationStage) -> None:
     found = novas.look(cloud, [[novas.cold(status=status)]], server, novas.COLD)
     assert (found.stage, found.reference) == (stage, 'm6')
-    assert found.broken == (stage is base.Stage.FAILED and server['status'] == 'ERROR')
+    assert found.broken == (stage is base.MigrationStage.FAILED and server['status'] == 'ERROR')
 
 
 @pytest.mark.parametrize('fields', [
@@ -62,19 +66,19 @@ def test_cold_migrations_and_resizes_of_others_are_not_ours(
         cloud: answers.Answers, fields: dict[str, Any]) -> None:
     found = novas.look(cloud, [[novas.cold(status='finished') | fields]],
                        novas.stopped('VERIFY_RESIZE', None, 'host2'), novas.COLD)
-    assert found.stage is base.Stage.ABSENT
+    assert found.stage is base.MigrationStage.ABSENT
 
 
 @pytest.mark.parametrize(('actions', 'stage'), [
-    ([{'action': 'migrate', 'user_id': 'kronos'}], base.Stage.UNCONFIRMED),
+    ([{'action': 'migrate', 'user_id': 'kronos'}], base.MigrationStage.UNCONFIRMED),
     ([{'action': 'lock', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'},
-      {'action': 'migrate', 'user_id': 'admin'}], base.Stage.UNCONFIRMED),
+      {'action': 'migrate', 'user_id': 'admin'}], base.MigrationStage.UNCONFIRMED),
     ([{'action': 'migrate', 'user_id': 'admin'}, {'action': 'migrate', 'user_id': 'kronos'}],
-     base.Stage.ABSENT),
-    ([{'action': 'migrate', 'user_id': None}], base.Stage.UNCONFIRMED),
-    ([], base.Stage.UNCONFIRMED)])
+     base.MigrationStage.ABSENT),
+    ([{'action': 'migrate', 'user_id': None}], base.MigrationStage.UNCONFIRMED),
+    ([], base.MigrationStage.UNCONFIRMED)])
 def test_what_another_user_asked_for_is_not_confirmed(
-        cloud: answers.Answers, actions: list[dict[str, Any]], stage: base.Stage) -> None:
+        cloud: answers.Answers, actions: list[dict[str, Any]], stage: base.MigrationStage) -> None:
     cloud.user = 'kronos'
     cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': actions}]
     found = novas.look(cloud, [[novas.cold(status='finished')]],
@@ -83,10 +87,12 @@ def test_what_another_user_asked_for_is_not_confirmed(
 
 
 @pytest.mark.parametrize(('user', 'stage', 'source'), [
-    ('kronos', base.Stage.UNCONFIRMED, 'host3'), ('admin', base.Stage.ABSENT, None),
-    (None, base.Stage.ABSENT, None)])
+    ('kronos', base.MigrationStage.UNCONFIRMED, 'host3'),
+    ('admin', base.MigrationStage.ABSENT, None),
+    (None, base.MigrationStage.ABSENT, None)])
 def test_our_request_for_an_evacuated_instance_is_confirmed(
-        cloud: answers.Answers, user: str | None, stage: base.Stage, source: str | None) -> None:
+        cloud: answers.Answers, user: str | None, stage: base.MigrationStage,
+        source: str | None) -> None:
     cloud.user = 'kronos'
     cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
         {'action': 'migrate', 'user_id': user}]}]
@@ -95,54 +101,61 @@ def test_our_request_for_an_evacuated_instance_is_confirmed(
     assert (found.stage, found.source) == (stage, source)
 
 
-def progress(cloud: answers.Answers, migrations: Any, server: Any) -> base.Progress:
+def progress(cloud: answers.Answers, migrations: Any, server: Any) -> base.MigrationProgress:
     return novas.look(cloud, migrations, server, novas.COLD)
 
 
 @pytest.mark.parametrize(('migrations', 'server', 'expected'), [
-    ([[]], novas.GONE, base.Progress(base.Stage.CANCELLED, 'the instance was deleted')),
-    ([[]], novas.stopped(), base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+    ([[]], novas.GONE,
+     base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')),
+    ([[]], novas.stopped(),
+     base.MigrationProgress(base.MigrationStage.ABSENT, 'Nova has no migration of ours')),
     ([[]], novas.stopped('RESIZE', 'resize_prep'),
-     base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+     base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded')),
     ([[novas.cold(6, dest_compute='host3', status='migrating'),
        novas.cold(7, dest_compute='host4', status='migrating')]],
      novas.stopped('RESIZE', 'resize_prep'),
-     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this instance, m7')),
+     base.MigrationProgress(base.MigrationStage.ABSENT,
+                            'Nova carries out another migration of this instance, m7')),
     ([[novas.cold(5, dest_compute='host3', status='migrating'),
        novas.cold(7, dest_compute='host3', status='confirmed')]], novas.stopped(),
-     base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+     base.MigrationProgress(base.MigrationStage.ABSENT, 'Nova has no migration of ours')),
     ([[], [novas.cold(status='confirmed')]], novas.stopped(host='host2'),
-     base.Progress(base.Stage.COMPLETED, '', 'm6')),
+     base.MigrationProgress(base.MigrationStage.COMPLETED, '', 'm6')),
     ([[novas.cold(status='reverted')]], novas.stopped(),
-     base.Progress(base.Stage.CANCELLED, 'it was reverted in Nova', 'm6')),
+     base.MigrationProgress(base.MigrationStage.CANCELLED, 'it was reverted in Nova', 'm6')),
     ([[novas.cold(status='cancelled')]], novas.GONE,
-     base.Progress(base.Stage.CANCELLED, 'it was cancelled in Nova', 'm6')),
+     base.MigrationProgress(base.MigrationStage.CANCELLED, 'it was cancelled in Nova', 'm6')),
     ([[novas.cold(status='migrating')]], novas.GONE,
-     base.Progress(base.Stage.CANCELLED, 'the instance was deleted', 'm6')),
+     base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted', 'm6')),
     ([[novas.cold(status='pre-migrating')]], novas.stopped('RESIZE', 'resize_prep'),
-     base.Progress(base.Stage.WAITING, 'pre-migrating', 'm6', phase='pre_check')),
+     base.MigrationProgress(base.MigrationStage.WAITING, 'pre-migrating', 'm6', phase='pre_check')),
     ([[novas.cold(status='migrating')]], novas.stopped('RESIZE', 'resize_migrating'),
-     base.Progress(base.Stage.RUNNING, 'migrating', 'm6', phase='running')),
-    ([[novas.cold(status='finished')]], novas.stopped('SHUTOFF', None, 'host2'), base.Progress(
-        base.Stage.LEFT, 'Nova left migration m6 in status finished, and the instance is SHUTOFF '
-                         'on host2', 'm6', ending=base.Stage.COMPLETED, patience=300.0)),
+     base.MigrationProgress(base.MigrationStage.RUNNING, 'migrating', 'm6', phase='running')),
+    ([[novas.cold(status='finished')]], novas.stopped('SHUTOFF', None, 'host2'),
+     base.MigrationProgress(
+        base.MigrationStage.LEFT,
+        'Nova left migration m6 in status finished, and the instance is SHUTOFF '
+                         'on host2', 'm6', ending=base.MigrationStage.COMPLETED, patience=300.0)),
     ([[novas.cold(status='migrating')]], novas.stopped('VERIFY_RESIZE', 'x', 'host2'),
-     base.Progress(
-        base.Stage.LEFT, 'Nova left migration m6 in status migrating, and the instance is '
-                         'VERIFY_RESIZE on host2', 'm6', ending=base.Stage.FAILED,
+     base.MigrationProgress(
+        base.MigrationStage.LEFT, 'Nova left migration m6 in status migrating, and the instance is '
+                         'VERIFY_RESIZE on host2', 'm6', ending=base.MigrationStage.FAILED,
         patience=600.0)),
     ([[novas.cold(status='finished')]], novas.stopped('VERIFY_RESIZE', None, 'host2'),
-     base.Progress(base.Stage.UNCONFIRMED, 'finished, not confirmed', 'm6',
-                   phase='post_migrating')),
+     base.MigrationProgress(base.MigrationStage.UNCONFIRMED, 'finished, not confirmed', 'm6',
+                            phase='post_migrating')),
     ([[novas.cold(status='error')]], novas.stopped('SHUTOFF', None, 'host2'),
-     base.Progress(base.Stage.COMPLETED, 'the migration ended as error, but the instance is on '
+     base.MigrationProgress(base.MigrationStage.COMPLETED,
+                            'the migration ended as error, but the instance is on '
                                          'host2', 'm6')),
     ([[novas.cold(status='error')]], novas.stopped(),
-     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6')),
+     base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', 'm6')),
     ([[novas.cold(status='error')]], novas.stopped('ERROR', None, 'host2'),
-     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True))])
+     base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', 'm6',
+                            broken=True))])
 def test_what_is_said_of_a_cold_migration(cloud: answers.Answers, migrations: Any, server: Any,
-                                          expected: base.Progress) -> None:
+                                          expected: base.MigrationProgress) -> None:
     found = progress(cloud, migrations, server)
     assert dataclasses.replace(found, version=None) == expected
 
@@ -156,9 +169,9 @@ def test_a_request_that_nova_never_records_keeps_one_version(cloud: answers.Answ
 def test_migrations_are_read_again_only_where_nova_does_not_say_that_it_resizes(
         cloud: answers.Answers) -> None:
     twice = [[], [novas.cold(status='migrating')]]
-    assert progress(cloud, twice, novas.stopped()).stage is base.Stage.LEFT
+    assert progress(cloud, twice, novas.stopped()).stage is base.MigrationStage.LEFT
     resizing = novas.stopped('RESIZE', 'resize_migrating')
-    assert progress(cloud, twice, resizing).stage is base.Stage.ABSENT
+    assert progress(cloud, twice, resizing).stage is base.MigrationStage.ABSENT
 
 
 def test_whose_migration_is_left_unconfirmed_is_said(cloud: answers.Answers) -> None:
@@ -166,8 +179,9 @@ def test_whose_migration_is_left_unconfirmed_is_said(cloud: answers.Answers) -> 
     cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
         {'action': 'migrate', 'user_id': 'admin\nroot'}]}]
     assert progress(cloud, [[novas.cold(status='finished')]],
-                    novas.stopped('VERIFY_RESIZE', None, 'host2')) == base.Progress(
-        base.Stage.ABSENT, 'its migration m6 was asked for by user admin root; it is left to them')
+                    novas.stopped('VERIFY_RESIZE', None, 'host2')) == base.MigrationProgress(
+        base.MigrationStage.ABSENT,
+        'its migration m6 was asked for by user admin root; it is left to them')
 
 
 CONFIRM = 'POST /servers/vm/action'
@@ -186,7 +200,7 @@ def test_what_nova_has_told_is_a_failure_though_somebody_has_begun_another(
         cloud: answers.Answers) -> None:
     later = novas.cold(7, status='migrating', dest_compute='host3')
     assert progress(cloud, [[novas.cold(status='error'), later]], novas.stopped()) == (
-        base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6'))
+        base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', 'm6'))
 
 
 def test_the_first_migration_of_a_cloud_may_be_ours(cloud: answers.Answers) -> None:

@@ -39,27 +39,30 @@ def bench():
 
 
 def left(ending, **fields):
-    return base.Progress(base.Stage.LEFT, 'Nova left it', MIGRATION, ending=ending,
-                         patience=300.0, **fields)
+    return base.MigrationProgress(base.MigrationStage.LEFT, 'Nova left it', MIGRATION,
+                                  ending=ending,
+                                  patience=300.0, **fields)
 
 
 @pytest.mark.parametrize(('found', 'state', 'error_type', 'quarantined'), [
-    (left(base.Stage.COMPLETED), TaskState.COMPLETED, None, None),
-    (left(base.Stage.CANCELLED), TaskState.CANCELLED, 'MigrationCancelled', None),
-    (left(base.Stage.FAILED), TaskState.FAILED, exception.MigrationAbandoned.wire_type, None),
-    (left(base.Stage.FAILED, held='m holds it'), TaskState.FAILED,
+    (left(base.MigrationStage.COMPLETED), TaskState.COMPLETED, None, None),
+    (left(base.MigrationStage.CANCELLED), TaskState.CANCELLED, 'MigrationCancelled', None),
+    (left(base.MigrationStage.FAILED), TaskState.FAILED, exception.MigrationAbandoned.wire_type,
+     None),
+    (left(base.MigrationStage.FAILED, held='m holds it'), TaskState.FAILED,
      exception.AllocationsLeft.wire_type, 'for a while'),
-    (left(base.Stage.FAILED, broken=True), TaskState.FAILED,
+    (left(base.MigrationStage.FAILED, broken=True), TaskState.FAILED,
      exception.InstanceInError.wire_type, 'for ever')])
 def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type, quarantined):
     bench.driver.answers['look'] = [
-        base.Progress(base.Stage.RUNNING, 'running', MIGRATION, phase='running'), found]
+        base.MigrationProgress(base.MigrationStage.RUNNING, 'running', MIGRATION, phase='running'),
+        found]
     bench.plan()
     learnt = bench.store.history('blue', bench.now).measured
     bench.passes(2)
     begun = bench.now
     bench.passes(1)
-    assert bench.row().doubt == migration_uncertainty.encode_doubt(base.Stage.LEFT, begun)
+    assert bench.row().doubt == migration_uncertainty.encode_doubt(base.MigrationStage.LEFT, begun)
     assert 'its record says otherwise' in migration_uncertainty.describe_doubt(bench.row())
     while bench.row().task.state not in (TaskState.COMPLETED, TaskState.FAILED,
                                          TaskState.CANCELLED):
@@ -78,8 +81,8 @@ def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type
 
 
 def test_record_that_goes_on_after_all_ends_nothing(bench):
-    bench.driver.answers['look'] = [left(base.Stage.FAILED), base.Stage.RUNNING,
-                                    left(base.Stage.FAILED)]
+    bench.driver.answers['look'] = [left(base.MigrationStage.FAILED), base.MigrationStage.RUNNING,
+                                    left(base.MigrationStage.FAILED)]
     bench.plan()
     bench.passes(2)
     assert bench.row().doubt is not None
@@ -90,7 +93,8 @@ def test_record_that_goes_on_after_all_ends_nothing(bench):
 
 
 def under_way(version):
-    return base.Progress(base.Stage.RUNNING, 'running', MIGRATION, version=version)
+    return base.MigrationProgress(base.MigrationStage.RUNNING, 'running', MIGRATION,
+                                  version=version)
 
 
 def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
@@ -111,7 +115,7 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
         row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'
     assert [f.instance_uuid for f in bench.driver.known.flights] == [row.task.instance_uuid], (
         'both hosts are still charged')
-    said = plan_approvals.Said('me@here', 'lost')
+    said = plan_approvals.OperatorDecision('me@here', 'lost')
     assert bench.store.resolve_task(row.task.task_id, TaskState.FAILED, bench.now, said, 9.0) == []
     bench.passes(2)
     assert bench.row().task.state is TaskState.FAILED
@@ -195,7 +199,7 @@ def test_migration_is_bound_to_the_one_that_was_found(bench):
 
 def test_row_says_since_when_nova_has_changed_nothing(bench):
     bench.plan()
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes(2)
     for seconds in (-0.5, 0.5):
         row = dataclasses.replace(bench.row(), doubt_since=1000.4, doubt=rows.note_unchanged(
@@ -214,7 +218,7 @@ CANCELED = 'Nova: migration error: operation aborted: migration out job: cancele
 def aborting(bench, **settings):
     bench.worker = bench.new_worker('w1', dataclasses.replace(
         benches.SETTINGS, abort_at_deadline=True, **settings))
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     bench.now += 1e5
@@ -223,7 +227,8 @@ def aborting(bench, **settings):
 
 
 def broken(place, detail='Nova: migration error'):
-    return base.Progress(base.Stage.FAILED, detail, MIGRATION, broken=True, place=place)
+    return base.MigrationProgress(base.MigrationStage.FAILED, detail, MIGRATION, broken=True,
+                                  place=place)
 
 
 @pytest.mark.parametrize('waits', [False, True])
@@ -233,7 +238,8 @@ def test_own_abort_that_ends_in_error_is_no_everlasting_quarantine(bench, waits,
     aborting(bench, reset_state_after_abort=reset)
     bench.driver.reset_state = lambda task: True
     bench.driver.answers['look'] = [
-        *[base.Progress(base.Stage.CANCELLED, 'aborted', MIGRATION, patience=30.0)] * waits,
+        *[base.MigrationProgress(base.MigrationStage.CANCELLED, 'aborted', MIGRATION,
+                                 patience=30.0)] * waits,
         broken('h1')]
     bench.passes(1)
     assert bench.row().task.state.terminal is not waits, 'Nova writes ERROR after cancelled'
@@ -255,7 +261,7 @@ def test_own_abort_of_a_migration_from_another_host_is_known(bench):
 def test_own_abort_ends_when_nova_writes_no_error(bench):
     aborting(bench)
     bench.driver.answers['look'] = [
-        base.Progress(base.Stage.CANCELLED, 'aborted', MIGRATION, patience=30.0)]
+        base.MigrationProgress(base.MigrationStage.CANCELLED, 'aborted', MIGRATION, patience=30.0)]
     begun = bench.now
     while not bench.row().task.state.terminal:
         bench.passes(1)
@@ -312,8 +318,9 @@ def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench,
 
 def aborted_without_error_yet():
     """A record that Nova has ended, before Nova puts the instance into ERROR."""
-    return base.Progress(base.Stage.FAILED, 'Nova: migration error', MIGRATION, place='h1',
-                         aborted=True, patience=30.0)
+    return base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', MIGRATION,
+                                  place='h1',
+                                  aborted=True, patience=30.0)
 
 
 @pytest.mark.parametrize('ours', [False, True])

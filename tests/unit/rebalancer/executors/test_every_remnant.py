@@ -38,19 +38,20 @@ HOSTS = ('host1', 'host2', 'host3', None)
 #: From the last change of Nova to the end of a task (seconds).
 PROMISE = 900.0
 #: Such a server has a migration under way, for all that Nova says.
-UNDER_WAY = {model.Method.LIVE: {'migrating'}, model.Method.COLD: set(cold.RESIZING)}
+UNDER_WAY = {model.MoveMethod.LIVE: {'migrating'}, model.MoveMethod.COLD: set(cold.RESIZING)}
 
 
-def find_promise(found: base.Progress) -> float | None:
+def find_promise(found: base.MigrationProgress) -> float | None:
     """After how many seconds a task of this look ends; None: it is watched on."""
-    settings = retry.Settings()
+    settings = retry.RetrySettings()
     match found.stage:
-        case base.Stage.LEFT:
-            assert found.ending in (base.Stage.COMPLETED, base.Stage.FAILED, base.Stage.CANCELLED)
+        case base.MigrationStage.LEFT:
+            assert found.ending in (base.MigrationStage.COMPLETED, base.MigrationStage.FAILED,
+                                    base.MigrationStage.CANCELLED)
             return found.patience
-        case base.Stage.SETTLING | base.Stage.UNTOLD:
+        case base.MigrationStage.SETTLING | base.MigrationStage.UNTOLD:
             return settings.settling_seconds
-        case base.Stage.ABSENT:
+        case base.MigrationStage.ABSENT:
             return settings.absent_seconds
     return found.patience if found.stage.terminal else None
 
@@ -74,7 +75,7 @@ def test_every_remnant_ends_in_time_or_can_be_resolved(
                     or vm_state == 'VERIFY_RESIZE'), f'{case}: a task that waits for nothing'
             continue
         assert seconds < PROMISE, case
-        if found.stage is base.Stage.COMPLETED:
+        if found.stage is base.MigrationStage.COMPLETED:
             try:
                 novas.driver(cloud).post_flight(task)
             except exception.NovaClientError as e:

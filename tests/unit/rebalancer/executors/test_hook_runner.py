@@ -30,7 +30,7 @@ from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.store import cases
 
 
-class Step(hooks.Step):
+class Step(hooks.HookStep):
 
     def __init__(self, hook, when, answers):
         self.hook, self.when, self.answers = hook, when, answers
@@ -85,7 +85,7 @@ class Bench(benches.Bench):
 
     def __init__(self):
         self.order, self.hooks = [], {}
-        self.settings = hook_runner.Settings(enabled=('one',), deadline=30.0, after_tries=3)
+        self.settings = hook_runner.HookSettings(enabled=('one',), deadline=30.0, after_tries=3)
         super().__init__()
 
     def new_worker(self, name, settings=benches.SETTINGS):
@@ -116,12 +116,12 @@ def bench():
 
 
 def failed(problem='said no'):
-    return hooks.Failed(problem=problem)
+    return hooks.StepFailed(problem=problem)
 
 
 def test_hooks_come_before_nova_is_asked_and_after_the_end_the_last_one_first(bench):
     bench.use(Hook(bench), Hook(bench, 'two'))
-    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(1)
     assert bench.order == ['before one', 'before two', 'submit']
@@ -145,7 +145,7 @@ def test_before_and_after_have_one_key_and_after_knows_how_it_ended(bench):
 
 def test_an_attempt_that_failed_has_hooks_of_its_own_before_the_next_one_begins(bench):
     bench.use(Hook(bench))
-    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(12)
     assert bench.order == ['before one', 'submit', 'after one', 'before one', 'submit',
@@ -385,12 +385,12 @@ def test_a_defect_of_a_hook_is_said_with_its_kind_and_without_secrets(bench, cap
 
 def test_one_that_is_no_longer_installed_is_given_up_and_left_to_whoever_reads(bench, caplog):
     bench.use(Hook(bench))
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     del bench.hooks['one']
     bench.now += 100  # its executor died
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(30, by=bench.new_worker('w2'))
     assert bench.owed() == []
     line, = said(caplog, 'ERROR')
@@ -410,7 +410,7 @@ def test_hooks_of_a_task_that_is_too_late_to_begin_are_ended_in_the_pass_that_ca
 
 def test_what_is_owed_is_ended_while_another_task_is_watched(bench):
     bench.use(Hook(bench, after=[failed('is away'), True]))
-    bench.driver.answers['look'] = [base.Stage.COMPLETED, base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED, base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, benches.elsewhere)
     bench.passes(10)
     assert len(bench.store.in_states([TaskState.SUBMITTED])) == 1
@@ -548,7 +548,7 @@ def test_a_hook_that_is_not_allowed_ends_its_task_at_once(bench):
     bench.use(Hook(bench), enabled=())
     make = bench.hooks.__getitem__
     bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('one'),)))
-    bench.worker._hooks._catalogue = hook_runner.Catalogue(make, frozenset())
+    bench.worker._hooks._catalogue = hook_runner.HookCatalogue(make, frozenset())
     bench.passes(1)
     row = bench.row()
     assert (str(row.task.state), row.error_type, row.task.retry_count) == (
@@ -558,8 +558,8 @@ def test_a_hook_that_is_not_allowed_ends_its_task_at_once(bench):
 
 def test_what_may_not_begin_any_more_is_still_ended(bench):
     bench.use(Hook(bench))
-    catalogue = hook_runner.Catalogue(bench.hooks.__getitem__, frozenset({'two'}))
-    with pytest.raises(hooks.Failed) as error:
+    catalogue = hook_runner.HookCatalogue(bench.hooks.__getitem__, frozenset({'two'}))
+    with pytest.raises(hooks.StepFailed) as error:
         catalogue['one']
     assert str(error.value) == str(failed('is in neither [hooks] enabled nor on_request'))
     assert catalogue.installed('one') is bench.hooks['one']
@@ -583,11 +583,11 @@ def test_an_after_that_is_late_is_let_go_and_called_again(bench, caplog):
 
 def test_whoever_takes_over_ends_what_the_predecessor_has_begun(bench):
     bench.use(Hook(bench))
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     bench.now += 100
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(4, by=bench.new_worker('w2'))
     assert [when for when, _call in bench.hooks['one'].calls] == ['before', 'after']
     assert bench.owed() == []
@@ -696,7 +696,7 @@ def test_at_its_end_an_executor_lets_go_and_what_is_owed_stays_owed(bench):
 
 def test_how_an_earlier_attempt_ended_is_not_told_of_one_that_never_did(bench):
     bench.use(Hook(bench, before=[True, False]))
-    bench.driver.answers['look'] = [base.Stage.FAILED]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED]
     bench.plan()
     bench.passes(4)
     assert bench.order[-1] == 'before one' and len(bench.row().attempts) == 1
@@ -727,7 +727,7 @@ def test_who_was_held_up_since_it_was_told_that_they_are_its_own_polls_nothing(b
         bench.worker._hooks.look(bench.row())
     else:
         after, = bench.worker._hooks._after.values()
-        assert bench.worker._hooks._look_after(after) is False
+        assert bench.worker._hooks._poll_after_hook(after) is False
     assert len(polled) == before > 0
 
 

@@ -53,7 +53,7 @@ def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(be
 
 
 def test_what_another_executor_has_in_hand_is_no_work_either(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
     asked = []
@@ -82,7 +82,7 @@ def test_what_nobody_approved_in_time_lapses_though_there_is_nothing_to_begin(be
 
 
 def test_whoever_has_tasks_takes_over_others(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1, by=bench.new_worker('w2'))
     bench.passes(8)
@@ -92,7 +92,7 @@ def test_whoever_has_tasks_takes_over_others(bench):
 
 @pytest.mark.parametrize('silent', [False, True])
 def test_what_is_found_to_have_failed_is_begun_elsewhere_in_the_same_pass(bench, silent):
-    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(1)
     assert bench.steps('submit') == ['h2']
@@ -139,7 +139,7 @@ def test_run_wakes_up_survives_the_database_and_stops(bench):
         return agenda(*args)
     bench.store.agenda = away_once
     done = threading.Event()
-    worker_ = bench.new_worker('w', retry.Settings(poll_interval=60, look_interval=0))
+    worker_ = bench.new_worker('w', retry.RetrySettings(poll_interval=60, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
     thread = threading.Thread(target=worker_.run)
     thread.start()
@@ -154,7 +154,7 @@ def test_run_wakes_up_survives_the_database_and_stops(bench):
 def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
     """Nobody sets the wake-up; the table is looked at all the same."""
     done, looks = threading.Event(), []
-    worker_ = bench.new_worker('w', retry.Settings(poll_interval=0.1, look_interval=0))
+    worker_ = bench.new_worker('w', retry.RetrySettings(poll_interval=0.1, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
     agenda = bench.store.agenda
 
@@ -193,7 +193,7 @@ def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
 
 
 def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, monkeypatch):
-    health = healths.Health()
+    health = healths.DaemonHealth()
     bench.worker.tell(health)
     assert health.ready() == ['pass: it has not come round yet']
     errors = iter([exception.StoreError(problem='the database is away', remedy='wait'),
@@ -260,14 +260,14 @@ class Wake:
 
 @pytest.fixture
 def wake(bench):
-    bench.worker = bench.new_worker('w1', retry.Settings(look_interval=8, poll_interval=15))
+    bench.worker = bench.new_worker('w1', retry.RetrySettings(look_interval=8, poll_interval=15))
     bench.worker.wake = Wake(bench)
     return bench.worker.wake
 
 
 def test_it_waits_only_where_nothing_was_begun(bench, wake):
     bench.plan(cases.make_task, elsewhere)
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.worker.run()
     assert len(bench.steps('submit')) == 2 and len(wake.waited) == 1
 
@@ -275,10 +275,10 @@ def test_it_waits_only_where_nothing_was_begun(bench, wake):
 def test_it_waits_for_the_next_look_and_no_longer_than_it_polls(bench, wake):
     bench.worker.run()
     assert wake.waited == [15], 'nothing to look at'
-    bench.worker = bench.new_worker('w2', retry.Settings(look_interval=8, poll_interval=15))
+    bench.worker = bench.new_worker('w2', retry.RetrySettings(look_interval=8, poll_interval=15))
     bench.worker.wake = wake = Wake(bench, 3)
     bench.plan()
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.worker.run()
     assert (len(bench.steps('look')), wake.waited) == (2, [8, 8, 8])
 
@@ -302,7 +302,7 @@ def test_a_pass_that_fails_is_said_and_waited_after(bench, wake, caplog, monkeyp
 def test_whom_it_tells_knows_what_comes_round_and_how_often(bench):
     told = []
 
-    class Health(healths.Health):
+    class Health(healths.DaemonHealth):
         def pulse(self, name, seconds):
             told.append((name, seconds))
             return super().pulse(name, seconds)
@@ -370,7 +370,7 @@ class Clocks:
 def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead, caplog):
     bench.plan(cases.make_task, elsewhere)
     clocks = Clocks(bench)
-    health = healths.Health()
+    health = healths.DaemonHealth()
     clocks.worker.tell(health)
     clocks.machine = ahead
     clocks.passes(3)
@@ -393,7 +393,7 @@ def test_without_a_clock_of_its_own_an_executor_goes_by_the_databases(bench):
 
 def test_a_wrong_clock_aborts_no_healthy_migration(bench):
     bench.plan()
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     clocks = Clocks(bench, dataclasses.replace(SETTINGS, abort_at_deadline=True))
     clocks.passes(2)
     clocks.machine = 86400.0
@@ -407,7 +407,7 @@ def test_a_wrong_clock_aborts_no_healthy_migration(bench):
 def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of):
     bench.plan()
     bench.driver.answers['submit'] = [benches.error(exception.AmbiguousSubmit)]
-    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     clocks = Clocks(bench)
     clocks.passes(3)
     setattr(clocks, of, 3600.0)
@@ -455,7 +455,7 @@ def test_executor_that_starts_while_the_databases_clock_is_wrong_cancels_nothing
 @pytest.mark.parametrize('state', [TaskState.CLAIMED, TaskState.SUBMITTED, TaskState.UNKNOWN])
 def test_the_successor_of_an_executor_that_stopped_in_order_goes_on_at_once(bench, state):
     bench.plan()
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes()
     bench.store.mark(bench.tasks[0].task_id, 'w1', [TaskState.SUBMITTED], TaskState.UNKNOWN,
                      bench.now)
@@ -464,7 +464,7 @@ def test_the_successor_of_an_executor_that_stopped_in_order_goes_on_at_once(benc
                            {'state': state.value})
     bench.worker.stop()
     bench.worker.run()
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, seconds=11, by=bench.new_worker('w2'))
     assert bench.state is TaskState.COMPLETED and bench.row().worker == 'w2'
 

@@ -39,15 +39,17 @@ def cloud() -> answers.Answers:
 
 
 @pytest.mark.parametrize(('status', 'stage'), [
-    ('accepted', base.Stage.WAITING), ('queued', base.Stage.WAITING),
-    ('preparing', base.Stage.WAITING), ('running', base.Stage.RUNNING),
-    ('running (post-copy)', base.Stage.RUNNING), ('post-migrating', base.Stage.RUNNING),
-    ('a status of tomorrow', base.Stage.RUNNING), ('completed', base.Stage.COMPLETED),
-    ('failed', base.Stage.FAILED), ('error', base.Stage.FAILED),
-    ('cancelled', base.Stage.CANCELLED)])
+    ('accepted', base.MigrationStage.WAITING), ('queued', base.MigrationStage.WAITING),
+    ('preparing', base.MigrationStage.WAITING), ('running', base.MigrationStage.RUNNING),
+    ('running (post-copy)', base.MigrationStage.RUNNING),
+    ('post-migrating', base.MigrationStage.RUNNING),
+    ('a status of tomorrow', base.MigrationStage.RUNNING),
+    ('completed', base.MigrationStage.COMPLETED),
+    ('failed', base.MigrationStage.FAILED), ('error', base.MigrationStage.FAILED),
+    ('cancelled', base.MigrationStage.CANCELLED)])
 def test_every_status_has_a_stage(cloud: answers.Answers, status: str,
-                                  stage: base.Stage) -> None:
-    under_way = stage in (base.Stage.WAITING, base.Stage.RUNNING)
+                                  stage: base.MigrationStage) -> None:
+    under_way = stage in (base.MigrationStage.WAITING, base.MigrationStage.RUNNING)
     found = novas.look(cloud, [[answers.migration(6, status=status)]],
                        MIGRATING if under_way else answers.server('vm'))
     assert (found.stage, found.reference) == (stage, 'm6')
@@ -59,19 +61,19 @@ def test_every_status_has_a_stage(cloud: answers.Answers, status: str,
     {'migration_type': 'evacuation'}])
 def test_migrations_of_others_are_not_ours(cloud: answers.Answers, fields: dict[str, Any]) -> None:
     found = novas.look(cloud, [[answers.migration(6) | fields]], answers.server('vm'))
-    assert found.stage is base.Stage.ABSENT
+    assert found.stage is base.MigrationStage.ABSENT
 
 
 def test_ours_may_have_no_destination_yet(cloud: answers.Answers) -> None:
     found = novas.look(cloud, [[answers.migration(6, status='accepted', dest_compute=None)]],
                        MIGRATING)
-    assert found.stage is base.Stage.WAITING
+    assert found.stage is base.MigrationStage.WAITING
 
 
 def test_of_several_the_newest_is_ours(cloud: answers.Answers) -> None:
     both = [answers.migration(7), answers.migration(6, status='error')]
     found = novas.look(cloud, [both], MIGRATING)
-    assert (found.stage, found.reference) == (base.Stage.RUNNING, 'm7')
+    assert (found.stage, found.reference) == (base.MigrationStage.RUNNING, 'm7')
 
 
 def bound(uuid: str) -> str:
@@ -86,28 +88,30 @@ def test_migration_by_hand_between_the_same_hosts_is_not_ours(cloud: answers.Ans
     novas.look(cloud, [both], arrived)
     found = novas.driver(cloud).look(novas.TASK, bound(ours))
     assert (found.stage, found.reference, found.ending) == (
-        base.Stage.LEFT, ours, base.Stage.COMPLETED)
+        base.MigrationStage.LEFT, ours, base.MigrationStage.COMPLETED)
     cloud.user = 'kronos'
     for user, expected in (('admin', ours), ('kronos', 'm7'), (None, 'm7')):
         cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
             {'action': 'live-migration', 'request_id': 'r', 'user_id': user}]}]
         assert novas.look(cloud, [both], arrived).reference == expected
     cloud.answers['/servers/vm/os-instance-actions'][0]['instanceActions'][0]['user_id'] = 'admin'
-    assert novas.look(cloud, [[answers.migration(7)]], MIGRATING).stage is base.Stage.ABSENT
+    assert novas.look(cloud, [[answers.migration(7)]],
+                      MIGRATING).stage is base.MigrationStage.ABSENT
 
 
 @pytest.mark.parametrize(('migrations', 'host', 'expected'), [
     ([answers.migration(7, status='completed')], 'host2',
-     (base.Stage.LEFT, None, base.Stage.COMPLETED)),
-    ([answers.migration(7, status='completed')], 'host3', (base.Stage.ABSENT, None, None)),
+     (base.MigrationStage.LEFT, None, base.MigrationStage.COMPLETED)),
+    ([answers.migration(7, status='completed')], 'host3', (base.MigrationStage.ABSENT, None, None)),
     ([answers.migration(7, status='error', dest_compute=None)], 'host1',
-     (base.Stage.ABSENT, None, None)),
+     (base.MigrationStage.ABSENT, None, None)),
     # The newest action belongs to the newest migration, and says nothing of ours.
     ([answers.migration(8, status='completed', dest_compute='host3'),
-      answers.migration(7, status='completed')], 'host3', (base.Stage.COMPLETED, 'm7', None)),
+      answers.migration(7, status='completed')], 'host3',
+     (base.MigrationStage.COMPLETED, 'm7', None)),
     ([answers.migration(8, status='completed', dest_compute='host3'),
       answers.migration(7, status='queued')], 'host3',
-     (base.Stage.LEFT, 'm7', base.Stage.CANCELLED))])
+     (base.MigrationStage.LEFT, 'm7', base.MigrationStage.CANCELLED))])
 def test_migration_by_hand_that_is_over_before_a_look_is_not_ours(
         cloud: answers.Answers, migrations: list[dict[str, Any]], host: str,
         expected: tuple[Any, ...]) -> None:
@@ -125,9 +129,10 @@ def asked_by(cloud: answers.Answers, user: str | None, action: str = 'live-migra
 
 
 @pytest.mark.parametrize(('fields', 'stage'), [
-    ({}, base.Stage.RUNNING), ({'dest_compute': None, 'status': 'accepted'}, base.Stage.WAITING)])
+    ({}, base.MigrationStage.RUNNING),
+    ({'dest_compute': None, 'status': 'accepted'}, base.MigrationStage.WAITING)])
 def test_our_request_for_an_evacuated_instance_is_watched_from_its_new_host(
-        cloud: answers.Answers, fields: dict[str, Any], stage: base.Stage) -> None:
+        cloud: answers.Answers, fields: dict[str, Any], stage: base.MigrationStage) -> None:
     asked_by(cloud, 'kronos')
     found = novas.look(cloud, [[answers.migration(6, source_compute='host3') | fields]],
                        answers.server('vm', 'host3', **{'OS-EXT-STS:task_state': 'migrating'}))
@@ -142,7 +147,7 @@ def test_other_migrations_of_an_evacuated_instance_are_not_ours(
     asked_by(cloud, 'kronos')
     found = novas.look(cloud, [[answers.migration(6, source_compute='host3') | fields]],
                        answers.server('vm', 'host3'))
-    assert (found.stage, found.source) == (base.Stage.ABSENT, None)
+    assert (found.stage, found.source) == (base.MigrationStage.ABSENT, None)
 
 
 @pytest.mark.parametrize('user', ['admin', None, answers.Response({}, 403)])
@@ -153,7 +158,7 @@ def test_migration_of_an_evacuated_instance_is_ours_only_if_nova_names_us(
         cloud.answers['/servers/vm/os-instance-actions'] = [user]
     found = novas.look(cloud, [[answers.migration(6, source_compute='host3')]],
                        answers.server('vm', 'host3', **{'OS-EXT-STS:task_state': 'migrating'}))
-    assert found.stage is base.Stage.ABSENT
+    assert found.stage is base.MigrationStage.ABSENT
 
 
 def test_migration_from_another_host_ends_and_is_aborted_as_ours(cloud: answers.Answers) -> None:
@@ -161,13 +166,14 @@ def test_migration_from_another_host_ends_and_is_aborted_as_ours(cloud: answers.
     by_hand = answers.migration(7, source_compute='host4')
     asked_by(cloud, 'kronos')
     cloud.answers[f'/allocations/{ours}'] = [{'allocations': {}}]
-    for status, stage in (('running', base.Stage.LEFT), ('completed', base.Stage.COMPLETED)):
+    for status, stage in (('running', base.MigrationStage.LEFT),
+                          ('completed', base.MigrationStage.COMPLETED)):
         both = [by_hand, answers.migration(6, source_compute='host3', status=status, uuid=ours)]
         novas.look(cloud, [both], answers.server('vm', 'host3'))
         found = novas.driver(cloud).look(novas.TASK, bound(ours))
         assert (found.stage, found.reference, found.source) == (stage, ours, 'host3')
     novas.look(cloud, [[by_hand]], MIGRATING)
-    assert novas.driver(cloud).look(novas.TASK, bound(ours)).stage is base.Stage.ABSENT
+    assert novas.driver(cloud).look(novas.TASK, bound(ours)).stage is base.MigrationStage.ABSENT
     cloud.answers['/os-migrations'] = [{'migrations': [
         by_hand, answers.migration(6, source_compute='host3', uuid=ours)]}]
     cloud.answers['DELETE /servers/vm/migrations/6'] = [answers.Response({}, 202)]
@@ -186,23 +192,25 @@ def test_marker_without_a_migration_stays_as_it_is(marker: str, reference: str |
     'accepted', 'queued', 'preparing', 'pre-migrating', 'running', 'running (post-copy)',
     'post-migrating', 'a status of tomorrow'])
 @pytest.mark.parametrize(('host', 'state', 'ending', 'broken'), [
-    ('host2', 'ACTIVE', base.Stage.COMPLETED, False),
-    ('host2', 'PAUSED', base.Stage.COMPLETED, False),
-    ('host2', 'SHUTOFF', base.Stage.FAILED, False),
-    ('host2', 'ERROR', base.Stage.FAILED, True), ('host1', 'ERROR', base.Stage.FAILED, True),
-    ('host1', 'ACTIVE', base.Stage.FAILED, False),
-    ('host1', 'SHUTOFF', base.Stage.FAILED, False),
-    ('host3', 'ACTIVE', base.Stage.CANCELLED, False),
-    ('host3', 'ERROR', base.Stage.CANCELLED, False),
-    (None, 'SHELVED_OFFLOADED', base.Stage.CANCELLED, False),
-    ('host1', 'SOFT_DELETED', base.Stage.CANCELLED, False)])
+    ('host2', 'ACTIVE', base.MigrationStage.COMPLETED, False),
+    ('host2', 'PAUSED', base.MigrationStage.COMPLETED, False),
+    ('host2', 'SHUTOFF', base.MigrationStage.FAILED, False),
+    ('host2', 'ERROR', base.MigrationStage.FAILED, True),
+    ('host1', 'ERROR', base.MigrationStage.FAILED, True),
+    ('host1', 'ACTIVE', base.MigrationStage.FAILED, False),
+    ('host1', 'SHUTOFF', base.MigrationStage.FAILED, False),
+    ('host3', 'ACTIVE', base.MigrationStage.CANCELLED, False),
+    ('host3', 'ERROR', base.MigrationStage.CANCELLED, False),
+    (None, 'SHELVED_OFFLOADED', base.MigrationStage.CANCELLED, False),
+    ('host1', 'SOFT_DELETED', base.MigrationStage.CANCELLED, False)])
 @pytest.mark.parametrize('task_state', [None, 'rebuilding', 'powering-off'])
 def test_record_that_nova_left_ends_by_where_the_instance_is(
-        cloud: answers.Answers, status: str, host: str | None, state: str, ending: base.Stage,
+        cloud: answers.Answers, status: str, host: str | None, state: str,
+        ending: base.MigrationStage,
         broken: bool, task_state: str | None) -> None:
     server = answers.server('vm', host, status=state, **{'OS-EXT-STS:task_state': task_state})
     found = novas.look(cloud, [[answers.migration(6, status=status)]], server)
-    assert (found.stage, found.ending, found.broken) == (base.Stage.LEFT, ending, broken)
+    assert (found.stage, found.ending, found.broken) == (base.MigrationStage.LEFT, ending, broken)
     assert found.patience == (300.0 if task_state is None else 600.0) <= 900.0
     assert status in found.detail and (host or 'no host') in found.detail
 
@@ -223,7 +231,7 @@ def test_abort_is_believed_once_the_events_of_its_action_have_ended(
             {'event': 'compute_live_migration', 'finish_time': finished}]}}]
         found = novas.look(cloud, [[answers.migration(6, status='cancelled')]],
                            answers.server('vm'))
-        assert (found.stage, found.patience) == (base.Stage.CANCELLED, patience)
+        assert (found.stage, found.patience) == (base.MigrationStage.CANCELLED, patience)
 
 
 @pytest.mark.parametrize(('actions', 'aborted'), [
@@ -298,7 +306,7 @@ def test_completed_record_of_a_server_that_stays_migrating_is_left(
         cloud: answers.Answers) -> None:
     server = answers.server('vm', 'host2', **{'OS-EXT-STS:task_state': 'migrating'})
     found = novas.look(cloud, [[answers.migration(6, status='completed')]], server)
-    assert (found.stage, found.ending) == (base.Stage.LEFT, base.Stage.COMPLETED)
+    assert (found.stage, found.ending) == (base.MigrationStage.LEFT, base.MigrationStage.COMPLETED)
 
 
 EVENTS = [
@@ -338,7 +346,7 @@ def test_what_nova_has_not_come_to_is_part_of_the_phase_before(cloud: answers.An
 @pytest.mark.parametrize('strange', [
     {'status': 'running'}, {'reference': 'm7'}, {'action': {'action': 'reboot'}},
     {'action': {'start_time': None}}, {'action': {'start_time': '2026-11-20T10:00:30'}},
-    {'task': dataclasses.replace(novas.TASK, method=model.Method.COLD)}])
+    {'task': dataclasses.replace(novas.TASK, method=model.MoveMethod.COLD)}])
 def test_times_that_are_not_there_or_run_backwards_measure_nothing(
         cloud: answers.Answers, strange: dict[str, Any]) -> None:
     assert measured(cloud, EVENTS, **strange) == {}
@@ -368,7 +376,8 @@ def test_a_failure_quotes_what_nova_recorded(cloud: answers.Answers) -> None:
     cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
         {'event': 'check', 'details': None}, {'event': 'migrate', 'details': 'no\npage left'}]}}]
     found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
-    assert found == base.Progress(base.Stage.FAILED, 'Nova: migration error: no page left', 'm6')
+    assert found == base.MigrationProgress(base.MigrationStage.FAILED,
+                                           'Nova: migration error: no page left', 'm6')
 
 
 SHARED = ('/x is not on shared storage: Shared storage live-migration requires either shared '
@@ -389,7 +398,7 @@ def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
         {'event': 'check'} | event, {'event': 'conductor'}]}}]
     task = dataclasses.replace(novas.TASK, phase=model.Phase(phase))
     found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'), task)
-    assert (found.stage, found.rule) == (base.Stage.FAILED, rule)
+    assert (found.stage, found.rule) == (base.MigrationStage.FAILED, rule)
     assert ('[engine] allow_disk_copy' in found.detail) == (rule is not None)
 
 
@@ -416,19 +425,20 @@ def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
 
 
 @pytest.mark.parametrize(('details', 'fault'), [
-    ('Compute service of host1 is unavailable at this time.', nova_error_classes.Fault.API),
-    ('Compute service of host2 is unavailable at this time.', nova_error_classes.Fault.DESTINATION),
+    ('Compute service of host1 is unavailable at this time.', nova_error_classes.FaultyPart.API),
+    ('Compute service of host2 is unavailable at this time.',
+     nova_error_classes.FaultyPart.DESTINATION),
     ('Feature not supported with instances that have accelerators.',
-     nova_error_classes.Fault.INSTANCE)])
+     nova_error_classes.FaultyPart.INSTANCE)])
 def test_whose_fault_it_was_goes_with_the_failure(cloud: answers.Answers, details: str,
-                                                  fault: nova_error_classes.Fault) -> None:
+                                                  fault: nova_error_classes.FaultyPart) -> None:
     actions = '/servers/vm/os-instance-actions'
     cloud.answers[actions] = [{'instanceActions': [
         {'action': 'live-migration', 'request_id': 'req-1'}]}]
     cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
         {'event': 'conductor', 'result': 'Error', 'details': details}]}}]
     found = novas.look(cloud, [[answers.migration(6, status='error')]], answers.server('vm'))
-    assert (found.stage, found.fault) == (base.Stage.FAILED, fault)
+    assert (found.stage, found.fault) == (base.MigrationStage.FAILED, fault)
 
 
 RUNNING = {'event': 'conductor', 'finish_time': None, 'result': None, 'details': None}
@@ -477,7 +487,7 @@ def test_a_failed_migration_has_settled_when_its_allocations_are_gone(
         found = novas.look(cloud, [[answers.migration(6, status='failed')]], answers.server('vm'))
     else:
         found = novas.look(cloud, [[novas.cold(status='error')]], novas.stopped(), novas.COLD)
-    assert found.stage is (base.Stage.SETTLING if said else base.Stage.FAILED)
+    assert found.stage is (base.MigrationStage.SETTLING if said else base.MigrationStage.FAILED)
     assert found.reference == 'm6' and (said is None or said in found.detail)
 
 
@@ -488,7 +498,7 @@ def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
     later = answers.migration(7, dest_compute='host3')
     found = novas.look(cloud, [[answers.migration(6, status='error'), later]],
                        answers.server('vm', **{'OS-EXT-STS:task_state': 'migrating'}))
-    assert found.stage is base.Stage.FAILED
+    assert found.stage is base.MigrationStage.FAILED
 
 
 @pytest.mark.parametrize('method', ['live', 'cold'])
@@ -504,7 +514,7 @@ def test_a_later_migration_does_not_lay_the_failure_to_the_host_before_nova_says
         later = novas.cold(7, status='migrating', dest_compute='host3')
         found = novas.look(
             cloud, [[novas.cold(status='error'), later]], novas.stopped(), novas.COLD)
-    assert (found.stage, found.reference) == (base.Stage.UNTOLD, 'm6')
+    assert (found.stage, found.reference) == (base.MigrationStage.UNTOLD, 'm6')
 
 
 def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None:
@@ -558,9 +568,9 @@ HYPERVISOR = {'id': 'node2', 'hypervisor_hostname': 'host2.example.org',
               'hypervisor_type': 'QEMU', 'service': {'host': 'host2'}}
 
 
-@pytest.mark.parametrize('method', model.Method)
+@pytest.mark.parametrize('method', model.MoveMethod)
 def test_a_host_that_is_up_and_that_nova_does_not_find_is_in_another_cell(
-        cloud: answers.Answers, method: model.Method) -> None:
+        cloud: answers.Answers, method: model.MoveMethod) -> None:
     found = looked_for(
         cloud, services(), [HYPERVISOR], dataclasses.replace(novas.TASK, method=method))
     assert type(found) is exception.OtherCell and found.kwargs['rule'] == 'cell-differs'
@@ -628,7 +638,7 @@ def test_only_ours_is_aborted_and_what_has_ended_meanwhile_is_no_error(
 def test_an_abort_that_breaks_the_instance_is_no_cancellation(cloud: answers.Answers) -> None:
     found = novas.look(cloud, [[answers.migration(6, status='cancelled')]],
                        answers.server('vm', status='ERROR'))
-    assert (found.stage, found.broken) == (base.Stage.FAILED, True)
+    assert (found.stage, found.broken) == (base.MigrationStage.FAILED, True)
 
 
 @pytest.mark.parametrize(('configured', 'leased', 'expected'), [
@@ -647,7 +657,7 @@ def test_a_host_belongs_to_the_scope_that_the_engine_has_it_in(
     conf.set_override('aggregates', configured, 'engine')
     driver = nova.NovaExecutor(conf, cloud)
     named = driver._list_planned_aggregates(dataclasses.replace(novas.TASK, aggregate='blue'),
-                          base.Known(scopes=frozenset(leased)))
+                          base.StoredFacts(scopes=frozenset(leased)))
     assert named[:named.index('blue')] == expected if named else expected == []
     cluster = model.Cluster({h: model.Host(h) for h in 'ab'}, {}, {},
                             aggregates={'blue': ('a', 'b'), 'green': ('b',)})
@@ -658,44 +668,52 @@ ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, de
 
 
 @pytest.mark.parametrize(('migrations', 'server', 'expected'), [
-    ([[]], novas.GONE, base.Progress(base.Stage.CANCELLED, 'the instance was deleted')),
+    ([[]], novas.GONE,
+     base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted')),
     ([[]], answers.server('vm'),
-     base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
-    ([[]], MIGRATING, base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+     base.MigrationProgress(base.MigrationStage.ABSENT, 'Nova has no migration of ours')),
+    ([[]], MIGRATING,
+     base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded')),
     ([ELSEWHERE], MIGRATING,
-     base.Progress(base.Stage.ABSENT, 'Nova carries out another migration of this instance, m7')),
+     base.MigrationProgress(base.MigrationStage.ABSENT,
+                            'Nova carries out another migration of this instance, m7')),
     ([ELSEWHERE], answers.server('vm'),
-     base.Progress(base.Stage.ABSENT, 'Nova has no migration of ours')),
+     base.MigrationProgress(base.MigrationStage.ABSENT, 'Nova has no migration of ours')),
     ([[answers.migration(5, dest_compute='host3'),
        answers.migration(8, dest_compute='host3', status='completed')]], MIGRATING,
-     base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+     base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded')),
     ([[], [answers.migration(6)]], MIGRATING,
-     base.Progress(base.Stage.WAITING, 'accepted, not yet recorded')),
+     base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded')),
     ([[], [answers.migration(6, status='completed')]], answers.server('vm'),
-     base.Progress(base.Stage.COMPLETED, '', 'm6')),
+     base.MigrationProgress(base.MigrationStage.COMPLETED, '', 'm6')),
     ([[], [answers.migration(6, status='completed')]], novas.GONE,
-     base.Progress(base.Stage.COMPLETED, '', 'm6')),
-    ([[answers.migration(6, status='cancelled')]], novas.GONE, base.Progress(
-        base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6')),
-    ([[answers.migration(6, status='cancelled')]], answers.server('vm'), base.Progress(
-        base.Stage.CANCELLED, 'aborted, or the nova-compute of its source was stopped', 'm6',
+     base.MigrationProgress(base.MigrationStage.COMPLETED, '', 'm6')),
+    ([[answers.migration(6, status='cancelled')]], novas.GONE, base.MigrationProgress(
+        base.MigrationStage.CANCELLED, 'aborted, or the nova-compute of its source was stopped',
+        'm6')),
+    ([[answers.migration(6, status='cancelled')]], answers.server('vm'), base.MigrationProgress(
+        base.MigrationStage.CANCELLED, 'aborted, or the nova-compute of its source was stopped',
+        'm6',
         patience=30.0)),
     ([[answers.migration(6)]], novas.GONE,
-     base.Progress(base.Stage.CANCELLED, 'the instance was deleted', 'm6')),
+     base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted', 'm6')),
     ([[answers.migration(6, status='preparing')]], MIGRATING,
-     base.Progress(base.Stage.WAITING, 'preparing', 'm6', phase='preparing')),
+     base.MigrationProgress(base.MigrationStage.WAITING, 'preparing', 'm6', phase='preparing')),
     ([[answers.migration(6)]], MIGRATING,
-     base.Progress(base.Stage.RUNNING, 'running', 'm6', phase='running')),
-    ([[answers.migration(6, status='failed')]], answers.server('vm', 'host2'), base.Progress(
-        base.Stage.COMPLETED, 'the migration ended as failed, but the instance is on host2',
+     base.MigrationProgress(base.MigrationStage.RUNNING, 'running', 'm6', phase='running')),
+    ([[answers.migration(6, status='failed')]], answers.server('vm', 'host2'),
+     base.MigrationProgress(
+        base.MigrationStage.COMPLETED,
+        'the migration ended as failed, but the instance is on host2',
         'm6')),
     ([[answers.migration(6, status='failed')]], MIGRATING,
-     base.Progress(base.Stage.SETTLING, 'Nova still calls the instance migrating', 'm6')),
+     base.MigrationProgress(base.MigrationStage.SETTLING, 'Nova still calls the instance migrating',
+                            'm6')),
     ([[answers.migration(6, status='error')]], answers.server('vm', status='ERROR'),
-     base.Progress(base.Stage.FAILED, 'Nova: migration error', 'm6', broken=True,
-                   place='host1'))])
+     base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', 'm6', broken=True,
+                            place='host1'))])
 def test_what_is_said_of_a_live_migration(cloud: answers.Answers, migrations: Any, server: Any,
-                                          expected: base.Progress) -> None:
+                                          expected: base.MigrationProgress) -> None:
     found = novas.look(cloud, migrations, server)
     assert dataclasses.replace(found, version=None) == expected
 
@@ -707,8 +725,8 @@ def test_of_disks_that_are_not_copied_the_options_are_named(cloud: answers.Answe
     cloud.answers[f'{actions}/req-1'] = [{'instanceAction': {'events': [
         {'event': 'check', 'details': SHARED}]}}]
     assert novas.look(cloud, [[answers.migration(6, status='error')]],
-                      answers.server('vm')) == base.Progress(
-        base.Stage.FAILED,
+                      answers.server('vm')) == base.MigrationProgress(
+        base.MigrationStage.FAILED,
         'it has disks on host1 itself, which imbalance moves do not copy. Allow it with [engine] '
         'allow_disk_copy, or set instance_storage = local. Nova: migration error: ' + SHARED,
         'm6', 'copies-disk')
@@ -722,8 +740,8 @@ def test_only_a_later_migration_that_is_under_way_holds_what_the_failed_one_held
     cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
     found = novas.look(cloud, [[answers.migration(6, status='error'), later]],
                        answers.server('vm'))
-    assert found == base.Progress(
-        base.Stage.SETTLING, 'migration m6 still has its allocation in Placement', 'm6')
+    assert found == base.MigrationProgress(
+        base.MigrationStage.SETTLING, 'migration m6 still has its allocation in Placement', 'm6')
 
 
 @pytest.mark.parametrize(('fields', 'task', 'kind', 'rule', 'said'), [

@@ -22,15 +22,15 @@ import pytest
 from kronos_nova.rebalancer.executors import nova_error_classes
 
 API, DESTINATION, INSTANCE = (
-    nova_error_classes.Fault.API, nova_error_classes.Fault.DESTINATION,
-    nova_error_classes.Fault.INSTANCE)
+    nova_error_classes.FaultyPart.API, nova_error_classes.FaultyPart.DESTINATION,
+    nova_error_classes.FaultyPart.INSTANCE)
 
 #: Mimicked "no space": no host was asked.
 REPLACED = 'Unable to replace instance claim on source'
 
 #: All that the checks before a live migration raise, and more: who has to be
 #: another one.
-TABLE: list[tuple[nova.NovaException, nova_error_classes.Fault]] = [
+TABLE: list[tuple[nova.NovaException, nova_error_classes.FaultyPart]] = [
     # nova.conductor.manager, _live_migrate: what leaves the instance as it is.
     (nova.NoValidHost(reason='There are not enough hosts available.'), DESTINATION),
     (nova.MaxRetriesExceeded(reason='Exceeded max scheduling retries 1'), DESTINATION),
@@ -118,7 +118,7 @@ TABLE: list[tuple[nova.NovaException, nova_error_classes.Fault]] = [
 
 @pytest.mark.parametrize(('error', 'fault'), TABLE, ids=lambda value: type(value).__name__)
 def test_every_refusal_of_nova_is_somebodys_fault(error: Any,
-                                                  fault: nova_error_classes.Fault) -> None:
+                                                  fault: nova_error_classes.FaultyPart) -> None:
     vague = str(nova.NoValidHost(reason='There are not enough hosts available.'))
     wrapped = ('Error while check_can_live_migrate_source from host1 to host host2: '
                f'{type(error).__name__} {error}')

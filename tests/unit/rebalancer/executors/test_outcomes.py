@@ -151,7 +151,7 @@ def test_what_is_cancelled_with_a_task_is_said_counted_and_told_as_final(bench, 
     assert logged()[-1] == (
         'WARNING', f'Task {task.task_id} of instance {task.instance_uuid} cancelled: {row.error}')
     event, result = bench.told[-1]
-    assert (event, result) == ('migration.failed', model.Result(
+    assert (event, result) == ('migration.failed', model.TaskResult(
         task.task_id, bench.plan_id, 'blue', task.instance_uuid, 'h1', 'h2', success=False,
         error=row.error, error_type=row.error_type, duration_seconds=0.0, retry_count=3,
         completed_at=cases.NOW))
@@ -178,8 +178,8 @@ def test_news_that_cannot_be_told_are_named_with_their_event_and_task(bench, log
 
 
 def test_a_host_that_refuses_in_a_row_is_said_and_kept_with_the_last_reason(bench, logged):
-    chosen = retry.Settings(per_source=9, per_destination=9, host_refusals=2,
-                            host_quarantine_seconds=120)
+    chosen = retry.RetrySettings(per_source=9, per_destination=9, host_refusals=2,
+                                 host_quarantine_seconds=120)
     bench.driver.answers['submit'] = [refusing(exception.MigrationFailed)]
     bench.plan(once, once)
     bench.passes(2, by=bench.new_worker('w', chosen), seconds=0)
@@ -197,7 +197,7 @@ def test_hosts_of_different_cells_are_said_and_kept_with_the_reason(bench, logge
             from_host=task.from_host, to_host=task.to_host)
     bench.driver.answers['submit'] = [other_cell]
     bench.plan(once)
-    chosen = retry.Settings(other_cell_seconds=240)
+    chosen = retry.RetrySettings(other_cell_seconds=240)
     bench.passes(1, by=bench.new_worker('w', chosen))
     found, = bench.store.quarantines(bench.now)
     assert (found.kind, found.name, found.until, found.reason) == (
@@ -208,10 +208,10 @@ def test_hosts_of_different_cells_are_said_and_kept_with_the_reason(bench, logge
 
 
 def test_disks_of_a_source_are_kept_with_the_reason_as_long_as_is_set(bench):
-    bench.driver.answers['look'] = [base.Progress(
-        base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')]
+    bench.driver.answers['look'] = [base.MigrationProgress(
+        base.MigrationStage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan(once)
-    bench.passes(2, by=bench.new_worker('w', retry.Settings(local_disk_seconds=360)))
+    bench.passes(2, by=bench.new_worker('w', retry.RetrySettings(local_disk_seconds=360)))
     found, = bench.store.quarantines(bench.now)
     assert (found.kind, found.name, found.until, found.reason) == (
         'disks', 'h1', cases.NOW + 10 + 360, bench.row().error)
@@ -222,7 +222,7 @@ def test_own_refusal_of_local_disks_is_not_remembered_as_novas_answer(bench):
         refusing(exception.PreFlightError, rule='copies-disk')]
     bench.store.keeps_disks('h1', bench.now - 100, 360, 'Nova said so')
     bench.plan(once, lambda p, s: cases.make_task(p, s, from_host='h7'))
-    bench.passes(2, by=bench.new_worker('w', retry.Settings(local_disk_seconds=360)))
+    bench.passes(2, by=bench.new_worker('w', retry.RetrySettings(local_disk_seconds=360)))
     assert [bench.row(i).task.state for i in (0, 1)] == [TaskState.FAILED] * 2
     assert [(q.name, q.until, q.reason) for q in bench.store.quarantines(bench.now)] == [
         ('h1', cases.NOW + 260, 'Nova said so')]
@@ -234,9 +234,9 @@ def swap(state, noun='swap', **kw):
     target = 'h1' if noun == 'swap' else 'h3'
     done = rows.TaskRow(cases.make_task(
         'p', instance_uuid='a', state=TaskState.COMPLETED), completed_at=1.0)
-    return swaps.Swap(
-        'id', 'plan', 'blue', state, (swaps.Member('a', 'h1', 'h2'),
-                                      swaps.Member('b', 'h2', target)),
+    return swaps.StoredSwap(
+        'id', 'plan', 'blue', state, (swaps.SwapMember('a', 'h1', 'h2'),
+                                      swaps.SwapMember('b', 'h2', target)),
         undos=('undo-1', 'undo-2'), where=where, tasks=(done,), **kw)
 
 
@@ -251,7 +251,7 @@ def swap(state, noun='swap', **kw):
      'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2')],
     ids=['stuck', 'undone', 'undoing'])
 def test_how_a_swap_goes_wrong_is_said_with_its_instances(logged, found, level, text):
-    outcomes.Outcomes.swapped(found)
+    outcomes.OutcomeWriter.swapped(found)
     assert logged() == [(level, text)]
 
 
@@ -259,7 +259,7 @@ def test_all_who_are_away_are_named_the_last_that_moved_first(logged):
     found = swap(swaps.STUCK)
     tasks = [rows.TaskRow(cases.make_task('p', instance_uuid=uuid, state=TaskState.COMPLETED),
                           completed_at=when) for when, uuid in enumerate('ab')]
-    outcomes.Outcomes.swapped(dataclasses.replace(
+    outcomes.OutcomeWriter.swapped(dataclasses.replace(
         found, where={'a': 'h2', 'b': 'h1'}, tasks=tuple(tasks)))
     assert 'Instance b is on h1 and was on h2; Instance a is on h2 and was on h1. ' in (
         logged()[0][1])
@@ -269,15 +269,17 @@ def test_all_who_are_away_are_named_the_last_that_moved_first(logged):
 
 def test_a_result_tells_all_of_its_task_and_each_attempt(bench):
     bench.driver.answers['submit'] = [refusing(exception.MigrationFailed), 'req-1']
-    bench.driver.answers['look'] = [base.Progress(base.Stage.RUNNING, '', MIGRATION),
-                                    base.Progress(base.Stage.COMPLETED, '', MIGRATION)]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.RUNNING, '',
+                                                           MIGRATION),
+                                    base.MigrationProgress(base.MigrationStage.COMPLETED, '',
+                                                           MIGRATION)]
     bench.plan()
     bench.passes(4)
     task, = bench.tasks
     (event, told), = bench.told
     row = bench.row()
     assert event == 'migration.completed'
-    assert told == model.Result(
+    assert told == model.TaskResult(
         task.task_id, bench.plan_id, 'blue', task.instance_uuid, 'h1', 'h3', success=True,
         duration_seconds=20.0, completed_at=cases.NOW + 30, attempts=row.attempts)
     refused, done = row.attempts
@@ -305,7 +307,7 @@ def test_an_attempt_that_asked_nobody_begins_with_its_claim(bench):
 def test_a_clock_that_was_set_back_gives_no_negative_time(bench):
     bench.plan()
     bench.driver.answers['look'] = [
-        lambda task: setattr(bench, 'now', cases.NOW - 100) or base.Stage.COMPLETED]
+        lambda task: setattr(bench, 'now', cases.NOW - 100) or base.MigrationStage.COMPLETED]
     bench.passes(2)
     (_, told), = bench.told
     assert told.success and told.duration_seconds == 0.0
@@ -348,7 +350,8 @@ def test_a_refusal_that_goes_on_is_counted_with_its_time_by_phase(bench):
 
 
 def test_without_listeners_and_counters_a_task_ends_all_the_same(bench):
-    alone = outcomes.Outcomes(bench.store, retry.Settings(), None, 'w1', lambda: bench.now)
+    alone = outcomes.OutcomeWriter(bench.store, retry.RetrySettings(), None, 'w1',
+                                   lambda: bench.now)
     bench.plan()
     row = cases.claim(bench.store, 'w1', now=bench.now)
     assert alone.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE, 'by hand')
@@ -376,7 +379,7 @@ def test_an_instance_is_quarantined_as_long_as_is_set_and_one_in_error_for_ever(
         bench, kind, seconds):
     bench.driver.answers['submit'] = [refusing(kind)]
     bench.plan(once)
-    bench.passes(1, by=bench.new_worker('w', retry.Settings(instance_quarantine_seconds=480)))
+    bench.passes(1, by=bench.new_worker('w', retry.RetrySettings(instance_quarantine_seconds=480)))
     found, = bench.store.quarantines(bench.now)
     assert (found.kind, found.name, found.until) == (
         'instance', bench.tasks[0].instance_uuid, seconds and cases.NOW + seconds)
@@ -393,7 +396,8 @@ def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged
     assert logged(dry_run) == [
         ('INFO', f'Instance {task.instance_uuid}: dry run: would be moved (live) from h1 to h2 '
                  f'(spread, task {task.task_id})')]
-    assert driver.look(task, 'dry-run') == base.Progress(base.Stage.COMPLETED, 'dry run')
+    assert driver.look(task, 'dry-run') == base.MigrationProgress(base.MigrationStage.COMPLETED,
+                                                                  'dry run')
 
 
 @pytest.mark.parametrize('stage', migration_uncertainty.SAID)

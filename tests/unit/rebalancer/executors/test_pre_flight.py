@@ -50,11 +50,11 @@ class Ready:
             services={h: model.Service(h, zone='az1') for h in HOSTS},
             aggregates={'rack': ('host3',)})
 
-    def read(self, task: model.Task, now: float) -> preflight_reader.Fresh:
+    def read(self, task: model.Task, now: float) -> preflight_reader.PreflightView:
         self.asked.append((task, now))
         if self.error is not None:
             raise self.error
-        return preflight_reader.Fresh(self.cluster, 5)
+        return preflight_reader.PreflightView(self.cluster, 5)
 
     def migrations_of_host(self, host: str, now: float) -> list[nova_api.Migration]:
         self.asked.append((host, now))
@@ -68,11 +68,11 @@ class Ready:
         one = dataclasses.replace(self.cluster.instances['vm'], **fields)
         self.cluster = dataclasses.replace(self.cluster, instances={'vm': one})
 
-    def go(self, task: model.Task = novas.TASK, known: base.Known | None = None) -> Any:
-        return json.loads(self.driver.pre_flight(task, known or base.Known()))
+    def go(self, task: model.Task = novas.TASK, known: base.StoredFacts | None = None) -> Any:
+        return json.loads(self.driver.pre_flight(task, known or base.StoredFacts()))
 
     def refused(self, task: model.Task = novas.TASK,
-                known: base.Known | None = None) -> tuple[type[Exception], str | None, str]:
+                known: base.StoredFacts | None = None) -> tuple[type[Exception], str | None, str]:
         """(kind, rule, problem) of what is raised."""
         with pytest.raises(exception.MigrationError) as error:
             self.go(task, known)
@@ -132,8 +132,8 @@ def test_a_host_of_two_aggregates_is_of_the_one_that_is_planned_first(ready: Rea
     ready.cluster = dataclasses.replace(
         ready.cluster, aggregates={'rack': ('host2',), 'row': ('host1', 'host2')})
     task = dataclasses.replace(novas.TASK, aggregate='row')
-    assert ready.go(task, base.Known(scopes=frozenset({'row'})))
-    known = base.Known(scopes=frozenset({'rack', 'row'}))
+    assert ready.go(task, base.StoredFacts(scopes=frozenset({'row'})))
+    known = base.StoredFacts(scopes=frozenset({'rack', 'row'}))
     assert ready.refused(task, known)[:2] == (exception.PreFlightError, 'out-of-scope')
 
 
@@ -159,10 +159,10 @@ def test_the_reason_for_a_drain_must_stand_still(ready: Ready) -> None:
 
 
 @pytest.mark.parametrize(('known', 'rule'), [
-    (base.Known(history=model.History(quarantined={'vm': 60.0})), 'quarantined'),
-    (base.Known(draining=frozenset({'host2'})), 'host-draining'),
-    (base.Known(flights=(model.Flight('vm', 'host1', 'host3', 'task'),)), 'in-flight')])
-def test_what_only_the_database_knows_is_heeded(ready: Ready, known: base.Known,
+    (base.StoredFacts(history=model.MoveHistory(quarantined={'vm': 60.0})), 'quarantined'),
+    (base.StoredFacts(draining=frozenset({'host2'})), 'host-draining'),
+    (base.StoredFacts(flights=(model.InFlightMove('vm', 'host1', 'host3', 'task'),)), 'in-flight')])
+def test_what_only_the_database_knows_is_heeded(ready: Ready, known: base.StoredFacts,
                                                 rule: str) -> None:
     assert ready.refused(known=known)[1] == rule
 
@@ -182,7 +182,7 @@ def test_what_was_started_or_stopped_since_is_not_moved_in_the_other_way(ready: 
     assert ready.refused(task) == (
         exception.PreFlightError, 'method-changed',
         'it is SHUTOFF and a live migration was planned; the next plan knows')
-    assert ready.go(dataclasses.replace(task, method=model.Method.COLD))
+    assert ready.go(dataclasses.replace(task, method=model.MoveMethod.COLD))
 
 
 def test_a_move_from_zone_to_zone_is_said(ready: Ready, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,7 +241,8 @@ def test_migrations_of_others_take_slots_as_ours_do(
         ready.driver._conf.set_override(
             option, limit if (option.endswith('source')) == (host == 'host1') else 10, 'executor')
     ready.changed[host] = [live(*one) for one in others]
-    known = base.Known(flights=tuple(model.Flight(*one, source='task') for one in flights))
+    known = base.StoredFacts(flights=tuple(model.InFlightMove(*one, source='task')
+                                           for one in flights))
     if said is None:
         ready.go(known=known)
     else:
@@ -267,11 +268,11 @@ def test_record_that_does_not_change_takes_no_slot(ready: Ready) -> None:
             assert ready.refused()[1] == 'no-slot'
         else:
             ready.go()
-    flight = model.Flight('b', 'host1', 'host3', source='task')
+    flight = model.InFlightMove('b', 'host1', 'host3', source='task')
     ready.changed['host1'] = [live('a', 'host1', 'host3')]
     ready.driver._conf.set_override('max_concurrent_per_source', 2, 'executor')
-    assert ready.refused(known=base.Known(flights=(flight,)))[1] == 'no-slot'
-    ready.go(known=base.Known(flights=(flight,), slotless=frozenset({'b'})))
+    assert ready.refused(known=base.StoredFacts(flights=(flight,)))[1] == 'no-slot'
+    ready.go(known=base.StoredFacts(flights=(flight,), slotless=frozenset({'b'})))
 
 
 # What nova-scheduler may not know yet.

@@ -127,7 +127,7 @@ def cloud() -> Cloud:
     return Cloud()
 
 
-def read(cloud: Cloud, **engine: Any) -> preflight_reader.Fresh:
+def read(cloud: Cloud, **engine: Any) -> preflight_reader.PreflightView:
     conf = cfg.ConfigOpts()
     opts.register(conf)
     for name, value in {'cell_metadata_key': 'kronos:cell', **engine}.items():
@@ -149,7 +149,7 @@ def test_the_rules_are_given_the_move_s_part_of_the_cloud(cloud: Cloud) -> None:
         'vm': ('host1', {'VCPU': 2, 'MEMORY_MB': 1024}), 'near': ('host2', {})}
     assert [(g.uuid, g.policy, g.members) for g in cluster.groups] == [
         ('g', 'anti-affinity', {'vm', 'near', 'deleted', 'shelved'})]
-    assert cluster.flights == (model.Flight('near', 'host2', 'host3'),)
+    assert cluster.flights == (model.InFlightMove('near', 'host2', 'host3'),)
     assert cluster.aggregates == {'rack': ('host1', 'host2')}
     assert cluster.aggregate_metadata == {'rack': {'kronos:cell': 'cell1', 'ssd': 'true'}}
     assert {uuid: p.aggregates for uuid, p in cluster.sharing.items()} == {'nfs': {'shared'}}
@@ -161,7 +161,7 @@ def test_hosts_of_another_zone_are_out_of_the_scope(cloud: Cloud) -> None:
         cluster = read(cloud, availability_zone=zone).cluster.scoped('rack')
         assert cluster.scope_hosts == inside, zone
     refusal = placement.scope(
-        cluster_view.ClusterView(cluster, model.Options()),
+        cluster_view.ClusterView(cluster, model.PlanningOptions()),
         model.Move('vm', 'host1', 'host2', model.Phase.SPREAD))
     assert refusal == model.Rejection(
         'out-of-scope', 'host host1 is not in this scope: it is in availability zone az1')
@@ -189,13 +189,13 @@ def test_no_more_is_asked_for_than_that(cloud: Cloud) -> None:
 
 def test_each_read_has_a_name_for_when_time_is_up(
         cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, result = [], parallel_reads.Reading.result
+    told, result = [], parallel_reads.ReadingContext.result
 
     def telling(self: Any, future: Any, service: str, what: str) -> Any:
         told.append((service, what))
         return result(self, future, service, what)
 
-    monkeypatch.setattr(parallel_reads.Reading, 'result', telling)
+    monkeypatch.setattr(parallel_reads.ReadingContext, 'result', telling)
     read(cloud)
     assert told[:3] == [('Nova', what) for what in (
         'supported API versions', 'migrations', 'servers')]
@@ -207,13 +207,13 @@ def test_each_read_has_a_name_for_when_time_is_up(
 
 
 def test_it_may_take_as_long_as_collecting(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits, made = [], parallel_reads.Reading.__init__
+    limits, made = [], parallel_reads.ReadingContext.__init__
 
     def init(self: Any, seconds: float, *rest: Any) -> None:
         limits.append(seconds)
         made(self, seconds, *rest)
 
-    monkeypatch.setattr(parallel_reads.Reading, '__init__', init)
+    monkeypatch.setattr(parallel_reads.ReadingContext, '__init__', init)
     read(cloud)
     assert limits == [cfg_default('nova', 'collect_timeout')]
 

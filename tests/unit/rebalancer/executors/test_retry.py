@@ -26,7 +26,7 @@ from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import rows
 
 NOW = 5000.0
-SETTINGS = retry.Settings(max_attempts=2, retry_backoff=30)
+SETTINGS = retry.RetrySettings(max_attempts=2, retry_backoff=30)
 
 
 def row(attempt=0, retry_count=0, alternates=('h3',), **kw):
@@ -50,13 +50,13 @@ def test_what_waiting_cannot_change_is_final_and_quarantined(error):
     (exception.MigrationFailed, True), (exception.PlacementRejected, False),
     (exception.FailureUntold, False)])
 def test_a_refusing_destination_gives_way_to_the_next_at_once(error, refused):
-    assert after(error) == retry.Verdict(
+    assert after(error) == retry.RetryVerdict(
         again=True, refused=refused, attempt=1, retry_count=0, not_before=NOW)
 
 
 def test_when_all_destinations_refused_a_new_pass_begins_with_the_first():
     verdict = after(exception.MigrationFailed, row(attempt=1, alternates=()))
-    assert verdict == retry.Verdict(
+    assert verdict == retry.RetryVerdict(
         again=True, refused=True, attempt=0, retry_count=1, not_before=NOW + 30)
 
 
@@ -76,7 +76,7 @@ def test_retries_that_count_alternates_bound_all_attempts(retries, seed):
         error = pick.choice(errors)(instance_uuid='i', problem='p', to_host='h2',
                                     seconds=300.0)
         verdict = retry.after_failure(dataclasses.replace(tried, task=task), error, NOW,
-                                      retry.Settings(max_attempts=3))
+                                      retry.RetrySettings(max_attempts=3))
         again = verdict.again
         tried = dataclasses.replace(tried, attempt=verdict.attempt)
         task = dataclasses.replace(task, retry_count=verdict.retry_count,
@@ -110,7 +110,7 @@ def test_an_api_error_stays_with_its_destination():
 def test_the_deadline_grows_with_memory_and_copied_disk():
     task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.SPREAD, memory_mb=2048,
                       disk_gb=10)
-    assert retry.compute_deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * 12
+    assert retry.compute_deadline(task, NOW, retry.RetrySettings()) == NOW + 600 + 800 * 12
 
 
 @pytest.mark.parametrize(('method', 'memory_mb', 'disk_gb', 'gib'), [
@@ -118,8 +118,8 @@ def test_the_deadline_grows_with_memory_and_copied_disk():
     ('cold', 65536, 100, 100)])
 def test_the_deadline_counts_what_is_copied_as_nova_does(method, memory_mb, disk_gb, gib):
     task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.EVACUATE, memory_mb=memory_mb,
-                      disk_gb=disk_gb, method=model.Method(method))
-    assert retry.compute_deadline(task, NOW, retry.Settings()) == NOW + 600 + 800 * gib
+                      disk_gb=disk_gb, method=model.MoveMethod(method))
+    assert retry.compute_deadline(task, NOW, retry.RetrySettings()) == NOW + 600 + 800 * gib
 
 
 def changed(rule, of):
@@ -138,7 +138,7 @@ def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped',
     'source-overcommitted'])
 def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
-    assert changed(rule, row()) == retry.Verdict(again=False)
+    assert changed(rule, row()) == retry.RetryVerdict(again=False)
 
 
 @pytest.mark.parametrize('failure', [
@@ -154,7 +154,7 @@ def test_an_end_tells_how_often_it_was_tried_and_whether_the_destination_refused
 
 
 def test_the_next_destination_of_a_later_pass_is_of_the_same_pass():
-    assert after(exception.MigrationFailed, row(retry_count=2)) == retry.Verdict(
+    assert after(exception.MigrationFailed, row(retry_count=2)) == retry.RetryVerdict(
         again=True, refused=True, attempt=1, retry_count=2, not_before=NOW)
 
 
@@ -166,7 +166,7 @@ def test_a_rule_that_another_kind_of_failure_names_is_none_of_pre_flight():
 
 def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
     verdict = changed('group-in-flight', row(attempt=1, retry_count=1))
-    assert verdict == retry.Verdict(again=True, attempt=1, retry_count=2, not_before=NOW + 60)
+    assert verdict == retry.RetryVerdict(again=True, attempt=1, retry_count=2, not_before=NOW + 60)
     verdict = changed('group-in-flight', row(retry_count=3))
     assert not verdict.again and not verdict.quarantine
 
@@ -174,7 +174,7 @@ def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
 @pytest.mark.parametrize('rule', ['no-slot', 'just-left', 'just-came'])
 def test_what_others_have_taken_or_left_is_waited_for_without_using_up_retries(rule):
     verdict = changed(rule, row(attempt=1, retry_count=3, alternates=('c',)))
-    assert verdict == retry.Verdict(again=True, attempt=1, retry_count=3, not_before=NOW + 30)
+    assert verdict == retry.RetryVerdict(again=True, attempt=1, retry_count=3, not_before=NOW + 30)
 
 
 def test_a_destination_that_was_disabled_gives_way_to_the_next():
@@ -205,7 +205,7 @@ def test_every_setting_is_read_from_its_option():
                         ('instance_quarantine_seconds', 202), ('dry_run', True)):
         conf.set_override(name, value, 'engine')
     found = retry.build_settings(conf)
-    assert found == retry.Settings(
+    assert found == retry.RetrySettings(
         scopes=frozenset({'blue', 'green'}), per_scope=5, total=9, per_source=6,
         per_destination=7, migration_timeout=105, seconds_per_gib=106, look_interval=11,
         poll_interval=12, claim_seconds=109, retry_backoff=110, max_attempts=8,

@@ -18,7 +18,8 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.executors import stale_scheduler_view
 
-HINTS = model.Options(nova_enabled_filters=frozenset({'DifferentHostFilter', 'SameHostFilter'}))
+HINTS = model.PlanningOptions(nova_enabled_filters=frozenset({'DifferentHostFilter',
+                                                              'SameHostFilter'}))
 
 
 def instance(uuid, host, **fields):
@@ -82,7 +83,7 @@ def test_one_to_be_apart_from_counts_where_the_filter_is_enabled():
     rule, text = waits(found, 'm')
     assert rule == 'just-left' and 'different_host' in text
     assert waits(found, 'x') is None
-    assert waits(found, 'm', options=model.Options()) is None
+    assert waits(found, 'm', options=model.PlanningOptions()) is None
 
 
 def test_one_to_be_beside_is_waited_for_when_it_has_just_come():
@@ -90,7 +91,7 @@ def test_one_to_be_beside_is_waited_for_when_it_has_just_come():
     rule, text = waits(found, came='n')
     assert rule == 'just-came' and 'instance n has just come to h2' in text
     assert waits(found, came='x') is None
-    assert waits(found, came='n', options=model.Options()) is None
+    assert waits(found, came='n', options=model.PlanningOptions()) is None
     assert waits(hinted(GONE, same_host=('m',)), came='m') is None, 'it went on'
 
 

@@ -39,10 +39,10 @@ def stand_still(bench, passes, answer='req-1'):
         bench.driver.answers['submit'] = ['req-2']
         bench.now += 70
         bench.passes(passes, seconds=20, by=other)
-        bench.driver.answers['look'] = [base.Progress(
-            base.Stage.RUNNING, 'running', REFERENCE)]
+        bench.driver.answers['look'] = [base.MigrationProgress(
+            base.MigrationStage.RUNNING, 'running', REFERENCE)]
         return answer
-    bench.driver.answers |= {'submit': [submit], 'look': [base.Stage.ABSENT]}
+    bench.driver.answers |= {'submit': [submit], 'look': [base.MigrationStage.ABSENT]}
 
 
 @pytest.mark.parametrize('answer', ['req-1', benches.error(exception.AmbiguousSubmit)])
@@ -54,7 +54,8 @@ def test_a_late_migration_of_a_task_that_has_ended_is_aborted(bench, answer, cap
     assert 'came too late: the task became failed meanwhile' in caplog.text
     bench.passes(3)
     assert bench.steps('abort') == ['h2'], 'once it was accepted it is not repeated'
-    bench.driver.answers['look'] = [base.Progress(base.Stage.CANCELLED, 'aborted', REFERENCE)]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.CANCELLED, 'aborted',
+                                                           REFERENCE)]
     looks = len(bench.steps('look'))
     bench.passes(3)
     assert len(bench.steps('look')) == looks + 1
@@ -84,7 +85,7 @@ def test_a_late_migration_is_aborted_after_a_database_that_failed(bench, monkeyp
 def test_a_late_migration_is_aborted_when_the_task_goes_on_elsewhere(bench, caplog):
     stand_still(bench, 1)
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=3))
-    bench.driver.answers['look'] = [base.Progress(base.Stage.FAILED, 'no CPU')]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no CPU')]
     bench.passes(2)
     assert bench.steps('submit')[:2] == ['h2', 'h3']
     assert 'came too late: the task went on to h3 meanwhile' in caplog.text
@@ -96,7 +97,7 @@ def test_a_late_migration_that_the_successor_watches_is_left_to_it(bench):
     bench.plan(cases.make_task)
     bench.passes(3)
     assert bench.steps('abort') == []
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(3, by=bench.new_worker('w2'))
     assert bench.state is TaskState.COMPLETED
 
@@ -105,7 +106,7 @@ def test_a_late_request_that_began_nothing_is_forgotten(bench):
     stand_still(bench, 8, benches.error(exception.AmbiguousSubmit))
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.passes()
-    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.passes(20)
     looks = len(bench.steps('look'))
     bench.passes(5)
@@ -114,13 +115,13 @@ def test_a_late_request_that_began_nothing_is_forgotten(bench):
 
 
 @pytest.mark.parametrize(('stage', 'said'), [
-    (base.Stage.COMPLETED, 'has moved it to h2 before it could be aborted'),
-    (base.Stage.UNCONFIRMED, 'Revert it: openstack server resize revert')])
+    (base.MigrationStage.COMPLETED, 'has moved it to h2 before it could be aborted'),
+    (base.MigrationStage.UNCONFIRMED, 'Revert it: openstack server resize revert')])
 def test_what_cannot_be_aborted_any_more_is_an_error_for_people(bench, stage, said, caplog):
     stand_still(bench, 8)
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.passes()
-    bench.driver.answers['look'] = [base.Progress(stage, '', REFERENCE)]
+    bench.driver.answers['look'] = [base.MigrationProgress(stage, '', REFERENCE)]
     bench.passes(3)
     assert caplog.text.count(said) == 1
 
@@ -240,7 +241,7 @@ def test_database_that_was_away_leaves_an_own_task_to_its_executor(bench):
             raise exception.StoreError(problem='gone', remedy='none')
         return real(*args, **fields)
     bench.store.mark = mark
-    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
     bench.plan(cases.make_task)
     with pytest.raises(exception.StoreError):
         bench.passes()
@@ -282,9 +283,9 @@ def test_instance_that_the_abort_left_in_error_is_reset_or_told_of(bench, reset,
     bench.driver.reset_state = lambda task: True
     late(bench)
     bench.passes()
-    bench.driver.answers['look'] = [base.Progress(
-        base.Stage.CANCELLED, 'aborted', REFERENCE, patience=30.0), base.Progress(
-        base.Stage.FAILED, 'error', REFERENCE, broken=True, aborted=True, place='h1')]
+    bench.driver.answers['look'] = [base.MigrationProgress(
+        base.MigrationStage.CANCELLED, 'aborted', REFERENCE, patience=30.0), base.MigrationProgress(
+        base.MigrationStage.FAILED, 'error', REFERENCE, broken=True, aborted=True, place='h1')]
     bench.passes(2)
     assert ('openstack server set --state active' in caplog.text) is not reset
     assert ('has ended: error' in caplog.text) is reset
@@ -293,8 +294,8 @@ def test_instance_that_the_abort_left_in_error_is_reset_or_told_of(bench, reset,
 def test_contradiction_is_no_end_of_a_late_migration_before_it_has_lasted(bench, caplog):
     late(bench)
     bench.driver.answers['look'] = [
-        base.Progress(base.Stage.LEFT, 'Nova left it', REFERENCE, patience=300.0),
-        base.Progress(base.Stage.RUNNING, 'running', REFERENCE)]
+        base.MigrationProgress(base.MigrationStage.LEFT, 'Nova left it', REFERENCE, patience=300.0),
+        base.MigrationProgress(base.MigrationStage.RUNNING, 'running', REFERENCE)]
     bench.passes(2)
     assert bench.steps('abort') == ['h2'] and 'has ended' not in caplog.text
 

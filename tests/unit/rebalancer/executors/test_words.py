@@ -42,7 +42,8 @@ def about(bench):
 
 
 def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog):
-    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED] * 2 + [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [
+        *[base.MigrationStage.UNCONFIRMED] * 2, base.MigrationStage.COMPLETED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
     bench.plan()
     with caplog.at_level(logging.INFO, 'kronos_nova.rebalancer.executors.worker'):
@@ -69,7 +70,8 @@ def test_a_failure_of_the_driver_names_the_instance_and_what_it_said(bench):
 
 
 def test_what_nova_does_not_explain_ends_with_the_instance_and_what_is_known(bench):
-    bench.driver.answers['look'] = [base.Progress(base.Stage.UNTOLD, 'migration error', 'm')]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.UNTOLD,
+                                                           'migration error', 'm')]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(80)
     task = bench.row().task
@@ -99,7 +101,7 @@ def test_what_is_given_back_has_its_time_in_the_queue_counted(bench):
 
 
 def test_an_abort_is_said_and_one_that_fails_is_tried_again(bench, caplog):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), True]
     bench.plan()
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
@@ -113,7 +115,7 @@ def test_an_abort_is_said_and_one_that_fails_is_tried_again(bench, caplog):
 
 def test_a_request_that_nova_does_not_show_is_said_to_be_watched_and_then_none(bench, caplog):
     bench.driver.answers['submit'] = [KeyboardInterrupt()]
-    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     with pytest.raises(KeyboardInterrupt):
         bench.passes(1)
@@ -128,8 +130,9 @@ def test_a_request_that_nova_does_not_show_is_said_to_be_watched_and_then_none(b
 
 
 def test_what_a_failed_migration_keeps_is_told_with_how_long(bench):
-    bench.driver.answers['look'] = [base.Progress(
-        base.Stage.SETTLING, 'migration m still has its allocation in Placement', MIGRATION)]
+    bench.driver.answers['look'] = [base.MigrationProgress(
+        base.MigrationStage.SETTLING, 'migration m still has its allocation in Placement',
+        MIGRATION)]
     bench.plan()
     bench.passes(2)
     assert bench.row().reference == MIGRATION
@@ -143,7 +146,7 @@ def test_what_a_failed_migration_keeps_is_told_with_how_long(bench):
 
 
 def test_a_migration_that_is_found_again_is_said_and_is_in_doubt_no_more(bench, caplog):
-    bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.RUNNING]
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
     bench.plan()
     bench.passes(2)
@@ -158,14 +161,14 @@ def test_a_migration_that_is_found_again_is_said_and_is_in_doubt_no_more(bench, 
 
 
 def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(bench, caplog):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(70)
     assert said(caplog, 'deadline') == [
         ('WARNING', f'{about(bench)} is past its deadline; it keeps its slot and is watched until '
                     'Nova says how it ended. See its migration in Nova.')], 'once'
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
-    bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.RUNNING]
     bench.passes(1)
     assert bench.row().doubt_since is not None
     bench.passes(1)
@@ -179,11 +182,13 @@ def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(benc
     ({'broken': True, 'detail': 'migration error'}, exception.InstanceInError,
      'its migration from h1 to h2 failed (migration error)'),
     ({'detail': ''}, exception.MigrationFailed, 'the migration failed in Nova'),
-    ({'fault': nova_error_classes.Fault.INSTANCE, 'detail': 'no'}, exception.InstanceRefused, 'no'),
-    ({'fault': nova_error_classes.Fault.API, 'detail': 'away'}, exception.NovaClientError, 'away')])
+    ({'fault': nova_error_classes.FaultyPart.INSTANCE, 'detail': 'no'}, exception.InstanceRefused,
+     'no'),
+    ({'fault': nova_error_classes.FaultyPart.API, 'detail': 'away'}, exception.NovaClientError,
+     'away')])
 def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, problem):
-    bench.driver.answers['look'] = [base.Progress(
-        base.Stage.FAILED, reference='m', **fields)]
+    bench.driver.answers['look'] = [base.MigrationProgress(
+        base.MigrationStage.FAILED, reference='m', **fields)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(3)
     row = bench.row()
@@ -194,7 +199,7 @@ def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, p
 
 def test_a_driver_that_fails_while_it_looks_is_told_with_the_task_and_looked_at_again(
         bench, caplog):
-    bench.driver.answers['look'] = [ZeroDivisionError('by nothing'), base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [ZeroDivisionError('by nothing'), base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
     task, = bench.tasks
@@ -215,7 +220,7 @@ def test_what_does_not_look_as_nova_says_is_after_its_flight_all_the_while(bench
 
 
 def test_nova_being_away_while_it_is_looked_at_is_said_with_the_task(bench, caplog):
-    bench.driver.answers['look'] = [error(exception.NovaClientError), base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [error(exception.NovaClientError), base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
     assert said(caplog, 'looked at') == [
@@ -233,11 +238,11 @@ def test_what_cannot_be_looked_at_any_more_is_late_all_the_same(bench, failure):
 
 
 def test_what_was_aborted_at_its_deadline_ends_with_its_instance_and_why(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
     bench.passes(75, by=one)
-    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(2, by=one)
     assert (bench.state, bench.row().error) == (TaskState.FAILED, str(exception.MigrationTimeout(
         instance_uuid=bench.tasks[0].instance_uuid,
@@ -257,7 +262,7 @@ def test_a_request_is_said_with_its_instance_hosts_and_ids(bench, caplog):
 @pytest.mark.parametrize('failure', [error(exception.AmbiguousSubmit), OSError('broken pipe')])
 def test_a_request_that_may_have_arrived_is_said_and_kept_with_why(bench, caplog, failure):
     bench.driver.answers['submit'] = [failure]
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(1)
     task, row = bench.tasks[0], bench.row()
@@ -336,7 +341,8 @@ def test_a_freeze_that_begins_before_the_request_is_asked_for_by_the_time(bench,
 @pytest.mark.parametrize(('detail', 'text'), [
     ('by an operator', 'by an operator'), ('', 'The migration was cancelled in Nova.')])
 def test_what_was_cancelled_in_nova_ends_with_what_it_says(bench, detail, text):
-    bench.driver.answers['look'] = [base.Progress(base.Stage.CANCELLED, detail, MIGRATION)]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.CANCELLED, detail,
+                                                           MIGRATION)]
     bench.plan()
     bench.passes(2)
     assert (bench.state, bench.row().error, bench.row().error_type) == (

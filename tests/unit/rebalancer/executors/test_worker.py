@@ -40,7 +40,7 @@ def test_what_a_foreign_driver_says_is_kept_and_told_without_secrets(bench, capl
     bench.driver.answers[step] = [RuntimeError(
         'POST http://u:c4n4ry@h X-Auth-Token: c4n4ry {"Authorization": "Bearer c4n4ry"} '
         'gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry')]
-    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     with caplog.at_level('DEBUG'):
         bench.passes(3, 700.0)
     rows = str([bench.row(), *bench.store.quarantines(bench.now)])
@@ -52,7 +52,8 @@ def test_what_a_foreign_driver_says_is_kept_and_told_without_secrets(bench, capl
 def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
     seen = []
     bench.driver.answers['submit'] = [lambda task: seen.append(bench.row()) or 'req-1']
-    bench.driver.answers['look'] = [base.Stage.WAITING, base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.WAITING, base.MigrationStage.RUNNING,
+                                    base.MigrationStage.COMPLETED]
     bench.plan()
     bench.worker._outcomes._notify = lambda event, result: bench.told.append(
         (event, result, bench.state))
@@ -74,7 +75,8 @@ def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
 def test_what_became_of_tasks_is_counted_and_how_long_it_took(bench):
     """The first destination refuses, the second takes it; another task ends before
     Nova is asked, and one that required it with it."""
-    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.RUNNING,
+                                    base.MigrationStage.COMPLETED]
     bench.plan()
     bench.now += 20
     bench.passes(8)
@@ -98,8 +100,8 @@ def test_what_became_of_tasks_is_counted_and_how_long_it_took(bench):
     assert sum(bench.tally.reading().durations['migrations']['live', 'failed'].counts) == 0
 
 
-def at(phase, stage=base.Stage.RUNNING):
-    return base.Progress(stage, 'detail', 'migration-uuid', phase=phase)
+def at(phase, stage=base.MigrationStage.RUNNING):
+    return base.MigrationProgress(stage, 'detail', 'migration-uuid', phase=phase)
 
 
 def slow(bench, seconds, answer='marker'):
@@ -113,8 +115,9 @@ def slow(bench, seconds, answer='marker'):
 def test_an_attempt_tells_how_long_each_of_its_phases_took(bench):
     bench.driver.answers['pre_flight'] = [slow(bench, 2)]
     bench.driver.answers['look'] = [
-        at('pre_check', base.Stage.WAITING), at('preparing', base.Stage.WAITING), at('running'),
-        at('running'), at('post_migrating'), base.Stage.COMPLETED]
+        at('pre_check', base.MigrationStage.WAITING), at('preparing', base.MigrationStage.WAITING),
+        at('running'),
+        at('running'), at('post_migrating'), base.MigrationStage.COMPLETED]
     bench.driver.answers['post_flight'] = [error(exception.NovaClientError), None]
     bench.plan()
     bench.now += 7
@@ -136,7 +139,7 @@ def test_what_is_known_of_phases_passes_to_the_successor(bench):
     bench.plan()
     bench.passes(3)
     bench.now += 100
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, by=bench.new_worker('w2'))
     attempt, = bench.row().attempts
     assert attempt.phases == {'queue': 0, 'pre_flight': 0, 'pre_check': 10, 'preparing': 10,
@@ -145,7 +148,7 @@ def test_what_is_known_of_phases_passes_to_the_successor(bench):
 
 def test_a_look_that_is_older_than_what_is_known_takes_nothing_back(bench):
     bench.driver.answers['look'] = [at('running'), at('preparing'), at(None),
-                                    base.Stage.COMPLETED]
+                                    base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(6)
     attempt, = bench.row().attempts
@@ -155,7 +158,7 @@ def test_a_look_that_is_older_than_what_is_known_takes_nothing_back(bench):
 
 def test_what_nova_has_measured_is_better_than_what_looks_have_found(bench):
     bench.driver.seconds = {'pre_check': 1.0, 'preparing': 2.0, 'running': 14.0}
-    bench.driver.answers['look'] = [at('running'), base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [at('running'), base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(4)
     attempt, = bench.row().attempts
@@ -176,7 +179,7 @@ def test_what_cannot_be_measured_keeps_no_task_from_its_end(bench, problem):
 def test_each_attempt_has_phases_of_its_own_and_one_that_asked_nobody_is_not_measured(bench):
     bench.driver.answers['pre_flight'] = [
         error(exception.PlacementRejected), slow(bench, 3)]
-    bench.driver.answers['look'] = [base.Stage.FAILED]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED]
     bench.plan()
     bench.passes(3)
     first, second = (attempt.phases for attempt in bench.row().attempts)
@@ -196,7 +199,7 @@ def test_waiting_for_a_slot_is_waiting_in_the_queue(bench):
 def test_a_task_waits_until_nova_is_first_asked_whatever_was_refused_before(bench):
     bench.driver.answers['pre_flight'] = [
         error(exception.NovaClientError, 'Nova is away'), 'marker']
-    bench.driver.answers['look'] = [base.Stage.FAILED, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(12, seconds=60)
     assert bench.state is TaskState.COMPLETED and len(bench.row().attempts) == 3
@@ -222,7 +225,7 @@ def test_pre_flight_is_told_what_only_the_database_knows(bench):
                    p, s, from_host='h4', not_before=bench.now + 1),
                lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
     bench.store.refused('h9', bench.now, limit=1, seconds=1000, reason='no')
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes(1)
     assert bench.driver.known.flights == ()
     assert bench.driver.known.history.quarantined_hosts == {'h9'}
@@ -230,15 +233,15 @@ def test_pre_flight_is_told_what_only_the_database_knows(bench):
     bench.passes(1)
     first = bench.tasks[0]
     assert bench.driver.known.flights == (
-        model.Flight(first.instance_uuid, first.from_host, first.to_host, 'task', ('h3',),
-                     first.aggregate),)
+        model.InFlightMove(first.instance_uuid, first.from_host, first.to_host, 'task', ('h3',),
+                           first.aggregate),)
     assert bench.driver.known.draining == bench.store.draining()
     assert bench.driver.known.scopes == bench.store.leased() != frozenset()
 
 
 def test_a_rule_that_nova_enforces_ends_the_task_and_is_remembered_of_the_source(bench):
-    bench.driver.answers['look'] = [base.Progress(
-        base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')]
+    bench.driver.answers['look'] = [base.MigrationProgress(
+        base.MigrationStage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan()
     bench.passes(20, seconds=60)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PreFlightError')
@@ -326,8 +329,8 @@ def test_the_result_lists_every_attempt(bench):
         'marker', 'marker', error(exception.PlacementRejected), 'marker']
     bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-2']
     bench.driver.answers['look'] = [
-        base.Progress(base.Stage.FAILED, 'no CPU', M % 1), base.Progress(
-            base.Stage.COMPLETED, '', M % 2)]
+        base.MigrationProgress(base.MigrationStage.FAILED, 'no CPU', M % 1), base.MigrationProgress(
+            base.MigrationStage.COMPLETED, '', M % 2)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3', 'h4', 'h5')))
     bench.worker = bench.new_worker('w1', dataclasses.replace(SETTINGS, max_attempts=4))
     start = bench.now
@@ -392,7 +395,8 @@ def test_a_cancelled_task_tells_what_had_been_tried(bench):
 
 
 def test_an_attempt_that_ends_in_error_names_its_migration_at_the_first_look(bench):
-    bench.driver.answers['look'] = [base.Progress(base.Stage.COMPLETED, '', M % 1)]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.COMPLETED, '',
+                                                           M % 1)]
     bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
     bench.plan()
     bench.passes(2)
@@ -400,13 +404,13 @@ def test_an_attempt_that_ends_in_error_names_its_migration_at_the_first_look(ben
 
 
 def settling(detail='its allocation is still there'):
-    return base.Progress(base.Stage.SETTLING, detail, M % 1)
+    return base.MigrationProgress(base.MigrationStage.SETTLING, detail, M % 1)
 
 
 def test_the_next_destination_waits_until_the_failed_migration_has_settled(bench):
     bench.driver.answers['look'] = [
-        settling(), settling(), base.Progress(base.Stage.FAILED, 'no', M % 1),
-        base.Stage.COMPLETED]
+        settling(), settling(), base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1),
+        base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
     assert bench.steps('submit') == ['h2'] and bench.state is TaskState.SUBMITTED
@@ -417,13 +421,14 @@ def test_the_next_destination_waits_until_the_failed_migration_has_settled(bench
 
 
 def untold():
-    return base.Progress(base.Stage.UNTOLD, 'Nova: migration error', M % 1)
+    return base.MigrationProgress(base.MigrationStage.UNTOLD, 'Nova: migration error', M % 1)
 
 
 def test_nothing_more_is_asked_before_nova_says_why_it_failed(bench):
     bench.driver.answers['look'] = [
         untold(), untold(),
-        base.Progress(base.Stage.FAILED, 'no', M % 1, fault=nova_error_classes.Fault.INSTANCE)]
+        base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1,
+                               fault=nova_error_classes.FaultyPart.INSTANCE)]
     bench.plan()
     bench.passes(8)
     assert bench.steps('submit') == bench.steps('pre_flight') == ['h2']
@@ -494,8 +499,8 @@ def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
     successor = bench.new_worker('w2')
     bench.passes(2, by=successor)
     assert bench.row().doubt_since == since, 'the time of its predecessor counts'
-    bench.driver.answers['look'] = [base.Progress(base.Stage.FAILED, 'no', M % 1),
-                                    base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1),
+                                    base.MigrationStage.COMPLETED]
     bench.passes(3, by=successor)
     assert bench.steps('submit') == ['h2', 'h3', 'h4']
     assert [host for host, _, _ in tried(bench.row())] == ['h2', 'h3', 'h4']
@@ -503,7 +508,7 @@ def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
 
 def test_a_doubt_about_another_thing_begins_anew(bench):
     """Nova showed no migration and was then away for longer than one may settle."""
-    absent = base.Progress(base.Stage.ABSENT)
+    absent = base.MigrationProgress(base.MigrationStage.ABSENT)
     bench.driver.answers['look'] = [absent, settling()]
     bench.plan()
     bench.passes(2)
@@ -533,7 +538,7 @@ def test_a_doubt_of_an_executor_of_the_release_before_begins_anew(bench):
 
 
 def test_a_successor_knows_what_was_doubted(bench):
-    bench.driver.answers['look'] = [base.Progress(base.Stage.ABSENT)]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.ABSENT)]
     bench.plan()
     bench.passes(2)
     bench.driver.answers['look'] = [settling()]
@@ -543,12 +548,13 @@ def test_a_successor_knows_what_was_doubted(bench):
 
 
 @pytest.mark.parametrize(('fault', 'asked', 'kind', 'quarantined', 'charged'), [
-    (nova_error_classes.Fault.INSTANCE, ['h2'], 'MigrationFailed', True, False),
-    (nova_error_classes.Fault.API, ['h2'] * 4, 'NovaClientError', False, False),
-    (nova_error_classes.Fault.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
+    (nova_error_classes.FaultyPart.INSTANCE, ['h2'], 'MigrationFailed', True, False),
+    (nova_error_classes.FaultyPart.API, ['h2'] * 4, 'NovaClientError', False, False),
+    (nova_error_classes.FaultyPart.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
 def test_what_follows_depends_on_whose_fault_it_is(bench, fault, asked, kind, quarantined,
                                                    charged):
-    bench.driver.answers['look'] = [base.Progress(base.Stage.FAILED, 'no', M % 1, fault=fault)]
+    bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1,
+                                                           fault=fault)]
     bench.plan()
     bench.passes(200, seconds=30)
     assert bench.steps('submit') == asked
@@ -612,9 +618,9 @@ def test_the_improvement_is_that_of_the_destination_at_hand(bench):
 def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(bench):
     bench.driver.answers['submit'] = [
         lambda task: error(exception.MigrationFailed) if task.to_host == 'h2' else 'req']
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(*[cases.make_task] * 3)
-    chosen = retry.Settings(per_scope=9, per_source=9, per_destination=9)
+    chosen = retry.RetrySettings(per_scope=9, per_source=9, per_destination=9)
     bench.passes(12, by=bench.new_worker('w', chosen))
     history = bench.store.history('blue', bench.now)
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
@@ -641,7 +647,8 @@ def test_an_executor_that_was_overtaken_remembers_no_local_disks(bench):
     def overtaken(task):
         bench.now += 61
         assert bench.store.adopt('w2', None, bench.now, 60)
-        return base.Progress(base.Stage.FAILED, 'it has disks', 'm1', 'copies-disk')
+        return base.MigrationProgress(base.MigrationStage.FAILED, 'it has disks', 'm1',
+                                      'copies-disk')
 
     bench.driver.answers['look'] = [overtaken]
     bench.plan()
@@ -653,8 +660,8 @@ def test_an_executor_that_was_overtaken_remembers_no_local_disks(bench):
 @pytest.mark.parametrize('found', ['look', 'post_flight'])
 def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog, found):
     if found == 'look':
-        bench.driver.answers['look'] = [base.Progress(
-            base.Stage.FAILED, 'Nova: migration error', broken=True)]
+        bench.driver.answers['look'] = [base.MigrationProgress(
+            base.MigrationStage.FAILED, 'Nova: migration error', broken=True)]
     else:
         bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
     bench.plan()
@@ -667,7 +674,7 @@ def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog,
 
 
 def test_defect_16_a_migration_that_fails_within_one_poll_is_failed_at_once(bench):
-    bench.driver.answers['look'] = [base.Stage.FAILED]
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(2)
     assert bench.state is TaskState.FAILED
@@ -675,18 +682,18 @@ def test_defect_16_a_migration_that_fails_within_one_poll_is_failed_at_once(benc
 
 
 def test_defect_16_a_migration_that_is_not_listed_has_not_disappeared(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING, *[base.Stage.ABSENT] * 5,
-                                    base.Stage.RUNNING, *[base.Stage.ABSENT] * 5,
-                                    base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, *[base.MigrationStage.ABSENT] * 5,
+                                    base.MigrationStage.RUNNING, *[base.MigrationStage.ABSENT] * 5,
+                                    base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(14)
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
 
 
 def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(*[lambda p, s: cases.make_task(p, s, memory_mb=1024)] * 2)
-    one = bench.new_worker('one', retry.Settings(per_scope=1))
+    one = bench.new_worker('one', retry.RetrySettings(per_scope=1))
     bench.passes(3, by=one)
     bench.now = cases.NOW + 600 + 1600 + 1
     bench.passes(2, by=one)
@@ -694,14 +701,14 @@ def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
     assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
     assert len(bench.steps('submit')) == 1, 'the slot was given away'
     assert len(bench.store.flights()) == 2 and bench.told == []
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, by=one)
     assert bench.store.task(row.task.task_id).task.state is TaskState.COMPLETED
     assert len(bench.steps('submit')) == 2
 
 
 def test_a_migration_that_fails_after_its_deadline_is_a_timeout_and_final(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.FAILED]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.FAILED]
     bench.plan()
     bench.passes(1)
     bench.now += 700
@@ -721,7 +728,7 @@ def test_defect_17_a_task_nobody_began_in_time_expires(bench):
 
 
 def test_an_operators_cancel_is_respected(bench):
-    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.plan()
     bench.passes(20, seconds=60)
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
@@ -730,8 +737,9 @@ def test_an_operators_cancel_is_respected(bench):
 
 def test_an_ambiguous_request_that_took_effect_is_found_not_repeated(bench):
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
-    bench.driver.answers['look'] = [base.Stage.ABSENT, base.Stage.WAITING, base.Stage.RUNNING,
-                                    base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.WAITING,
+                                    base.MigrationStage.RUNNING,
+                                    base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(1)
     assert bench.state is TaskState.UNKNOWN
@@ -743,13 +751,13 @@ def test_an_ambiguous_request_that_took_effect_is_found_not_repeated(bench):
 
 def test_an_ambiguous_request_that_left_no_trace_is_repeated_after_a_while(bench):
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit), 'req-2']
-    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.plan()
     bench.passes(8)
     assert bench.state is TaskState.UNKNOWN and len(bench.steps('submit')) == 1
     bench.passes(1)
     assert (bench.state, bench.row().task.retry_count) == (TaskState.QUEUED, 1)
-    bench.driver.answers['look'] = [base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(6)
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 2
 
@@ -774,13 +782,13 @@ class Crash(BaseException):
 
 
 def stopped(plan_id, scope):
-    return cases.make_task(plan_id, scope, phase=model.Phase.EVACUATE, method=model.Method.COLD,
+    return cases.make_task(plan_id, scope, phase=model.Phase.EVACUATE, method=model.MoveMethod.COLD,
                            memory_mb=65536)
 
 
 def test_a_cold_migration_is_confirmed_and_then_verified(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING, base.Stage.UNCONFIRMED,
-                                    base.Stage.RUNNING, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.UNCONFIRMED,
+                                    base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
     bench.plan(stopped)
     bench.passes(6)
     assert bench.state is TaskState.COMPLETED
@@ -789,7 +797,7 @@ def test_a_cold_migration_is_confirmed_and_then_verified(bench):
 
 
 def test_a_confirmation_that_is_not_accepted_is_tried_again_and_keeps_its_slot(bench):
-    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED]
+    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError)]
     bench.plan(stopped, stopped)
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, per_scope=1))
@@ -799,19 +807,19 @@ def test_a_confirmation_that_is_not_accepted_is_tried_again_and_keeps_its_slot(b
     assert len(bench.steps('confirm')) > 50 and len(bench.steps('submit')) == 1
     assert bench.steps('abort') == []
     bench.driver.answers['confirm'] = [None]
-    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED, base.MigrationStage.COMPLETED]
     bench.passes(2, by=one)
     assert bench.store.task(row.task.task_id).task.state is TaskState.COMPLETED
 
 
 def test_a_successor_confirms_what_its_predecessor_asked_for(bench):
-    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED]
+    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED]
     bench.driver.answers['confirm'] = [Crash(), None]
     bench.plan(stopped)
     with pytest.raises(Crash):
         bench.passes(3)
     bench.now += 60
-    bench.driver.answers['look'] = [base.Stage.UNCONFIRMED, base.Stage.COMPLETED]
+    bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED, base.MigrationStage.COMPLETED]
     bench.passes(3, by=bench.new_worker('w2'))
     assert bench.state is TaskState.COMPLETED
     assert len(bench.steps('submit')) == 1 and len(bench.steps('confirm')) == 2
@@ -822,7 +830,7 @@ ABORTS = dataclasses.replace(SETTINGS, abort_at_deadline=True)
 
 def test_past_its_deadline_a_migration_is_aborted_once_its_wish_is_committed(bench):
     seen = []
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), False,
                                      lambda task: seen.append(bench.row()) or True]
     bench.plan()
@@ -833,7 +841,7 @@ def test_past_its_deadline_a_migration_is_aborted_once_its_wish_is_committed(ben
     assert len(bench.steps('abort')) == 3, 'until it is accepted, and no longer'
     assert [(r.task.state, r.error) for r in seen] == [(TaskState.UNKNOWN, worker.ABORTING)]
     assert bench.state is TaskState.UNKNOWN, 'it keeps its slot until Nova says how it ended'
-    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(20, by=one)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
     assert len(bench.steps('submit')) == 1
@@ -841,19 +849,19 @@ def test_past_its_deadline_a_migration_is_aborted_once_its_wish_is_committed(ben
 
 
 def test_a_successor_knows_that_the_abort_was_ours(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [Crash()]
     bench.plan()
     with pytest.raises(Crash):
         bench.passes(62, by=bench.new_worker('one', ABORTS))
     bench.now += 61
-    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(1, by=bench.new_worker('two', ABORTS))
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
 
 def test_successor_without_abort_at_deadline_keeps_that_the_abort_was_ours(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(62, by=bench.new_worker('one', ABORTS))
     assert len(bench.steps('abort')) == 1
@@ -863,7 +871,7 @@ def test_successor_without_abort_at_deadline_keeps_that_the_abort_was_ours(bench
     row = bench.row()
     assert (row.worker, row.error) == ('two', worker.ABORTING)
     assert len(bench.steps('abort')) == 1, 'the successor may not abort, and does not'
-    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(1, by=two)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
 
@@ -875,13 +883,13 @@ def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
     def freeze(task):
         bench.now += 61
         assert bench.store.adopt(two.name, None, bench.now, 60)
-        return base.Stage.RUNNING
+        return base.MigrationStage.RUNNING
 
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(58, by=one)
     assert bench.state is TaskState.SUBMITTED and bench.now < bench.row().task.deadline
-    bench.driver.answers['look'] = [freeze, base.Stage.RUNNING]
+    bench.driver.answers['look'] = [freeze, base.MigrationStage.RUNNING]
     bench.passes(1, by=one)
     assert bench.now > bench.row().task.deadline and bench.row().worker == two.name
     assert bench.steps('abort') == [] and bench.row().error is None
@@ -892,12 +900,12 @@ def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
 @pytest.mark.parametrize('settings', [SETTINGS, ABORTS])
 def test_an_operators_abort_after_the_deadline_is_one(bench, settings):
     """Without the option nothing is aborted; a cold migration never is."""
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(stopped if settings is ABORTS else cases.make_task)
     one = bench.new_worker('one', settings)
     bench.passes(70, by=one)
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
-    bench.driver.answers['look'] = [base.Stage.CANCELLED]
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
     bench.passes(2, by=one)
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
     assert bench.steps('abort') == [] and bench.quarantined() == {}
@@ -943,7 +951,7 @@ def test_after_a_crash_the_successor_looks_before_it_asks(bench, step):
 def test_a_task_in_doubt_after_a_lost_commit_is_spoken_of(bench, caplog):
     """The database fails over as it says that submitting is committed: nobody
     knows whether Nova was asked."""
-    bench.driver.answers['look'] = [base.Stage.ABSENT]
+    bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.plan()
     mark = bench.store.mark
 
@@ -976,7 +984,7 @@ def test_post_flight_may_be_late_but_not_for_ever(bench):
 
 def test_nova_being_away_while_watching_changes_nothing(bench):
     bench.driver.answers['look'] = [error(exception.NovaClientError)] * 30 + [
-        base.Stage.COMPLETED]
+        base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(33)
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
@@ -1002,9 +1010,9 @@ def test_a_notification_that_fails_stops_nothing(bench):
 
 
 def test_several_migrations_are_watched_by_one_loop(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(*[cases.make_task] * 4)
-    worker_ = bench.new_worker('w', retry.Settings(
+    worker_ = bench.new_worker('w', retry.RetrySettings(
         per_scope=4, per_source=4, per_destination=4, look_interval=10))
     for _ in range(4):
         assert worker_.run_once(bench.now)
@@ -1016,7 +1024,7 @@ def test_several_migrations_are_watched_by_one_loop(bench):
 
 
 def test_a_stopping_worker_gives_its_claim_back_and_leaves_what_runs(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: bench.worker.stop() or 'marker']
@@ -1027,7 +1035,7 @@ def test_a_stopping_worker_gives_its_claim_back_and_leaves_what_runs(bench):
 
 
 def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench):
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
@@ -1048,7 +1056,7 @@ def test_in_a_freeze_window_nothing_begins_and_what_runs_is_watched(bench, caplo
     settings = dataclasses.replace(
         SETTINGS, frozen=lambda now: frozen[0] if frozen else None)
     bench.worker = bench.new_worker('w1', settings)
-    bench.driver.answers['look'] = [base.Stage.RUNNING]
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere, elsewhere)
     bench.passes(1)
     bench.driver.answers['pre_flight'] = [lambda task: frozen.append('the window') or 'marker']
@@ -1083,7 +1091,7 @@ def test_settings_come_from_the_configuration():
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])
-    assert retry.build_settings(conf) == retry.Settings(begin=False)
+    assert retry.build_settings(conf) == retry.RetrySettings(begin=False)
     conf.set_override('aggregates', ['blue', model.UNASSIGNED], 'executor')
     conf.set_override('abort_at_deadline', True, 'executor')
     found = retry.build_settings(conf)
@@ -1092,7 +1100,7 @@ def test_settings_come_from_the_configuration():
 
 def test_without_begin_nothing_is_asked_for_but_what_is_under_way_is_seen_to_its_end(bench):
     bench.plan(cases.make_task)
-    idle = bench.new_worker('idle', retry.Settings(begin=False, claim_seconds=60))
+    idle = bench.new_worker('idle', retry.RetrySettings(begin=False, claim_seconds=60))
     bench.passes(3, by=idle)
     assert (bench.state, bench.driver.calls) == (TaskState.QUEUED, [])
     bench.passes(1)

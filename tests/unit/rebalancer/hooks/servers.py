@@ -43,7 +43,7 @@ def conf(**values):
 
 
 def call(key='k1', marker='', ended=None, parameters=None, task=TASK):
-    return base.Call(key, task, parameters or {}, marker, ended)
+    return base.HookCall(key, task, parameters or {}, marker, ended)
 
 
 def ended(step, seconds=10.0):

@@ -102,7 +102,7 @@ def test_an_address_is_needed():
 def test_answers_that_are_none_fail(server, answer):
     hook = made(server)
     server.answer = lambda *args: answer
-    with pytest.raises(base.Failed):
+    with pytest.raises(base.StepFailed):
         servers.ended(hook.after(servers.call()))
 
 
@@ -113,7 +113,7 @@ def test_what_is_listed_is_not_trusted(server):
               {'comment': comment, 'id': 'ours', 'status': None}]
     server.answer = lambda method, *args: (
         (200, {}, json.dumps(listed).encode()) if method == 'GET' else (500, {}, b''))
-    with pytest.raises(base.Failed, match=r'HTTP 500 by Alertmanager \(DELETE\)'):
+    with pytest.raises(base.StepFailed, match=r'HTTP 500 by Alertmanager \(DELETE\)'):
         servers.ended(made(server).after(servers.call()))
     assert [path for method, path, *_rest in server.requests if method == 'DELETE'] == [
         '/prefix/api/v2/silence/ours']

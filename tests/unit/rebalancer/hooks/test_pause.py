@@ -82,7 +82,7 @@ def test_only_who_runs_is_paused_and_unpaused(status, marker):
 
 
 def test_who_is_moved_cold_is_left_alone_and_nova_is_not_asked():
-    task = dataclasses.replace(servers.TASK, method=model.Method.OFFLINE)
+    task = dataclasses.replace(servers.TASK, method=model.MoveMethod.OFFLINE)
     assert hook(AssertionError()).marker(servers.call(task=task)) == 'theirs'
 
 
@@ -119,14 +119,14 @@ def test_a_crash_in_between_does_no_harm():
     ([api.ApiError('Nova', 'server', 'no answer in time')], 'could not pause .*no answer in time'),
     ([api.ApiError('Nova', 'server', 'gone', 404)], 'could not pause')])
 def test_who_cannot_be_paused_is_told(states, problem):
-    with pytest.raises(base.Failed, match=problem):
+    with pytest.raises(base.StepFailed, match=problem):
         servers.ended(hook(*states, seconds=0.05).before(servers.call(marker='ours')))
 
 
 def test_a_refusal_of_nova_names_the_right():
     found = hook('ACTIVE')
     found.nova.status = 403
-    with pytest.raises(base.Failed, match=power.PAUSE.policy):
+    with pytest.raises(base.StepFailed, match=power.PAUSE.policy):
         servers.ended(found.before(servers.call(marker='ours')))
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_ended_while_the_pause_may_still_take_effect():
     step = found.before(servers.call(marker='ours'))
     assert hangs.wait(30)
     step.close()
-    with pytest.raises(base.Failed, match='still busy with its last call'):
+    with pytest.raises(base.StepFailed, match='still busy with its last call'):
         found.after(servers.call(marker='ours'))
     go_on.set()
     found.nova.post = posted
@@ -165,7 +165,7 @@ def test_nothing_is_ended_while_the_pause_may_still_take_effect():
         try:
             step = found.after(servers.call(marker='ours'))
             break
-        except base.Failed:
+        except base.StepFailed:
             assert time.monotonic() < until
             time.sleep(0.01)
     servers.ended(step)

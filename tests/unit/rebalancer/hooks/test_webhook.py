@@ -74,7 +74,7 @@ def test_before_and_after_are_posted_and_signed(hook, server):
     (302, r'was redirected \(HTTP 302\)'), (307, 'was redirected')])
 def test_only_2xx_is_an_answer_and_no_redirect_is_followed(hook, server, status, said):
     server.answer = lambda *args: (status, {'Location': f'{server.url}/elsewhere'}, b'')
-    with pytest.raises(base.Failed, match=said):
+    with pytest.raises(base.StepFailed, match=said):
         servers.ended(hook.before(servers.call()))
     assert [path for _m, path, _h, _b in server.requests] == ['/x']
 
@@ -88,7 +88,7 @@ def test_who_does_not_answer_is_given_up_and_the_loop_does_not_wait(hook, server
     server.answer = slow
     step = hook.before(servers.call())
     assert step.poll(0.0) is False
-    with pytest.raises(base.Failed, match=r'did not reach its program \(ReadTimeout\)'):
+    with pytest.raises(base.StepFailed, match=r'did not reach its program \(ReadTimeout\)'):
         servers.ended(step)
     go.set()
 
@@ -100,10 +100,10 @@ def test_the_secret_is_read_each_time_and_never_told(hook, server, tmp_path, cap
     assert headers['Kronos-Signature'] == webhook.sign_body(
         b'another secret of its length', headers['Kronos-Timestamp'], body)
     (tmp_path / 'secret').write_bytes(b'short')
-    with pytest.raises(base.Failed) as caught:
+    with pytest.raises(base.StepFailed) as caught:
         servers.ended(hook.before(servers.call()))
     (tmp_path / 'secret').unlink()
-    with pytest.raises(base.Failed, match='cannot read its secret'):
+    with pytest.raises(base.StepFailed, match='cannot read its secret'):
         servers.ended(hook.before(servers.call()))
     assert 'short' not in str(caught.value) and 'another' not in caplog.text
 
@@ -121,7 +121,7 @@ def test_a_server_that_is_not_there_is_said_without_its_address(tmp_path):
     hook = webhook.WebhookHook.create(servers.conf(
         webhook_url='http://user:hidden@127.0.0.1:1/', webhook_timeout=0.5,
         webhook_secret_file=str(tmp_path / 'secret')), None)
-    with pytest.raises(base.Failed) as caught:
+    with pytest.raises(base.StepFailed) as caught:
         servers.ended(hook.before(servers.call()))
     assert 'hidden' not in str(caught.value) and 'ConnectionError' in str(caught.value)
 
@@ -138,6 +138,6 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(server, hook, tmp_path
             if there:
                 servers.ended(hook.before(servers.call()))
             else:
-                with pytest.raises(base.Failed, match='SSLError'):
+                with pytest.raises(base.StepFailed, match='SSLError'):
                     servers.ended(hook.before(servers.call()))
         assert len(tls.requests) == 1

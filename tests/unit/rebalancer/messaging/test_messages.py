@@ -31,7 +31,7 @@ TASK = model.Task(
     improvement=0.25, wave=2, requires=('c1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d',),
     alternates=('h3',), alternate_improvements=(0.125,), not_before=1700000030.5,
     created_at=1700000000.25, deadline=1700009000.0)
-RESULT = model.Result(
+RESULT = model.TaskResult(
     TASK.task_id, TASK.plan_id, TASK.aggregate, TASK.instance_uuid, 'h1', 'h2', False, 'it failed',
     'MigrationFailed', 12.5, 2, 1700000100.0, (
         model.Attempt('h3', 1700000030.5, 1700000040.0, 'PlacementRejected', 'no room'),

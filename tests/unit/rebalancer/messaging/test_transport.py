@@ -95,7 +95,7 @@ def test_a_broker_that_failed_is_left_alone_for_a_while(monkeypatch):
         def cast(self, *args, **kw):
             sent.append(now[0])
             raise OSError('gone')
-    caster = transport.Caster(None, clock=lambda: now[0], now=lambda: 0.0)
+    caster = transport.TaskCaster(None, clock=lambda: now[0], now=lambda: 0.0)
     monkeypatch.setattr(caster, '_get_client', lambda scope, seconds: Client())
     for now[0] in (0.0, 1.0, 29.0, 31.0):
         assert not caster(test_messages.TASK)
@@ -161,7 +161,7 @@ class Flaky:
 def test_a_listener_that_could_not_be_started_is_tried_again(monkeypatch, caplog):
     monkeypatch.setattr(transport, 'PAUSE_SECONDS', 0.01)
     servers = [Flaky(3), Flaky(0)]
-    listeners = transport._Servers([lambda s=s: s for s in servers])
+    listeners = transport._BackgroundServers([lambda s=s: s for s in servers])
     listeners.start()
     assert listeners.ready.wait(60)
     assert all(server.running for server in servers)
@@ -171,7 +171,7 @@ def test_a_listener_that_could_not_be_started_is_tried_again(monkeypatch, caplog
 
 
 def test_stopping_ends_the_waiting_for_a_broker():
-    listeners = transport._Servers([lambda: Flaky(10**9)])
+    listeners = transport._BackgroundServers([lambda: Flaky(10**9)])
     listeners.start()
     thread, = [t for t in threading.enumerate() if t.name == 'kronos-broker']
     listeners.stop()

@@ -32,7 +32,7 @@ POLICIES = policy.parse({'policies': [
     {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'load'}]})
 
 
-class Cloud(base.Source):
+class Cloud(base.ScoreSource):
     """A collector and a source; how often each was asked."""
 
     def __init__(self):
@@ -48,10 +48,10 @@ class Cloud(base.Source):
     def fetch(self, policy, *, profile=True):
         self.fetched += 1
         return model.PolicySamples(policy.name, model.QueryResult(
-            'q', model.Health.HEALTHY, error=self.error))
+            'q', model.SourceHealth.HEALTHY, error=self.error))
 
     def health(self):
-        return model.Health.HEALTHY, ''
+        return model.SourceHealth.HEALTHY, ''
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def bench(tmp_path):
     store.upgrade()
     conf, cloud, now = servers.conf(), Cloud(), [0.0]
     conf.set_override('look_seconds', 10.0, 'migfra')
-    looks = cloud_cache.Glances(conf, store, cloud, cloud, clock=lambda: now[0])
+    looks = cloud_cache.CloudCache(conf, store, cloud, cloud, clock=lambda: now[0])
     yield looks, cloud, store, now
     store.close()
 
@@ -157,7 +157,7 @@ class Handler(moves.MoveHandler):
 
     def look(self, policy_set, *, new=False):
         self.asked.append(new)
-        return cloud_cache.Glance(new, not new)
+        return cloud_cache.CloudGlance(new, not new)
 
     def _judge_by_look(self, request, task, policies, projects, seen):
         found = self.table[not seen]
@@ -167,31 +167,31 @@ class Handler(moves.MoveHandler):
 
 
 def wanted_of(*refused):
-    answer = requested_moves.Answer(model.Plan('blue'), dict.fromkeys(refused))
-    return moves.Wanted(answer, None, {})
+    answer = requested_moves.RequestedPlan(model.Plan('blue'), dict.fromkeys(refused))
+    return moves.RequestPlan(answer, None, {})
 
 
 MOVE = protocol.MigrateVm.model_construct()
 
 
 @pytest.mark.parametrize(('old', 'again'), [
-    (wanted_of(), False), (wanted_of('u1'), True), (request_handler.Refusal('no'), True),
+    (wanted_of(), False), (wanted_of('u1'), True), (request_handler.RequestRefusal('no'), True),
     (exception.PlanRefused(scope='blue', problem='x'), True)])
 def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
-    found = Handler(old, None)._judge_by_shared_look(None, MOVE, None, None)
+    found = Handler(old, None)._judge_by_cached_cloud(None, MOVE, None, None)
     assert (found is None) == again
 
 
 def test_what_no_look_changes_is_refused_at_once():
-    with pytest.raises(request_handler.Refusal):
-        Handler(moves._Certain(
-            'no such server'), None)._judge_by_shared_look(None, MOVE, None, None)
+    with pytest.raises(request_handler.RequestRefusal):
+        Handler(moves._FinalRefusal(
+            'no such server'), None)._judge_by_cached_cloud(None, MOVE, None, None)
 
 
 def test_whole_hosts_are_looked_at_anew():
     handler = Handler(wanted_of(), wanted_of())
     task = protocol.EvacuateNode.model_construct()
-    assert handler._judge_by_shared_look(None, task, None, None) is None and handler.asked == []
+    assert handler._judge_by_cached_cloud(None, task, None, None) is None and handler.asked == []
 
 
 def test_a_look_that_failed_is_shared_by_nobody(bench):

@@ -18,8 +18,8 @@ import yaml
 
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import Dialect
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import MessageDialect
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 
 #: Message -> fields of the task that is read.
 ACCEPTED = [
@@ -87,7 +87,7 @@ REFUSED = [
      'parameter.swap-with.pscom-hook-procs', 'Nova does not tell which processes')]
 
 
-def read(text, dialect=Dialect.FAST_LIB):
+def read(text, dialect=MessageDialect.FAST_LIB):
     notes = []
     return protocol.parse(text.encode(), 'node1', dialect, notes.append), notes
 
@@ -105,7 +105,7 @@ def test_what_fast_lib_writes_is_read(text, fields):
 
 @pytest.mark.parametrize('text, field, reason', REFUSED)
 def test_what_nova_does_not_have_is_refused_for_that(text, field, reason):
-    with pytest.raises(protocol.Refused) as caught:
+    with pytest.raises(protocol.MessageRefused) as caught:
         read(text)
     assert caught.value.kwargs['field'] == field
     assert reason in caught.value.kwargs['problem']
@@ -113,8 +113,8 @@ def test_what_nova_does_not_have_is_refused_for_that(text, field, reason):
 
 @pytest.mark.parametrize('text, fields', ACCEPTED)
 def test_the_strict_dialect_refuses_what_the_protocol_does_not_have(text, fields):
-    with pytest.raises(protocol.Refused):
-        read(text, Dialect.STRICT)
+    with pytest.raises(protocol.MessageRefused):
+        read(text, MessageDialect.STRICT)
 
 
 @pytest.mark.parametrize('name', [
@@ -145,10 +145,10 @@ def test_what_is_ignored_is_noted():
     'task: migrate vm\nvm-name: true\ndestination: b\n', 'id: [1]\ntask: stop vm\n',
     'task: stop vm\nid: "a\\nb"\nlist: [{vm-name: a}]\n', 'task: [1]\n'])
 def test_mistakes_are_refused_in_this_dialect_too(text):
-    with pytest.raises(protocol.Refused):
+    with pytest.raises(protocol.MessageRefused):
         read(text)
 
 
 def test_a_kind_of_task_is_among_the_examples():
-    assert {yaml.safe_load(text)['task'] for text, _ in ACCEPTED} == set(Kind)
+    assert {yaml.safe_load(text)['task'] for text, _ in ACCEPTED} == set(RequestKind)
     assert len(ACCEPTED) + len(REFUSED) == 24

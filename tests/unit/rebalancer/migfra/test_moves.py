@@ -29,8 +29,8 @@ from kronos_nova.rebalancer.store import rows
 
 DOCUMENT = ('{"id": "r", "task": "migrate vm", "vm-name": "vm-1", "destination": "node2", '
             '"parameter": {"vcpu-map": [[4]]}}')
-REQUEST = requests.Request('node1/r', 'node1', 'migrate vm', DOCUMENT, '', 0.0, plan_id='p',
-                           progress={'named': {'u': 'vm-1'}, 'refused': {}})
+REQUEST = requests.StoredRequest('node1/r', 'node1', 'migrate vm', DOCUMENT, '', 0.0, plan_id='p',
+                                 progress={'named': {'u': 'vm-1'}, 'refused': {}})
 
 
 class Nova:

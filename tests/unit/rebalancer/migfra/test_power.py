@@ -133,7 +133,7 @@ def ask(kind, *named, host='node1', number=0):
     items = 'vm-configurations' if kind == 'start vm' else 'list'
     task = protocol.parse((f'task: {kind}\nid: r{number}\n{items}:\n' + ''.join(
         f'- vm-name: {name}\n' for name in named)).encode(), host)
-    return requests.Request(f'r{number}', host, task.task.value, task.model_dump_json(
+    return requests.StoredRequest(f'r{number}', host, task.task.value, task.model_dump_json(
         by_alias=True, exclude_none=True), '', NOW)
 
 

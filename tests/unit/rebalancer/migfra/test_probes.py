@@ -57,7 +57,7 @@ def servers():
 
 @pytest.fixture
 def made(servers):
-    found = probes.Probes(servers)
+    found = probes.ServerProbes(servers)
     yield found
     servers.speak.set()
     found.close()
@@ -110,7 +110,7 @@ def test_an_answer_counts_once(made, servers):
 
 def test_an_answer_that_nobody_came_for_is_not_believed_later(servers):
     now = [0.0]
-    made = probes.Probes(servers, lambda: now[0])
+    made = probes.ServerProbes(servers, lambda: now[0])
     servers.ready.add('a')
     assert made.reached('u', ['a']) is None
     while not made._asked['u'].ended_at == 0.0:
@@ -176,7 +176,7 @@ def handler(servers):
 def start(*uuids):
     task = protocol.parse(('task: start vm\nid: x\nvm-configurations:\n' + ''.join(
         f'- vm-name: {uuid}\n' for uuid in uuids)).encode(), 'node1')
-    return requests.Request('x', 'node1', task.task.value, task.model_dump_json(
+    return requests.StoredRequest('x', 'node1', task.task.value, task.model_dump_json(
         by_alias=True, exclude_none=True), '', NOW)
 
 

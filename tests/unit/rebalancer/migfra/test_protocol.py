@@ -22,14 +22,14 @@ from kronos_nova.conf import permits
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import requests
 from tests.unit.fuzz import junk
 
 ID = '8d7e6f7a-3e3b-4c8e-9f0a-1d2c3b4a5968'
 #: As the protocol's own page has them, with values for its place holders.
 TASKS = {
-    Kind.START: f'''
+    RequestKind.START: f'''
 host: node1
 task: start vm
 id: {ID}
@@ -42,7 +42,7 @@ vm-configurations:
       - vendor: 0x15b3
         device: 0x1004
     transient: true
-''', Kind.STOP: f'''
+''', RequestKind.STOP: f'''
 host: node1
 task: stop vm
 id: {ID}
@@ -51,20 +51,20 @@ list:
   - vm-name: vm-2
     force: true
     undefine: false
-''', Kind.SUSPEND: f'''
+''', RequestKind.SUSPEND: f'''
 host: node1
 task: suspend vm
 id: {ID}
 list:
   - vm-name: vm-1
   - vm-name: vm-2
-''', Kind.RESUME: f'''
+''', RequestKind.RESUME: f'''
 host: node1
 task: resume vm
 id: {ID}
 list:
   - vm-name: vm-1
-''', Kind.MIGRATE: f'''
+''', RequestKind.MIGRATE: f'''
 host: node1
 task: migrate vm
 id: {ID}
@@ -81,7 +81,7 @@ parameter:
     vm-name: vm-2
     pscom-hook-procs: 1
     vcpu-map: [[7]]
-''', Kind.EVACUATE: f'''
+''', RequestKind.EVACUATE: f'''
 host: node1
 task: evacuate node
 id: {ID}
@@ -96,7 +96,7 @@ parameter:
   rdma-migration: false
   overbooking: true
   pscom-hook-procs: 4
-''', Kind.REPIN: f'''
+''', RequestKind.REPIN: f'''
 task: repin vm
 id: {ID}
 vm-name: vm-1
@@ -108,7 +108,7 @@ def parse(text, host='node1'):
     return protocol.parse(text.encode(), host)
 
 
-@pytest.mark.parametrize('kind', Kind)
+@pytest.mark.parametrize('kind', RequestKind)
 def test_each_task_is_read_with_every_field_of_its(kind):
     found = parse(TASKS[kind])
     assert (found.task, found.id) == (kind, ID)
@@ -128,15 +128,16 @@ def test_each_task_is_read_with_every_field_of_its(kind):
     compare(written, found)
 
 
-@pytest.mark.parametrize('kind', Kind)
+@pytest.mark.parametrize('kind', RequestKind)
 def test_a_task_that_is_kept_is_read_as_it_came(kind):
     found = parse(TASKS[kind])
-    kept = requests.Request(ID, 'node1', kind, request_handler.format_document(found), '', 0.0)
+    kept = requests.StoredRequest(ID, 'node1', kind, request_handler.format_document(found), '',
+                                  0.0)
     assert request_handler.parse_task(kept) == found
 
 
 def test_what_a_stop_says_once_holds_for_all_of_its_list():
-    found = parse(TASKS[Kind.SUSPEND].replace('suspend', 'stop') + 'force: true\n')
+    found = parse(TASKS[RequestKind.SUSPEND].replace('suspend', 'stop') + 'force: true\n')
     assert (found.force, found.undefine, found.list[0].force) == (True, False, None)
 
 
@@ -177,19 +178,19 @@ def test_what_a_stop_says_once_holds_for_all_of_its_list():
      'is written twice'),
     ('destination: node2', 'destination: ' + '[' * 20 + ']' * 20, 'line 6', 'nested too deeply')])
 def test_what_is_wrong_is_refused_with_its_field(old, new, field, problem):
-    text = TASKS[Kind.MIGRATE]
+    text = TASKS[RequestKind.MIGRATE]
     assert old in text
-    with pytest.raises(protocol.Refused) as caught:
+    with pytest.raises(protocol.MessageRefused) as caught:
         parse(text.replace(old, new, 1))
     assert caught.value.kwargs['field'] == field, str(caught.value)
     assert problem in caught.value.kwargs['problem']
 
 
 def test_a_refusal_bears_what_could_be_read():
-    with pytest.raises(protocol.Refused) as caught:
-        parse(TASKS[Kind.STOP] + 'more: 1\n')
-    assert (caught.value.request_id, caught.value.kind) == (ID, Kind.STOP)
-    with pytest.raises(protocol.Refused) as caught:
+    with pytest.raises(protocol.MessageRefused) as caught:
+        parse(TASKS[RequestKind.STOP] + 'more: 1\n')
+    assert (caught.value.request_id, caught.value.kind) == (ID, RequestKind.STOP)
+    with pytest.raises(protocol.MessageRefused) as caught:
         parse(f'id: {ID}\ntask: quit\n')
     assert (caught.value.request_id, caught.value.kind) == (ID, None)
 
@@ -201,9 +202,9 @@ def test_a_refusal_bears_what_could_be_read():
     ('1.50', '1.50'), ('"a\\nb"', None), ('9' * 30, '9' * 30), ('0x' + 'f' * 5000, None),
     ('0' + '7' * 5000, None), ('a' * 300, None)])
 def test_a_refusal_repeats_an_id_that_is_a_number_or_printable(written, said):
-    with pytest.raises(protocol.Refused) as caught:
+    with pytest.raises(protocol.MessageRefused) as caught:
         parse(f'id: {written}\ntask: stop vm\n')
-    assert (caught.value.request_id, caught.value.kind) == (said, Kind.STOP)
+    assert (caught.value.request_id, caught.value.kind) == (said, RequestKind.STOP)
     assert yaml.safe_load(refusal(caught.value))['id'] == said
 
 
@@ -211,26 +212,27 @@ def refusal(error):
     return replies.format_refusal(error.kind, error.request_id, 'global', str(error), error.named)
 
 
-@pytest.mark.parametrize('kind', Kind)
+@pytest.mark.parametrize('kind', RequestKind)
 def test_a_refusal_has_the_shape_of_the_results_of_its_kind(kind):
-    with pytest.raises(protocol.Refused) as caught:
+    with pytest.raises(protocol.MessageRefused) as caught:
         parse(TASKS[kind] + 'more: 1\n')
     found = yaml.safe_load(refusal(caught.value))
     items = found.pop('list') if kind in replies.LISTS else [found]
     assert (found['result'], found['id'], found['status']) == (replies.RESULTS[kind], ID, 'error')
-    names = {Kind.START: ['vm-1', ''], Kind.EVACUATE: [''], Kind.STOP: ['vm-1', 'vm-2'],
-             Kind.SUSPEND: ['vm-1', 'vm-2']}.get(kind, ['vm-1'])
+    names = {RequestKind.START: ['vm-1', ''], RequestKind.EVACUATE: [''],
+             RequestKind.STOP: ['vm-1', 'vm-2'],
+             RequestKind.SUSPEND: ['vm-1', 'vm-2']}.get(kind, ['vm-1'])
     assert [item['vm-name'] for item in items] == names
     for item in items:
         assert (item['status'], item['details']) == ('error', 'more: no such field')
-        has_process = kind in (Kind.START, Kind.MIGRATE, Kind.EVACUATE)
+        has_process = kind in (RequestKind.START, RequestKind.MIGRATE, RequestKind.EVACUATE)
         assert ('process-id' in item) == has_process and item.get('process-id') is None
 
 
 @pytest.mark.parametrize('items', ['', 'list: 3\n', 'list: []\n', 'list: [1, {vm-name: [2]}]\n',
                                    'list: {vm-name: a}\n'])
 def test_a_refused_list_is_never_empty(items):
-    with pytest.raises(protocol.Refused) as caught:
+    with pytest.raises(protocol.MessageRefused) as caught:
         parse(f'task: stop vm\nid: {ID}\n{items}')
     found = yaml.safe_load(refusal(caught.value))['list']
     assert found and all(one['status'] == 'error' and one['vm-name'] == '' for one in found)
@@ -239,16 +241,17 @@ def test_a_refused_list_is_never_empty(items):
 @pytest.mark.parametrize('number', ['0x' + 'F' * 6000, '0b' + '1' * 20_000, '1' + ':59' * 5000])
 @pytest.mark.parametrize('field', ['retry-counter: 3', 'destination: node2', 'id: ' + ID])
 def test_a_number_of_thousands_of_digits_is_refused(number, field):
-    text = TASKS[Kind.MIGRATE].replace(field, f'{field.partition(":")[0]}: {number}')
-    with pytest.raises(protocol.Refused):
+    text = TASKS[RequestKind.MIGRATE].replace(field, f'{field.partition(":")[0]}: {number}')
+    with pytest.raises(protocol.MessageRefused):
         parse(text)
 
 
 def test_what_is_kept_may_be_longer_than_what_came():
-    text = TASKS[Kind.START].replace('<domain/>', 'ä' * 100_000)
+    text = TASKS[RequestKind.START].replace('<domain/>', 'ä' * 100_000)
     found = parse(text)
-    kept = requests.Request(ID, 'node1', Kind.START, request_handler.format_document(found), '',
-                            0.0)
+    kept = requests.StoredRequest(ID, 'node1', RequestKind.START,
+                                  request_handler.format_document(found), '',
+                                  0.0)
     assert request_handler.parse_task(kept) == found
 
 
@@ -257,13 +260,13 @@ def test_what_is_kept_may_be_longer_than_what_came():
     (b'- 1', 'it is no mapping of fields'), (b'a' * (protocol.MAX_BYTES + 1), 'longer than 256'),
     (b'x: [' + b'1,' * 21_000 + b'1]', 'holds more than 20000 values')])
 def test_what_is_no_yaml_of_ours_is_refused(payload, problem):
-    with pytest.raises(protocol.Refused, match=problem):
+    with pytest.raises(protocol.MessageRefused, match=problem):
         protocol.parse(payload, 'node1')
 
 
 def test_a_machine_to_start_has_a_name_or_a_domain():
     for item in ('{vm-name: a, xml: b}', '{memory: 1}'):
-        with pytest.raises(protocol.Refused, match='needs vm-name or xml, not both'):
+        with pytest.raises(protocol.MessageRefused, match='needs vm-name or xml, not both'):
             parse(f'task: start vm\nid: {ID}\nvm-configurations: [{item}]\n')
 
 
@@ -272,9 +275,9 @@ def test_a_machine_to_start_has_a_name_or_a_domain():
                                              ('15b3', 0x15b3), ('"8086"', 0x8086), ('10e8', 0x10e8),
                                              ('"mlx"', None), ('true', None), ('-0x1', None)])
 def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
-    text = TASKS[Kind.START].replace('0x15b3', written)
+    text = TASKS[RequestKind.START].replace('0x15b3', written)
     if number is None:
-        with pytest.raises(protocol.Refused, match='pci-ids'):
+        with pytest.raises(protocol.MessageRefused, match='pci-ids'):
             parse(text)
     else:
         assert parse(text).vm_configurations[1].pci_ids[0].vendor == number
@@ -284,38 +287,38 @@ def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
 @pytest.mark.parametrize('field', ['vendor: 0x15b3', 'device: 0x1004'])
 def test_a_device_in_decimal_may_mean_two_and_is_refused(written, field):
     name = field.partition(':')[0]
-    with pytest.raises(protocol.Refused) as refused:
-        parse(TASKS[Kind.START].replace(field, f'{name}: {written}'))
+    with pytest.raises(protocol.MessageRefused) as refused:
+        parse(TASKS[RequestKind.START].replace(field, f'{name}: {written}'))
     assert str(refused.value).startswith(f'vm-configurations.1.pci-ids.0.{name}: is hexadecimal')
     assert 'write it with 0x' in str(refused.value)
-    assert refused.value.request_id == ID and refused.value.kind is Kind.START
+    assert refused.value.request_id == ID and refused.value.kind is RequestKind.START
 
 
 @pytest.mark.parametrize('rest', ['[1, {a: 1}]', '{a: 1}', '[{pci-ids: 1}]', '[{pci-ids: [1]}]',
                                   '[{vm-name: a, pci-ids: [{"a\\nb": 1}]}]'])
 def test_what_is_no_list_of_devices_is_refused_for_that(rest):
-    with pytest.raises(protocol.Refused) as refused:
+    with pytest.raises(protocol.MessageRefused) as refused:
         parse(f'task: start vm\nid: {ID}\nvm-configurations: {rest}\n')
     assert '\n' not in str(refused.value)
 
 
 def test_other_numbers_may_be_written_as_they_like():
-    text = TASKS[Kind.START].replace('vcpus: 2', 'vcpus: 0x2')
+    text = TASKS[RequestKind.START].replace('vcpus: 2', 'vcpus: 0x2')
     assert parse(text).vm_configurations[0].vcpus == 2
 
 
 @junk.examples(300)
 @hypothesis.given(data=st.data())
 def test_anything_is_a_task_or_refused(data):
-    kind = data.draw(st.sampled_from(sorted(Kind)))
-    document = data.draw(junk.spoiled(yaml.safe_load(TASKS[Kind(kind)])))
+    kind = data.draw(st.sampled_from(sorted(RequestKind)))
+    document = data.draw(junk.spoiled(yaml.safe_load(TASKS[RequestKind(kind)])))
     try:
         text = yaml.dump(document, allow_unicode=True).encode('utf-8', 'replace')
     except (yaml.YAMLError, ValueError):
         hypothesis.reject()
     try:
         found = protocol.parse(text, 'node1')
-    except protocol.Refused as e:
+    except protocol.MessageRefused as e:
         assert str(e).isprintable() and len(str(e)) < 500
         reply = yaml.safe_load(refusal(e))
         assert reply['status'] == 'error' and reply.get('list') != []
@@ -329,15 +332,15 @@ def test_anything_is_a_task_or_refused(data):
 def test_any_bytes_are_refused_or_a_task(payload):
     try:
         protocol.parse(payload, 'node1')
-    except protocol.Refused as e:
+    except protocol.MessageRefused as e:
         assert str(e).isprintable()
 
 
 # Results.
 
 def test_results_have_the_fields_of_the_protocol_in_its_order():
-    one = replies.One('vm-1', replies.SUCCESS, '2', {'running': 1.23456})
-    text = replies.of_one(Kind.MIGRATE, ID, 'global', one)
+    one = replies.InstanceResult('vm-1', replies.SUCCESS, '2', {'running': 1.23456})
+    text = replies.of_one(RequestKind.MIGRATE, ID, 'global', one)
     assert text == f'''\
 scheduler: global
 result: vm migrated
@@ -349,17 +352,19 @@ process-id: null
 time-measurement:
 - running: 1.235
 '''
-    text = replies.of_list(Kind.EVACUATE, ID, 'batch', [one], {'total': 2.0})
+    text = replies.of_list(RequestKind.EVACUATE, ID, 'batch', [one], {'total': 2.0})
     assert list(yaml.safe_load(text)) == ['scheduler', 'result', 'id', 'time-measurement', 'list']
-    text = replies.of_list(Kind.STOP, ID, 'batch', [replies.One('vm-1', replies.ERROR, 'why')])
+    text = replies.of_list(RequestKind.STOP, ID, 'batch',
+                           [replies.InstanceResult('vm-1', replies.ERROR, 'why')])
     assert yaml.safe_load(text) == {
         'scheduler': 'batch', 'result': 'vm stopped', 'id': ID,
         'list': [{'vm-name': 'vm-1', 'status': 'error', 'details': 'why'}]}
 
 
 def test_every_kind_of_task_has_a_result():
-    assert set(replies.RESULTS) == set(Kind) and len(set(replies.RESULTS.values())) == len(Kind)
-    assert replies.LISTS < set(Kind)
+    assert set(replies.RESULTS) == set(RequestKind)
+    assert len(set(replies.RESULTS.values())) == len(RequestKind)
+    assert replies.LISTS < set(RequestKind)
 
 
 @junk.examples(100)
@@ -367,7 +372,7 @@ def test_every_kind_of_task_has_a_result():
 def test_names_and_reasons_are_text_in_yaml_whatever_they_are(name, details):
     hypothesis.assume('\ud800' not in name + details)
     found = yaml.safe_load(replies.of_one(
-        Kind.REPIN, ID, 'global', replies.One(name, replies.ERROR, details)))
+        RequestKind.REPIN, ID, 'global', replies.InstanceResult(name, replies.ERROR, details)))
     assert {k: v for k, v in found.items() if k in ('vm-name', 'details', 'status')} == {
         'vm-name': name, 'status': 'error', 'details': details}
 
@@ -375,7 +380,7 @@ def test_names_and_reasons_are_text_in_yaml_whatever_they_are(name, details):
 # What may be asked for.
 
 def test_operations_of_permits_are_those_of_the_protocol():
-    assert tuple(kind.replace(' ', '-') for kind in Kind) == permits.OPERATIONS
+    assert tuple(kind.replace(' ', '-') for kind in RequestKind) == permits.OPERATIONS
 
 
 @pytest.mark.parametrize('text, problem', [

@@ -34,7 +34,7 @@ from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import service
-from kronos_nova.rebalancer.migfra.protocol import Kind
+from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import tables
 from tests.unit.rebalancer.migfra.test_protocol import ID
@@ -65,15 +65,15 @@ class Broker:
     stop = start
 
     def deliver(self, text, host='node1', retained=False):
-        self.heard(mqtt.Heard(f'fast/migfra/{host}/task', text.encode(), retained,
-                              lambda: self.acknowledged.append(text)))
+        self.heard(mqtt.ReceivedMessage(f'fast/migfra/{host}/task', text.encode(), retained,
+                                        lambda: self.acknowledged.append(text)))
 
 
 class Handler:
     """Does what it is told to."""
 
     name = 'all'
-    kinds = frozenset(Kind)
+    kinds = frozenset(RequestKind)
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -134,17 +134,17 @@ class World:
         self.conf.set_override(name, value, group)
 
     def made(self, worker):
-        self.kept = service.Kept(self.store, worker, 60.0, lambda: self.now)
-        self.lane = service.Lane(self.conf, self.kept, self.handler, lambda: self.now,
-                                 self.ticks)
-        hosts = names.Hosts(self.nova, ['rack', '_unassigned_'])
+        self.kept = service.RequestRepository(self.store, worker, 60.0, lambda: self.now)
+        self.lane = service.RequestWorker(self.conf, self.kept, self.handler, lambda: self.now,
+                                          self.ticks)
+        hosts = names.ScopesByHost(self.nova, ['rack', '_unassigned_'])
 
         def connect(heard):
             self.broker = Broker(heard)
             return self.broker
 
-        return service.Service(self.conf, self.kept, hosts, [self.lane], connect,
-                               clock=lambda: self.now, ticks=self.ticks)
+        return service.MigfraService(self.conf, self.kept, hosts, [self.lane], connect,
+                                     clock=lambda: self.now, ticks=self.ticks)
 
     def ticks(self):
         return self.now - self.stepped
@@ -166,7 +166,7 @@ def store(tmp_path):
     found.close()
 
 
-DONE = request_handler.Ended('result: vm stopped\n', False)
+DONE = request_handler.RequestResult('result: vm stopped\n', False)
 
 
 def test_a_pass_ends_while_messages_come_without_a_pause(store, monkeypatch):
@@ -187,14 +187,14 @@ def test_a_pass_ends_while_messages_come_without_a_pause(store, monkeypatch):
 
 def test_a_message_is_acknowledged_when_it_is_kept(store):
     world = World(store, None)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     assert world.broker.acknowledged == []
     with fixtures.MonkeyPatch('kronos_nova.rebalancer.store.requests.record_request', _broken):
         with pytest.raises(exception.StoreError):
             world.run()
         assert world.broker.acknowledged == []
     world.run()
-    assert world.broker.acknowledged == [TASKS[Kind.STOP]], 'what was held back is not lost'
+    assert world.broker.acknowledged == [TASKS[RequestKind.STOP]], 'what was held back is not lost'
     assert world.lane.run_once() == 1
 
 
@@ -211,9 +211,9 @@ def test_no_message_stops_those_behind_it(store):
     (_, found, said), = world.broker.said
     assert found['details'] == ('a defect of kronos-nova (ZeroDivisionError); see its log')
     said(True)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
-    assert world.broker.acknowledged == ['x', TASKS[Kind.STOP]]
+    assert world.broker.acknowledged == ['x', TASKS[RequestKind.STOP]]
 
 
 def test_hosts_are_served_under_their_aliases(store):
@@ -222,10 +222,10 @@ def test_hosts_are_served_under_their_aliases(store):
     world.service = world.made('one')
     world.run()
     assert world.broker.topics == [['fast/migfra/n1/task', 'fast/migfra/n2/task']]
-    world.broker.deliver(TASKS[Kind.MIGRATE].replace('node', 'n'), 'n1')
-    world.broker.deliver(TASKS[Kind.STOP].replace('node', 'n'), 'n2')
+    world.broker.deliver(TASKS[RequestKind.MIGRATE].replace('node', 'n'), 'n1')
+    world.broker.deliver(TASKS[RequestKind.STOP].replace('node', 'n'), 'n2')
     world.run()
-    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
     task = request_handler.parse_task(request)
     assert (request.host, task.host, task.destination) == ('node1', 'node1', 'node2')
     world.lane.run_once()
@@ -261,7 +261,7 @@ def test_an_alias_that_cannot_be_used_stops_the_start(store, aliases):
 
 def test_ids_are_unique_for_each_host_and_not_beyond(store):
     world = World(store, DONE)
-    text = TASKS[Kind.MIGRATE].replace('host: node1\n', '')
+    text = TASKS[RequestKind.MIGRATE].replace('host: node1\n', '')
     for host in ('node1', 'node2', 'node1'):
         world.broker.deliver(text.replace('node2', 'node3'), host)
         world.run()
@@ -274,13 +274,13 @@ def test_ids_are_unique_for_each_host_and_not_beyond(store):
 
 def test_a_task_that_a_release_before_has_kept_is_not_done_again(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     store.transaction(lambda c: c.execute(sa.update(tables.request).values(request_id=ID)))
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     assert world.lane.run_once() == 1 and world.handler.asked == [ID]
-    world.broker.deliver(TASKS[Kind.STOP].replace('vm-2', 'vm-3'))
+    world.broker.deliver(TASKS[RequestKind.STOP].replace('vm-2', 'vm-3'))
     world.run()
     found = next(found for _, found, _ in world.broker.said if 'id' in found)
     assert found['details'] == 'id: another task had it; each needs one of its own'
@@ -297,7 +297,7 @@ def test_a_key_fits_the_database_however_long_host_and_id_are():
 def test_a_message_without_id_is_one_task_for_all_who_hear_it_and_a_new_one_later(store):
     world = World(store, DONE)
     world.set('dialect', 'fast-lib')
-    text = TASKS[Kind.STOP].replace(f'id: {ID}\n', '')
+    text = TASKS[RequestKind.STOP].replace(f'id: {ID}\n', '')
     first = world.broker
     first.deliver(text)
     world.run()
@@ -316,7 +316,7 @@ def test_a_message_without_id_is_one_task_for_all_who_hear_it_and_a_new_one_late
 def test_results_that_are_refused_keep_no_others_back(store):
     world = World(store, DONE)
     for n in range(service.AT_ONCE + 5):
-        world.broker.deliver(TASKS[Kind.STOP].replace(ID, f'r{n:03}'))
+        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, f'r{n:03}'))
     world.run()
     while world.lane.run_once():
         pass
@@ -330,7 +330,7 @@ def test_results_that_are_refused_keep_no_others_back(store):
 
 def test_a_plan_that_the_checker_refuses_is_no_reason_to_look_again(store):
     world = World(store, exception.PlanRefused(scope='s', problem='a defect'))
-    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.broker.deliver(TASKS[RequestKind.MIGRATE])
     world.run()
     world.lane.run_once()
     world.run()
@@ -353,7 +353,7 @@ def test_a_refusal_is_told_before_its_message_is_acknowledged(store):
 
 def test_a_result_is_told_until_the_broker_has_it(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
@@ -373,12 +373,12 @@ def test_a_result_is_told_until_the_broker_has_it(store):
 
 def test_a_result_that_is_wanted_while_it_is_on_its_way_is_told_twice(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
     _, _, said = world.broker.said.pop()
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     said(True)
     world.run()
     world.run()
@@ -387,7 +387,7 @@ def test_a_result_that_is_wanted_while_it_is_on_its_way_is_told_twice(store):
 
 def test_another_process_tells_what_nobody_has_told_for_a_while(store):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     world.lane.run_once()
     second = world.made('two')
@@ -413,7 +413,7 @@ def test_the_hosts_of_all_scopes_are_heard_and_no_others(store):
 
 
 def test_before_the_hosts_are_known_nobody_is_refused_for_them(store):
-    hosts = names.Hosts(Nova(), ['_unassigned_'])
+    hosts = names.ScopesByHost(Nova(), ['_unassigned_'])
     with pytest.raises(api.ApiError, match='not known yet'):
         hosts.scope('node1')
     hosts.refresh()
@@ -426,7 +426,7 @@ def test_before_the_hosts_are_known_nobody_is_refused_for_them(store):
     exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
 def test_what_is_not_known_is_looked_at_again_until_it_is_given_up(store, error):
     world = World(store, error)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     for asked, seconds in ((1, 0), (1, 4), (2, 2), (2, 9), (3, 2), (4, 21), (5, 41), (6, 81),
                            (7, 121), (8, 121)):
@@ -444,11 +444,11 @@ def test_what_is_not_known_is_looked_at_again_until_it_is_given_up(store, error)
 def planned(world, *answers):
     """A request with a plan of three tasks, one of which is in Nova and one judged."""
     world.handler.answers = [None]
-    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.broker.deliver(TASKS[RequestKind.MIGRATE])
     world.run()
     world.lane.run_once()
     plan_id, tasks, _ = cases.save(world.store, 3, now=NOW)
-    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
     world.store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
     submitted = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
     assert world.store.mark(submitted, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
@@ -492,7 +492,7 @@ def test_what_ends_by_a_defect_does_not_begin_either(store):
 
 def test_what_has_ended_as_its_handler_says_cancels_nothing(store):
     world = World(store)
-    plan_id, _, _ = planned(world, request_handler.Ended('result: vm migrated\n', True))
+    plan_id, _, _ = planned(world, request_handler.RequestResult('result: vm migrated\n', True))
     world.now += 86401
     world.lane.run_once()
     assert 'cancelled' not in states(world, plan_id).values()
@@ -501,9 +501,9 @@ def test_what_has_ended_as_its_handler_says_cancels_nothing(store):
 def test_who_has_been_overtaken_cancels_nothing(store):
     world = World(store)
     plan_id, _, _ = planned(world, None)
-    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
-    other = service.Kept(store, 'two', 60.0, lambda: NOW + 61)
-    assert other.claim('two/all', frozenset(Kind))
+    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
+    other = service.RequestRepository(store, 'two', 60.0, lambda: NOW + 61)
+    assert other.claim('two/all', frozenset(RequestKind))
     with pytest.raises(exception.StoreError, match='another process'):
         world.kept.give_up(request, DONE, 900.0)
     assert 'cancelled' not in states(world, plan_id).values()
@@ -511,9 +511,9 @@ def test_who_has_been_overtaken_cancels_nothing(store):
 
 def test_a_plan_that_is_newer_than_what_is_known_of_the_request_is_cancelled_too(store):
     world = World(store, None)
-    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world.broker.deliver(TASKS[RequestKind.MIGRATE])
     world.run()
-    request, = world.kept.claim(world.lane.worker, frozenset(Kind))
+    request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
     plan_id, tasks, _ = cases.save(store, 1, now=NOW)
     store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
     assert request.plan_id is None
@@ -525,7 +525,7 @@ def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
     world = World(store, ZeroDivisionError('secret=1'))
     log = fixtures.FakeLogger(level=logging.ERROR)
     with log:
-        world.broker.deliver(TASKS[Kind.STOP])
+        world.broker.deliver(TASKS[RequestKind.STOP])
         world.run()
         assert [world.lane.run_once() for _ in range(4)] == [1, 1, 1, 0]
         world.run()
@@ -544,11 +544,11 @@ def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
 def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, problem):
     world = World(store, DONE)
     for name in ('bad', 'good'):
-        world.broker.deliver(TASKS[Kind.STOP].replace(ID, name))
+        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, name))
         world.run()
         world.now += 1
     if value == 'RESUME':
-        value = request_handler.format_document(protocol.parse(TASKS[Kind.RESUME].encode(),
+        value = request_handler.format_document(protocol.parse(TASKS[RequestKind.RESUME].encode(),
                                                                'node1'))
     store.transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
@@ -575,7 +575,7 @@ def test_a_damaged_request_with_a_plan_begins_no_more_moves(store):
 def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
     world = World(store, DONE)
     for name in ('bad', 'good'):
-        world.broker.deliver(TASKS[Kind.STOP].replace(ID, name))
+        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, name))
         world.run()
         world.now += 1
     end = world.kept.end
@@ -594,8 +594,8 @@ def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
 
 
 def test_a_refusal_has_one_line_whatever_it_quotes(store):
-    world = World(store, request_handler.Refusal('a\nb\x07'))
-    world.broker.deliver(TASKS[Kind.MIGRATE])
+    world = World(store, request_handler.RequestRefusal('a\nb\x07'))
+    world.broker.deliver(TASKS[RequestKind.MIGRATE])
     world.run()
     world.lane.run_once()
     world.run()
@@ -608,7 +608,7 @@ def test_a_refusal_has_one_line_whatever_it_quotes(store):
 def test_nothing_is_done_in_a_dry_run(store, option, value):
     world = World(store, DONE)
     world.set(option, value, 'engine')
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
@@ -619,7 +619,7 @@ def test_nothing_is_done_in_a_dry_run(store, option, value):
 
 def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(store):
     world = World(store, None)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     began, go_on = threading.Event(), threading.Event()
 
@@ -636,11 +636,12 @@ def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(s
         for _ in range(8):
             world.now += 20
             one.run_once(0.0)
-        other = service.Kept(store, 'two', 60.0, lambda: world.now)
-        assert other.claim('two/all', frozenset(Kind)) == []
+        other = service.RequestRepository(store, 'two', 60.0, lambda: world.now)
+        assert other.claim('two/all', frozenset(RequestKind)) == []
         world.now += service.HUNG_SECONDS
         one.run_once(0.0)
-        assert [r.request_id for r in other.claim('two/all', frozenset(Kind))] == [f'node1/{ID}']
+        assert [r.request_id
+                for r in other.claim('two/all', frozenset(RequestKind))] == [f'node1/{ID}']
     finally:
         go_on.set()
         thread.join()
@@ -653,7 +654,7 @@ def test_a_step_of_the_clock_changes_no_wait(store, seconds):
     looked, beaten = [], []
     world.nova.services = lambda: looked.append(world.now) or {'node1': None}
     world.lane.beat = lambda: beaten.append(world.now)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     world.lane.run_once()
     assert (len(looked), len(beaten), len(world.handler.asked)) == (1, 1, 1)
@@ -669,7 +670,7 @@ def test_a_step_of_the_clock_changes_no_wait(store, seconds):
 @pytest.mark.parametrize('seconds', [-86400, 86400])
 def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
     world = World(store, None)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     beaten = []
 
@@ -689,7 +690,7 @@ def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
 @pytest.mark.parametrize('seconds', [-86400, 86400])
 def test_a_result_that_was_refused_is_told_again_whatever_the_clock_is_set_to(store, seconds):
     world = World(store, DONE)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     world.lane.run_once()
     world.run()
@@ -705,7 +706,7 @@ def test_a_result_that_was_refused_is_told_again_whatever_the_clock_is_set_to(st
 
 def test_while_we_are_behind_the_broker_waits(store):
     world = World(store, None)
-    messages = [TASKS[Kind.STOP].replace(ID, f'r{n}') for n in range(service.WAITING + 1)]
+    messages = [TASKS[RequestKind.STOP].replace(ID, f'r{n}') for n in range(service.WAITING + 1)]
     thread = threading.Thread(target=lambda: [world.broker.deliver(m) for m in messages])
     thread.start()
     thread.join(1.0)
@@ -719,7 +720,7 @@ def test_while_we_are_behind_the_broker_waits(store):
 
 @pytest.mark.parametrize('zone, there', [(None, True), ('az1', True), ('az2', False)])
 def test_hosts_of_another_zone_are_not_served(zone, there):
-    hosts = names.Hosts(ZonedNova(), ['_unassigned_'], zone)
+    hosts = names.ScopesByHost(ZonedNova(), ['_unassigned_'], zone)
     assert bool(hosts.refresh()) is there
 
 
@@ -734,19 +735,19 @@ class ZonedNova:
 def test_a_stop_does_not_wait_for_a_full_queue(store):
     world = World(store, None)
     for n in range(service.WAITING):
-        world.broker.deliver(TASKS[Kind.STOP].replace(ID, f'r{n}'))
+        world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, f'r{n}'))
     world.service.stop()
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     assert world.broker.acknowledged == []
 
 
 def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
-    hosts = names.Hosts(Nova(), ['rack', '_unassigned_'])
+    hosts = names.ScopesByHost(Nova(), ['rack', '_unassigned_'])
     hosts.refresh()
     world = World(store, None)
-    world.broker.deliver(TASKS[Kind.STOP])
+    world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
-    request, = world.kept.claim('w', frozenset(Kind))
+    request, = world.kept.claim('w', frozenset(RequestKind))
     task = request_handler.parse_task(request)
 
     def permitted(*allow):
@@ -755,7 +756,7 @@ def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
                                                        request, task)
 
     for allow in ([], ['start-vm:*:*'], ['stop-vm:*:rack']):
-        with pytest.raises(request_handler.Refusal,
+        with pytest.raises(request_handler.RequestRefusal,
                            match='stop vm is not allowed in scope _unassigned_'):
             permitted(*allow)
     assert permitted('stop-vm:p1:*', 'stop-vm:p2:_unassigned_') == {'p1', 'p2'}

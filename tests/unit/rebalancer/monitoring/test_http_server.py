@@ -40,14 +40,14 @@ def clock():
 
 @pytest.fixture
 def health(clock):
-    return healths.Health(clock, daemon='kronos-engine', dry_run=True)
+    return healths.DaemonHealth(clock, daemon='kronos-engine', dry_run=True)
 
 
 @pytest.fixture(params=['127.0.0.1', '::1'])
 def ask(request, health):
     """(status, JSON) of a page."""
     try:
-        monitor = http_server.Monitor(health, request.param, 0, 'engine_port').start()
+        monitor = http_server.MonitoringServer(health, request.param, 0, 'engine_port').start()
     except exception.ConfigError:
         pytest.skip(f'{request.param} is not an address of this host')
 
@@ -109,7 +109,7 @@ def test_other_pages_and_methods_are_refused(ask):
 
 
 def test_a_client_that_says_nothing_is_in_nobodys_way(ask, health):
-    monitor = http_server.Monitor(health, '127.0.0.1', 0, 'engine_port').start()
+    monitor = http_server.MonitoringServer(health, '127.0.0.1', 0, 'engine_port').start()
     with socket.create_connection(('127.0.0.1', monitor.port)):
         connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
         connection.request('GET', '/healthz')

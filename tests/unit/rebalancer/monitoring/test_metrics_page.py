@@ -44,7 +44,7 @@ ODD = 'a "b" \\ {c}\nd'
 
 
 def health_of(**facts):
-    return healths.Health(**{'daemon': 'kronos-engine', 'dry_run': False, **facts})
+    return healths.DaemonHealth(**{'daemon': 'kronos-engine', 'dry_run': False, **facts})
 
 
 @pytest.fixture
@@ -121,14 +121,14 @@ def full_page(store, **options):
             plan_id=plan_id, scope='blue', planned_at=1.0, combined_before=0.5,
             combined_foreseen=0.2, combined_realised=0.6, realised_at=2.0))
     store.trip(cases.lease_of(store), cases.NOW, seconds=None, paused_by=breakers.NAME, reason='x')
-    store.transaction(lambda c: requests.record_request(c, requests.Request(
+    store.transaction(lambda c: requests.record_request(c, requests.StoredRequest(
         'r1', 'a', 'stop vm', '{}', '', store.now() - 60)))
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     everything(tally)
     health = health_of()
     health.note('cycle', {})
-    return pages.Page(health, tally, store.census, driver='nova', interval=300.0,
-                      workers=Workers(), **options)
+    return pages.MetricsPage(health, tally, store.census, driver='nova', interval=300.0,
+                             workers=Workers(), **options)
 
 
 def test_every_metric_of_the_catalogue_is_told_with_its_type_and_labels(store):
@@ -146,9 +146,9 @@ def test_every_metric_of_the_catalogue_is_told_with_its_type_and_labels(store):
 def test_names_follow_the_conventions_of_prometheus():
     for name, metric in catalogue.METRICS.items():
         assert re.fullmatch(r'kronos_[a-z_]+', name) and metric.text.endswith('.')
-        assert name.endswith('_total') == (metric.kind is catalogue.Kind.COUNTER)
+        assert name.endswith('_total') == (metric.kind is catalogue.MetricKind.COUNTER)
         assert not re.search(r'_(ms|minutes|percent|mb|gb)(_|$)', name)
-        if metric.kind is catalogue.Kind.HISTOGRAM:
+        if metric.kind is catalogue.MetricKind.HISTOGRAM:
             assert name.endswith('_seconds')
 
 
@@ -203,10 +203,11 @@ def test_records_of_workers_are_told_by_scheduler_and_worker(store):
 def test_a_channel_that_is_away_is_told_and_no_channel_is_not(store):
     workers = Workers()
     workers.reading = None
-    samples, _ = told(pages.Page(health_of(), tallies.Tally(), store.census, workers=workers))
+    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census,
+                                        workers=workers))
     found = {name: number for (name, _), number in samples.items() if '_scheduler_' in name}
     assert found == {'kronos_scheduler_channel_up': 0}
-    samples, _ = told(pages.Page(health_of(), tallies.Tally(), store.census))
+    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census))
     assert not any('_scheduler_' in name for name, _ in samples)
 
 
@@ -223,7 +224,7 @@ def test_a_scrape_asks_the_database_and_the_cache_at_once(store):
         together.wait(30)
         return store.census()
 
-    samples, _ = told(pages.Page(health_of(), tallies.Tally(), census, workers=Slow()))
+    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), census, workers=Slow()))
     assert value(samples, 'kronos_scheduler_workers') == 2
     assert value(samples, 'kronos_store_up') == 1
 
@@ -232,14 +233,14 @@ def test_a_scrape_asks_the_database_and_the_cache_at_once(store):
     ({'a': 0.5, 'b': 0.05, 'c': 0.01}, 0.7), ({'a': 0.04, 'b': 0.04, 'c': 0.01}, None)])
 def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
     """What they do is their system's doing."""
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     policy = {'name': 'cpu', 'imbalance_measured': 0.0, 'imbalance_before': 0.0,
               'imbalance_after': 0.0, 'threshold': 0.1,
               'age_seconds': None, 'coverage': {'a': 0.8, 'b': 0.6, 'c': 0.01},
               'missing_hosts': []}
-    scores = model.Scores({'cpu': model.PolicyScores('cpu', hosts)})
+    scores = model.ClusterScores({'cpu': model.PolicyScores('cpu', hosts)})
     tally.planned(test_stats.row(policies=[policy]), scores, 1.0, False)
-    samples, _ = told(pages.Page(health_of(), tally, store.census))
+    samples, _ = told(pages.MetricsPage(health_of(), tally, store.census))
     assert value(samples, 'kronos_coverage_ratio', scope='blue', policy='cpu') == (
         None if expected is None else pytest.approx(expected))
 
@@ -247,16 +248,16 @@ def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
 def test_a_pause_is_told_also_of_a_scope_that_no_engine_has(store):
     """In a dry run none is leased."""
     store.pause('new', cases.NOW, seconds=None, paused_by='me', reason='mine')
-    samples, _ = told(pages.Page(health_of(), tallies.Tally(), store.census))
+    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census))
     assert value(samples, 'kronos_scope_paused', scope='new') == 1
     assert value(samples, 'kronos_breaker_open', scope='new') == 0
     assert value(samples, 'kronos_scope_leased', scope='new') is None
 
 
 def test_a_dry_run_plans_and_executes_nothing(store):
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.planned(test_stats.row(moves=[test_stats.move()]), test_stats.scores(), 1.0, True)
-    samples, _ = told(pages.Page(health_of(dry_run=True), tally, store.census))
+    samples, _ = told(pages.MetricsPage(health_of(dry_run=True), tally, store.census))
     assert value(samples, 'kronos_dry_run') == 1
     assert value(samples, 'kronos_planned_moves_total', scope='blue', phase='spread',
                  method='live', dry_run='true') == 1
@@ -267,7 +268,7 @@ def test_a_dry_run_plans_and_executes_nothing(store):
 def test_health_that_fails_is_no_reason_to_tell_nothing(store):
     health = health_of()
     health.note('cycle', {'': 'Nova is away'})
-    samples, _ = told(pages.Page(health, tallies.Tally(), store.census))
+    samples, _ = told(pages.MetricsPage(health, tallies.DaemonTally(), store.census))
     assert (value(samples, 'kronos_alive'), value(samples, 'kronos_ready')) == (1, 0)
 
 
@@ -277,9 +278,9 @@ def test_without_host_scores_nothing_is_as_many_as_the_hosts(store):
 
 
 def test_odd_names_are_escaped(store):
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.planned(test_stats.row(ODD, hosts=1), test_stats.scores(), 1.0, False)
-    page = pages.Page(health_of(), tally, store.census)
+    page = pages.MetricsPage(health_of(), tally, store.census)
     samples, _ = told(page)
     assert value(samples, 'kronos_hosts', scope=ODD) == 1
     kind, text = page('application/openmetrics-text; version=1.0.0')
@@ -299,9 +300,9 @@ def test_a_database_that_is_away_is_told_and_all_else_too(store):
     def away():
         raise exception.StoreError(problem='is away', remedy='')
 
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     everything(tally)
-    samples, _ = told(pages.Page(health_of(), tally, away))
+    samples, _ = told(pages.MetricsPage(health_of(), tally, away))
     assert value(samples, 'kronos_store_up') == 0
     assert value(samples, 'kronos_hosts', scope='blue') == 3
     assert value(samples, 'kronos_tasks', scope='blue', phase='spread', state='queued') is None
@@ -318,12 +319,12 @@ def test_nobody_waits_for_an_answer_that_does_not_come():
         return 'answer'
 
     now = [0.0]
-    asking_ = bounded_query.Asking(ask, patience=0.01, fresh=2.0, monotonic=lambda: now[0])
+    asking_ = bounded_query.BoundedQuery(ask, patience=0.01, fresh=2.0, monotonic=lambda: now[0])
     assert asking_.answer() is None and asking_.answer() is None
     now[0] = 50.0
     assert asking_.answer() is None and len(asked) == 1
     go_on.set()
-    patient = bounded_query.Asking(ask, patience=60.0, fresh=60.0)
+    patient = bounded_query.BoundedQuery(ask, patience=60.0, fresh=60.0)
     assert patient.answer() == patient.answer() == 'answer' and len(asked) == 2
 
 
@@ -339,8 +340,9 @@ def test_a_question_that_hangs_is_left_behind_and_not_many_of_them():
         return None
 
     now = [0.0]
-    asking_ = bounded_query.Asking(ask, patience=0.01, hung=60.0, renew=lambda: renewed.append(1),
-                                   monotonic=lambda: now[0])
+    asking_ = bounded_query.BoundedQuery(ask, patience=0.01, hung=60.0,
+                                         renew=lambda: renewed.append(1),
+                                         monotonic=lambda: now[0])
     for _ in range(bounded_query.LEFT + 3):
         assert asking_.answer() is None
         now[0] += 59
@@ -382,7 +384,7 @@ def test_a_daemon_asks_through_a_connection_of_its_own_that_can_be_given_up(
         return connect(conf, patient)
 
     monkeypatch.setattr(database, 'create_engine', connected)
-    monkeypatch.setattr(pages, 'Page', lambda health, tally, census, **kw: (census, kw))
+    monkeypatch.setattr(pages, 'MetricsPage', lambda health, tally, census, **kw: (census, kw))
     assert daemons.make_metrics_page(conf, None, None, 'engine_port') is None and not patience
     conf.set_override('engine_port', 9585, 'monitoring')
     census, given = daemons.make_metrics_page(conf, None, None, 'engine_port')
@@ -411,7 +413,7 @@ def test_limits_that_an_operator_gives_the_connection_stay(url, limits):
 
 def test_prometheus_and_a_person_get_the_page_over_http(store):
     page = full_page(store)
-    monitor = http_server.Monitor(health_of(), '127.0.0.1', 0, 'engine_port', page).start()
+    monitor = http_server.MonitoringServer(health_of(), '127.0.0.1', 0, 'engine_port', page).start()
     try:
         connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
         connection.request('GET', '/metrics')
@@ -429,7 +431,8 @@ def test_a_defect_of_ours_is_500_and_a_line_in_the_log(caplog):
     def broken(accept):
         raise ZeroDivisionError
 
-    monitor = http_server.Monitor(health_of(), '127.0.0.1', 0, 'engine_port', broken).start()
+    monitor = http_server.MonitoringServer(health_of(), '127.0.0.1', 0, 'engine_port',
+                                           broken).start()
     try:
         connection = http.client.HTTPConnection('127.0.0.1', monitor.port, timeout=60)
         connection.request('GET', '/metrics')

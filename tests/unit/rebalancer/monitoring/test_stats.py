@@ -27,33 +27,33 @@ def move(phase='spread', method='live'):
 
 
 def scores(untrusted=None):
-    return model.Scores({'cpu': model.PolicyScores('cpu', {'a': 0.5}, untrusted=untrusted)})
+    return model.ClusterScores({'cpu': model.PolicyScores('cpu', {'a': 0.5}, untrusted=untrusted)})
 
 
 def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.expect(['blue'])
     tally.serve(['MigrationFailed'])
     counts = tally.reading().counts
     assert counts['cycles'] == {('blue', result): 0 for result in ('moves', 'nothing', 'failed')}
     assert counts['plans'] == {('blue', 'false'): 0}
-    assert len(counts['planned_moves']) == len(model.Phase) * len(model.Method)
+    assert len(counts['planned_moves']) == len(model.Phase) * len(model.MoveMethod)
     assert set(counts['planned_moves'].values()) == {0}
     assert {('blue', 'kronos.collect'), ('blue', 'defect')} <= set(counts['cycle_failures'])
     assert set(counts['cycle_failures'].values()) == {0}
     assert counts['failed_attempts'] == {('MigrationFailed',): 0}
-    assert len(counts['tasks_ended']) == len(model.Phase) * len(model.Method) * 3
+    assert len(counts['tasks_ended']) == len(model.Phase) * len(model.MoveMethod) * 3
     assert set(counts['tasks_ended'].values()) == {0}
     assert counts['breaker_trips'] == counts['truncated_plans'] == {('blue',): 0}
     assert counts['judged_plans'] == {('blue', 'better'): 0, ('blue', 'worse'): 0}
     durations = tally.reading().durations
     assert {name: len(found) for name, found in durations.items()} == {
-        'waits': len(model.Phase), 'migrations': len(model.Method) * 3,
-        'phases': len(model.Method) * len(attempt_phases.PHASES)}
+        'waits': len(model.Phase), 'migrations': len(model.MoveMethod) * 3,
+        'phases': len(model.MoveMethod) * len(attempt_phases.PHASES)}
 
 
 def test_a_cycle_is_counted_with_its_moves():
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.planned(row(moves=[move(), move(), move('evacuate', 'cold')]), scores(), 7.0, False)
     tally.planned(row(), scores(), 8.0, True)
     found = tally.reading()
@@ -66,7 +66,7 @@ def test_a_cycle_is_counted_with_its_moves():
 
 
 def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.expect(['blue', 'red'])
     for name in ('blue', 'red'):
         tally.planned(row(name), scores('too old'), 7.0, False)
@@ -83,7 +83,7 @@ def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
 
 
 def test_a_cycle_that_breaks_off_has_failed_for_those_alone_that_it_had_not_come_to():
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.expect(['blue', 'red', 'green', 'grey'])
     for _ in range(2):
         tally.begin()
@@ -98,7 +98,7 @@ def test_a_cycle_that_breaks_off_has_failed_for_those_alone_that_it_had_not_come
 
 
 def test_a_scope_that_another_engine_plans_is_not_shown_and_one_of_nobody_is_forgotten():
-    tally = tallies.Tally()
+    tally = tallies.DaemonTally()
     tally.expect(['blue', 'red'])
     for name in ('blue', 'red'):
         tally.planned(row(name), scores(), 7.0, False)
@@ -111,7 +111,7 @@ def test_a_scope_that_another_engine_plans_is_not_shown_and_one_of_nobody_is_for
 
 
 def test_a_value_is_in_the_first_bucket_that_it_does_not_exceed():
-    found = tallies.Distribution.empty((1.0, 2.0))
+    found = tallies.ValueDistribution.empty((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):
         found = found.plus(value)
     assert (found.counts, found.total) == ((2, 2, 1), 14.0)

@@ -112,7 +112,7 @@ def test_an_imbalance_that_has_lasted_is_not_waited_for(asked, conf):
     ({}, 1, 600.0, True), ({'blue': NOW}, 1, 600.0, False), ({}, 0, 600.0, False),
     ({}, 1, 0.0, False)])
 def test_a_new_imbalance_has_to_last_as_well(wished, moves, sustain, waits):
-    seen = cloud_state.Seen(model.Cluster({}, {}, {}), {}, ('blue',), {}, NOW, wished=wished,
+    seen = cloud_state.CloudState(model.Cluster({}, {}, {}), {}, ('blue',), {}, NOW, wished=wished,
                        sustain=sustain)
     plan = model.Plan('blue', (model.Move('i', 'a', 'b', model.Phase.SPREAD),) * moves)
     assert (cloud_state.find_new_wait(seen, plan) is not None) == waits

@@ -28,9 +28,9 @@ from tests.unit.rebalancer.store import cases
 
 GONE = client_api.ApiError('Nova', 'compute services', 'HTTP 503', 503)
 NO_DATABASE = exception.StoreError(problem='does not answer', remedy='Start it.')
-ROW = drain_watches.Row('vm', '', 'waits', None, '')
-HERE = drain_watches.Look([ROW], 1)
-EMPTY = drain_watches.Look([], 0)
+ROW = drain_watches.WatchRow('vm', '', 'waits', None, '')
+HERE = drain_watches.DrainState([ROW], 1)
+EMPTY = drain_watches.DrainState([], 0)
 
 
 class Watch:
@@ -59,7 +59,7 @@ class Watch:
 
 
 def look(**fields):
-    return drain_watches.Look(**{'rows': [ROW], 'left': 1, **fields})
+    return drain_watches.DrainState(**{'rows': [ROW], 'left': 1, **fields})
 
 
 def test_it_looks_until_the_host_is_empty_and_nothing_is_under_way():
@@ -182,7 +182,8 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
             'GET /os-hypervisors/detail': [{'hypervisors': [
                 hypervisor(one['host'], ironic) for one in services[-1]]}],
             'GET /os-aggregates': aggregates(**(in_aggregates or {'blue': ['h1']}))}) as nova:
-        return drain_watches.look_at_host(conf, list(scopes), store, nova.connection, host, 0.0,
+        return drain_watches.read_host_progress(conf, list(scopes), store, nova.connection, host,
+                                                0.0,
                                       hypervisors=nova_api.NovaApi(nova.connection).hypervisors)
 
 
@@ -327,7 +328,7 @@ def test_tasks_of_an_earlier_drain_are_not_listed(conf, store):
         _plan, (task,), _row = cases.save(store, [lambda p, s: cases.make_task(
             p, s, instance_uuid=uuid, from_host=from_host, to_host=to_host)], now=at)
         claimed = cases.claim(store, now=at + 1).task
-        store.finish(claimed, model.Result(
+        store.finish(claimed, model.TaskResult(
             claimed.task_id, claimed.plan_id, 'blue', uuid, from_host, to_host, True,
             completed_at=at + 2), model.TaskState.COMPLETED, at + 2, worker='w',
             instance_cooldown=0)

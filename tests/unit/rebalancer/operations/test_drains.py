@@ -90,11 +90,12 @@ def cloud(*sizes, host_memory=8192):
     cluster = model.Cluster(
         hosts, instances, {name: model.Service(name) for name in hosts},
         scope_hosts=frozenset(hosts))
-    scores = model.Scores({p.name: model.PolicyScores(
+    scores = model.ClusterScores({p.name: model.PolicyScores(
         p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 8.0),
         dict.fromkeys(instances, 1.0)) for p in request.policies.enabled})
-    return dataclasses.replace(request, cluster=cluster, scores=scores, options=model.Options(),
-                               history=model.History(), strategies=[evacuate.Evacuate()])
+    return dataclasses.replace(request, cluster=cluster, scores=scores,
+                               options=model.PlanningOptions(),
+                               history=model.MoveHistory(), strategies=[evacuate.Evacuate()])
 
 
 def places(check):
@@ -125,7 +126,7 @@ def test_of_what_there_is_enough_nothing_is_missing():
 
 def test_who_cools_down_is_told_whether_there_is_room_for_it():
     request = cloud(8192, 8192, 3000)
-    request = dataclasses.replace(request, history=model.History(
+    request = dataclasses.replace(request, history=model.MoveHistory(
         cooling=dict.fromkeys(request.cluster.instances, 600.0), scope_cooling=300.0))
     check = drains.plan_drain(request, 'a')
     assert len(check.plan.moves) == 2 and not check.blocked[0].later
@@ -135,14 +136,14 @@ def test_a_flight_of_its_group_hides_no_lack_of_room():
     request = cloud(9000, 100)
     group = model.ServerGroup('g', model.GroupPolicy.SOFT_ANTI_AFFINITY, frozenset({'i0', 'x'}))
     cluster = dataclasses.replace(
-        request.cluster, groups=(group,), flights=(model.Flight('x', 'b', 'c'),),
+        request.cluster, groups=(group,), flights=(model.InFlightMove('x', 'b', 'c'),),
         instances={**request.cluster.instances, 'x': model.Instance('x', 'b')})
     check = drains.plan_drain(dataclasses.replace(request, cluster=cluster), 'a')
     blocked = {b.instance_uuid: b for b in check.blocked}
     assert not blocked['i0'].later and check.missing == {'MEMORY_MB': 9000 - 8192}
     small = cloud(900, 100)
     check = drains.plan_drain(dataclasses.replace(small, cluster=dataclasses.replace(
-        small.cluster, groups=(group,), flights=(model.Flight('x', 'b', 'c'),),
+        small.cluster, groups=(group,), flights=(model.InFlightMove('x', 'b', 'c'),),
         instances={**small.cluster.instances, 'x': model.Instance('x', 'b')})), 'a')
     assert [b.later for b in check.blocked] == [True]
 
@@ -154,7 +155,7 @@ def test_a_flight_of_its_group_hides_no_lack_of_room():
 def test_what_engines_would_not_do_as_they_are_configured_is_said(options, disabled, said):
     request = cloud(1024)
     request = dataclasses.replace(
-        request, options=model.Options(**options), cluster=dataclasses.replace(
+        request, options=model.PlanningOptions(**options), cluster=dataclasses.replace(
             request.cluster, services={
                 name: dataclasses.replace(found, status='disabled') if name in disabled else found
                 for name, found in request.cluster.services.items()}))
@@ -171,21 +172,21 @@ def test_hosts_that_are_drained_already_need_their_room_too():
         request.cluster.hosts['b'], provider=dataclasses.replace(
             request.cluster.hosts['b'].provider, used={'MEMORY_MB': 5000}))}
     request = dataclasses.replace(
-        request, options=model.Options(evacuate_disabled_hosts=True),
+        request, options=model.PlanningOptions(evacuate_disabled_hosts=True),
         cluster=dataclasses.replace(
             request.cluster, hosts=hosts, instances=instances, services={
                 **request.cluster.services, 'b': model.Service(
                     'b', status='disabled', disabled_reason='a change')}))
     check = drains.plan_drain(request, 'a')
     assert ('o', 'c') in places(check) and len(check.blocked) == 2, 'it took the room'
-    alone = dataclasses.replace(request, options=model.Options())
+    alone = dataclasses.replace(request, options=model.PlanningOptions())
     assert len(drains.plan_drain(alone, 'a').blocked) == 0, 'nobody else is drained then'
 
 
 def test_ceilings_hold_unless_overbooking_is_asked_for():
     request = cloud(1024)
     full = dict.fromkeys('abc', 0.95)
-    request = dataclasses.replace(request, scores=model.Scores({
+    request = dataclasses.replace(request, scores=model.ClusterScores({
         name: dataclasses.replace(found, hosts=full, fill=full)
         for name, found in request.scores.policies.items()}))
     (blocked,) = drains.plan_drain(request, 'a').blocked
@@ -203,8 +204,8 @@ def test_an_instance_that_may_not_move_says_so_itself():
 
 
 def test_a_scope_that_is_paused_says_so_and_the_plan_is_there_all_the_same():
-    request = dataclasses.replace(cloud(1024), history=model.History(paused='a change'),
-                                  options=model.Options(evacuate_disabled_hosts=True))
+    request = dataclasses.replace(cloud(1024), history=model.MoveHistory(paused='a change'),
+                                  options=model.PlanningOptions(evacuate_disabled_hosts=True))
     check = drains.plan_drain(request, 'a')
     assert check.obstacles == ('a change',) and check.plan.moves
 
@@ -220,8 +221,8 @@ def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
         status, reason, state, said):
     request = cloud(1024)
     request = dataclasses.replace(
-        request, options=model.Options(evacuate_disabled_hosts=True,
-                                       drain_reason_regex='^change'),
+        request, options=model.PlanningOptions(evacuate_disabled_hosts=True,
+                                               drain_reason_regex='^change'),
         cluster=dataclasses.replace(request.cluster, services={
             **request.cluster.services, 'a': model.Service(
                 'a', status=status, disabled_reason=reason, state=state)}))
@@ -233,29 +234,30 @@ def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
 
 def test_a_host_that_is_empty_and_stays_so_is_not_held_by_a_pause():
     """Engines have nothing to do there."""
-    request = dataclasses.replace(cloud(1024), history=model.History(paused='a storm'),
-                                  options=model.Options(evacuate_disabled_hosts=True))
+    request = dataclasses.replace(cloud(1024), history=model.MoveHistory(paused='a storm'),
+                                  options=model.PlanningOptions(evacuate_disabled_hosts=True))
     assert drains.plan_drain(request, 'b').obstacles == ()
     assert drains.plan_drain(request, 'a').obstacles == ('a storm',)
 
 
 @pytest.mark.parametrize(('flight', 'coming'), [
-    (model.Flight('i0', 'a', 'b'), {'i0'}),
-    (model.Flight('i0', 'a', 'c', 'task', ('b',)), {'i0'}),
-    (model.Flight('gone', 'z', 'b'), {'gone'}),
-    (model.Flight('i0', 'a', 'c'), set()),
-    (model.Flight('i0', 'a', None), set())])
+    (model.InFlightMove('i0', 'a', 'b'), {'i0'}),
+    (model.InFlightMove('i0', 'a', 'c', 'task', ('b',)), {'i0'}),
+    (model.InFlightMove('gone', 'z', 'b'), {'gone'}),
+    (model.InFlightMove('i0', 'a', 'c'), set()),
+    (model.InFlightMove('i0', 'a', None), set())])
 def test_a_host_that_something_is_on_its_way_to_is_held_by_a_pause(flight, coming):
     request = cloud(1024)
     request = dataclasses.replace(
-        request, history=model.History(paused='a storm'),
-        options=model.Options(evacuate_disabled_hosts=True),
+        request, history=model.MoveHistory(paused='a storm'),
+        options=model.PlanningOptions(evacuate_disabled_hosts=True),
         cluster=dataclasses.replace(request.cluster, flights=(flight,)))
     assert drains.list_incoming_instances(request.cluster, 'b') == coming
     assert drains.plan_drain(request, 'b').obstacles == (('a storm',) if coming else ())
 
 
 def test_what_has_landed_is_no_longer_on_its_way():
-    cluster = dataclasses.replace(cloud(1024).cluster, flights=(model.Flight('i0', 'c', 'a'),))
+    cluster = dataclasses.replace(cloud(1024).cluster,
+                                  flights=(model.InFlightMove('i0', 'c', 'a'),))
     assert drains.list_incoming_instances(cluster, 'a') == set()
     assert not drains.is_fully_drained(cluster, 'a')

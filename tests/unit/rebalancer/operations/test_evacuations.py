@@ -98,7 +98,7 @@ def test_compact_uses_one_host_and_scatter_as_many_as_there_are():
 def test_auto_goes_where_the_imbalance_stays_lowest_and_the_host_itself_draws_nobody():
     request = test_bin_packing.cloud({'b': 8, 'c': 8, 'd': 8}, [2])
     hot = {'a': 0.1, 'b': 0.9, 'c': 0.2, 'd': 0.5}
-    request = dataclasses.replace(request, scores=model.Scores({
+    request = dataclasses.replace(request, scores=model.ClusterScores({
         name: dataclasses.replace(found, hosts=hot)
         for name, found in request.scores.policies.items()}))
     answer = evacuations.plan(request, 'a')
@@ -111,7 +111,7 @@ def test_one_by_one_strands_nobody_whom_all_together_have_room_for(mode):
     answer = evacuations.plan(request, 'a', None, mode)
     assert len(answer.plan.moves) == 6 and not answer.refused
     crowded = test_drains.packing(3, drained=1, slack=0.0)
-    asked = dataclasses.replace(test_drains.request(crowded), options=model.Options(
+    asked = dataclasses.replace(test_drains.request(crowded), options=model.PlanningOptions(
         max_drain_fraction=0.9))
     assert not evacuations.plan(asked, 'd0', None, mode).refused
 
@@ -119,7 +119,7 @@ def test_one_by_one_strands_nobody_whom_all_together_have_room_for(mode):
 def test_overbooking_lifts_ceilings_and_leaves_claims():
     request = test_bin_packing.cloud({'b': 8, 'c': 8}, [2, 9])
     full = dict.fromkeys('abc', 1.0)
-    request = dataclasses.replace(request, scores=model.Scores({
+    request = dataclasses.replace(request, scores=model.ClusterScores({
         name: dataclasses.replace(found, fill=full)
         for name, found in request.scores.policies.items()}))
     answer = evacuations.plan(request, 'a')
@@ -142,10 +142,10 @@ def test_of_one_destination_its_own_reason_is_told_and_of_an_instance_its_own():
 
 def test_a_pause_holds_it_and_cooldowns_do_not():
     request = test_bin_packing.cloud({'b': 8}, [2])
-    held = dataclasses.replace(request, history=model.History(paused='a change'))
+    held = dataclasses.replace(request, history=model.MoveHistory(paused='a change'))
     answer = evacuations.plan(held, 'a')
     assert answer.plan.reason == 'a change' and answer.refused['i0'].rule == 'held'
-    cooling = dataclasses.replace(request, history=model.History(
+    cooling = dataclasses.replace(request, history=model.MoveHistory(
         cooling={'i0': 600.0}, scope_cooling=300.0))
     assert targets(evacuations.plan(cooling, 'a')) == {'i0': 'b'}
 
@@ -161,8 +161,8 @@ def test_a_host_of_no_scope_or_of_another_one_is_said_to_be(host, named, field):
 def test_a_host_that_is_drained_already_stays_closed():
     request = test_bin_packing.cloud({'b': 8, 'c': 8}, [2])
     request = dataclasses.replace(
-        request, options=model.Options(evacuate_disabled_hosts=True),
-        history=model.History(draining=frozenset({'a'})),
+        request, options=model.PlanningOptions(evacuate_disabled_hosts=True),
+        history=model.MoveHistory(draining=frozenset({'a'})),
         cluster=dataclasses.replace(request.cluster, services={
             **request.cluster.services,
             'a': model.Service('a', status='disabled', disabled_reason='repair')}))
@@ -173,7 +173,7 @@ def test_a_host_that_is_drained_already_stays_closed():
 def test_a_host_that_is_packed_away_is_no_destination_in_the_figures_afterwards():
     request = test_bin_packing.cloud({'b': 8, 'c': 8}, [2])
     packs = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2, mode='pack')).policies
-    request = dataclasses.replace(request, policies=packs, history=model.History(
+    request = dataclasses.replace(request, policies=packs, history=model.MoveHistory(
         draining=frozenset({'a'})))
     answer = evacuations.plan(request, 'a')
     simulation = sim.Simulation(request.cluster, request.scores, packs, request.history,

@@ -52,8 +52,9 @@ def test_each_wish_is_had_or_refused_with_a_reason_and_the_checker_agrees(knobs,
     request = clouds.request(knobs)
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
-    wishes = [requested_moves.Wish(uuid, request.cluster.instances[uuid].host,
-                                   tuple(rng.sample(hosts, rng.randint(1, min(3, len(hosts))))))
+    wishes = [requested_moves.RequestedMove(uuid, request.cluster.instances[uuid].host,
+                                            tuple(rng.sample(hosts,
+                                                             rng.randint(1, min(3, len(hosts))))))
               for uuid in rng.sample(uuids, rng.randint(1, min(6, len(uuids))))]
     answer = requested_moves.plan(request, wishes)
     had = {m.instance_uuid: m for m in answer.plan.moves}
@@ -75,7 +76,7 @@ def test_one_wish_is_refused_exactly_when_a_rule_refuses_it(knobs, rng):
     hypothesis.assume(uuids)
     uuid, host = rng.choice(uuids), rng.choice(hosts)
     source = request.cluster.instances[uuid].host
-    answer = requested_moves.plan(request, [requested_moves.Wish(uuid, source, (host,))])
+    answer = requested_moves.plan(request, [requested_moves.RequestedMove(uuid, source, (host,))])
     hypothesis.assume(answer.plan.reason is None)
     move = model.Move(uuid, source, host, model.Phase.REQUESTED)
     no = constraints.check(view_of(undelayed(request)), move)
@@ -91,8 +92,8 @@ def test_what_is_refused_is_refused_also_when_all_others_have_moved(knobs, rng):
     request = clouds.request(knobs)
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
-    wishes = [requested_moves.Wish(uuid, request.cluster.instances[uuid].host,
-                                   tuple(rng.sample(hosts, min(2, len(hosts)))))
+    wishes = [requested_moves.RequestedMove(uuid, request.cluster.instances[uuid].host,
+                                            tuple(rng.sample(hosts, min(2, len(hosts)))))
               for uuid in rng.sample(uuids, min(8, len(uuids)))]
     answer = requested_moves.plan(request, wishes)
     hypothesis.assume(answer.plan.reason is None)
@@ -120,7 +121,7 @@ def test_a_plan_that_the_checker_refuses_is_no_plan(monkeypatch):
     monkeypatch.setattr(requested_moves.checker, 'check', lambda *args: (
         model.Rejection('claims', 'host b is full'),))
     with pytest.raises(exception.PlanRefused, match='claims: host b is full'):
-        requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b',))])
+        requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
 
 
 def request(name='spread_waits_until_scores_show_the_last_move', **history):
@@ -134,7 +135,7 @@ def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
     monkeypatch.setattr(requested_moves.waves, 'order_moves', lambda view,
                         moves: requested_moves.waves.Ordered(
         (), Counter()))
-    answer = requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b',))])
+    answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'no-order' and not answer.plan.moves
     assert answer.plan.combined_after == answer.plan.combined_before
 
@@ -142,7 +143,7 @@ def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
 def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
     asked = request(cooling={A0: 600.0}, scope_cooling=300.0, waiting='not yet', completed=())
     assert not planner.plan(asked).moves
-    answer = requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b',))])
+    answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert [(m.instance_uuid, m.from_host, m.to_host) for m in answer.plan.moves] == [
         (A0, 'a', 'b')]
     assert answer.plan.combined_after < answer.plan.combined_before
@@ -150,17 +151,17 @@ def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
 
 def test_what_lowers_no_imbalance_is_had_all_the_same():
     # A move that has just ended is laid over the scores, and b is the hotter one.
-    answer = requested_moves.plan(request(), [requested_moves.Wish(A0, 'a', ('b',))])
+    answer = requested_moves.plan(request(), [requested_moves.RequestedMove(A0, 'a', ('b',))])
     (move,) = answer.plan.moves
     assert move.improvement < 0 and answer.plan.combined_after > answer.plan.combined_before
 
 
 def test_a_pause_and_a_quarantine_hold_it():
     answer = requested_moves.plan(request(paused='a change'),
-                                  [requested_moves.Wish(A0, 'a', ('b',))])
+                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.plan.reason == 'a change' and answer.refused[A0].rule == 'held'
     answer = requested_moves.plan(request(quarantined={A0: -1.0}),
-                                  [requested_moves.Wish(A0, 'a', ('b',))])
+                                  [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'quarantined' and not answer.plan.moves
 
 
@@ -170,11 +171,12 @@ def test_the_first_host_that_the_rules_allow_is_taken_and_the_first_no_is_told()
         asked.cluster.services['b'], status='disabled')}
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services=closed))
-    answer = requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b', 'nowhere'))])
+    answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b', 'nowhere'))])
     assert answer.refused[A0].rule == 'service-disabled'
     back = dataclasses.replace(asked, cluster=dataclasses.replace(asked.cluster, services={
         **closed, 'b': dataclasses.replace(closed['b'], status='enabled')}))
-    (move,) = requested_moves.plan(back, [requested_moves.Wish(A0, 'a', ('a', 'b'))]).plan.moves
+    (move,) = requested_moves.plan(back,
+                                   [requested_moves.RequestedMove(A0, 'a', ('a', 'b'))]).plan.moves
     assert move.to_host == 'b', 'it is on the first one already'
 
 
@@ -183,16 +185,16 @@ def test_an_instance_leaves_a_disabled_host_when_somebody_asks():
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services={**asked.cluster.services, 'a': dataclasses.replace(
             asked.cluster.services['a'], status='disabled')}))
-    assert requested_moves.plan(asked, [requested_moves.Wish(A0, 'a', ('b',))]).plan.moves
+    assert requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))]).plan.moves
 
 
 def test_an_instance_that_has_moved_on_stays_where_it_is():
-    answer = requested_moves.plan(request(), [requested_moves.Wish(A0, 'b', ('a',))])
+    answer = requested_moves.plan(request(), [requested_moves.RequestedMove(A0, 'b', ('a',))])
     assert answer.refused[A0].rule == 'moved-away' and not answer.plan.moves
 
 
 def test_an_instance_that_is_gone_is_said_to_be():
-    answer = requested_moves.plan(request(), [requested_moves.Wish('gone', 'a', ('b',)),
-                                              requested_moves.Wish(A0, 'a', ())])
+    answer = requested_moves.plan(request(), [requested_moves.RequestedMove('gone', 'a', ('b',)),
+                                              requested_moves.RequestedMove(A0, 'a', ())])
     assert answer.refused['gone'].rule == 'no-such-instance'
     assert answer.refused[A0].rule == 'no-destination'

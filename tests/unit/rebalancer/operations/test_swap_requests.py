@@ -134,12 +134,13 @@ def cloud(sizes, claims, at, groups=()):
     request = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2))
     cluster = model.Cluster(hosts, instances, {name: model.Service(name) for name in hosts},
                             scope='scope', scope_hosts=frozenset(hosts), groups=groups)
-    scores = model.Scores({p.name: model.PolicyScores(
+    scores = model.ClusterScores({p.name: model.PolicyScores(
         p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.1), dict.fromkeys(hosts, 80.0),
         {u: float(i.claims['VCPU']) for u, i in instances.items()})
         for p in request.policies.enabled})
-    return dataclasses.replace(request, cluster=cluster, scores=scores, options=model.Options(),
-                               history=model.History())
+    return dataclasses.replace(request, cluster=cluster, scores=scores,
+                               options=model.PlanningOptions(),
+                               history=model.MoveHistory())
 
 
 def legs(answer):
@@ -159,7 +160,7 @@ def test_between_full_hosts_the_lighter_one_waits_on_the_emptiest_third_one():
     answer = swap_requests.plan(request, ('i0', 'i1'))
     assert answer.refused, 'i2 is in the way'
     request = cloud({'a': 4, 'b': 4, 'c': 8, 'd': 8}, [4, 3, 1], 'abc')
-    request = dataclasses.replace(request, scores=model.Scores({
+    request = dataclasses.replace(request, scores=model.ClusterScores({
         name: dataclasses.replace(found, fill={'a': 0.1, 'b': 0.1, 'c': 0.3, 'd': 0.2})
         for name, found in request.scores.policies.items()}))
     answer = swap_requests.plan(request, ('i0', 'i1'))
@@ -246,10 +247,10 @@ def test_what_cannot_change_places_at_all_is_said(uuids, parking, said):
 
 def test_a_pause_holds_it_and_cooldowns_do_not():
     request = cloud({'a': 9, 'b': 9}, [1, 1], 'ab')
-    held = dataclasses.replace(request, history=model.History(paused='a change'))
+    held = dataclasses.replace(request, history=model.MoveHistory(paused='a change'))
     answer = swap_requests.plan(held, ('i0', 'i1'))
     assert answer.plan.reason == 'a change' and answer.refused.keys() == {'i0', 'i1'}
-    cooling = dataclasses.replace(request, history=model.History(
+    cooling = dataclasses.replace(request, history=model.MoveHistory(
         cooling={'i0': 600.0}, scope_cooling=300.0))
     assert swap_requests.plan(cooling, ('i0', 'i1')).plan.swaps
 

@@ -118,14 +118,14 @@ def free():
 def test_what_holds_the_scope_of_an_instance_is_told_beside_its_own(change, told):
     request, uuid = free()
     found = views.build_instance_portrait(dataclasses.replace(
-        request, history=model.History(**change)), uuid)
+        request, history=model.MoveHistory(**change)), uuid)
     assert found.holds == told
     assert (found.held, found.wait) == ((), 0.0)
 
 
 def test_who_is_quarantined_and_cools_down_is_told_both():
     request, uuid = free()
-    found = views.build_instance_portrait(dataclasses.replace(request, history=model.History(
+    found = views.build_instance_portrait(dataclasses.replace(request, history=model.MoveHistory(
         quarantined={uuid: 30.0}, cooling={uuid: 70.0})), uuid)
     assert [no.rule for no in found.held] == ['quarantined', 'cooling']
     assert found.wait == 70.0
@@ -139,16 +139,16 @@ def test_who_is_quarantined_and_cools_down_is_told_both():
      ('up', 'disabled: a change', 'draining', 'quarantined')),
     (model.Service('a', status='disabled'), ('up', 'disabled'))])
 def test_a_host_s_state_is_told_in_words(service, state):
-    history = model.History(draining=frozenset('a'), quarantined_hosts=frozenset('a')) if (
-        'draining' in state) else model.History()
+    history = model.MoveHistory(draining=frozenset('a'), quarantined_hosts=frozenset('a')) if (
+        'draining' in state) else model.MoveHistory()
     cluster = model.Cluster({'a': model.Host('a')}, {}, {} if service is None else {'a': service})
     assert views._describe_host_state(cluster, history, 'a') == state
 
 
 def test_a_share_that_is_not_known_is_not_made_up():
     scores = model.PolicyScores('cpu', {'a': 0.5}, {'a': 0.5}, {'a': 8.0}, {'i': 2.0})
-    assert views._compute_share(scores, 'i', 'a') == views.Share('cpu', 2.0, 0.25)
-    assert views._compute_share(scores, 'i', 'b') == views.Share('cpu', 2.0, None)
-    assert views._compute_share(scores, 'j', 'a') == views.Share('cpu', None, None)
+    assert views._compute_share(scores, 'i', 'a') == views.InstanceShare('cpu', 2.0, 0.25)
+    assert views._compute_share(scores, 'i', 'b') == views.InstanceShare('cpu', 2.0, None)
+    assert views._compute_share(scores, 'j', 'a') == views.InstanceShare('cpu', None, None)
     lost = dataclasses.replace(scores, capacity={})
     assert views._load(lost, 'a', ['i']).base is None

@@ -33,10 +33,10 @@ def supposed():
         {name: model.Service(name, status='disabled', disabled_reason='x') for name in hosts},
         aggregates={'rack': ('a', 'b'), 'other': ('z',)}, scope='rack',
         scope_hosts=frozenset('ab'))
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', {'a': 0.6, 'b': 0.2}, {'a': 0.7, 'b': 0.2}, {'a': 10.0, 'b': 10.0},
         {'i1': 2.0, 'i2': 3.0}, means={'i1': 1.0}, deviations={'i1': 0.5})})
-    return what_if.Supposed(cluster, scores)
+    return what_if.SupposedCluster(cluster, scores)
 
 
 def test_a_host_more_is_empty_but_for_what_no_instance_explains():
@@ -96,6 +96,6 @@ def test_a_host_that_is_not_there_is_named(ask):
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^maint'}, 'maintenance', True),
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '(?i)maint'}, 'what if', True)])
 def test_beside_what_is_supposed_hosts_are_drained_as_they_are(options, reason, drained):
-    pattern = what_if.build_reason_regex(model.Options(**options))
+    pattern = what_if.build_reason_regex(model.PlanningOptions(**options))
     assert re.search(pattern, what_if.REASON)
     assert bool(re.search(pattern, reason)) is drained

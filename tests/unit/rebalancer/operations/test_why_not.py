@@ -54,7 +54,7 @@ def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
     uuid = loader.uuid_of('a0')
     locked = dataclasses.replace(request.cluster.instances[uuid], locked=True)
     request = dataclasses.replace(
-        request, history=model.History(quarantined={uuid: -1.0}), cluster=dataclasses.replace(
+        request, history=model.MoveHistory(quarantined={uuid: -1.0}), cluster=dataclasses.replace(
             request.cluster, instances={**request.cluster.instances, uuid: locked}))
     answer = why_not.why_not(request, uuid, 'b', model.Phase.SPREAD)
     assert [rule for rule, _ in answer.changes] == ['locked', 'quarantined']
@@ -124,10 +124,10 @@ def test_a_rule_that_counts_tells_what_there_would_be_of_what_there_may_be(knobs
 
 
 def test_the_change_that_is_told_has_its_amount():
-    found = why_not.Answer(
+    found = why_not.MoveAnswer(
         model.Move('i', 'a', 'b', model.Phase.SPREAD), (), (
-            why_not.Verdict('no-room', False), why_not.Verdict('locked', False),
-            why_not.Verdict('cell-differs', False)), (), None, None, False,
+            why_not.RuleVerdict('no-room', False), why_not.RuleVerdict('locked', False),
+            why_not.RuleVerdict('cell-differs', False)), (), None, None, False,
         {'no-room': '2 VCPU', 'cell-differs': 'nothing'})
     assert found.changes == (
         ('no-room', 'as much as is short is freed on the host, or its allocation ratio is '

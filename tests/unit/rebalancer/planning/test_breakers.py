@@ -20,7 +20,7 @@ from kronos_nova.rebalancer.planning import breakers
 
 
 def outcome(realised, before=0.5):
-    return breakers.Outcome('p', before, 0.2, realised)
+    return breakers.PlanOutcome('p', before, 0.2, realised)
 
 
 @pytest.mark.parametrize(('realised', 'opens'), [
@@ -35,8 +35,9 @@ def test_so_many_worse_plans_in_a_row_open_it_and_noise_does_not(realised, opens
 
 
 def packed(hosts=4, overload=0.0, before=(5, 0.0), foreseen=(4, 0.0), growth=1.0):
-    return breakers.Outcome('p', 0.5, 0.8, 0.9, breakers.PackOutcome(
-        model.Packing(*before), model.Packing(*foreseen), model.Packing(hosts, overload), growth))
+    return breakers.PlanOutcome('p', 0.5, 0.8, 0.9, breakers.PackOutcome(
+        model.PackingDensity(*before), model.PackingDensity(*foreseen),
+        model.PackingDensity(hosts, overload), growth))
 
 
 @pytest.mark.parametrize(('outcome', 'worse'), [

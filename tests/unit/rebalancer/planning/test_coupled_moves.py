@@ -149,7 +149,7 @@ def test_nobody_counts_on_the_place_of_the_first_one_while_the_second_one_may_fa
 
 
 def test_whoever_waits_for_the_first_one_of_a_pair_waits_for_both():
-    found = coupled_moves._Pairing(None, [move(X, 'a', 'b'), dataclasses.replace(
+    found = coupled_moves._MovePairing(None, [move(X, 'a', 'b'), dataclasses.replace(
         move(Y, 'b', 'c'), requires=(X,), wave=1)])
     assert found._collect_required_moves(X) == {X}
     found.swaps.append(model.Swap(X, Y))
@@ -286,16 +286,16 @@ def always(first, second, needs):
 
 def test_what_drains_and_repairs_need_comes_to_wait_for_nothing():
     harm = Table('uv', u={'v'})
-    free = coupled_moves._Pairing(harm, made(v='', u='', w='u'))
+    free = coupled_moves._MovePairing(harm, made(v='', u='', w='u'))
     assert free.bind() and free.needs['w'] == {'u', 'v'}
     drain = dataclasses.replace(move('d', 'a', 'b', model.Phase.EVACUATE), requires=('u',))
-    held = coupled_moves._Pairing(harm, [*made(v='', u=''), drain])
+    held = coupled_moves._MovePairing(harm, [*made(v='', u=''), drain])
     assert not held.bind() and not held.pair(always) and held.needs['d'] == {'u'}
 
 
 def test_what_the_second_one_needs_has_been_made_before_the_first_one_leaves():
     harm = Table('xy', x={'y'}, y={'x'})
-    found = coupled_moves._Pairing(harm, made(z='', y='z', x=''))
+    found = coupled_moves._MovePairing(harm, made(z='', y='z', x=''))
     assert found.pair(always)
     swap, = found.swaps
     assert {swap.first, swap.second} == {'x', 'y'}
@@ -304,7 +304,7 @@ def test_what_the_second_one_needs_has_been_made_before_the_first_one_leaves():
 
 def test_whether_the_first_one_may_return_is_asked_with_all_that_it_will_wait_for():
     harm = Table('xy', x={'y'}, y={'x'})
-    found = coupled_moves._Pairing(harm, made(z='', y='z', x=''))
+    found = coupled_moves._MovePairing(harm, made(z='', y='z', x=''))
     asked = []
 
     def never(first, second, needs):
@@ -319,7 +319,7 @@ def test_whether_the_first_one_may_return_is_asked_with_all_that_it_will_wait_fo
 def test_a_chain_of_waits_ends_somewhere():
     names = 'abcdefgh'
     harm = Table(names, **{u: {before} for before, u in zip(names, names[1:], strict=False)})
-    found = coupled_moves._Pairing(harm, made(**dict.fromkeys(names, '')))
+    found = coupled_moves._MovePairing(harm, made(**dict.fromkeys(names, '')))
     while found.bind():
         pass
     depths = found._count_chain_depths(found.needs)

@@ -40,8 +40,8 @@ def request(**changes):
 
 
 def untrusted(r):
-    return model.Scores({n: dataclasses.replace(p, untrusted='samples are old')
-                         for n, p in r.scores.policies.items()}, r.scores.taken_at)
+    return model.ClusterScores({n: dataclasses.replace(p, untrusted='samples are old')
+                                for n, p in r.scores.policies.items()}, r.scores.taken_at)
 
 
 def test_a_plan_with_moves_has_no_reason_and_reports_a_fall():
@@ -160,7 +160,7 @@ def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
 
 
 def test_without_trusted_scores_nothing_is_said_of_what_alternates_bring():
-    r = request(options=model.Options(evacuate_disabled_hosts=True, max_drain_fraction=1.0))
+    r = request(options=model.PlanningOptions(evacuate_disabled_hosts=True, max_drain_fraction=1.0))
     cluster = dataclasses.replace(r.cluster, services={
         name: dataclasses.replace(s, status='disabled' if name == 'h0' else 'enabled')
         for name, s in r.cluster.services.items()})
@@ -171,8 +171,8 @@ def test_without_trusted_scores_nothing_is_said_of_what_alternates_bring():
 
 @pytest.mark.parametrize('changes, reason', [
     ({'budget': 0}, 'the budget is used up by moves that are under way or have just ended'),
-    ({'history': model.History(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),
-    ({'history': model.History(scope_cooling=0.9)}, 'the scope cools down for another 1 s'),
+    ({'history': model.MoveHistory(scope_cooling=90.0)}, 'the scope cools down for another 90 s'),
+    ({'history': model.MoveHistory(scope_cooling=0.9)}, 'the scope cools down for another 1 s'),
     ({'strategies': ()}, 'no enabled strategy has anything to do'),
 ])
 def test_nothing_has_a_reason(changes, reason):
@@ -199,11 +199,12 @@ def even(seed):
         {h: model.Service(h) for h in names}, scope='scope', scope_hosts=frozenset(names))
     r = request()
     return dataclasses.replace(
-        r, cluster=cluster, scores=model.Scores(scores, 0.0), budget=5, history=model.History(),
+        r, cluster=cluster, scores=model.ClusterScores(scores, 0.0), budget=5,
+        history=model.MoveHistory(),
         policies=policy.PolicySet(policies=[{
             'name': name, 'weight': 0.5, 'threshold': 0.01, 'imbalance_query': 'x',
             'vm_profile_query': 'x'} for name in scores]),
-        options=model.Options(dry_run=False, max_alternates=3))
+        options=model.PlanningOptions(dry_run=False, max_alternates=3))
 
 
 def test_of_alternates_that_are_as_good_the_emptiest_comes_first(monkeypatch):
@@ -233,7 +234,7 @@ def test_a_drain_of_which_a_move_is_dropped_is_dropped_whole_or_goes_on(begun, m
     scenario = loader.load(loader.HERE / 'pack_closes_several_hosts_without_moving_twice.yaml')
     r = scenario.request
     if begun:
-        r = dataclasses.replace(r, history=model.History(draining=frozenset({'c'})))
+        r = dataclasses.replace(r, history=model.MoveHistory(draining=frozenset({'c'})))
     really = planner.waves.order_moves
 
     def order(view, moves, **how):
@@ -272,8 +273,8 @@ def test_an_untrusted_policy_is_skipped_with_its_reason_and_has_no_numbers():
 
 def test_a_balanced_cloud_says_so():
     r = request()
-    level = model.Scores({n: dataclasses.replace(p, hosts=dict.fromkeys(p.hosts, 0.5))
-                          for n, p in r.scores.policies.items()})
+    level = model.ClusterScores({n: dataclasses.replace(p, hosts=dict.fromkeys(p.hosts, 0.5))
+                                 for n, p in r.scores.policies.items()})
     plan = planner.plan(dataclasses.replace(r, scores=level))
     assert plan.moves == () and 'at or below its threshold' in plan.reason
 
@@ -335,7 +336,7 @@ def test_what_was_cut_off_is_named_by_strategy_and_budget():
 def test_only_policies_above_their_thresholds_are_named_as_left_out(excess, named):
     r = request()
     threshold = r.policies.enabled[0].threshold
-    level = model.Scores({n: dataclasses.replace(
+    level = model.ClusterScores({n: dataclasses.replace(
         p, hosts={**dict.fromkeys(p.hosts, 0.0), 'h0': threshold + excess})
         for n, p in r.scores.policies.items()})
     plan = planner.plan(dataclasses.replace(r, scores=level), expired=lambda: True)
@@ -374,14 +375,14 @@ def swap(phase, usages, groups=(), **options):
         services={h: model.Service(h, status='disabled' if phase == 'evacuate' and h == 'a'
                                    else 'enabled') for h in hosts},
         scope_hosts=frozenset(hosts))
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0), usages=usages)})
     r = request()
     return planner.plan(dataclasses.replace(
         r, cluster=cluster, scores=scores, strategies=[Swap(model.Phase(phase))], budget=5,
         policies=policy.PolicySet(policies=(r.policies.policies[0].model_copy(
             update={'name': 'cpu', 'weight': 1.0, 'mode': 'spread', 'threshold': 0.1}),)),
-        history=model.History(), options=model.Options(dry_run=False, **options)))
+        history=model.MoveHistory(), options=model.PlanningOptions(dry_run=False, **options)))
 
 
 def test_a_repair_is_parked_where_it_repairs_too():
@@ -413,7 +414,7 @@ def one(phase, **changes):
         hosts={h: model.Host(h) for h in hosts}, services={h: model.Service(h) for h in hosts},
         instances={u: model.Instance(u, h) for u, h in zip('ijk', 'abc', strict=True)},
         scope_hosts=frozenset(hosts), placement_known=False)
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
         usages=dict.fromkeys('ijk', 0.1))})
     return planner.plan(request(cluster=cluster, scores=scores,
@@ -426,7 +427,7 @@ def test_only_a_pack_does_not_fall_back_to_an_empty_host(phase, alternates):
 
 
 def test_a_quarantined_host_is_no_alternate():
-    history = model.History(quarantined_hosts=frozenset({'z'}))
+    history = model.MoveHistory(quarantined_hosts=frozenset({'z'}))
     assert [m.alternates for m in one('evacuate', history=history).moves] == [('c',)]
 
 
@@ -510,14 +511,14 @@ def test_imbalance_moves_are_held_while_scores_do_not_count_or_the_scope_cools(
     r = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
     planner.plan(dataclasses.replace(
         r, scores=r.scores if trusted else untrusted(r), strategies=(strategy,),
-        history=model.History(scope_cooling=cooling, draining=frozenset({'h0'}))))
+        history=model.MoveHistory(scope_cooling=cooling, draining=frozenset({'h0'}))))
     assert strategy.seen.held == held
 
 
 def test_a_cooling_scope_only_continues_drains():
     log = []
     r = request(strategies=(Recorder(log, 'repair'), Recorder(log, 'pack', continues=True)),
-                history=model.History(scope_cooling=0.9, draining=frozenset({'h0'})))
+                history=model.MoveHistory(scope_cooling=0.9, draining=frozenset({'h0'})))
     pack = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
     plan = planner.plan(dataclasses.replace(pack, strategies=r.strategies, history=r.history))
     assert log == [('pack', 3)]
@@ -527,12 +528,12 @@ def test_a_cooling_scope_only_continues_drains():
 def test_a_cooling_scope_begins_no_drain():
     log = []
     planner.plan(request(strategies=(Recorder(log, 'pack', continues=True),),
-                         history=model.History(scope_cooling=0.9)))
+                         history=model.MoveHistory(scope_cooling=0.9)))
     assert log == []
 
 
 def test_a_drain_of_a_host_that_left_the_scope_is_forgotten():
-    plan = planner.plan(request(history=model.History(draining=frozenset({'gone'}))))
+    plan = planner.plan(request(history=model.MoveHistory(draining=frozenset({'gone'}))))
     assert plan.draining == frozenset()
 
 

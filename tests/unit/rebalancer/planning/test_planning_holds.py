@@ -35,39 +35,41 @@ OFF = [model.Service(n, status='disabled') for n in ('o1', 'o2', 'o3')]
 
 
 def test_a_healthy_scope_is_no_outage():
-    assert planning_holds.find_outage_reason(cluster(*up('a', 'b')), model.Options()) is None
+    assert planning_holds.find_outage_reason(cluster(*up('a', 'b')),
+                                             model.PlanningOptions()) is None
 
 
 def test_too_many_hosts_down_are_an_outage():
     assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b', 'c')),
-                                             model.Options()) is None
-    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b')), model.Options()) == (
+                                             model.PlanningOptions()) is None
+    assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b')),
+                                             model.PlanningOptions()) == (
         '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
         'outage')
     assert planning_holds.find_outage_reason(cluster(DOWN, *up('a')),
-                                             model.Options(max_down_fraction=0.5)) is None
+                                             model.PlanningOptions(max_down_fraction=0.5)) is None
 
 
 @pytest.mark.parametrize('service', [
     model.Service('x', forced_down=True), model.Service('x', state='down', status='disabled')])
 def test_forced_down_and_disabled_hosts_that_are_down_count_as_down(service):
     assert 'down (x)' in planning_holds.find_outage_reason(cluster(service, *up('a')),
-                                                           model.Options())
+                                                           model.PlanningOptions())
 
 
 def test_a_host_without_a_service_counts_as_down():
     bare = cluster(*up('a', 'b'))
     bare = dataclasses.replace(bare, services={'a': bare.services['a']})
-    assert 'down (b)' in planning_holds.find_outage_reason(bare, model.Options())
+    assert 'down (b)' in planning_holds.find_outage_reason(bare, model.PlanningOptions())
 
 
 def test_one_disabled_host_is_always_allowed():
     assert planning_holds.find_outage_reason(cluster(OFF[0], *up('a')),
-                                             model.Options(max_drain_fraction=0.0)) is None
+                                             model.PlanningOptions(max_drain_fraction=0.0)) is None
 
 
 def test_too_many_disabled_hosts_stop_everything():
-    options = model.Options(max_drain_fraction=0.3)
+    options = model.PlanningOptions(max_drain_fraction=0.3)
     assert planning_holds.find_outage_reason(cluster(*OFF, *up(*'abcdefg')), options) is None
     reason = planning_holds.find_outage_reason(cluster(*OFF, *up(*'abcdef')), options)
     assert reason == (
@@ -78,51 +80,54 @@ def test_too_many_disabled_hosts_stop_everything():
 def test_a_long_list_of_hosts_is_cut():
     services = [model.Service(f'd{n}', state='down') for n in range(5)]
     assert '(d0, d1, d2, ...)' in planning_holds.find_outage_reason(cluster(*services),
-                                                                    model.Options())
+                                                                    model.PlanningOptions())
     assert '(d0, d1, d2)' in planning_holds.find_outage_reason(cluster(*services[:3]),
-                                                               model.Options())
+                                                               model.PlanningOptions())
 
 
 def scores(untrusted=None, taken_at=1000.0):
-    return model.Scores({'cpu': model.PolicyScores('cpu', untrusted=untrusted)}, taken_at)
+    return model.ClusterScores({'cpu': model.PolicyScores('cpu', untrusted=untrusted)}, taken_at)
 
 
 def test_one_untrusted_policy_holds_every_imbalance_move():
     held = planning_holds.imbalance_hold(cluster(*up('a')), scores('samples are old'),
-                                         model.History(),
-                                         model.Options())
+                                         model.MoveHistory(),
+                                         model.PlanningOptions())
     assert held == 'metrics are not trusted: cpu: samples are old'
-    two = model.Scores({n: model.PolicyScores(n, untrusted='no samples') for n in ('cpu', 'net')})
-    held = planning_holds.imbalance_hold(cluster(*up('a')), two, model.History(), model.Options())
+    two = model.ClusterScores({n: model.PolicyScores(n, untrusted='no samples')
+                               for n in ('cpu', 'net')})
+    held = planning_holds.imbalance_hold(cluster(*up('a')), two, model.MoveHistory(),
+                                         model.PlanningOptions())
     assert held == 'metrics are not trusted: cpu: no samples; net: no samples'
 
 
 @pytest.mark.parametrize('completed_at, held', [(1000.0, True), (701.0, True), (700.0, False)])
 def test_imbalance_moves_wait_until_the_scores_show_the_last_move(completed_at, held):
-    history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD),
-                                        completed_at),))
+    history = model.MoveHistory(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD),
+                                            completed_at),))
     reason = planning_holds.imbalance_hold(cluster(*up('a', 'b')), scores(), history,
-                                           model.Options(settle_seconds=300.0))
+                                           model.PlanningOptions(settle_seconds=300.0))
     assert (reason is not None) == held
 
 
 def test_moves_of_other_scopes_hold_nothing():
-    history = model.History(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
+    history = model.MoveHistory(completed=((model.Move('u', 'x', 'y', model.Phase.SPREAD), 999.0),))
     assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history,
-                                         model.Options()) is None
+                                         model.PlanningOptions()) is None
 
 
 @pytest.mark.parametrize('ends', [('a', 'x'), ('x', 'a')])
 def test_a_move_across_the_border_of_the_scope_holds_it(ends):
-    history = model.History(completed=((model.Move('u', *ends, model.Phase.SPREAD), 999.0),))
-    assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history, model.Options())
+    history = model.MoveHistory(completed=((model.Move('u', *ends, model.Phase.SPREAD), 999.0),))
+    assert planning_holds.imbalance_hold(cluster(*up('a')), scores(), history,
+                                         model.PlanningOptions())
 
 
 def test_the_hold_is_as_long_as_samples_are_old():
-    history = model.History(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD), 400.0),))
-    old = model.Scores({'cpu': model.PolicyScores('cpu', age=400.0)}, 1000.0)
+    history = model.MoveHistory(completed=((model.Move('u', 'a', 'b', model.Phase.SPREAD), 400.0),))
+    old = model.ClusterScores({'cpu': model.PolicyScores('cpu', age=400.0)}, 1000.0)
     reason = planning_holds.imbalance_hold(cluster(*up('a', 'b')), old, history,
-                                           model.Options(settle_seconds=300.0))
+                                           model.PlanningOptions(settle_seconds=300.0))
     assert 'settle in 100 s' in reason
 
 
@@ -142,6 +147,6 @@ def test_a_plan_that_was_cut_off_names_what_it_lacks():
 
 def test_the_newest_of_several_moves_decides():
     one = model.Move('u', 'a', 'b', model.Phase.SPREAD)
-    history = model.History(completed=((one, 100.0), (one, 950.0)))
+    history = model.MoveHistory(completed=((one, 100.0), (one, 950.0)))
     assert 'settle in 250 s' in planning_holds.imbalance_hold(
-        cluster(*up('a', 'b')), scores(), history, model.Options(settle_seconds=300.0))
+        cluster(*up('a', 'b')), scores(), history, model.PlanningOptions(settle_seconds=300.0))

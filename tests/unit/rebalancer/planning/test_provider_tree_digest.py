@@ -35,9 +35,9 @@ def with_child(**fields):
 
 
 def test_a_mark_is_small_and_its_generation_grows_with_any_change():
-    mark = provider_tree_digest.make_tree_mark(HOST)
+    mark = provider_tree_digest.compute_tree_digest(HOST)
     assert (mark.host, len(mark.shape), mark.generation) == ('h1', 16, 7)
-    assert provider_tree_digest.make_tree_mark(with_child(generation=3)).generation == 8
+    assert provider_tree_digest.compute_tree_digest(with_child(generation=3)).generation == 8
 
 
 @pytest.mark.parametrize('other', [
@@ -47,7 +47,7 @@ def test_a_mark_is_small_and_its_generation_grows_with_any_change():
     dataclasses.replace(HOST, sharing=frozenset({'nfs'})),
     model.Host('h1', uuid='root')])
 def test_amounts_traits_and_what_is_shared_are_no_shape(other):
-    assert not provider_tree_digest.is_tree_reshaped(provider_tree_digest.make_tree_mark(HOST),
+    assert not provider_tree_digest.is_tree_reshaped(provider_tree_digest.compute_tree_digest(HOST),
                                                      other)
 
 
@@ -57,8 +57,9 @@ def test_amounts_traits_and_what_is_shared_are_no_shape(other):
     with_child(parent_uuid='other'), dataclasses.replace(HOST, nested=()),
     dataclasses.replace(HOST, nested=(CHILD, dataclasses.replace(CHILD, uuid='new')))])
 def test_providers_parents_and_classes_are(other):
-    assert provider_tree_digest.is_tree_reshaped(provider_tree_digest.make_tree_mark(HOST), other)
+    assert provider_tree_digest.is_tree_reshaped(provider_tree_digest.compute_tree_digest(HOST),
+                                                 other)
 
 
 def test_a_host_without_a_provider_has_no_mark():
-    assert provider_tree_digest.make_tree_mark(model.Host('h1', uuid='root')) is None
+    assert provider_tree_digest.compute_tree_digest(model.Host('h1', uuid='root')) is None

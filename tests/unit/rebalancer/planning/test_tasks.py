@@ -50,7 +50,7 @@ def test_what_needs_approval_waits_for_it_as_long_as_it_may(phase):
 def test_a_task_says_what_disks_it_copies(phase, local, options, disk_gb):
     move = model.Move('x', 'a', 'b', model.Phase(phase))
     instance = model.Instance('x', 'a', disk_gb=20, local_disk_gb=local)
-    assert tasks.copied_gb(move, instance, model.Options(**options)) == disk_gb
+    assert tasks.copied_gb(move, instance, model.PlanningOptions(**options)) == disk_gb
 
 
 def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
@@ -59,9 +59,10 @@ def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
     cluster = model.Cluster(hosts, {}, {})
     move = model.Move('x', 'a', 'b', model.Phase.SPREAD, alternates=('c', 'd'))
     assert [(t.host, t.generation)
-            for t in tasks.list_tree_marks(move, cluster, model.Options())] == [
+            for t in tasks.list_tree_digests(move, cluster, model.PlanningOptions())] == [
         ('a', 3), ('b', 3), ('d', 3)]
-    assert tasks.list_tree_marks(move, cluster, model.Options(enforce_placement_claims=False)) == ()
+    assert tasks.list_tree_digests(move, cluster,
+                                   model.PlanningOptions(enforce_placement_claims=False)) == ()
 
 
 def test_the_second_half_of_a_swap_may_begin_later_than_scores_last():

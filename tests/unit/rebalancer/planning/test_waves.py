@@ -37,7 +37,7 @@ def cloud(places, size=8, groups=()):
 
 
 def order(cluster, *moves, **options):
-    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory())
     return waves.order_moves(view, [model.Move(u, a, b, model.Phase.EVACUATE)
                                     for u, a, b in moves], **options)
 
@@ -85,7 +85,7 @@ def test_a_move_that_no_order_makes_legal_is_dropped_and_counted():
 
 def test_the_view_is_left_as_it_was():
     cluster = cloud({'i': ('a', 6), 'j': ('b', 6)})
-    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory())
     waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.SPREAD)], max_alternates=2)
     assert view.host_of('i') == 'a' and not view.in_flight('i')
     assert view.used('z', 'VCPU') == 0 and view.used('a', 'VCPU') == 6
@@ -93,7 +93,7 @@ def test_the_view_is_left_as_it_was():
                                      model.Move('i', 'a', 'z', model.Phase.EVACUATE)])
     assert len(moved.moves) == 2
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
-    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory())
     ordered = waves.order_moves(view, [model.Move('i', 'a', 'z', model.Phase.EVACUATE)],
                                 max_alternates=2)
     assert ordered.moves[0].alternates == ('b', 'c')
@@ -241,7 +241,7 @@ def test_members_that_move_one_after_the_other_have_alternates():
 def test_a_repair_of_soft_groups_has_no_alternates():
     cluster = cloud({'i': ('a', 1), 'j': ('a', 1), 'k': ('c', 1)},
                     groups=[group('soft-anti-affinity', 'i', 'j')])
-    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory())
     for phase, count in ((model.Phase.AFFINITY, 0), (model.Phase.SPREAD, 1)):
         moves = waves.order_moves(view, [model.Move('i', 'a', 'z', phase)], max_alternates=3).moves
         assert len(moves[0].alternates) == count
@@ -249,7 +249,7 @@ def test_a_repair_of_soft_groups_has_no_alternates():
 
 def test_a_pack_falls_back_to_no_empty_host():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1)})
-    view = cluster_view.ClusterView(cluster, model.Options(), model.History())
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory())
     for phase, alternates in ((model.Phase.PACK, ('c',)), (model.Phase.EVACUATE, ('z', 'c'))):
         moves = waves.order_moves(view, [model.Move('i', 'a', 'b', phase)], max_alternates=3,
                                   in_use=lambda host: host in 'abc').moves
@@ -264,10 +264,11 @@ def loaded(fills, places=()):
     cluster = cloud({**{f'i{h}': (h, 1) for h in fills},
                      **{u: (h, 1) for u, h in dict(places).items()}}, size=100)
     hosts = {**fills, 'z': 0.9}
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', hosts=hosts, fill=hosts, capacity=dict.fromkeys(hosts, 1.0),
         usages=dict.fromkeys(cluster.instances, 0.5))})
-    return cluster_view.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 1.0})
+    return cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory(), scores,
+                                    {'cpu': 1.0})
 
 
 def test_a_spread_does_not_overload_a_host_on_the_way():
@@ -316,9 +317,10 @@ def test_the_emptiest_host_is_fallen_back_to_first_and_fills():
 def test_a_host_of_unknown_fill_is_no_alternate():
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1), 'l': ('d', 1)})
     fill = {'a': 0.5, 'c': 0.5, 'd': 2.0, 'z': 0.1}
-    scores = model.Scores({'cpu': model.PolicyScores(
+    scores = model.ClusterScores({'cpu': model.PolicyScores(
         'cpu', hosts=fill, fill=fill, capacity=dict.fromkeys('abcdz', 1.0), usages={})})
-    view = cluster_view.ClusterView(cluster, model.Options(), model.History(), scores, {'cpu': 9.0})
+    view = cluster_view.ClusterView(cluster, model.PlanningOptions(), model.MoveHistory(), scores,
+                                    {'cpu': 9.0})
     moves = [model.Move('i', 'a', 'z', model.Phase.EVACUATE)]
     assert waves.order_moves(view, moves, max_alternates=5).moves[0].alternates == ('c', 'd')
 
@@ -326,7 +328,8 @@ def test_a_host_of_unknown_fill_is_no_alternate():
 def test_few_hosts_are_tried_for_an_alternate_and_not_again_in_vain(monkeypatch):
     tried = []
     monkeypatch.setattr(waves, 'TRIED', 3)
-    monkeypatch.setattr(boards.Board, 'try_alternate', lambda self, move, host: tried.append(host))
+    monkeypatch.setattr(boards.MoveBoard, 'try_alternate', lambda self, move,
+                        host: tried.append(host))
     cluster = cloud({'i': ('a', 1), 'j': ('b', 1), 'k': ('c', 1), 'l': ('d', 1)})
     order(cluster, ('i', 'a', 'z'), max_alternates=4)
     assert tried == ['a', 'b', 'c']

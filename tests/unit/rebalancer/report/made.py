@@ -35,9 +35,9 @@ def line(name, n, count, names):
     before, after = 1.0 - n / count, 1.0 - (n + 1) / (count + 2)
     known = n % 17 != 16
     return values.HostLine(
-        name, (values.Level(before, after), values.Level(after if known else None,
-                                                         after if known else None)),
-        values.Level(before if known else None, after if known else None),
+        name, (values.HostLevel(before, after), values.HostLevel(after if known else None,
+                                                                 after if known else None)),
+        values.HostLevel(before if known else None, after if known else None),
         zone=names('zone'), notes=(names('note'),) if n % 5 == 0 else (), instances=n,
         gives=int(n == 0), takes=int(n == count - 1))
 
@@ -45,13 +45,13 @@ def line(name, n, count, names):
 def moves(names, tasks=False):
     """Six moves in two waves; with tasks, one in each state."""
     known = {
-        1: ('completed', (values.Span(names('to 1'), NOW + 5, NOW + 90),), None),
+        1: ('completed', (values.AttemptSpan(names('to 1'), NOW + 5, NOW + 90),), None),
         2: (f'completed on {names("else")}', (
-            values.Span(names('to 2'), NOW + 35, NOW + 60, names('error')),
-            values.Span(names('else'), NOW + 70, NOW + 200)), None),
-        3: ('failed', (values.Span(names('to 3'), NOW + 65, NOW + 80, names('error')),),
+            values.AttemptSpan(names('to 2'), NOW + 35, NOW + 60, names('error')),
+            values.AttemptSpan(names('else'), NOW + 70, NOW + 200)), None),
+        3: ('failed', (values.AttemptSpan(names('to 3'), NOW + 65, NOW + 80, names('error')),),
             names('error')),
-        4: ('submitted', (values.Span(names('to 4'), NOW + 210, None),), None),
+        4: ('submitted', (values.AttemptSpan(names('to 4'), NOW + 210, None),), None),
         5: ('cancelled', (), names('error')), 6: ('queued', (), None)}
     found = []
     for n in range(1, 7):
@@ -67,7 +67,7 @@ def moves(names, tasks=False):
 
 
 def points(names, count=9):
-    return tuple(values.Point(
+    return tuple(values.PlanPoint(
         NOW - 600 * n, None if n == 4 else 0.5 - 0.02 * n, 0.3, 0.32 if n in (1, 2) else None,
         moves=n % 3, dry_run=n == 5, shown=n == 0,
         policies=((names('policy 1'), None if n == 4 else 0.4), (names('policy 2'), 0.2)))
@@ -82,16 +82,16 @@ def policies(names, left_out=None):
 
 def of_cloud(names=plain, hosts=8):
     lines = tuple(line(names(f'host {n}'), n, hosts, names) for n in range(hosts))
-    return values.Section(
+    return values.ScopeSection(
         names('scope'), NOW, hosts=hosts, instances=99, policies=policies(names), before=0.5,
         after=0.2, lines=lines, moves=moves(names), seen=NOW, points=points(names),
-        refusals=(values.Refusal('would-worsen', 949), values.Refusal(names('rule'), 1)),
-        held=(names('held'),), gaps=(values.Gap('Warnings.', (names('warning'),) * 60),
-                                     values.Gap('Alone.')))
+        refusals=(values.RefusalCount('would-worsen', 949), values.RefusalCount(names('rule'), 1)),
+        held=(names('held'),), gaps=(values.DataGap('Warnings.', (names('warning'),) * 60),
+                                     values.DataGap('Alone.')))
 
 
 def of_plan(names=plain):
-    return values.Section(
+    return values.ScopeSection(
         names('stored'), NOW, plan_id=UUID.format(0), policies=policies(names, names('reason')),
         no_lines='Not stored.', moves=moves(names, tasks=True), started=NOW, seen=NOW + 300,
         before=0.5, after=0.2, realised=0.25, decisions=(names('decision'),),
@@ -100,11 +100,11 @@ def of_plan(names=plain):
 
 def report(names=plain, large=heat.FEW + 240):
     """A small and a large scope, a stored plan, one without moves and one without a plan."""
-    return values.Report(names('source'), NOW, NOW + 1, names('version'), (
+    return values.WholeReport(names('source'), NOW, NOW + 1, names('version'), (
         of_cloud(names), of_cloud(names, large), of_plan(names),
-        values.Section(names('idle'), NOW, reason=names('reason'), hosts=0, instances=0,
-                       points=points(names, 1)),
-        values.Section(names('broken'), NOW, failed=names('failure'))))
+        values.ScopeSection(names('idle'), NOW, reason=names('reason'), hosts=0, instances=0,
+                            points=points(names, 1)),
+        values.ScopeSection(names('broken'), NOW, failed=names('failure'))))
 
 
 def nasty():

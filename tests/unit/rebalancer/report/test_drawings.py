@@ -163,8 +163,8 @@ def test_one_plan_alone_is_no_curve():
 @clouds.examples(100)
 @hypothesis.given(st.floats(1e-6, 1e6), st.floats(0, 1e9), st.integers(1, 9))
 def test_an_axis_has_few_marks_all_on_it(span, low, most):
-    axis = scale.Scale(low, low + span, 10.0, 500.0)
-    for marks in (scale.list_time_marks(axis, most), scale.list_number_marks(axis, most)):
+    axis = scale.LinearScale(low, low + span, 10.0, 500.0)
+    for marks in (scale.list_time_ticks(axis, most), scale.list_number_ticks(axis, most)):
         assert len(marks) <= most + 2
         assert all(10.0 <= mark.place <= 500.0 for mark in marks)
 
@@ -185,7 +185,7 @@ def test_a_summary_says_what_moves_what_it_brings_and_what_stays_above():
 
 
 def test_a_summary_of_nothing_says_why_and_claims_nothing():
-    said = summary.list_sentences(values.Section('s', 0.0, reason='all is well', dry_run=True))
+    said = summary.list_sentences(values.ScopeSection('s', 0.0, reason='all is well', dry_run=True))
     assert said == ('Nothing is moved: all is well.', 'The combined imbalance is not known.',
                     'It is the plan of a dry run: no move is carried out.')
 

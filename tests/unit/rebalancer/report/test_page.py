@@ -199,7 +199,7 @@ def test_the_same_report_gives_the_same_text():
 
 
 def test_two_thousand_hosts_are_one_megabyte_and_most_are_folded_away():
-    text = page.render_page(values.Report('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),)))
+    text = page.render_page(values.WholeReport('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),)))
     found = parsed.parse(text)
     assert len(text.encode()) < 2**20
     shown = text.split('<details>')[0]
@@ -230,13 +230,14 @@ def _counted(found):
 def many_moves(number):
     return tuple(values.MoveLine(
         n, made.UUID.format(n), f'from {n}', f'to {n % 7}', 'spread', n // 40, 0.01, 0.0,
-        gain=0.0125, changes=(values.Change('cpu', values.Level(0.5, 0.38),
-                                            values.Level(0.1, 0.22)),))
+        gain=0.0125, changes=(values.HostChange('cpu', values.HostLevel(0.5, 0.38),
+                                                values.HostLevel(0.1, 0.22)),))
         for n in range(1, number + 1))
 
 
 def only(section):
-    return parsed.parse(page.render_page(values.Report('x', made.NOW, made.NOW, '1', (section,))))
+    return parsed.parse(page.render_page(values.WholeReport('x', made.NOW, made.NOW, '1',
+                                                            (section,))))
 
 
 @pytest.mark.parametrize('moves, drawn', [(24, True), (25, False), (100, False)])
@@ -251,7 +252,7 @@ def test_move_shows_scores_of_both_hosts_its_gain_and_its_wave_from_zero():
     found = only(dataclasses.replace(made.of_cloud(), moves=many_moves(1)))
     assert '0.50 \N{RIGHTWARDS ARROW} 0.38' in found.text
     assert '0.10 \N{RIGHTWARDS ARROW} 0.22' in found.text and '0.0125' in found.text
-    text = page.render_page(values.Report('x', made.NOW, made.NOW, '1', (
+    text = page.render_page(values.WholeReport('x', made.NOW, made.NOW, '1', (
         dataclasses.replace(made.of_cloud(), moves=many_moves(1)),)))
     assert '<td class="n" data-label="Wave">0</td>' in text
     assert '<td class="n" data-label="Wave">1</td>' not in text

@@ -30,7 +30,7 @@ from tests.unit import clouds
 def outcome_of(knobs, **changes):
     request = dataclasses.replace(clouds.request(knobs), **changes)
     plan = planner.plan(request)
-    return planning_pipeline.Outcome(request.cluster, request.scores, plan, {}, request)
+    return planning_pipeline.PassOutcome(request.cluster, request.scores, plan, {}, request)
 
 
 def section_of(outcome, **kwargs):
@@ -134,7 +134,7 @@ def test_a_policy_that_is_not_believed_is_left_out_with_its_reason():
     outcome = outcome_of(clouds.Knobs(1, clean=True))
     (name,) = outcome.scores.policies
     known = dataclasses.replace(outcome.scores.policies[name], untrusted='too old', hosts={})
-    outcome = outcome_of(clouds.Knobs(1, clean=True), scores=model.Scores({name: known}))
+    outcome = outcome_of(clouds.Knobs(1, clean=True), scores=model.ClusterScores({name: known}))
     section = section_of(outcome)
     assert section.policies[0].left_out == 'too old' and section.before is None
     assert [gap.items for gap in section.gaps if 'not believed' in gap.title] == [
@@ -150,11 +150,11 @@ def test_what_one_policy_lacks_is_not_taken_from_another():
                                missing=frozenset(outcome.cluster.scope_hosts))
     section = section_of(outcome_of(
         clouds.Knobs(3, policies=2, drains=True, hosts=5, instances=12),
-        scores=model.Scores({one: lost, other: outcome.scores.policies[other]})))
+        scores=model.ClusterScores({one: lost, other: outcome.scores.policies[other]})))
     assert section.moves and {m.phase for m in section.moves} == {'evacuate'}
     place = [p.name for p in section.policies].index(one)
     for line in section.lines:
-        assert line.levels[place] == values.Level(None, None) and 'frozen' not in line.notes
+        assert line.levels[place] == values.HostLevel(None, None) and 'frozen' not in line.notes
         assert line.load.before is None and line.levels[1 - place].before is not None
     assert any(line.levels[1 - place].before != line.levels[1 - place].after
                for line in section.lines)
@@ -165,7 +165,7 @@ def test_an_instance_whose_use_is_not_known_is_counted():
     (name,) = outcome.scores.policies
     known = dataclasses.replace(outcome.scores.policies[name], usages={})
     section = section_of(outcome_of(clouds.Knobs(1, clean=True),
-                                    scores=model.Scores({name: known})))
+                                    scores=model.ClusterScores({name: known})))
     count = section.instances
     assert [gap.items for gap in section.gaps if 'use is not known' in gap.title] == [
         (f'{name}: {count} of {count} instances',)]

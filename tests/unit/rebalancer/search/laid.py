@@ -31,7 +31,7 @@ def board(knobs, moves):
                            request.options)
     if not state.trusted or not state.takers.any():
         return None
-    found = boards.Board(state, *choice.choose_candidates(state, 6), 6)
+    found = boards.SearchBoard(state, *choice.choose_candidates(state, 6), 6)
     rng = random.Random(knobs.seed)
     for _ in range(moves):
         may = [(int(r), int(c)) for c, r in np.argwhere(np.isfinite(found.bias))

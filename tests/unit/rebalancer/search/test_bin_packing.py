@@ -133,11 +133,12 @@ def cloud(room, claims, used=None, groups=()):
     request = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2))
     cluster = model.Cluster(hosts, instances, {name: model.Service(name) for name in hosts},
                             scope_hosts=frozenset(hosts), groups=groups)
-    scores = model.Scores({p.name: model.PolicyScores(
+    scores = model.ClusterScores({p.name: model.PolicyScores(
         p.name, dict.fromkeys(hosts, 0.5), dict.fromkeys(hosts, 0.1), dict.fromkeys(hosts, 80.0),
         dict.fromkeys(instances, 1.0)) for p in request.policies.enabled})
-    return dataclasses.replace(request, cluster=cluster, scores=scores, options=model.Options(),
-                               history=model.History())
+    return dataclasses.replace(request, cluster=cluster, scores=scores,
+                               options=model.PlanningOptions(),
+                               history=model.MoveHistory())
 
 
 def placed(request, mode):

@@ -31,7 +31,7 @@ def drain(*, guest_budget=5, **history):
     """Only a resident of e or f can make room for what is drained off d."""
     scenario = loader.load(SCENARIOS / 'evacuate_makes_room.yaml')
     request = dataclasses.replace(scenario.request, budget=guest_budget,
-                                  history=model.History(**history))
+                                  history=model.MoveHistory(**history))
     cluster = request.cluster
     names = {n: u for u, n in scenario.names.items()}
     instances = dict(cluster.instances)

@@ -67,7 +67,7 @@ def test_the_best_exchange_is_the_smallest_smooth_value_of_all_that_may_be_made(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, 'ENDS', board.score.shape[1])
         patch.setattr(exchanges, 'TRIED', 10**6)
-        found = exchanges.Exchanges(board, random.Random(0)).best(0.2)
+        found = exchanges.ExchangeSearch(board, random.Random(0)).best(0.2)
     may = list(trades(board))
     assert (found is None) == (not may)
     if found is not None:
@@ -84,7 +84,7 @@ def test_an_exchange_is_between_the_ends_and_leaves_nobody_without_room(knobs):
     board = laid.board(knobs, moves=0)
     if board is None:
         return
-    found = exchanges.Exchanges(board, random.Random(0)).best(0.2)
+    found = exchanges.ExchangeSearch(board, random.Random(0)).best(0.2)
     if found is None:
         return
     (i, there, j, here), before = found, board.overflow()
@@ -99,7 +99,7 @@ def test_of_many_instances_so_many_are_looked_at():
     board = laid.board(knobs, moves=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchanges, 'MOST', 3)
-        few = exchanges.Exchanges(board, random.Random(0))
+        few = exchanges.ExchangeSearch(board, random.Random(0))
         shown = few._sample_rows(np.arange(board.score.shape[1])[few._both])
         found = few.best(0.2)
     assert shown.shape[1] == 3 and all(len(set(rows)) == 3 for rows in shown.tolist())
@@ -115,10 +115,10 @@ def test_a_search_where_room_is_scarce_does_better_with_exchanges(monkeypatch):
              for seed in range(9, 12)]
 
     def left():
-        return sum(planner.plan(planner.Request(
+        return sum(planner.plan(planner.PlanRequest(
             cluster=case.cluster, scores=case.scores, policies=case.policies,
-            strategies=(spread.Spread(),), history=model.History(), budget=40,
-            options=model.Options(dry_run=False, enforce_placement_disk=False),
+            strategies=(spread.Spread(),), history=model.MoveHistory(), budget=40,
+            options=model.PlanningOptions(dry_run=False, enforce_placement_disk=False),
         )).combined_after for case in cases)
 
     with_them = left()
@@ -137,7 +137,7 @@ def test_where_claims_are_scarce_a_board_has_room_for_what_ceilings_permit(knobs
     if not state.trusted or not state.takers.any():
         return
     rows, columns = choice.choose_candidates(state, 6)
-    board = boards.Board(state, rows, columns, 6)
+    board = boards.SearchBoard(state, rows, columns, 6)
     if not board.scarce:
         return
     claims = len(board.need) - len(state.policies)
@@ -154,10 +154,10 @@ def test_a_plan_counts_on_nothing_that_a_ceiling_refuses():
     was worth less than a greedy one."""
     case = clusters.build(clusters.Spec('tight', hosts=8, instances=120, room=1.15, mixed=True),
                           200)
-    plan = planner.plan(planner.Request(
+    plan = planner.plan(planner.PlanRequest(
         cluster=case.cluster, scores=case.scores, policies=case.policies,
-        strategies=(spread.Spread(),), history=model.History(), budget=20,
-        options=model.Options(dry_run=False, enforce_placement_disk=False)))
+        strategies=(spread.Spread(),), history=model.MoveHistory(), budget=20,
+        options=model.PlanningOptions(dry_run=False, enforce_placement_disk=False)))
     assert 'ceiling' not in plan.rejections
     assert plan.combined_after < 0.4 * plan.combined_before
 
@@ -165,11 +165,11 @@ def test_a_plan_counts_on_nothing_that_a_ceiling_refuses():
 def searched(seed=10, additions=600):
     """A search on a cluster in which every host is nearly full of claims."""
     case = clusters.build(clusters.Spec('tight', hosts=8, instances=100, room=1.08), seed)
-    state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
-                           model.Options(dry_run=False, enforce_placement_disk=False))
-    board = boards.Board(state, *choice.choose_candidates(state, 6), 6)
+    state = sim.Simulation(case.cluster, case.scores, case.policies, model.MoveHistory(),
+                           model.PlanningOptions(dry_run=False, enforce_placement_disk=False))
+    board = boards.SearchBoard(state, *choice.choose_candidates(state, 6), 6)
     assert board.scarce
-    return ruin_recreate.Search(board, 6, 0, additions, lambda: False)
+    return ruin_recreate.RuinRecreateSearch(board, 6, 0, additions, lambda: False)
 
 
 def test_no_exchange_makes_a_plan_larger_than_it_may_be(monkeypatch):
@@ -209,15 +209,15 @@ def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypat
     monkeypatch.setattr(ruin_recreate, 'BACK', 3)
     search = searched()
     begun = []
-    real = ruin_recreate.Search._change_plan
+    real = ruin_recreate.RuinRecreateSearch._change_plan
 
     def change(self, size):
         begun.append(self._board.plan == self.best)
         real(self, size)
 
-    monkeypatch.setattr(ruin_recreate.Search, '_change_plan', change)
+    monkeypatch.setattr(ruin_recreate.RuinRecreateSearch, '_change_plan', change)
     kept = []
-    monkeypatch.setattr(ruin_recreate.Search, '_keep_if_best',
+    monkeypatch.setattr(ruin_recreate.RuinRecreateSearch, '_keep_if_best',
                         lambda self: kept.append(1) and False)
     search._build_greedy_starts(ruin_recreate.STARTS)
     search.best = dict(search._board.plan)
@@ -228,8 +228,8 @@ def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypat
 def test_what_may_come_is_up_to_the_ceiling_or_to_what_the_worst_source_has():
     """As the rule ``ceiling``: a spread may go above it from a host that is worse off."""
     case = clusters.build(clusters.Spec('tight', hosts=4, instances=20, room=1.08), 0)
-    state = sim.Simulation(case.cluster, case.scores, case.policies, model.History(),
-                           model.Options(dry_run=False, enforce_placement_disk=False))
+    state = sim.Simulation(case.cluster, case.scores, case.policies, model.MoveHistory(),
+                           model.PlanningOptions(dry_run=False, enforce_placement_disk=False))
     state.fill[:] = 0.5
     state.fill[:, 0] = 1.4
     state.fill[:, 3] = np.nan

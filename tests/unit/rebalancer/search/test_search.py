@@ -47,7 +47,7 @@ def simulation(knobs, **options):
 
 
 def board(state, budget=5):
-    return boards.Board(state, *choice.choose_candidates(state, budget), budget)
+    return boards.SearchBoard(state, *choice.choose_candidates(state, budget), budget)
 
 
 def legal_on(tried):
@@ -169,11 +169,11 @@ def test_the_best_addition_is_the_smallest_smooth_value(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried = board(state)
-    found = soft_extremes.Smooth(tried).best(0.2, slice(None))
+    found = soft_extremes.SmoothValues(tried).best(0.2, slice(None))
     may = legal_on(tried)
     assert (found is None) == (not may)
     if found is not None:
-        scale, _ = soft_extremes.Smooth(tried).scale(
+        scale, _ = soft_extremes.SmoothValues(tried).scale(
             max(0.2, float(tried.measure.imbalances(tried.score).max()) / soft_extremes.SHARPEST))
         best = min(laid.smooth_value(tried, [pair], scale) for pair in may)
         assert laid.smooth_value(tried, [found], scale) <= best + 1e-4
@@ -186,9 +186,9 @@ def test_a_window_gives_the_same_as_all_rows(knobs):
     if not state.trusted or not state.takers.any():
         return
     tried = board(state)
-    every = soft_extremes.Smooth(tried).best(0.2, slice(None))
+    every = soft_extremes.SmoothValues(tried).best(0.2, slice(None))
     order = np.random.default_rng(knobs.seed).permutation(len(tried.rows))
-    picked = soft_extremes.Smooth(tried).best(0.2, order)
+    picked = soft_extremes.SmoothValues(tried).best(0.2, order)
     assert (every is None) == (picked is None)
     if every is not None:
         assert laid.smooth_value(tried, [picked], 0.3) == pytest.approx(
@@ -216,7 +216,7 @@ def two_hosts(usages, scores, threshold=0.1, memory=1024):
         p.model_copy(update={'threshold': threshold}) for p in request.policies.policies)})
     return dataclasses.replace(
         request, cluster=dataclasses.replace(request.cluster, instances=instances),
-        scores=model.Scores(values, clouds.NOW), policies=policies,
+        scores=model.ClusterScores(values, clouds.NOW), policies=policies,
         options=dataclasses.replace(request.options, enforce_placement_claims=False))
 
 
@@ -260,7 +260,7 @@ def test_three_tied_hot_hosts_are_levelled_within_one_budget():
 
 
 def test_below_the_thresholds_only_what_is_above_counts():
-    start = measure.Measure(simulation(clouds.Knobs(seed=3, policies=1)))
+    start = measure.StateMeasure(simulation(clouds.Knobs(seed=3, policies=1)))
     start.weights, start.thresholds = np.array([1.0]), np.array([0.2])
     level = np.full((1, 4), 0.5)
     above, below = level.copy(), level.copy()
@@ -275,7 +275,7 @@ def test_a_search_uses_its_share_of_the_steps_at_most(knobs):
     state = simulation(knobs, max_steps=2000)
     if not state.trusted:
         return
-    start = measure.Measure(state) if state.takers.any() else None
+    start = measure.StateMeasure(state) if state.takers.any() else None
     if start is not None:
         portfolio.improve_plan(state, start, [], 8)
         assert state.steps <= 2000 and not state.truncated
@@ -284,7 +284,7 @@ def test_a_search_uses_its_share_of_the_steps_at_most(knobs):
 def test_a_stopped_search_gives_the_best_so_far():
     request = two_hosts([[0.2] * 4, [0.2] * 4, [0.05], [0.05]], [0.85, 0.85, 0.05, 0.05])
     tried = board(state_of(request))
-    assert ruin_recreate.Search(tried, 4, 0, 1000, lambda: True).run()
+    assert ruin_recreate.RuinRecreateSearch(tried, 4, 0, 1000, lambda: True).run()
 
 
 def test_the_seed_decides_and_nothing_else():

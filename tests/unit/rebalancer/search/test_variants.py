@@ -38,7 +38,7 @@ def outcomes(board, seed, size):
     count = rng.randint(1, len(board.plan))
     ruins = [rng.sample(sorted(board.plan), count) for _ in range(5)]
     scales = np.array([rng.uniform(0.01, 0.3) for _ in ruins])
-    return variants.Variants(board).tried(ruins, size, scales)
+    return variants.PlanVariants(board).tried(ruins, size, scales)
 
 
 @clouds.examples(60)
@@ -89,9 +89,9 @@ def test_one_addition_is_the_best_where_every_host_is_looked_at(knobs):
     row = sorted(board.plan)[0]
     plan, size = dict(board.plan), len(board.plan)
     scale = soft_extremes.STEP ** round(math.log(0.5) / math.log(soft_extremes.STEP))
-    found, = variants.Variants(board).tried([[row]], size, np.array([scale]))
+    found, = variants.PlanVariants(board).tried([[row]], size, np.array([scale]))
     board.take(row)
-    best = soft_extremes.Smooth(board).best(scale * (1 - 1e-9), slice(None))
+    best = soft_extremes.SmoothValues(board).best(scale * (1 - 1e-9), slice(None))
     kept = {r: c for r, c in plan.items() if r != row}
     new = [pair for pair in found.plan.items() if kept.get(pair[0]) != pair[1]]
     if best is None:

@@ -33,11 +33,12 @@ MIB = 1024 * 1024
 
 
 def measured(*running, uuid='other', memory_mb=1000, **fields):
-    return [model.Measured(uuid, memory_mb, 0, float(seconds), **fields) for seconds in running]
+    return [model.MeasuredAttempt(uuid, memory_mb, 0, float(seconds), **fields)
+            for seconds in running]
 
 
 def of(*found, copies_disk=False):
-    return migration_costs.Costs(list(itertools.chain(*found)), copies_disk)
+    return migration_costs.MigrationCosts(list(itertools.chain(*found)), copies_disk)
 
 
 def test_without_measurements_memory_is_all_that_counts():
@@ -51,7 +52,7 @@ def test_without_measurements_memory_is_all_that_counts():
 def test_time_is_that_of_copying_at_the_median_rate_and_of_the_other_phases():
     known = of(measured(10, 20, 1000, other=3.0))
     assert (known.rate, known.overhead) == (50.0, 3.0)
-    assert known.one('a', 4000, 0, 0.0) == migration_costs.Expectation(83.0, 0.0)
+    assert known.one('a', 4000, 0, 0.0) == migration_costs.MigrationExpectation(83.0, 0.0)
 
 
 def test_what_is_written_meanwhile_is_sent_again():
@@ -113,38 +114,39 @@ def test_who_copies_nothing_is_no_measurement():
     own = measured(60, 60, uuid='a', memory_mb=0), measured(60, uuid='a', memory_mb=0,
                                                             arrived=False)
     found = of(measured(*[10] * 9), *own)
-    assert found.one('a', 1000, 0, 0.0) == migration_costs.Expectation(10.0, 0.0)
+    assert found.one('a', 1000, 0, 0.0) == migration_costs.MigrationExpectation(10.0, 0.0)
 
 
 def test_disks_count_where_they_are_copied():
-    found = [model.Measured('a', 1024, 1, 20.0)]
+    found = [model.MeasuredAttempt('a', 1024, 1, 20.0)]
     assert of(found).rate == pytest.approx(51.2)
     assert of(found, copies_disk=True).rate == pytest.approx(102.4)
 
 
 seconds = st.floats(0, 1e6)
 attempts = st.lists(st.builds(
-    model.Measured, st.sampled_from('abcd'), st.integers(0, 2**40), st.integers(0, 2**40),
+    model.MeasuredAttempt, st.sampled_from('abcd'), st.integers(0, 2**40), st.integers(0, 2**40),
     seconds, seconds, st.booleans(), st.booleans()), max_size=12)
 
 
 @hypothesis.given(attempts, st.lists(st.floats(0, 1e15), min_size=3, max_size=3), st.booleans())
 def test_whatever_was_measured_costs_are_finite_and_bounded(found, dirty, copies_disk):
-    known = migration_costs.Costs(found, copies_disk)
+    known = migration_costs.MigrationCosts(found, copies_disk)
     index, rates = {'a': 0, 'b': 1, 'x': 2}, np.array(dirty)
     times, risks = known.times(index, rates), known.risks(index, rates)
     assert ((times >= migration_costs.LEAST_TIMES) & (times <= migration_costs.MOST_TIMES)).all()
     assert ((risks >= 0) & (risks <= migration_costs.MOST_RISK)).all()
     expected = known.expected(index, np.array([1.0, 1e6, 0.0]), rates)
     assert np.isfinite(expected).all() and expected[2] == 0.0
-    again = migration_costs.Costs(found[::-1],
-                                  copies_disk).expected(index, np.array([1.0, 1e6, 0.0]), rates)
+    again = migration_costs.MigrationCosts(found[::-1],
+                                           copies_disk).expected(index, np.array([1.0, 1e6, 0.0]),
+                                                                 rates)
     assert again.tolist() == pytest.approx(expected.tolist()), 'the order says nothing'
 
 
 @hypothesis.given(st.floats(0, 1e9), st.floats(0, 1e9), attempts)
 def test_more_writing_never_costs_less(one, other, found):
-    known = migration_costs.Costs(found, False)
+    known = migration_costs.MigrationCosts(found, False)
     less, more = (known.expected({}, np.ones(1), np.array([rate]))[0]
                   for rate in sorted((one, other)))
     assert less <= more or math.isclose(less, more)
@@ -154,7 +156,7 @@ def test_of_several_policies_the_highest_rate_counts():
     def scores(rates):
         return model.PolicyScores('p', dirty_rates=rates)
 
-    assert migration_costs.dirty_rates(model.Scores(
+    assert migration_costs.dirty_rates(model.ClusterScores(
         {'a': scores({'u': 2.0, 'v': 1.0}), 'b': scores({'u': 1.0, 'w': 3.0})})) == {
         'u': 2.0, 'v': 1.0, 'w': 3.0}
 
@@ -168,8 +170,8 @@ def calm_and_busy(**history):
         known, hosts={'a': 0.9, 'b': 0.1, 'c': 0.6}, fill={'a': 0.9, 'b': 0.1, 'c': 0.6},
         dirty_rates={'i0': 90.0 * MIB})}
     return dataclasses.replace(
-        request, scores=model.Scores(scores), history=model.History(**history), budget=1,
-        options=model.Options(minimum_gain=0.0001), strategies=[spread.Spread()])
+        request, scores=model.ClusterScores(scores), history=model.MoveHistory(**history), budget=1,
+        options=model.PlanningOptions(minimum_gain=0.0001), strategies=[spread.Spread()])
 
 
 def test_of_two_that_gain_the_same_the_calmer_one_is_moved():
@@ -201,9 +203,9 @@ def test_disks_are_part_of_what_was_measured_where_they_are_copied(local):
     request = test_drains.cloud(1024)
     one = dataclasses.replace(request.cluster.instances['i0'], disk_gb=1, local_disk_gb=1)
     cluster = dataclasses.replace(request.cluster, instances={'i0': one})
-    history = model.History(measured=tuple([model.Measured('x', 1024, 9, 10.0)] * 3
-                                           + [model.Measured('i0', 1024, 9, 20.0)] * 2))
-    options = model.Options(instance_storage='local' if local else 'shared')
+    history = model.MoveHistory(measured=tuple([model.MeasuredAttempt('x', 1024, 9, 10.0)] * 3
+                                               + [model.MeasuredAttempt('i0', 1024, 9, 20.0)] * 2))
+    options = model.PlanningOptions(instance_storage='local' if local else 'shared')
     found = sim.Simulation(cluster, request.scores, request.policies, history, options)
     assert found.size.tolist() == [2048.0 if local else 1024.0]
     assert found.cost[0] == pytest.approx(found.size[0] * 2 ** 0.5), 'half way to its own'
@@ -215,11 +217,11 @@ def test_drains_begin_with_the_largest_whatever_they_write(mode):
 
     request = test_drains.cloud(4096, 2048, 1024)
     name = request.policies.enabled[0].name
-    scores = model.Scores({name: dataclasses.replace(
+    scores = model.ClusterScores({name: dataclasses.replace(
         request.scores.policies[name], dirty_rates={'i2': 500.0 * MIB})})
     options = dataclasses.replace(request.options, evacuate_disabled_hosts=True)
     request = dataclasses.replace(
         request, scores=scores, options=options, budget=3,
-        history=model.History(measured=tuple(measured(*[10] * 9))))
+        history=model.MoveHistory(measured=tuple(measured(*[10] * 9))))
     found = drains.plan_drain(request, 'a', mode)
     assert [m.instance_uuid for m in found.plan.moves] == ['i0', 'i1', 'i2']

@@ -30,7 +30,8 @@ def found(store, now=NOW, scopes=None, worker='w'):
     """The names of what there is."""
     agenda = store.agenda(worker, scopes, now, 60)
     assert set(agenda) <= {True, False}
-    return {name for name, there in zip(worker_todo.Agenda._fields, agenda, strict=True) if there}
+    return {name for name,
+            there in zip(worker_todo.WorkerTodo._fields, agenda, strict=True) if there}
 
 
 def in_state(store, state, **kw):

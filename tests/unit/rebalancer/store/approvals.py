@@ -30,7 +30,7 @@ from tests.unit.rebalancer.store.cases import save
 
 LIMITS = {'begin_within': {model.Phase.SPREAD: 1200.0}, 'cooldown': 600,
           'instance_cooldown': 900}
-SAID = plan_approvals.Said('me@here', 'why not')
+SAID = plan_approvals.OperatorDecision('me@here', 'why not')
 
 
 def pending(**kw):
@@ -77,7 +77,7 @@ def what_is_approved_begins_as_it_was_staggered_from_then_on(store):
     assert claim(store, now=then + 7).task.task_id == tasks[2].task_id
     assert not store.approve(plan_id, then, SAID, **LIMITS), 'nobody approves twice'
     (said,) = store.decisions(plan_id)
-    assert said == plan_approvals.Decision('approved', then, 'me@here', 3, 'why not')
+    assert said == plan_approvals.StoredDecision('approved', then, 'me@here', 3, 'why not')
 
 
 def a_phase_without_a_limit_has_as_long_as_any_task(store):
@@ -91,11 +91,14 @@ def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     before = dump(store)
     with pytest.raises(exception.StoreError, match=(
             f'{second.instance_uuid} requires those of {first.instance_uuid}.*approve these')):
-        store.approve(plan_id, NOW, plan_approvals.Said('me', '', [second.instance_uuid]), **LIMITS)
+        store.approve(plan_id, NOW,
+                      plan_approvals.OperatorDecision('me', '', [second.instance_uuid]), **LIMITS)
     assert dump(store) == before
-    store.approve(plan_id, NOW, plan_approvals.Said('me', '', [first.instance_uuid]), **LIMITS)
+    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
+                  **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'pending', 'pending']
-    store.approve(plan_id, NOW, plan_approvals.Said('me', '', [second.instance_uuid]), **LIMITS)
+    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('me', '', [second.instance_uuid]),
+                  **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'queued', 'pending']
     assert [d.tasks for d in store.decisions(plan_id)] == [1, 1]
     (waiting,) = store.waiting(NOW)
@@ -104,7 +107,8 @@ def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
 
 def what_is_rejected_goes_with_what_requires_it_and_cools(store):
     plan_id, (first, second, alone), _ = chain(store)
-    ended = store.reject(plan_id, NOW + 600, plan_approvals.Said('me', 'no', [first.instance_uuid]),
+    ended = store.reject(plan_id, NOW + 600,
+                         plan_approvals.OperatorDecision('me', 'no', [first.instance_uuid]),
                          900)
     assert {t.task_id for t in ended} == {first.task_id, second.task_id}
     assert states(store, (first, second, alone)) == ['cancelled', 'cancelled', 'pending']
@@ -156,7 +160,7 @@ def who_has_asked_is_not_who_has_approved_or_cancelled(store):
     plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
     for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
         store.transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
-            c, p, NOW, v, plan_approvals.Said(v), 1))
+            c, p, NOW, v, plan_approvals.OperatorDecision(v), 1))
     for plan_id in plan_ids:
         store.cancel_plan(plan_id, NOW, SAID, 900)
     assert store.asked_by(plan_ids) == {plan_ids[0]: 'asked', plan_ids[2]: 'reverted'}
@@ -228,7 +232,8 @@ def of_a_part_that_is_approved_only_its_hosts_are_drained(store):
     plan_id, (one, _two), _ = save(
         store, [pending(from_host=h, phase=model.Phase.PACK) for h in ('h1', 'h2')],
         draining=['h1', 'h2'])
-    store.approve(plan_id, NOW, plan_approvals.Said('me', '', [one.instance_uuid]), **LIMITS)
+    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('me', '', [one.instance_uuid]),
+                  **LIMITS)
     assert drains(store) == {'h1'}
 
 
@@ -241,10 +246,11 @@ def cooldowns_begin_when_a_plan_is_approved(store):
 
 def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     plan_id, (first, _second, alone), _ = chain(store)
-    store.reject(plan_id, NOW, plan_approvals.Said('me', 'no', [alone.instance_uuid]), 900)
+    store.reject(plan_id, NOW, plan_approvals.OperatorDecision('me', 'no', [alone.instance_uuid]),
+                 900)
     before = dump(store)
     with pytest.raises(exception.StoreError, match=f'of the moves of {alone.instance_uuid}'):
-        store.approve(plan_id, NOW, plan_approvals.Said(
+        store.approve(plan_id, NOW, plan_approvals.OperatorDecision(
             'me', '', [first.instance_uuid, alone.instance_uuid]), **LIMITS)
     assert dump(store) == before
 
@@ -259,7 +265,7 @@ def an_executor_says_as_well_that_nobody_approved_it(store):
 
 def who_says_it_fits_its_column(store):
     plan_id, _, _ = save(store, [pending()])
-    store.approve(plan_id, NOW, plan_approvals.Said('x' * 300, 'why'), **LIMITS)
+    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('x' * 300, 'why'), **LIMITS)
     assert store.decisions(plan_id)[0].decided_by == 'x' * 255
 
 

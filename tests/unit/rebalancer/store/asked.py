@@ -25,7 +25,7 @@ from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.cases import save
 
-SAID = plan_approvals.Said('me@here', 'plan x: why not')
+SAID = plan_approvals.OperatorDecision('me@here', 'plan x: why not')
 
 
 def ask(store, mark, scope='blue', **kw):
@@ -49,7 +49,7 @@ def a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope(store)
     assert history.draining == {'h4'}
     assert claim(store).task.task_id == task.task_id
     assert store.decisions(plan_id) == [
-        plan_approvals.Decision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
+        plan_approvals.StoredDecision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
     assert store.plan(plan_id).plan.moves[0].phase is model.Phase.REQUESTED
     row = store.plan(plan_id)
     assert (row.epoch, row.dry_run, row.created_at) == (2, False, NOW), 'the one after the engine'

@@ -68,7 +68,7 @@ def what_ends_a_task_or_a_plan_is_audited_once(store):
     assert store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
                         instance_cooldown=1) is None
     other, _, _ = cases.save(store)
-    said = plan_approvals.Said('bob@ctl1', 'wrong')
+    said = plan_approvals.OperatorDecision('bob@ctl1', 'wrong')
     store.cancel_plan(other, NOW, said, 1)
     store.cancel_plan(other, NOW, said, 1)
     assert written(store) == [('ann@ctl1', 'cancelled', f'task {task.task_id}', 'no'),
@@ -82,7 +82,7 @@ def a_plan_that_an_operator_asks_for_is_audited(store):
 
 def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     plan_id, _, _ = cases.save(store)
-    store.cancel_plan(plan_id, NOW, plan_approvals.Said('bob@ctl1', 'wrong'), 1)
+    store.cancel_plan(plan_id, NOW, plan_approvals.OperatorDecision('bob@ctl1', 'wrong'), 1)
     assert store.purge(0.0 + 2**31) == 1
     assert store.plan(plan_id) is None and len(written(store)) == 1
     store.purge(0.0 + 2**31, audited_before=NOW)

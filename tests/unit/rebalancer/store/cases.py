@@ -87,7 +87,7 @@ def claim(store, worker='w', now=NOW, scopes=None, **kw):
 
 def end(store, row, state=TaskState.COMPLETED, now=NOW, worker='w', error_type=None, **kw):
     task = row.task
-    result = model.Result(
+    result = model.TaskResult(
         task.task_id, task.plan_id, task.aggregate, task.instance_uuid, task.from_host,
         task.to_host, state is TaskState.COMPLETED, error_type and 'because', error_type)
     return store.finish(task, result, state, now, worker=worker, instance_cooldown=900, **kw)
@@ -190,7 +190,7 @@ def a_fenced_epoch_writes_nothing(store):
     with pytest.raises(exception.LeaseLost, match='Nothing was written'):
         save(store, lease=old, draining=['h1'])
     assert store.plans() == [] and store.flights() == ()
-    assert store.history('blue', NOW) == model.History()
+    assert store.history('blue', NOW) == model.MoveHistory()
 
 
 def a_plan_comes_back_as_it_was(store):
@@ -225,7 +225,7 @@ def a_plan_leaves_cooldowns_and_drains(store):
 def dry_run_writes_the_plan_alone(store):
     plan_id, _, _ = save(store, 2, dry_run=True, draining=['h4'])
     assert store.plan(plan_id).dry_run
-    assert store.flights() == () and store.history('blue', NOW) == model.History()
+    assert store.flights() == () and store.history('blue', NOW) == model.MoveHistory()
     assert store.spent('blue', 0) == 0
 
 
@@ -532,10 +532,11 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
 
 
 def how_a_task_is_moved_is_kept(store):
-    trees = (model.TreeMark('h1', '0123456789abcdef', 2**40), model.TreeMark('höst', 'f' * 16, 0))
-    save(store, [lambda p, s: make_task(p, s, method=model.Method.COLD, trees=trees)])
+    trees = (model.TreeDigest('h1', '0123456789abcdef', 2**40),
+             model.TreeDigest('höst', 'f' * 16, 0))
+    save(store, [lambda p, s: make_task(p, s, method=model.MoveMethod.COLD, trees=trees)])
     found = claim(store).task
-    assert (found.method, found.trees) == (model.Method.COLD, trees)
+    assert (found.method, found.trees) == (model.MoveMethod.COLD, trees)
 
 
 def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
@@ -565,7 +566,7 @@ def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
 
 
 def an_operator_resolves_what_nova_never_finishes(store):
-    said = plan_approvals.Said('me@here', 'host is lost')
+    said = plan_approvals.OperatorDecision('me@here', 'host is lost')
     for state in (TaskState.COMPLETED, TaskState.FAILED):
         plan_id, made, _ = save(store, [
             lambda p, s: make_task(p, s, instance_uuid=f'first-{s}'),
@@ -664,7 +665,7 @@ def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
     assert store.outcomes('blue', 9) == []
     store.realise(lease_of(store), 0.3, NOW + 60)
     store.realise(lease_of(store), 0.9, NOW + 120)
-    assert store.outcomes('blue', 9) == [breakers.Outcome(plan_id, 0.5, 0.2, 0.3)]
+    assert store.outcomes('blue', 9) == [breakers.PlanOutcome(plan_id, 0.5, 0.2, 0.3)]
     assert store.realised([plan_id, 'none']) == {plan_id: 0.3}
     assert store.outcomes('red', 9) == []
     second = spread(store, NOW + 200)
@@ -677,7 +678,7 @@ def pack(store, now, load=None, packing=((5, 0.0), (4, 0.25))):
     """Store a pack plan of one move from h1 to h2, which has ended; return its id."""
     plan_id = new_id()
     task = make_task(plan_id, not_before=now, phase=model.Phase.PACK)
-    before, after = (model.Packing(*each) for each in packing)
+    before, after = (model.PackingDensity(*each) for each in packing)
     plan = model.Plan(
         'blue', (model.Move(task.instance_uuid, 'h1', 'h2', model.Phase.PACK),),
         combined_before=0.2, combined_after=0.6, load=load, packing_before=before,
@@ -691,21 +692,21 @@ def pack(store, now, load=None, packing=((5, 0.0), (4, 0.25))):
 def a_pack_plan_is_judged_by_hosts_in_use_and_overload(store):
     plan_id = pack(store, NOW, load=0.4)
     (row,) = store.plans()
-    assert row.plan.packing_before == model.Packing(5, 0.0)
-    assert row.plan.packing_after == model.Packing(4, 0.25)
+    assert row.plan.packing_before == model.PackingDensity(5, 0.0)
+    assert row.plan.packing_after == model.PackingDensity(4, 0.25)
     # Overloaded are h2, to which it moved, and h9, with which it has nothing to do. The only
     # instances of h7 came later.
-    measured = pack_prediction.Measurement(
+    measured = pack_prediction.ScopeMeasurement(
         {'h1': 0.5, 'h2': 1.5, 'h9': 3.0},
         {**dict.fromkeys(('h2', 'h3', 'h4'), NOW - 60), 'h5': NOW, 'h7': NOW + 1})
     came = store.realise(lease_of(store), 0.9, NOW + 60, load=0.3, measured=measured)
-    assert came == breakers.Outcome(plan_id, 0.2, 0.6, 0.9, breakers.PackOutcome(
-        model.Packing(5, 0.0), model.Packing(4, 0.25), model.Packing(4, 0.5)))
+    assert came == breakers.PlanOutcome(plan_id, 0.2, 0.6, 0.9, breakers.PackOutcome(
+        model.PackingDensity(5, 0.0), model.PackingDensity(4, 0.25), model.PackingDensity(4, 0.5)))
     assert came.worse and store.outcomes('blue', 9) == [came]
     second = pack(store, NOW + 100, load=0.4)
     came = store.realise(lease_of(store), 0.9, NOW + 160, load=0.5, measured=measured)
     assert came.packing.growth == 1.25
-    assert came.packing.realised == model.Packing(5, pytest.approx(1.5 / 1.25 - 1))
+    assert came.packing.realised == model.PackingDensity(5, pytest.approx(1.5 / 1.25 - 1))
     assert not came.worse and store.outcomes('blue', 1) == [came] and came.plan_id == second
     assert store.realised([plan_id]) == {plan_id: 0.9}
 
@@ -717,7 +718,7 @@ def a_pack_plan_is_forgotten_where_its_scope_packs_no_more(store):
     pack(store, NOW + 100)
     assert store.realise(lease_of(store), 0.9, NOW + 160) is None
     pack(store, NOW + 200)
-    assert store.realise(lease_of(store), 0.9, NOW + 260, measured=pack_prediction.Measurement(
+    assert store.realise(lease_of(store), 0.9, NOW + 260, measured=pack_prediction.ScopeMeasurement(
         {}, {})) is not None
     assert len(store.outcomes('blue', 9)) == 2
     assert store.census().scopes['blue'].outcome.plan_id == spread_id
@@ -738,7 +739,7 @@ def load_that_grows_everywhere_is_no_harm_of_a_plan(store):
         plan_id = spread(store, NOW, load=0.4)
         came = store.realise(lease_of(store), 0.6, NOW + 60 + number, load=grown)
         assert came == store.outcomes('blue', 1)[0]
-        assert came == breakers.Outcome(plan_id, before, before * 0.4, 0.6)
+        assert came == breakers.PlanOutcome(plan_id, before, before * 0.4, 0.6)
         assert store.plan(plan_id).plan.combined_before == 0.5
         assert came.worse == (before == 0.5)
     spread(store, NOW, load=None)

@@ -372,7 +372,8 @@ def what_is_owed_of_a_task_is_told_as_it_began(store):
     cases.save(store, 1)
     row = cases.claim(store)
     for key, number, at in (('c', 0, NOW + 5), ('a', 1, NOW), ('b', 0, NOW), ('d', 1, NOW + 5)):
-        assert store.owe(pending_hooks.Owed(key, row.task, number, model.TaskHook('x'), '', at),
+        assert store.owe(pending_hooks.PendingHook(key, row.task, number, model.TaskHook('x'), '',
+                                                   at),
                          'w', NOW,
                          ())
     assert [one.owed_id for one in store.owed(row.task.task_id)] == ['b', 'a', 'c', 'd']

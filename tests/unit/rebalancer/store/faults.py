@@ -133,7 +133,7 @@ def every_other_step_is_whole_too(store):
         task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=1))
     whole_or_nothing(store, lambda: store.expire(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
     whole_or_nothing(store, lambda: store.refused('h2', NOW, limit=3, seconds=60, reason='no'))
-    first, said = cases.new_id(), plan_approvals.Said('me', 'why')
+    first, said = cases.new_id(), plan_approvals.OperatorDecision('me', 'why')
     for verb in ('approve', 'reject'):
         plan_id, _, _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, instance_uuid=first, state=TaskState.PENDING,
@@ -252,8 +252,8 @@ def leases_do_not_go_by_the_clock_of_a_process(store):
 
 def _result(row):
     task = row.task
-    return model.Result(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
-                        task.from_host, task.to_host, True)
+    return model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
+                            task.from_host, task.to_host, True)
 
 
 UNDER_A_LEASE = {
@@ -278,9 +278,9 @@ UNDER_A_CLAIM = {
     'finish': lambda store, row: store.finish(
         row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
         instance_cooldown=900, quarantine_seconds=-1),
-    'owe': lambda store, row: store.owe(pending_hooks.Owed(
+    'owe': lambda store, row: store.owe(pending_hooks.PendingHook(
         cases.new_id(), row.task, 0, model.TaskHook('x'), '', NOW), 'zombie', NOW, ()),
-    'put_off_owed': lambda store, row: store.put_off_owed(pending_hooks.Owed(
+    'put_off_owed': lambda store, row: store.put_off_owed(pending_hooks.PendingHook(
         OWED, row.task, 0, model.TaskHook('x'), '', NOW, tries=9), 'zombie'),
     'settle_owed': lambda store, row: store.settle_owed(OWED, 'zombie')}
 #: A hook that is owed; by the zombie until somebody else has taken it.
@@ -317,14 +317,15 @@ def a_zombie_writes_nothing(store):
     cases.save(store, [lambda p, s: cases.make_task(
         p, s, state=TaskState.PENDING, deadline=NOW + 3600)], lease=old)
     cases.save(store, lease=old)
-    store.cancel_plan(cases.save(store, lease=old)[0], NOW, plan_approvals.Said('me'), 900)
+    store.cancel_plan(cases.save(store, lease=old)[0], NOW, plan_approvals.OperatorDecision('me'),
+                      900)
     cases.claim(store, 'zombie', now=NOW)
     store.release(old)
     store.acquire_lease('blue', 'engine', 30, 'hash')
     row = cases.claim(store, 'w2', now=NOW + 60)
     cases.save(store)
     other = cases.claim(store, 'zombie', now=NOW + 60, per_scope=9, total=9)
-    assert store.owe(pending_hooks.Owed(OWED, other.task, 0, model.TaskHook('x'), '', NOW),
+    assert store.owe(pending_hooks.PendingHook(OWED, other.task, 0, model.TaskHook('x'), '', NOW),
                      'zombie',
                      NOW, ())
     cases.end(store, other, worker='zombie')
@@ -446,7 +447,7 @@ def _used(store, before):
     assert lease.epoch == 8
     store.resume(scope, NOW)
     mine = cases.claim(store)
-    assert mine.task.method is model.Method.LIVE and mine.task.trees == ()
+    assert mine.task.method is model.MoveMethod.LIVE and mine.task.trees == ()
     assert mine.task.instance_uuid == before['task'][0]['instance_uuid']
     cases.end(store, mine)
     assert store.realise(lease, 0.1, NOW + 60, load=0.5) is not None

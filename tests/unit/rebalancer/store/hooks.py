@@ -30,8 +30,9 @@ MARKS = (('queue', NOW), ('pre_flight', NOW), ('hooks', NOW + 1))
 
 
 def owing(row, number=0, key=None, **kw):
-    return pending_hooks.Owed(key or cases.new_id(), row.task, number,
-                              model.TaskHook('pscom', {'processes': 4}), '{"a": "ä"}', NOW, **kw)
+    return pending_hooks.PendingHook(key or cases.new_id(), row.task, number,
+                                     model.TaskHook('pscom', {'processes': 4}), '{"a": "ä"}', NOW,
+                                     **kw)
 
 
 def owe(store, *what, worker='w', now=NOW):
@@ -49,7 +50,7 @@ def taken(store, worker='w', now=NOW, scopes=None):
 
 
 def what_is_owed_is_kept_whole_with_the_marks_of_the_task(store):
-    row = claimed(store, method=model.Method.COLD, phase=model.Phase.EVACUATE)
+    row = claimed(store, method=model.MoveMethod.COLD, phase=model.Phase.EVACUATE)
     assert owe(store, what := owing(row)) == [True]
     found, = store.owed(row.task.task_id)
     ours = dataclasses.replace(what.task, **{

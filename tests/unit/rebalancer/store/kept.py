@@ -87,9 +87,9 @@ def a_plan_of_another_release_is_read_with_defaults_and_without_what_is_new(stor
 
 def a_cycle_of_another_release_is_read_with_defaults(store):
     lease_of(store)
-    assert store.census().scopes['blue'].cycle == rows.Cycle()
+    assert store.census().scopes['blue'].cycle == rows.CycleRecord()
     _set(store, tables.lease, cycle='{"reason": "enough", "colour": "red"}')
-    assert store.census().scopes['blue'].cycle == rows.Cycle(reason='enough')
+    assert store.census().scopes['blue'].cycle == rows.CycleRecord(reason='enough')
 
 
 # What is counted.
@@ -115,7 +115,7 @@ def each_scope_is_counted_by_itself(store):
         'red': (3, now - 40, 'engine', now - 3), 'over': (0, now, 'gone', None)}
     for scope, before in (('blue', 0.8), ('green', 0.6), ('red', 0.4)):
         told = found[scope].outcome
-        assert told == breakers.Outcome(told.plan_id, before, before / 2 + 1, 0.1)
+        assert told == breakers.PlanOutcome(told.plan_id, before, before / 2 + 1, 0.1)
     assert not found['over'].leased
 
 
@@ -164,7 +164,7 @@ def the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase(store):
 def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
     now = store.now()
     for n, ago in enumerate((0, 200, 100)):
-        store.transaction(lambda c, n=n, ago=ago: requests.record_request(c, requests.Request(
+        store.transaction(lambda c, n=n, ago=ago: requests.record_request(c, requests.StoredRequest(
             f'r{n}', 'me', 'stop vm' if n else 'migrate vm', '{}', 'd' * 64, now - ago)))
     found = store.census().requests
     assert {kind: number for kind, (number, _) in found.items()} == {
@@ -176,10 +176,10 @@ def times_to_come_are_no_ages(store):
     """A clock of another machine is ahead of the database's."""
     now = store.now() + 500
     save(store, [lambda p, s: make_task(p, s, created_at=now)])
-    store.transaction(lambda c: requests.record_request(c, requests.Request(
+    store.transaction(lambda c: requests.record_request(c, requests.StoredRequest(
         'r', 'me', 'stop vm', '{}', 'd' * 64, now)))
     found = store.census()
-    assert isinstance(found, store_stats.Census)
+    assert isinstance(found, store_stats.RowCensus)
     assert (found.ages, found.requests) == ({('blue', 'queued'): 0.0}, {'stop vm': (1, 0.0)})
 
 
@@ -188,8 +188,8 @@ def times_to_come_are_no_ages(store):
 def pauses_are_told_as_they_were_made(store):
     store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
     store.pause(None, NOW + 1, seconds=90, paused_by='you', reason='yours')
-    assert store.pauses(NOW + 2) == [pauses.Pause(None, NOW + 1, NOW + 91, 'you', 'yours'),
-                                     pauses.Pause('blue', NOW, None, 'me', 'mine')]
+    assert store.pauses(NOW + 2) == [pauses.PauseRecord(None, NOW + 1, NOW + 91, 'you', 'yours'),
+                                     pauses.PauseRecord('blue', NOW, None, 'me', 'mine')]
     assert [str(pause) for pause in store.pauses(NOW + 2)] == [
         'everything was paused by you until 2023-11-14T22:14+00:00: yours (kronos resume ends it)',
         'scope blue was paused by me: mine (kronos resume --scope ... ends it)']
@@ -221,7 +221,8 @@ def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
         pending(not_before=NOW + 7), pending()], draining=['h1', 'h8'])
     assert store.history('blue', NOW).draining == {'h8'}, 'nothing has begun'
     _, found = changed(store, lambda: store.approve(
-        plan_id, NOW + 100, plan_approvals.Said('me', '', [first.instance_uuid]), **LIMITS))
+        plan_id, NOW + 100, plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
+        **LIMITS))
     assert found == {first.task_id: {'state': 'queued', 'updated_at': NOW + 100,
                                      'not_before': NOW + 107, 'expires_at': NOW + 1300}}
     store.approve(plan_id, NOW + 200, SAID, **LIMITS)
@@ -249,7 +250,8 @@ def cancelling_ends_the_drains_that_it_began_and_no_others(store):
 def moves_that_have_nothing_to_decide_are_all_named(store):
     plan_id, (task,), _ = save(store, [pending()])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW, plan_approvals.Said('me', '', ['b', task.instance_uuid, 'a']),
+        store.approve(plan_id, NOW,
+                      plan_approvals.OperatorDecision('me', '', ['b', task.instance_uuid, 'a']),
                       **LIMITS)
     assert 'has nothing to decide of the moves of a, b.' in str(error.value)
     assert str(error.value).endswith(
@@ -262,7 +264,8 @@ def moves_that_are_required_are_all_named(store):
         pending(instance_uuid=first), pending(instance_uuid=second),
         pending(requires=(second, first), wave=1)])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW, plan_approvals.Said('me', '', [tasks[2].instance_uuid]),
+        store.approve(plan_id, NOW,
+                      plan_approvals.OperatorDecision('me', '', [tasks[2].instance_uuid]),
                       **LIMITS)
     assert f'requires those of {first}, {second} first.' in str(error.value)
     assert str(error.value).endswith(' Nothing was approved; approve these, too.')
@@ -318,7 +321,7 @@ def releasing_ends_a_lease_that_lives_and_says_no_more(store):
     store.release(lease)
     assert [row['until'] for row in _all(store, tables.lease)] == [7.0], 'over already'
     lease = lease_of(store)
-    store.release(rows.Lease('blue', 'other', lease.epoch))
+    store.release(rows.ScopeLease('blue', 'other', lease.epoch))
     assert store.leased() == {'blue'}
     store.release(lease)
     assert [row['until'] for row in _all(store, tables.lease)] == [0.0]
@@ -499,7 +502,7 @@ def an_end_keeps_how_often_it_was_tried(store):
     save(store)
     row = cases.claim(store)
     task = row.task
-    store.finish(task, model.Result(
+    store.finish(task, model.TaskResult(
         task.task_id, task.plan_id, 'blue', task.instance_uuid, 'h1', 'h2', success=False,
         error='no', error_type='X', retry_count=3), TaskState.FAILED, NOW, worker='w',
         instance_cooldown=0)
@@ -530,7 +533,7 @@ def the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten(st
                 tables.task.c.plan_id == made[name]).values(
                     state='completed', active_instance=None, created_at=NOW + at,
                     completed_at=NOW + at + 5))
-    assert store.realise(lease_of(store), 0.25, NOW + 100) == breakers.Outcome(
+    assert store.realise(lease_of(store), 0.25, NOW + 100) == breakers.PlanOutcome(
         made['new'], 0.5, 0.3, 0.25)
     assert {row['plan_id']: row['realised_at'] for row in _all(store, tables.outcome)} == {
         made['new']: NOW + 100, made['other']: None}

@@ -38,7 +38,7 @@ def _ended(store, state, attempts, at, **kw):
     row = cases.claim(store, now=at)
     task = row.task
     store.mark(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, at, submitted_at=at)
-    result = model.Result(
+    result = model.TaskResult(
         task.task_id, task.plan_id, task.aggregate, task.instance_uuid, task.from_host,
         task.to_host, state is TaskState.COMPLETED, attempts=tuple(attempts))
     assert store.finish(task, result, state, at + 20, worker='w', instance_cooldown=900) == []
@@ -60,8 +60,8 @@ def _known(store, now=NOW):
 def attempts_are_measured_one_by_one_the_newest_first(store):
     first = _ended(store, TaskState.FAILED, [GOOD, LATE], NOW)
     second = _ended(store, TaskState.COMPLETED, [LATE, GOOD], NOW + 100)
-    late = model.Measured(second, 2048, 7, 30.0, 7.5, False, True)
-    good = model.Measured(second, 2048, 7, 10.0, 7.5)
+    late = model.MeasuredAttempt(second, 2048, 7, 30.0, 7.5, False, True)
+    good = model.MeasuredAttempt(second, 2048, 7, 10.0, 7.5)
     assert _known(store) == (
         good, late, dataclasses.replace(late, instance_uuid=first),
         dataclasses.replace(good, instance_uuid=first, arrived=False)), 'none arrived of it'
@@ -79,7 +79,7 @@ def what_was_cancelled_in_nova_is_kept_with_its_time(store):
     """Nova's own limit ends a migration as an operator does."""
     cancelled = dataclasses.replace(LATE, error_type='MigrationCancelled')
     uuid = _ended(store, TaskState.CANCELLED, [cancelled], NOW)
-    assert _known(store) == (model.Measured(uuid, 2048, 7, 30.0, 7.5, False, False),)
+    assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 30.0, 7.5, False, False),)
 
 
 def one_that_nobody_saw_copy_did_so_before(store):
@@ -87,7 +87,7 @@ def one_that_nobody_saw_copy_did_so_before(store):
     unseen = dataclasses.replace(GOOD, phases={'queue': 1.0, 'pre_check': 9.0, 'preparing': 2.0,
                                                'post_flight': 0.5})
     uuid = _ended(store, TaskState.COMPLETED, [unseen], NOW)
-    assert _known(store) == (model.Measured(uuid, 2048, 7, 11.0, 0.5),)
+    assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 11.0, 0.5),)
 
 
 def what_failed_is_known_also_when_the_task_did_not_come_so_far_again(store):
@@ -99,7 +99,8 @@ def what_failed_is_known_also_when_the_task_did_not_come_so_far_again(store):
                          attempt=0, error='late', error_type='MigrationTimeout', attempts=(LATE,))
     assert store.cancel(task.task_id, NOW + 50, cancelled_by='me', reason='enough',
                         instance_cooldown=900)
-    assert _known(store) == (model.Measured(task.instance_uuid, 2048, 7, 30.0, 7.5, False, True),)
+    assert _known(store) == (model.MeasuredAttempt(task.instance_uuid, 2048, 7, 30.0, 7.5, False,
+                                                   True),)
 
 
 def a_migration_of_one_that_was_paused_for_it_says_nothing(store):
@@ -122,16 +123,16 @@ def of_an_earlier_release_the_whole_time_counts_as_copying(store):
     uuid = _ended(store, TaskState.COMPLETED, [GOOD], NOW)
     _forget_last_phases(store, [GOOD])
     other = _ended(store, TaskState.COMPLETED, [], NOW + 100)
-    assert _known(store) == (model.Measured(other, 2048, 7, 20.0),
-                             model.Measured(uuid, 2048, 7, 20.0))
+    assert _known(store) == (model.MeasuredAttempt(other, 2048, 7, 20.0),
+                             model.MeasuredAttempt(uuid, 2048, 7, 20.0))
 
 
 def what_takes_less_than_a_second_is_measured_as_well(store):
     quick = dataclasses.replace(GOOD, phases={'pre_check': 0.25, 'running': 0.5})
     late = dataclasses.replace(quick, error_type='MigrationTimeout', error='late')
     uuid = _ended(store, TaskState.COMPLETED, [late, quick], NOW)
-    assert _known(store) == (model.Measured(uuid, 2048, 7, 0.5, 0.25),
-                             model.Measured(uuid, 2048, 7, 0.5, 0.25, False, True))
+    assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 0.5, 0.25),
+                             model.MeasuredAttempt(uuid, 2048, 7, 0.5, 0.25, False, True))
 
 
 def of_an_earlier_release_only_the_last_attempt_is_not_known(store):
@@ -141,12 +142,12 @@ def of_an_earlier_release_only_the_last_attempt_is_not_known(store):
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.task).values(
             submitted_at=tables.task.c.completed_at + 0.5))
-    assert _known(store) == (model.Measured(uuid, 2048, 7, 0.0),
-                             model.Measured(uuid, 2048, 7, 30.0, 7.5, False, True))
+    assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 0.0),
+                             model.MeasuredAttempt(uuid, 2048, 7, 30.0, 7.5, False, True))
 
 
 def other_ways_than_live_are_not_measured(store):
-    for method in (model.Method.COLD, model.Method.OFFLINE):
+    for method in (model.MoveMethod.COLD, model.MoveMethod.OFFLINE):
         _ended(store, TaskState.COMPLETED, [GOOD], NOW, method=method)
     assert _known(store) == ()
 

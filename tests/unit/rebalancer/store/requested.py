@@ -31,7 +31,7 @@ KINDS = ('migrate vm', 'stop vm')
 
 
 def _request(request_id='r1', kind='stop vm', at=NOW):
-    return requests.Request(request_id, 'Größe 1', kind, '{"a": "ü"}', 'd' * 64, at)
+    return requests.StoredRequest(request_id, 'Größe 1', kind, '{"a": "ü"}', 'd' * 64, at)
 
 
 def _receive(store, *found):
@@ -230,7 +230,7 @@ def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
     def save(worker):
         store.save_wanted(
             mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=9,
-            said=plan_approvals.Said('migfra', 'r1'), verb='asked',
+            said=plan_approvals.OperatorDecision('migfra', 'r1'), verb='asked',
             also=lambda c: requests.record_progress(c, 'r1', worker, NOW, {'named': {}}, plan_id))
 
     with pytest.raises(exception.StoreError, match='another process has taken over'):

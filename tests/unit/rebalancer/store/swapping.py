@@ -32,7 +32,7 @@ from tests.unit.rebalancer.store.cases import new_id
 from tests.unit.rebalancer.store.cases import NOW
 from tests.unit.rebalancer.store.exact import changed
 
-SAID = plan_approvals.Said('me@here', 'closer to its users')
+SAID = plan_approvals.OperatorDecision('me@here', 'closer to its users')
 CAPS = {'per_scope': 9, 'total': 9, 'claim_seconds': 60}
 
 
@@ -62,9 +62,9 @@ def over(store, row, state=TaskState.COMPLETED, now=NOW + 60, quarantine=None):
     task = row.task
     ok = state is TaskState.COMPLETED
     return store.finish(
-        task, model.Result(task.task_id, task.plan_id, 'blue', task.instance_uuid,
-                           task.from_host, task.to_host, success=ok,
-                           error=None if ok else 'no room', error_type=None if ok else 'E'),
+        task, model.TaskResult(task.task_id, task.plan_id, 'blue', task.instance_uuid,
+                               task.from_host, task.to_host, success=ok,
+                               error=None if ok else 'no room', error_type=None if ok else 'E'),
         state, now, worker='w', instance_cooldown=900, quarantine_seconds=quarantine)
 
 
@@ -364,7 +364,7 @@ def the_way_back_is_a_plan_and_a_task_of_their_own(store):
     plan_id, a, b = begun(
         store, parking='h3', phase=model.Phase.SPREAD, alternates=('h7',), improvement=0.5,
         alternate_improvements=(0.25,), priority=7, deadline=NOW + 500, retry_count=2,
-        memory_mb=2048, trees=(model.TreeMark('h1', 'shape', 3),), policy_names=('cpu',))
+        memory_mb=2048, trees=(model.TreeDigest('h1', 'shape', 3),), policy_names=('cpu',))
     ended(store, a, now=NOW + 10)
     ended(store, b, now=NOW + 20)
     ended(store, follower(store, a), TaskState.FAILED, now=NOW + 30)
@@ -453,9 +453,9 @@ def several_that_go_wrong_are_each_told_once(store):
 
 def whom_no_task_moves_now_is_held_as_one_that_a_task_moves(store):
     _, a, b = begun(store, parking='h3')
-    assert model.Flight(b.instance_uuid, 'h2', 'h1', 'task', (), 'blue') in store.flights()
+    assert model.InFlightMove(b.instance_uuid, 'h2', 'h1', 'task', (), 'blue') in store.flights()
     ended(store, a)
-    assert store.flights()[-1] == model.Flight(
+    assert store.flights()[-1] == model.InFlightMove(
         a.instance_uuid, 'h3', 'h2', 'task', ('h1',), 'blue')
 
 

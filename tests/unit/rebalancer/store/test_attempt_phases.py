@@ -41,8 +41,8 @@ def test_a_clock_that_steps_back_gives_nothing_negative():
 
 
 def test_marks_survive_their_column_and_an_old_row_has_none():
-    assert attempt_phases.parse_marks(attempt_phases.format_marks(MARKS)) == MARKS
-    assert attempt_phases.parse_marks(None) == ()
+    assert attempt_phases.parse_phase_starts(attempt_phases.format_phase_starts(MARKS)) == MARKS
+    assert attempt_phases.parse_phase_starts(None) == ()
     assert attempt_phases.compute_phase_seconds((), 5.0) == {}
 
 

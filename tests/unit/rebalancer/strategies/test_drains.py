@@ -63,10 +63,10 @@ def host(name, vcpus, memory, used):
 def request(cluster, budget=100):
     policies = policy.parse({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'threshold': 0.9, 'imbalance_query': 'q'}]}, 'f')
-    scores = model.Scores({'cpu': model.PolicyScores('cpu', untrusted='not measured here')})
-    return planner.Request(
+    scores = model.ClusterScores({'cpu': model.PolicyScores('cpu', untrusted='not measured here')})
+    return planner.PlanRequest(
         cluster=cluster, scores=scores, policies=policies, strategies=clouds.STRATEGIES,
-        history=model.History(), budget=budget, options=model.Options(
+        history=model.MoveHistory(), budget=budget, options=model.PlanningOptions(
             dry_run=False, evacuate_disabled_hosts=True, max_drain_fraction=0.9))
 
 
@@ -203,7 +203,7 @@ def test_of_the_hosts_that_are_looked_at_everybody_has_its_own(monkeypatch):
     simulation = simulate(cluster)
     numbers = batch.list_placeable_instances(simulation, np.flatnonzero(simulation.drainable))
     monkeypatch.setattr(batch, 'LARGEST', 3 * len(numbers))
-    hosts, some = batch._looked_at(simulation, numbers)
+    hosts, some = batch._choose_hosts_to_try(simulation, numbers)
     assert (len(hosts), some) == (3, 6) and list(hosts) == sorted(hosts)
     every = np.arange(len(simulation.hosts))
     allowed = batch.may_take(simulation, numbers, every)
@@ -227,7 +227,7 @@ def alike(count, hosts):
 
 def test_of_hosts_that_are_alike_as_many_are_tried_as_there_are_instances():
     simulation = simulate(alike(3, 20))
-    hosts, some = batch._looked_at(simulation, np.arange(3))
+    hosts, some = batch._choose_hosts_to_try(simulation, np.arange(3))
     assert [simulation.hosts[h] for h in hosts] == ['k0', 'k1', 'k10'] and some == 3
 
 

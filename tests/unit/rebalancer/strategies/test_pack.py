@@ -51,7 +51,7 @@ def simulation_of(request):
 @hypothesis.given(knobs=clouds.knobs(mode='pack', clean=True))
 def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
     request = foreseeing(clouds.request(knobs), knobs.seed)
-    outlook = outlooks.Outlook(simulation_of(request))
+    outlook = outlooks.FillForecast(simulation_of(request))
     rng = random.Random(knobs.seed)
     simulation = outlook.simulation
     before, expected = levels(outlook), outlook.expected.copy()
@@ -60,7 +60,7 @@ def test_the_outlook_after_moves_is_the_outlook_of_where_they_lead(knobs):
         h = rng.choice([h for h in range(len(simulation.hosts)) if h != simulation.place[n]])
         moves.append(outlook.apply(simulation.move(n, h, model.Phase.PACK)))
     plan = model.Plan('scope', moves=tuple(moves))
-    fresh = outlooks.Outlook(simulation_of(clouds.moved(request, plan)))
+    fresh = outlooks.FillForecast(simulation_of(clouds.moved(request, plan)))
     assert np.allclose(levels(outlook), levels(fresh), atol=1e-6)
     assert (outlook.counts == fresh.counts).all()
     for move in rng.sample(moves, len(moves)):
@@ -81,7 +81,7 @@ def levels(outlook):
                                      soft_repairs=False))
 def test_a_host_is_relieved_or_emptied_or_left_alone(knobs):
     request = foreseeing(clouds.request(knobs), knobs.seed)
-    outlook = outlooks.Outlook(simulation_of(request))
+    outlook = outlooks.FillForecast(simulation_of(request))
     plan = planner.plan(request)
     gone = {m.instance_uuid for m in plan.moves}
     for host in {m.from_host for m in plan.moves}:
@@ -120,11 +120,11 @@ def test_packing_settles_and_moves_nothing_to_and_fro(knobs):
                                      soft_repairs=False, clean=True))
 def test_no_drain_fills_a_host_above_its_ceiling_at_the_foreseen_peak(knobs):
     request = foreseeing(clouds.request(knobs), knobs.seed)
-    outlook = outlooks.Outlook(simulation_of(request))
+    outlook = outlooks.FillForecast(simulation_of(request))
     if any(outlook.excess(h).max() > 0 for h in range(len(outlook.simulation.hosts))):
         return  # relief may, where nothing else helps
     plan = planner.plan(request)
-    after = outlooks.Outlook(simulation_of(clouds.moved(request, plan)))
+    after = outlooks.FillForecast(simulation_of(clouds.moved(request, plan)))
     simulation = after.simulation
     for host in {m.to_host for m in plan.moves}:
         n = int(simulation.on_host(host)[0])
