@@ -17,20 +17,20 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kronos_nova.cli import _command
-from kronos_nova.cli import _database
+from kronos_nova.cli import command
+from kronos_nova.cli import database_command
 
 
-class CountTasks(_database.DatabaseTable):
+class CountTasks(database_command.DatabaseTable):
     """Numbers of tasks that are not over, by scope and state."""
 
     columns = ('Scope', 'State', 'Tasks')
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
-    def rows(self, conf: Any, store: Any, args: argparse.Namespace) -> Iterable[_command.Row]:
-        from kronos_nova.rebalancer.store import rows as store_rows
+    def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
+        from kronos_nova.rebalancer.operations import stored_views
 
         found = Counter((row.task.aggregate, str(row.task.state))
-                        for row in store.in_states(store_rows.LIVE))
+                        for row in stored_views.list_tasks(session))
         for (scope, state), number in sorted(found.items()):
-            yield *_command.format_printable_row((scope, state)), number
+            yield *command.format_printable_row((scope, state)), number
