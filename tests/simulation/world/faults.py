@@ -156,7 +156,8 @@ PRESENT_OF = {'instance is stopped from the beginning': 0.5, 'confirmation gets 
               'operator confirms a cold migration': 0.5,
               'operator reverts a cold migration': 0.5,
               'abort puts the instance into ERROR': 0.5, 'abort has no effect': 0.5,
-              'abort gets 409': 0.5, 'Nova leaves a migration in running': 0.6}
+              'abort gets 409': 0.5, 'Nova leaves a migration in running': 0.6,
+              'Nova leaves a migration in post-migrating': 0.3}
 
 #: Drawn from a chance of their own: what else happens does not depend on them.
 APART = ('clock of an executor steps far', 'clock of an executor drifts')
@@ -191,8 +192,10 @@ DRAIN = 'stopped instances are drained'
 #: A run is one of stopped instances, or has more faults at its requests, with this chance; then
 #: these faults strike with the other.
 COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
-#: Fault -> its own chance in place of OFTEN.
-OFTEN_OF = {'migration leaves its allocations': 1.0}
+#: Few migrations come far enough to fail. A run in which one leaves its allocations also has
+#: refused ones, with this chance.
+LEAVES, REFUSED, REFUSING = (
+    'migration leaves its allocations', 'migration is refused by the scheduler', 0.5)
 #: A run of no stopped instances has executors that abort endless migrations, with this chance.
 ABORTING = 0.22
 
@@ -233,10 +236,10 @@ class Faults:
             self.cold, self._often = True, {STOPPED: 0.9}
         if only is None:
             self.present |= outages.draw(random.Random(f'outages {seed}'))
-            self._crowd(random.Random(f'crowd {seed}'), random.Random(f'aborting {seed}'))
+            self._crowd(random.Random(f'crowd {seed}'), random.Random(f'aborting {seed}'), seed)
         self.active = True
 
-    def _crowd(self, rng: random.Random, aborting: random.Random) -> None:
+    def _crowd(self, rng: random.Random, aborting: random.Random, seed: int) -> None:
         """Give the run more of what few runs can have."""
         self.cold = rng.random() < COLD
         if self.cold:
@@ -252,8 +255,12 @@ class Faults:
         else:
             chosen = []
         self.present |= set(chosen)
-        self._often = {name: 0.15 if name.startswith('operator') else OFTEN_OF.get(name, OFTEN)
-                       for name in chosen}
+        self._often = {name: 0.15 if name.startswith('operator') else OFTEN for name in chosen}
+        if LEAVES in chosen and REFUSED not in self.present:
+            # Of its own chance: what else happens does not depend on it.
+            self.present |= {REFUSED}
+            self._often[REFUSED] = REFUSING
+            self._alone[REFUSED] = random.Random(f'refusing {seed}')
         if not self.cold and aborting.random() < ABORTING:
             self.present |= {ABORTS, ENDLESS, *(n for n in FAULTS if n.startswith('abort '))}
             self._often[ENDLESS] = OFTEN
