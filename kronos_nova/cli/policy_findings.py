@@ -56,7 +56,7 @@ class PrometheusConnection:
         self.remedy = 'Name a kronos.conf with --config-file to have its Prometheus asked.'
 
     def check(self, query: str) -> model.QueryResult | None:
-        """Check a query's syntax, see ``ScoreSource.check_syntax``; return None if no server can."""
+        """Check a query's syntax, by ``ScoreSource.check_syntax``; None: no server can."""
         if not self._read:
             self._read = True
             self._source = self._connect_source()
