@@ -32,7 +32,7 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import history
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
@@ -54,7 +54,7 @@ def policies(budget: int) -> policy.PolicySet:
 
 
 def made(hosts: int, instances: int, window: ranges.QueryWindow,
-         budget: int) -> recorded.RecordedTrace:
+         budget: int) -> recorded_trace.RecordedTrace:
     """Daily waves of different phase and size, and noise."""
     rng = np.random.default_rng(1)
     names = [f'compute-{n:04}' for n in range(hosts)]
@@ -81,13 +81,13 @@ def made(hosts: int, instances: int, window: ranges.QueryWindow,
         usage = (size * vcpus * (1 + 0.8 * np.sin(day[:, None] + phase))
                  * rng.uniform(0.8, 1.2, (window.count, instances)))
         load = np.stack([usage[:, place == n].sum(axis=1) for n in range(hosts)], axis=1)
-        questions = recorded.list_questions(one)
-        answers[questions['imbalance_query']] = recorded.RecordedSeries(
+        questions = recorded_trace.list_questions(one)
+        answers[questions['imbalance_query']] = recorded_trace.RecordedSeries(
             tuple(names), ('',) * hosts,
             np.minimum(1.0, load / CORES + 0.02).astype(np.float32))
-        answers[questions['vm_profile_query']] = recorded.RecordedSeries(
+        answers[questions['vm_profile_query']] = recorded_trace.RecordedSeries(
             tuple(uuids), ('',) * instances, usage.astype(np.float32))
-    return recorded.RecordedTrace(window, cluster, (model.UNASSIGNED,), answers)
+    return recorded_trace.RecordedTrace(window, cluster, (model.UNASSIGNED,), answers)
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, dict[str, float]]:

@@ -32,7 +32,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.backtest import trace
 from kronos_nova.sources import ranges
 
@@ -95,7 +95,7 @@ def busy(what: str, hour: float, rng: random.Random) -> float:
     return noise * (0.45 if what == 'steady' else 0.03)
 
 
-def answers(found: model.Cluster) -> dict[recorded.Question, recorded.RecordedSeries]:
+def answers(found: model.Cluster) -> dict[recorded_trace.Question, recorded_trace.RecordedSeries]:
     """What exporters would have told: a host's score is what its instances
     use, and a little of its own."""
     rng = random.Random(5)
@@ -115,7 +115,7 @@ def answers(found: model.Cluster) -> dict[recorded.Question, recorded.RecordedSe
     for name, usage, capacity, base in (
             ('cpu', cores, float(CORES), BASE_CPU),
             ('memory', rss, MEMORY_MB * 1024.0**2, BASE_MEMORY)):
-        questions = recorded.list_questions(policy_set.policy(name))
+        questions = recorded_trace.list_questions(policy_set.policy(name))
         scores = np.stack([usage[:, [n for n, u in enumerate(uuids)
                                      if found.instances[u].host == h]].sum(axis=1)
                            for h in HOSTS], axis=1) / capacity + base
@@ -125,7 +125,7 @@ def answers(found: model.Cluster) -> dict[recorded.Question, recorded.RecordedSe
                 ('vm_mean_query', tuple(uuids), so_far(np.mean, usage)),
                 ('vm_deviation_query', tuple(uuids), so_far(np.std, usage)),
                 ('host_capacity_query', HOSTS, np.full(scores.shape, capacity))):
-            out[questions[field]] = recorded.RecordedSeries(
+            out[questions[field]] = recorded_trace.RecordedSeries(
                 keys, ('',) * len(keys), values.astype(np.float32))
     return out
 
@@ -136,12 +136,12 @@ def so_far(function: Any, usage: Any) -> Any:
                      for k in range(len(usage))])
 
 
-def made() -> recorded.RecordedTrace:
+def made() -> recorded_trace.RecordedTrace:
     found = cluster()
-    return recorded.RecordedTrace(WINDOW, found, (model.UNASSIGNED,), answers(found))
+    return recorded_trace.RecordedTrace(WINDOW, found, (model.UNASSIGNED,), answers(found))
 
 
-def same(one: recorded.RecordedTrace, other: recorded.RecordedTrace) -> bool:
+def same(one: recorded_trace.RecordedTrace, other: recorded_trace.RecordedTrace) -> bool:
     return (one.window == other.window and one.scopes == other.scopes
             and one.cluster.instances == other.cluster.instances
             and one.cluster.groups == other.cluster.groups

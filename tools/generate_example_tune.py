@@ -35,7 +35,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.backtest import trace
 from kronos_nova.sources import ranges
 
@@ -53,7 +53,7 @@ def identity(text: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f'{text}.tune.example.org'))
 
 
-def made() -> recorded.RecordedTrace:
+def made() -> recorded_trace.RecordedTrace:
     rng = random.Random(11)
     times = WINDOW.count
     rows: list[tuple[model.Instance, int, str]] = []
@@ -87,7 +87,8 @@ def made() -> recorded.RecordedTrace:
     return assembled(rows, usage)
 
 
-def assembled(rows: list[tuple[model.Instance, int, str]], usage: Any) -> recorded.RecordedTrace:
+def assembled(rows: list[tuple[model.Instance, int, str]],
+              usage: Any) -> recorded_trace.RecordedTrace:
     hosts = {}
     for name in HOSTS:
         here = [one for one, _, _ in rows if one.host == name]
@@ -105,16 +106,16 @@ def assembled(rows: list[tuple[model.Instance, int, str]], usage: Any) -> record
     scores = np.stack([np.nansum(usage[:, [n for n, (one, _, _) in enumerate(rows)
                                            if one.host == name]], axis=1)
                        for name in HOSTS], axis=1) / CORES + BASE
-    questions = recorded.list_questions(policy)
+    questions = recorded_trace.list_questions(policy)
     answers = {
-        questions['imbalance_query']: recorded.RecordedSeries(
+        questions['imbalance_query']: recorded_trace.RecordedSeries(
             HOSTS, ('',) * len(HOSTS), np.minimum(1.0, scores).round(4).astype(np.float32)),
-        questions['vm_profile_query']: recorded.RecordedSeries(
+        questions['vm_profile_query']: recorded_trace.RecordedSeries(
             tuple(one.uuid for one, _, _ in rows), ('',) * len(rows), usage.astype(np.float32))}
-    return recorded.RecordedTrace(WINDOW, cloud, (model.UNASSIGNED,), answers)
+    return recorded_trace.RecordedTrace(WINDOW, cloud, (model.UNASSIGNED,), answers)
 
 
-def same(one: recorded.RecordedTrace, other: recorded.RecordedTrace) -> bool:
+def same(one: recorded_trace.RecordedTrace, other: recorded_trace.RecordedTrace) -> bool:
     return (one.window == other.window and one.scopes == other.scopes
             and one.cluster.instances == other.cluster.instances
             and sorted(one.answers) == sorted(other.answers)

@@ -23,7 +23,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova.checks import base
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ CHECKS = (
 def run(conf: Any) -> Iterator[base.CheckItem]:
     """Run every check and yield its items, without secrets. An error becomes an item."""
     context = base.CheckContext(conf)
-    masking.install_mask(conf)
+    secret_mask.install_mask(conf)
     try:
         yield from run_checks(context, [name for name, _module in CHECKS])
     finally:

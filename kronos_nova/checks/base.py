@@ -24,7 +24,7 @@ from oslo_config import cfg
 
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 
 
 class CheckStatus(enum.StrEnum):
@@ -88,5 +88,5 @@ def report_skip(name: str, text: str) -> CheckItem:
 
 def mask_item(item: CheckItem) -> CheckItem:
     """Return the item without secrets."""
-    return dataclasses.replace(item, text=masking.mask_text(item.text),
-                               remedy=masking.mask_text(item.remedy))
+    return dataclasses.replace(item, text=secret_mask.mask_text(item.text),
+                               remedy=secret_mask.mask_text(item.remedy))

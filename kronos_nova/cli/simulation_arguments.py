@@ -27,7 +27,7 @@ from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import power
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.store import rows as store_rows
@@ -97,7 +97,8 @@ def build_window(start: float, end: float, step: float) -> ranges.QueryWindow:
     return ranges.QueryWindow(start, step, count)
 
 
-def cut_trace(args: argparse.Namespace, trace: recorded.RecordedTrace) -> recorded.RecordedTrace:
+def cut_trace(args: argparse.Namespace,
+              trace: recorded_trace.RecordedTrace) -> recorded_trace.RecordedTrace:
     """Return the part of a trace between --from and --to, at the times that --step selects."""
     whole = trace.window
     start, end, every = whole.start, whole.end, 1

@@ -36,7 +36,7 @@ from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import compare
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import record_trace
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import trace as traces
 from kronos_nova.rebalancer.operations import sessions
@@ -115,7 +115,8 @@ def policy_sets(paths: list[str]) -> dict[str, policies.PolicySet]:
 # The cloud and its load.
 
 def read_trace(session: sessions.Session, args: argparse.Namespace,
-               sets: list[policies.PolicySet], bar: bars.ProgressLine) -> recorded.RecordedTrace:
+               sets: list[policies.PolicySet],
+               bar: bars.ProgressLine) -> recorded_trace.RecordedTrace:
     if args.trace is not None:
         for other, given in (('--snapshot', args.snapshot), ('--record', args.record)):
             if given is not None:
@@ -152,7 +153,8 @@ def _read_cloud(session: sessions.Session, args: argparse.Namespace,
 
 
 def candidates_of(conf: cfg.ConfigOpts, sets: dict[str, policies.PolicySet],
-                trace: recorded.RecordedTrace, live: bool) -> list[backtest_run.PolicyCandidate]:
+                trace: recorded_trace.RecordedTrace,
+                  live: bool) -> list[backtest_run.PolicyCandidate]:
     traits = any(h.traits for h in trace.cluster.hosts.values())
     if conf.engine.require_cpu_compatibility and not traits:
         raise exception.ConfigError(

@@ -43,8 +43,8 @@ def run(session: Any, args: argparse.Namespace, debug: bool,
     from kronos_nova.cli import simulation_arguments as arguments
     from kronos_nova.cli import simulation_run as simulation
     from kronos_nova.rebalancer.backtest import history as pasts
+    from kronos_nova.weighing import multiplier_tuner
     from kronos_nova.weighing import settings
-    from kronos_nova.weighing import tuning
 
     conf = session.conf
     # The later configuration sets up the log.
@@ -72,7 +72,7 @@ def run(session: Any, args: argparse.Namespace, debug: bool,
                 remedy='Name another aggregate or set include_unassigned_hosts.')
         past = pasts.build_past(trace, list(sets.values()), scopes)
         taken = settings.apply(nova, others)
-        tuner = tuning.MultiplierTuner(
+        tuner = multiplier_tuner.MultiplierTuner(
             past, list(sets.values()), nova, None if args.without_moves else candidate, assumptions,
             dataclasses.replace(asked, scopes=scopes), bar.show, of_aggregates)
         trials = [tuner.history(), *tuner.run(multipliers)]
@@ -81,7 +81,7 @@ def run(session: Any, args: argparse.Namespace, debug: bool,
         bar.clear()
     for text in past.warnings:
         _print_message(text)
-    advice = tuning.choose_multiplier(trials[1:], policy_set.mode)
+    advice = multiplier_tuner.choose_multiplier(trials[1:], policy_set.mode)
     _print_message(f'Recommended: kronos_weight_multiplier = {advice.multiplier:g}: {advice.why}')
     return _build_table(args.formatter, [m.name for m in past.measures], trials, advice)
 

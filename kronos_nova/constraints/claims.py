@@ -13,7 +13,7 @@
 """Room on the destination's resource providers for the instance's allocation."""
 
 from kronos_nova import model
-from kronos_nova.constraints import matching
+from kronos_nova.constraints import provider_assignment
 from kronos_nova.constraints import rules
 from kronos_nova.constraints import view as views
 
@@ -94,7 +94,7 @@ def _on_root(view: views.CloudView, instance: model.Instance, host: model.Host,
             return model.Rejection('no-inventory', f'{where} has no {resource_class}, instance '
                                                    f'{instance.uuid} needs {amount}')
         for part in _list_part_amounts(instance, resource_class, amount):
-            if not matching.in_units(inventory, part):
+            if not provider_assignment.in_units(inventory, part):
                 return _no_unit(where, resource_class, part)
         used = view.used(host.name, resource_class)
         if used + amount > inventory.capacity:
@@ -113,7 +113,7 @@ def _list_part_amounts(instance: model.Instance, resource_class: str, amount: in
 
 
 def _refuse_demand(view: views.CloudView, instance: model.Instance, host: model.Host,
-                   demand: matching.PieceDemand) -> model.Rejection | None:
+                   demand: provider_assignment.PieceDemand) -> model.Rejection | None:
     """Return why no provider can serve this part of the allocation; None if one can."""
     judged = [(name, amount) for name, amount in demand.piece.resources
               if name not in view.occupancy.free]
@@ -125,12 +125,13 @@ def _refuse_demand(view: views.CloudView, instance: model.Instance, host: model.
             'no-inventory', f'no resource provider of host {host.name} has '
                             f'{" and ".join(name for name, _ in judged)}, instance '
                             f'{instance.uuid} needs {needs} of one')
-    fitting = [s for s in have if all(matching.in_units(s.provider.inventories[name], amount)
+    fitting = [s for s in have
+               if all(provider_assignment.in_units(s.provider.inventories[name], amount)
                                       for name, amount in judged)]
     if not fitting:
         where = f'resource provider {have[0].provider.uuid} of host {host.name}'
         return next(_no_unit(where, name, amount) for name, amount in judged
-                    if not matching.in_units(have[0].provider.inventories[name], amount))
+                    if not provider_assignment.in_units(have[0].provider.inventories[name], amount))
     best: tuple[float, str] | None = None
     for space in fitting:
         left = {name: space.provider.inventories[name].capacity - view.occupancy.used_of(

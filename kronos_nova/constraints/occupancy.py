@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 from kronos_nova import model
-from kronos_nova.constraints import matching
+from kronos_nova.constraints import provider_assignment
 
 DISK = 'DISK_GB'
 
@@ -53,12 +53,12 @@ class ProviderOccupancy:
         #: Arrivals by district; only where they have a choice of providers.
         self._coming: dict[str, Coming] = defaultdict(Counter)
         self._placed: dict[str, Mapping[tuple[str, str], int] | None] = {}
-        self._pieces: dict[str, tuple[matching.RequestPiece, ...]] = {}
-        self._spaces: dict[str, tuple[matching.ProviderSpace, ...]] = {}
+        self._pieces: dict[str, tuple[provider_assignment.RequestPiece, ...]] = {}
+        self._spaces: dict[str, tuple[provider_assignment.ProviderSpace, ...]] = {}
         self._roots: frozenset[str] | None = None
         #: Sharing providers with a class that moves may use.
         self._usable = {u for u, p in cluster.sharing.items()
-                        if not matching.IN_TREE.issuperset(p.inventories)}
+                        if not provider_assignment.IN_TREE.issuperset(p.inventories)}
         self._pools = _build_districts(cluster, self._usable) if self._usable else {}
 
     # Queries.
@@ -85,7 +85,7 @@ class ProviderOccupancy:
                        self.used_of(host, space, resource_class))
                    for space in self.spaces(host) if resource_class in space.provider.inventories)
 
-    def used_of(self, host: model.Host, space: matching.ProviderSpace,
+    def used_of(self, host: model.Host, space: provider_assignment.ProviderSpace,
                 resource_class: str) -> float:
         """Return the amount allocated on a provider that serves the host, arrivals included.
 
@@ -99,16 +99,17 @@ class ProviderOccupancy:
         return self._sum_certain_use(space,
                                      resource_class) + coming.get((space.key, resource_class), 0)
 
-    def spaces(self, host: model.Host) -> tuple[matching.ProviderSpace, ...]:
+    def spaces(self, host: model.Host) -> tuple[provider_assignment.ProviderSpace, ...]:
         """Return the providers of the host's tree, the root first."""
         found = self._spaces.get(host.name)
         if found is None and host.provider is not None:
             found = self._spaces[host.name] = (
-                matching.ProviderSpace(host.name, host.provider),
-                *(matching.ProviderSpace(p.uuid, p) for p in host.nested))
+                provider_assignment.ProviderSpace(host.name, host.provider),
+                *(provider_assignment.ProviderSpace(p.uuid, p) for p in host.nested))
         return found or ()
 
-    def shared(self, host: model.Host, uuid: str, name: str) -> tuple[matching.ProviderSpace, ...]:
+    def shared(self, host: model.Host, uuid: str,
+               name: str) -> tuple[provider_assignment.ProviderSpace, ...]:
         """Return the sharing providers that may serve a class.
 
         Those that the instance is on come first; then by UUID.
@@ -118,22 +119,22 @@ class ProviderOccupancy:
         own = self._cluster.instances[uuid].allocations
         found = [u for u in self._usable.intersection(host.sharing)
                  if name in self._cluster.sharing[u].inventories]
-        return tuple(matching.ProviderSpace(u, self._cluster.sharing[u])
+        return tuple(provider_assignment.ProviderSpace(u, self._cluster.sharing[u])
                      for u in sorted(found, key=lambda u: (u not in own, u)))
 
-    def demands(self, uuid: str, host: model.Host) -> list[matching.PieceDemand]:
+    def demands(self, uuid: str, host: model.Host) -> list[provider_assignment.PieceDemand]:
         """Return the instance's demands on a host, with the providers that could serve each.
 
         Where the host has sharing providers with a class, these serve the amount that the instance
         has on sharing providers. The tree serves everything else.
         """
-        return [matching.PieceDemand(piece, (piece.shared and self.shared(
+        return [provider_assignment.PieceDemand(piece, (piece.shared and self.shared(
             host, uuid, piece.resources[0][0])) or self.spaces(host))
             for piece in self._pieces_of(uuid)]
 
     def fits(self, uuid: str, host: model.Host) -> bool:
         """Return True when the host has room for the instance beside all arrivals."""
-        by_district: dict[str, list[matching.PieceDemand]] = {}
+        by_district: dict[str, list[provider_assignment.PieceDemand]] = {}
         for demand in self.demands(uuid, host):
             by_district.setdefault(self._find_district(host, demand), []).append(demand)
         return all(self._has_room_for(district, demands) for district,
@@ -176,21 +177,23 @@ class ProviderOccupancy:
 
     # Internals.
 
-    def _sum_certain_use(self, space: matching.ProviderSpace, resource_class: str) -> float:
+    def _sum_certain_use(self, space: provider_assignment.ProviderSpace,
+                         resource_class: str) -> float:
         return (space.provider.used.get(resource_class, 0)
                 + self._extra.get((space.key, resource_class), 0))
 
-    def _has_room_for(self, district: str, demands: Sequence[matching.PieceDemand]) -> bool:
+    def _has_room_for(self, district: str,
+                      demands: Sequence[provider_assignment.PieceDemand]) -> bool:
         coming = self._coming_to(district)
         if coming is None:
             return False  # an earlier arrival lacks room: a further one waits
 
-        def sum_used_with_arrivals(space: matching.ProviderSpace, name: str) -> float:
+        def sum_used_with_arrivals(space: provider_assignment.ProviderSpace, name: str) -> float:
             return self._sum_certain_use(space, name) + coming.get((space.key, name), 0)
 
-        if matching.find_spaces(demands, sum_used_with_arrivals, self.free) is not None:
+        if provider_assignment.find_spaces(demands, sum_used_with_arrivals, self.free) is not None:
             return True
-        return bool(coming) and matching.find_spaces(
+        return bool(coming) and provider_assignment.find_spaces(
             [*self._demands_in(district), *demands], self._sum_certain_use, self.free) is not None
 
     def _coming_to(self, district: str) -> Mapping[tuple[str, str], int] | None:
@@ -202,43 +205,43 @@ class ProviderOccupancy:
             return {}
         if district not in self._placed:
             demands = list(self._demands_in(district))
-            chosen = matching.find_spaces(demands, self._sum_certain_use, self.free)
+            chosen = provider_assignment.find_spaces(demands, self._sum_certain_use, self.free)
             self._placed[district] = (
-                None if chosen is None else matching.sum_demands(chosen, demands))
+                None if chosen is None else provider_assignment.sum_demands(chosen, demands))
         return self._placed[district]
 
     def _one_by_one(self, district: str) -> Counter[tuple[str, str]]:
         """Place arrivals singly: where each still finds room, else in a space without room."""
         found: Counter[tuple[str, str]] = Counter()
 
-        def sum_used_so_far(space: matching.ProviderSpace, name: str) -> float:
+        def sum_used_so_far(space: provider_assignment.ProviderSpace, name: str) -> float:
             return self._sum_certain_use(space, name) + found[space.key, name]
 
         for demand in self._demands_in(district):
             one = [demand]
-            found.update(matching.sum_demands(
-                matching.find_spaces(one, sum_used_so_far, self.free)
-                or matching.choose_fallback_spaces(one), one))
+            found.update(provider_assignment.sum_demands(
+                provider_assignment.find_spaces(one, sum_used_so_far, self.free)
+                or provider_assignment.choose_fallback_spaces(one), one))
         return found
 
-    def _demands_in(self, district: str) -> Iterator[matching.PieceDemand]:
+    def _demands_in(self, district: str) -> Iterator[provider_assignment.PieceDemand]:
         for (name, uuid), times in sorted(self._coming[district].items()):
             host = self._cluster.hosts[name]
             own = [d for d in self.demands(uuid, host) if self._find_district(host, d) == district]
             for _ in range(times):
                 yield from own
 
-    def _find_district(self, host: model.Host, demand: matching.PieceDemand) -> str:
+    def _find_district(self, host: model.Host, demand: provider_assignment.PieceDemand) -> str:
         pooled = bool(demand.spaces) and demand.spaces[0].key in self._usable
         return self._pools[host.name] if pooled else host.name
 
-    def _pieces_of(self, uuid: str) -> tuple[matching.RequestPiece, ...]:
+    def _pieces_of(self, uuid: str) -> tuple[provider_assignment.RequestPiece, ...]:
         found = self._pieces.get(uuid)
         if found is None:
             instance = self._cluster.instances[uuid]
             home = self._cluster.hosts.get(instance.host)
             own = home.provider.uuid if home is not None and home.provider is not None else ''
-            found = self._pieces[uuid] = matching.split_allocation(
+            found = self._pieces[uuid] = provider_assignment.split_allocation(
                 instance, lambda p: p == own or self._is_root(p), self._cluster.sharing)
         return found
 

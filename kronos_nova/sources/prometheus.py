@@ -35,7 +35,7 @@ from kronos_nova import exception
 from kronos_nova import http_sessions
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.sources import answer
 from kronos_nova.sources import base
 from kronos_nova.sources import deadline
@@ -322,7 +322,7 @@ class PrometheusSource(base.ScoreSource):
         if self._login:
             known |= {self._login[1], ':'.join(self._login), base64.b64encode(
                 ':'.join(self._login).encode()).decode()}
-        return masking.hide_secrets(text, known)
+        return secret_mask.hide_secrets(text, known)
 
     def _hide_in_result(self, result: model.QueryResult) -> model.QueryResult:
         return dataclasses.replace(

@@ -29,8 +29,8 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
-from kronos_nova.conf import masking
 from kronos_nova.conf import opts
+from kronos_nova.conf import secret_mask
 
 #: The program whose sections and file names this module uses.
 BINARY = 'nova-scheduler'
@@ -186,4 +186,4 @@ def _log_to_stderr(conf: cfg.ConfigOpts, debug: bool) -> None:
             # These loggers show tracebacks; our error reports the problem in one line.
             'nova.context=CRITICAL', 'nova.image.glance=CRITICAL', 'keystoneauth=ERROR'])
     logging.setup(conf, 'nova')
-    masking.install_mask(conf)
+    secret_mask.install_mask(conf)

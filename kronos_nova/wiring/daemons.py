@@ -30,9 +30,9 @@ from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
 from kronos_nova import version
-from kronos_nova.conf import masking
 from kronos_nova.conf import option_names
 from kronos_nova.conf import opts
+from kronos_nova.conf import secret_mask
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import raw_cache
@@ -72,7 +72,7 @@ def configure_daemon(prog: str, argv: Sequence[str] | None = None,
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
     logging.setup(conf, 'kronos')
-    masking.install_mask(conf)
+    secret_mask.install_mask(conf)
     option_names.warn_of_misspelt(conf)
     return conf
 
@@ -315,8 +315,8 @@ def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callabl
     """
     from kronos_nova.conf import policy_watch
     from kronos_nova.rebalancer.messaging import transport
+    from kronos_nova.rebalancer.migfra import assembly
     from kronos_nova.rebalancer.migfra import cloud_cache
-    from kronos_nova.rebalancer.migfra import wiring
     from kronos_nova.rebalancer.store import process_identity
 
     watch = policy_watch.PolicyWatch(conf.engine.policies_file)
@@ -327,6 +327,6 @@ def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callabl
         asked.close()
         opened.close()
 
-    return wiring.build_service(conf, watch.refresh, _open_connection(conf), opened, looks,
-                                process_identity.name_process(),
-                                transport.this_host(), health), close
+    return assembly.build_service(conf, watch.refresh, _open_connection(conf), opened, looks,
+                                  process_identity.name_process(),
+                                  transport.this_host(), health), close

@@ -17,7 +17,7 @@ import sys
 from oslo_log import log as logging
 
 from kronos_nova import version
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 
 LOG = logging.getLogger(__name__)
 
@@ -45,7 +45,8 @@ def render_report(prog: str) -> str:
     """
     from oslo_reports import guru_meditation_report
 
-    return masking.mask_text(guru_meditation_report.TextGuruMeditation(_DaemonVersion(prog)).run())
+    return secret_mask.mask_text(
+        guru_meditation_report.TextGuruMeditation(_DaemonVersion(prog)).run())
 
 
 def print_report(prog: str) -> None:

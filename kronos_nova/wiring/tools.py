@@ -32,8 +32,8 @@ import yaml
 
 from kronos_nova import exception
 from kronos_nova import version
-from kronos_nova.conf import masking
 from kronos_nova.conf import opts
+from kronos_nova.conf import secret_mask
 
 LOG = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def configure_command(conf: cfg.ConfigOpts, prog: str, argv: Sequence[str] | Non
     logging.set_defaults(default_log_levels=[
         *logging.get_default_log_levels(), 'alembic.runtime.plugins=WARNING'])
     logging.setup(conf, 'kronos')
-    masking.install_mask(conf)
+    secret_mask.install_mask(conf)
 
 
 def native_threads() -> None:
@@ -93,7 +93,7 @@ def silence_libraries(conf: cfg.ConfigOpts) -> None:
 
 def exit_with_error(prog: str, text: str) -> NoReturn:
     """Print one clear line on standard error and exit with 1."""
-    sys.stderr.write(f'{prog}: {format_printable(masking.mask_text(" ".join(text.split())))}\n')
+    sys.stderr.write(f'{prog}: {format_printable(secret_mask.mask_text(" ".join(text.split())))}\n')
     raise SystemExit(1)
 
 

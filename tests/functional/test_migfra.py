@@ -35,8 +35,8 @@ from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.migfra import assembly
 from kronos_nova.rebalancer.migfra import cloud_cache
-from kronos_nova.rebalancer.migfra import wiring
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.sources import prometheus
 from tests import marks
@@ -111,7 +111,7 @@ class MigfraCase(test_first_light.RebalancedTestCase):
         read = self.read = Counted(self.conf, self.connection)
         source = prometheus.PrometheusSource(self.conf)
 
-        service = wiring.build_service(
+        service = assembly.build_service(
             self.conf, lambda: policies.load(self.policies_file), self.connection, self.store,
             cloud_cache.CloudCache(self.conf, self.store, read, source), name, 'machine')
         thread = threading.Thread(target=service.run)

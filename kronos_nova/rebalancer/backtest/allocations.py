@@ -22,7 +22,7 @@ import dataclasses
 
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
-from kronos_nova.constraints import matching
+from kronos_nova.constraints import provider_assignment
 
 Amounts = dict[str, int]
 
@@ -88,8 +88,9 @@ class ProviderHoldings:
 
     def _choose_providers(self, uuid: str, host: model.Host) -> dict[str, Amounts]:
         demands = self._spaces.demands(uuid, host)
-        chosen = (matching.find_spaces(demands, lambda space, name: self._used[
-            space.provider.uuid].get(name, 0)) or matching.choose_fallback_spaces(demands))
+        chosen = (provider_assignment.find_spaces(demands, lambda space, name: self._used[
+            space.provider.uuid].get(name, 0))
+                  or provider_assignment.choose_fallback_spaces(demands))
         found: dict[str, Amounts] = {}
         for space, demand in zip(chosen, demands, strict=True):
             here = found.setdefault(space.provider.uuid, {})

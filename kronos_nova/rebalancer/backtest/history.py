@@ -33,7 +33,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.rebalancer.backtest import profiles
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.sources import ranges
 
 Floats = npt.NDArray[np.float64]
@@ -69,10 +69,10 @@ class LoadHistory:
     uuids: tuple[str, ...]
     measures: tuple[SharedScoring, ...]
     score: Floats
-    fills: Mapping[recorded.Question, Floats]
+    fills: Mapping[recorded_trace.Question, Floats]
     capacity: Floats
-    usage: recorded.Singles
-    long_term: Mapping[tuple[int, recorded.Question], recorded.Singles]
+    usage: recorded_trace.Singles
+    long_term: Mapping[tuple[int, recorded_trace.Question], recorded_trace.Singles]
     scale: Floats
     home: Places
     others: Places
@@ -103,14 +103,14 @@ def measures_of(policy_sets: Iterable[policies.PolicySet]) -> tuple[SharedScorin
 def make_score_key(policy: policies.Policy) -> tuple[Any, ...]:
     """Return the key of a policy's scores: equal keys mean equal scores."""
     asked = tuple(sorted((field, question) for field,
-                         question in recorded.list_questions(policy).items()
-                         if field not in ('capacity_query', *recorded.LONG_TERM)))
+                         question in recorded_trace.list_questions(policy).items()
+                         if field not in ('capacity_query', *recorded_trace.LONG_TERM)))
     return (asked, policy.host_regex,
             policy.vm_profile_label_type, policy.vm_profile_fallback, policy.vm_profile_unit,
             policy.host_capacity)
 
 
-def build_past(trace: recorded.RecordedTrace, policy_sets: Sequence[policies.PolicySet],
+def build_past(trace: recorded_trace.RecordedTrace, policy_sets: Sequence[policies.PolicySet],
                scopes: Iterable[str]) -> LoadHistory:
     """Build the history of a trace.
 
@@ -120,7 +120,8 @@ def build_past(trace: recorded.RecordedTrace, policy_sets: Sequence[policies.Pol
 
 
 class _HistoryBuilder:
-    def __init__(self, trace: recorded.RecordedTrace, policy_sets: Sequence[policies.PolicySet],
+    def __init__(self, trace: recorded_trace.RecordedTrace,
+                 policy_sets: Sequence[policies.PolicySet],
                  scopes: tuple[str, ...]) -> None:
         self._trace = trace
         self._cluster = trace.cluster
@@ -142,7 +143,8 @@ class _HistoryBuilder:
         others = next((p.others for p in found if p is not None),
                       np.zeros((self._times, len(self.hosts)), dtype=np.int32))
         score = np.stack([self._of_hosts(m.policy, 'imbalance_query') for m in self._measures])
-        fills = {recorded.list_questions(p)['capacity_query']: self._of_hosts(p, 'capacity_query')
+        fills = {recorded_trace.list_questions(p)['capacity_query']:
+                 self._of_hosts(p, 'capacity_query')
                  for p in self._policies if p.capacity_query is not None}
         capacity = np.stack([self._build_capacity(m) for m in self._measures])
         usage = np.full((len(names), self._times, len(self.uuids)), np.nan, dtype=np.float32)
@@ -160,8 +162,8 @@ class _HistoryBuilder:
 
     # Answers.
 
-    def _get_answer(self, policy: policies.Policy, field: str) -> recorded.RecordedSeries:
-        found = self._trace.answers.get(recorded.list_questions(policy)[field])
+    def _get_answer(self, policy: policies.Policy, field: str) -> recorded_trace.RecordedSeries:
+        found = self._trace.answers.get(recorded_trace.list_questions(policy)[field])
         if found is None:
             raise exception.HistoryError(
                 what=f'{field} of policy {policy.name}',
@@ -238,14 +240,14 @@ class _HistoryBuilder:
         return found
 
     def _long_term(self, capacity: Floats, home: Places,
-                   ) -> dict[tuple[int, recorded.Question], recorded.Singles]:
+                   ) -> dict[tuple[int, recorded_trace.Question], recorded_trace.Singles]:
         """Return the usage of instances over hours, which follows them to other hosts."""
         known = [make_score_key(m.policy) for m in self._measures]
         found = {}
         for policy in self._policies:
             m = known.index(make_score_key(policy))
-            for field, question in recorded.list_questions(policy).items():
-                if field in recorded.LONG_TERM and (m, question) not in found:
+            for field, question in recorded_trace.list_questions(policy).items():
+                if field in recorded_trace.LONG_TERM and (m, question) not in found:
                     series = self._map_series(policy, field, f'{field} of policy {policy.name}')
                     found[m, question] = _convert_to_absolute(policy, series, capacity[m], home)
         return found
@@ -338,7 +340,7 @@ def _fill_place_gaps(where: Places, rest: Places) -> Places:
 
 def _convert_to_absolute(policy: policies.Policy, series: profiles.InstanceProfile,
                          capacity: Floats,
-                         home: Places) -> recorded.Singles:
+                         home: Places) -> recorded_trace.Singles:
     """Return usages in absolute units, T x N; a ratio is of the host that the instance was on."""
     found = series.usage
     if policy.vm_profile_unit == 'host_ratio':

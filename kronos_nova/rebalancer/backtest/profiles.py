@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kronos_nova import plurals
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 
 Places = npt.NDArray[np.int32]
 
@@ -35,7 +35,7 @@ class InstanceProfile:
     ``strangers``: number of series that belong to no instance of the cloud.
     """
 
-    def __init__(self, answer: recorded.RecordedSeries, columns: Mapping[str, list[int]],
+    def __init__(self, answer: recorded_trace.RecordedSeries, columns: Mapping[str, list[int]],
                  ours: Mapping[str, int], find: Callable[[str], str | None],
                  host_index: Mapping[str, int], count: int, warn: Callable[[str], None]) -> None:
         times = answer.values.shape[0]
@@ -60,7 +60,7 @@ class InstanceProfile:
                  'and place; these '
                  f'times are left out (first: {twice[0][:64]!r})')
 
-    def _merge_series(self, n: int, values: recorded.Singles, found: list[int],
+    def _merge_series(self, n: int, values: recorded_trace.Singles, found: list[int],
                       places: Places) -> bool:
         """Lay an instance's series into the arrays; return False if two are of one time and place.
 

@@ -21,17 +21,18 @@ import numpy as np
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.sources import base
 from kronos_nova.sources import ranges
 
 
-def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded.Question, str]:
+def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorded_trace.Question,
+                                                                         str]:
     """Collect every question once, with the field and policy that ask it first."""
-    out: dict[recorded.Question, str] = {}
+    out: dict[recorded_trace.Question, str] = {}
     for policy_set in policy_sets:
         for policy in policy_set.enabled:
-            for field, question in recorded.list_questions(policy).items():
+            for field, question in recorded_trace.list_questions(policy).items():
                 out.setdefault(question, f'{field} of policy {policy.name}')
     return out
 
@@ -39,26 +40,28 @@ def collect_questions(policy_sets: Iterable[policies.PolicySet]) -> dict[recorde
 def gather_trace(source: base.ScoreSource, policy_sets: Iterable[policies.PolicySet],
                  window: ranges.QueryWindow,
                  cluster: model.Cluster, scopes: tuple[str, ...],
-                 progress: Callable[[float], None] = lambda part: None) -> recorded.RecordedTrace:
+                 progress: Callable[[float],
+                                    None] = lambda part: None) -> recorded_trace.RecordedTrace:
     """Ask the source every question.
 
     :param progress: called with the part done, in [0, 1].
     :raises HistoryError: a question has no answer.
     """
     asked = collect_questions(policy_sets)
-    answers: dict[recorded.Question, recorded.RecordedSeries] = {}
+    answers: dict[recorded_trace.Question, recorded_trace.RecordedSeries] = {}
     warnings: list[str] = []
     for number, (question, who) in enumerate(asked.items()):
         answers[question], told = ask_question(
             source, question, window, who,
             _make_part_progress(progress, number, len(asked), window.count))
         warnings += told
-    return recorded.RecordedTrace(window, cluster, scopes, answers, tuple(warnings))
+    return recorded_trace.RecordedTrace(window, cluster, scopes, answers, tuple(warnings))
 
 
-def ask_question(source: base.ScoreSource, question: recorded.Question, window: ranges.QueryWindow,
+def ask_question(source: base.ScoreSource, question: recorded_trace.Question,
+                 window: ranges.QueryWindow,
                  who: str,
-                 progress: ranges.Progress) -> tuple[recorded.RecordedSeries, list[str]]:
+                 progress: ranges.Progress) -> tuple[recorded_trace.RecordedSeries, list[str]]:
     """Ask the source one question.
 
     :raises HistoryError: the source does not answer, or the answer is empty.
@@ -75,7 +78,7 @@ def ask_question(source: base.ScoreSource, question: recorded.Question, window: 
     values: Any = np.empty((window.count, len(found.values)), dtype=np.float32)
     for number, series in enumerate(found.values):
         values[:, number] = series
-    return (recorded.RecordedSeries(found.keys, found.marks, values),
+    return (recorded_trace.RecordedSeries(found.keys, found.marks, values),
             [f'{who}: {text}' for text in found.warnings])
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy as policies
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.rebalancer.snapshots import writer
@@ -52,7 +52,7 @@ BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, ValueError, EOFError, OS
           RuntimeError, MemoryError, SyntaxError, TypeError)
 
 
-def write(path: str, trace: recorded.RecordedTrace, policy_set: policies.PolicySet) -> None:
+def write(path: str, trace: recorded_trace.RecordedTrace, policy_set: policies.PolicySet) -> None:
     """Write a trace; the file appears whole or not at all.
 
     :raises TraceError: it could not be written.
@@ -82,7 +82,7 @@ def write(path: str, trace: recorded.RecordedTrace, policy_set: policies.PolicyS
             remedy='Name a file in a directory that you may write to, with room for it.') from None
 
 
-def build_cloud_documents(trace: recorded.RecordedTrace,
+def build_cloud_documents(trace: recorded_trace.RecordedTrace,
                           policy_set: policies.PolicySet) -> dict[str, Any]:
     """Render the cloud as a snapshot's files, without its answers and cooldowns."""
     unasked = model.QueryResult('', model.SourceHealth.UNREACHABLE, error='not asked')
@@ -95,7 +95,7 @@ def build_cloud_documents(trace: recorded.RecordedTrace,
     return kept
 
 
-def read(path: str) -> recorded.RecordedTrace:
+def read(path: str) -> recorded_trace.RecordedTrace:
     """Read a trace.
 
     :raises TraceError: the file is no trace, or a field in it is wrong.
@@ -125,7 +125,7 @@ class _TraceReader:
             raise _make_trace_error(path, 'it is no .npz file') from None
         self._fields: Mapping[str, Any] = found
 
-    def read(self) -> recorded.RecordedTrace:
+    def read(self) -> recorded_trace.RecordedTrace:
         form = self._read_field('format')
         if form.shape != () or str(form) != FORMAT:
             raise self._make_field_error('format', f'it is not {FORMAT}')
@@ -141,8 +141,9 @@ class _TraceReader:
                                              f'[{number}] is no list of query, label and label')
             answers[tuple(question)] = self._read_answer(number, window.count)
         taken = self._read_cloud()
-        return recorded.RecordedTrace(window=window, cluster=taken.cluster, scopes=taken.scopes,
-                                      answers=answers, warnings=taken.warnings)
+        return recorded_trace.RecordedTrace(window=window, cluster=taken.cluster,
+                                            scopes=taken.scopes,
+                                            answers=answers, warnings=taken.warnings)
 
     def _read_window(self) -> ranges.QueryWindow:
         times = self._read_field('times')
@@ -156,7 +157,7 @@ class _TraceReader:
                                                   'epoch seconds')
         return ranges.QueryWindow(float(times[0]), float(steps[0]), int(times.size))
 
-    def _read_answer(self, number: int, count: int) -> recorded.RecordedSeries:
+    def _read_answer(self, number: int, count: int) -> recorded_trace.RecordedSeries:
         name = f'series_{number}'
         series = self._parse_json_field(name)
         if not (isinstance(series, list) and all(
@@ -171,9 +172,9 @@ class _TraceReader:
         if np.isinf(values).any():
             raise self._make_field_error(f'values_{number}',
                                          'it holds an infinite number; NaN is for no sample')
-        return recorded.RecordedSeries(tuple(k for k, _mark in series),
-                                       tuple(m for _key, m in series),
-                                       values.astype(np.float32, copy=False))
+        return recorded_trace.RecordedSeries(tuple(k for k, _mark in series),
+                                             tuple(m for _key, m in series),
+                                             values.astype(np.float32, copy=False))
 
     def _read_cloud(self) -> reader.RecordedSnapshot:
         """Read the cloud as a snapshot, which is checked file by file."""

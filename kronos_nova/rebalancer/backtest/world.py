@@ -28,7 +28,7 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer.backtest import allocations
 from kronos_nova.rebalancer.backtest import history as pasts
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class InstancePlaces:
                 return np.where(wrong, values,
                                 np.minimum(1.0, self._apply_change(values, change[m])))
 
-            filled = recorded.list_questions(policy).get('capacity_query')
+            filled = recorded_trace.list_questions(policy).get('capacity_query')
             profiled = policy.vm_profile_query, policy.vm_profile_fallback
             out[policy.name] = model.PolicySamples(
                 policy.name,
@@ -240,7 +240,7 @@ class InstancePlaces:
     def _over_hours(self, policy: policies.Policy, field: str, m: int,
                     k: int) -> model.QueryResult | None:
         """Return the usage over hours, until time k, of instances that are on any host now."""
-        question = recorded.list_questions(policy).get(field)
+        question = recorded_trace.list_questions(policy).get(field)
         if question is None:
             return None
         values = self.past.long_term[m, question][k]

@@ -28,7 +28,7 @@ from keystoneauth1 import exceptions as ks_exceptions
 from openstack import exceptions as sdk_exceptions
 from urllib3 import exceptions as urllib3_exceptions
 
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 
 #: Statuses that a second reading can cure: a record that was listed a moment ago is
 #: gone, also as the marker of the next page (400).
@@ -85,7 +85,7 @@ class TooLate(ApiError):
 def format_printable(text: object) -> str:
     """Return foreign text as one line of bounded length, without secrets: it may repeat our token.
     """
-    line = masking.mask_text(' '.join(str(text).split()))
+    line = secret_mask.mask_text(' '.join(str(text).split()))
     if not line.isprintable():
         line = ''.join(c for c in line if c.isprintable())
     return line[:_MESSAGE_LENGTH]

@@ -32,7 +32,7 @@ from oslo_utils import uuidutils
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.store import api
@@ -445,4 +445,4 @@ def _format_failure(error: Exception) -> str:
     if isinstance(error, exception.KronosException):
         return clients.format_printable(f'cannot be used: {error}')
     return clients.format_printable(
-        f'failed unexpectedly ({type(error).__name__}: {masking.mask_text(str(error))})')
+        f'failed unexpectedly ({type(error).__name__}: {secret_mask.mask_text(str(error))})')

@@ -35,7 +35,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import claim_keeper
@@ -803,7 +803,7 @@ def _has_asked_nova(attempt: model.Attempt) -> bool:
 def _build_unexpected_error(task: model.Task, error: Exception) -> UnexpectedError:
     return UnexpectedError(instance_uuid=task.instance_uuid, problem=(
         f'the executor driver failed unexpectedly ({type(error).__name__}: '
-        f'{masking.mask_text(str(error))}); '
+        f'{secret_mask.mask_text(str(error))}); '
         'report this with the log'))
 
 

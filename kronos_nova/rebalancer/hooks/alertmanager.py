@@ -28,7 +28,7 @@ import requests
 
 from kronos_nova import exception
 from kronos_nova import http_sessions
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.hooks import pool
 
@@ -134,7 +134,7 @@ class AlertmanagerHook(base.Hook):
                     answer._content = text
                     return answer.json()
         except (requests.RequestException, ValueError, OSError, RecursionError) as e:
-            raise base.StepFailed(problem=masking.mask_text(
+            raise base.StepFailed(problem=secret_mask.mask_text(
                 f'could not {method} {path.split("/")[1]} ({type(e).__name__})')) from None
         if not 200 <= status < 300 and not (gone and status == 404):
             raise base.StepFailed(

@@ -29,7 +29,7 @@ import requests
 
 from kronos_nova import exception
 from kronos_nova import http_sessions
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.hooks import base
 from kronos_nova.rebalancer.hooks import pool
 
@@ -111,7 +111,7 @@ class WebhookHook(base.Hook):
                     verify=self._conf.ca_cert or True, stream=True) as answer:
                 return answer.status_code
         except (requests.RequestException, OSError) as e:
-            raise base.StepFailed(problem=masking.mask_text(
+            raise base.StepFailed(problem=secret_mask.mask_text(
                 f'did not reach its program ({type(e).__name__})')) from None
 
     def _read_secret(self) -> bytes:

@@ -32,7 +32,7 @@ from oslo_log import log as logging
 import sqlalchemy as sa
 
 from kronos_nova import exception
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.messaging import mqtt
 from kronos_nova.rebalancer.migfra import names
@@ -239,7 +239,7 @@ class RequestWorker:
                 except Exception as e:
                     # Another process may have taken this request over, or its end cannot be
                     # written: the requests behind it go on.
-                    LOG.warning('Request %s: %s', request.request_id, masking.mask_text(str(e)))
+                    LOG.warning('Request %s: %s', request.request_id, secret_mask.mask_text(str(e)))
                     errors.append(e)
         finally:
             self._handler.end_pass()

@@ -26,7 +26,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
-from kronos_nova.conf import masking
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.monitoring import health as healths
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def build_application(health: healths.DaemonHealth,
     cannot be done now; both are JSON with ``status``, ``problems`` and facts.
     """
     def render_health(page: Callable[[], list[str]]) -> tuple[str, str, bytes]:
-        problems = [masking.mask_text(text) for text in page()]
+        problems = [secret_mask.mask_text(text) for text in page()]
         return '503 Service Unavailable' if problems else '200 OK', _JSON, _dump_json(
             {'status': 'failing' if problems else 'ok', 'problems': problems, **health.facts()})
 

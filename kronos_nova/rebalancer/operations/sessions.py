@@ -27,9 +27,9 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy
-from kronos_nova.conf import masking
 from kronos_nova.conf import opts
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.conf import secret_mask
 
 # Every command imports this module: modules that only some commands need are imported when they
 # are first used.
@@ -64,7 +64,7 @@ def read_files(conf: cfg.ConfigOpts, files: Sequence[str]) -> None:
             remedy='Correct the file, or name another one.') from None
     if wrong := opts.wrong_values(conf):
         raise wrong[0]
-    masking.install_mask(conf)
+    secret_mask.install_mask(conf)
 
 
 class Session:

@@ -41,7 +41,7 @@ from kronos_nova.rebalancer.simulation import compatibility
 from kronos_nova.rebalancer.simulation import effects
 from kronos_nova.rebalancer.simulation import extremes
 from kronos_nova.rebalancer.simulation import flavor_compatibility
-from kronos_nova.rebalancer.simulation import grouping
+from kronos_nova.rebalancer.simulation import group_membership
 from kronos_nova.rebalancer.simulation import loads
 from kronos_nova.rebalancer.simulation import migration_costs
 from kronos_nova.rebalancer.simulation import refusals
@@ -172,7 +172,7 @@ class Simulation:
         self.score, self.capacity, self.fill = known.score, known.capacity, known.fill
         self.usage, self.profiled, self.frozen = known.usage, known.profiled, known.frozen
         self._divisor = known.divisor
-        marks = grouping.mark_grouped_instances(self.view, self.index)
+        marks = group_membership.mark_grouped_instances(self.view, self.index)
         self.grouped, self.hard_grouped = marks.grouped, marks.hard
         #: Instances of whose groups another member is in flight.
         self.awaiting = marks.awaiting
@@ -435,13 +435,14 @@ class Simulation:
         for group in self.view.groups_of(move.instance_uuid):
             here = len(self.view.members_on(group, move.from_host)) - 1
             there = len(self.view.members_on(group, move.to_host))
-            sums[group.policy.hard] += grouping.count_added_violations(group, here, there)
+            sums[group.policy.hard] += group_membership.count_added_violations(group, here, there)
         return sums[True], sums[False]
 
     def group_changes(self, n: int, hosts: Ints) -> tuple[Ints, Ints]:
         """Return :meth:`group_change` of instance number n to each host."""
-        hard, soft = grouping.sum_added_violations(self.view, self.host_index, self.uuids[n],
-                                                   self.hosts[self.place[n]])
+        hard, soft = group_membership.sum_added_violations(self.view, self.host_index,
+                                                           self.uuids[n],
+                                                           self.hosts[self.place[n]])
         return hard[hosts], soft[hosts]
 
     def soft_cost(self, move: model.Move) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 
 from kronos_nova import model
 from kronos_nova.constraints import cluster_view
-from kronos_nova.constraints import matching
+from kronos_nova.constraints import provider_assignment
 from kronos_nova.rebalancer.simulation import arrays
 
 
@@ -79,7 +79,8 @@ class CapacityRoom:
             self._read_root(view, h, host, host.provider)
             return
         shared = {c for u in host.sharing if u in view.cluster.sharing
-                  for c in view.cluster.sharing[u].inventories if c not in matching.IN_TREE}
+                  for c in view.cluster.sharing[u].inventories
+                  if c not in provider_assignment.IN_TREE}
         for r, resource_class in enumerate(self.classes):
             self.used[r, h] = view.occupancy.used(host, resource_class)
             if resource_class in shared:

@@ -17,8 +17,8 @@ import pytest
 
 from kronos_nova import checks
 from kronos_nova.checks import base
-from kronos_nova.conf import masking
 from kronos_nova.conf import opts
+from kronos_nova.conf import secret_mask
 
 
 class Connection:
@@ -46,6 +46,6 @@ def test_source_that_cannot_be_closed_leaves_no_connection_open(monkeypatch, sou
     opts.register(conf)
     conf([], project='kronos', default_config_files=[], default_config_dirs=[])
     monkeypatch.setattr(checks, 'run_checks', open_both)
-    monkeypatch.setattr(masking, '_active', masking.SecretMask())  # run() replaces it
+    monkeypatch.setattr(secret_mask, '_active', secret_mask.SecretMask())  # run() replaces it
     assert [item.name for item in checks.run(conf)] == ['nova']
     assert connection.closed == 1 and (source is None or source.closed == 1)

@@ -29,8 +29,8 @@ import requests
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import policy
-from kronos_nova.conf import masking
 from kronos_nova.conf import opts
+from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
@@ -229,7 +229,7 @@ def test_what_prometheus_does_wrong_never_shows_our_login(login, caplog, tmp_pat
         recorded = ''.join(p.read_text() for p in tmp_path.rglob('*.json'))
         seen = f'{samples}{health}{ranged}{recorded}{caplog.text}{path}'
         encoded = base64.b64encode(f'u:{CANARY}'.encode()).decode()[:9]
-        shown = [s for s in (CANARY, encoded, *masking.find_secrets(conf)) if s in seen]
+        shown = [s for s in (CANARY, encoded, *secret_mask.find_secrets(conf)) if s in seen]
         assert not shown, name
 
 
@@ -287,14 +287,14 @@ def test_what_requests_says_of_a_header_that_cannot_be_sent_is_hidden():
     with pytest.raises(requests.exceptions.InvalidHeader) as error:
         requests.Request('GET', 'http://h/', {
             'Authorization': f'Bearer {CANARY}-token\n'}).prepare()
-    assert CANARY in str(error.value) and CANARY not in masking.mask_text(str(error.value))
+    assert CANARY in str(error.value) and CANARY not in secret_mask.mask_text(str(error.value))
 
 
 @pytest.mark.parametrize('text', [
     'Basic authentication failed', 'bearer token expected', 'neither bearer nor basic',
     'the Bearer authentication/login is missing', 'Basic: 2024'])
 def test_what_only_speaks_of_credentials_is_left_as_it_is(text):
-    assert masking.mask_text(text) == text
+    assert secret_mask.mask_text(text) == text
 
 
 def test_a_database_is_shown_without_password_and_parameters():
@@ -309,7 +309,7 @@ def test_a_database_is_shown_without_password_and_parameters():
     ('http://u:a/b@h', {'a/b'}), ('http://h/@x', set()), ('http://h', set()),
     ('url:redis://:pw@h/0', {'pw'}), ('just text', set())])
 def test_the_passwords_of_urls_are_found(text, words):
-    assert set(masking.find_passwords(text)) == words
+    assert set(secret_mask.find_passwords(text)) == words
 
 
 @contextlib.contextmanager
@@ -322,7 +322,7 @@ def logged(conf, path):
     conf.set_override('log_file', str(path))
     conf.set_override('debug', True)
     logging.setup(conf, 'kronos')
-    masking.install_mask(conf)
+    secret_mask.install_mask(conf)
     try:
         yield logging.getLogger('test')
     finally:
@@ -330,7 +330,7 @@ def logged(conf, path):
             handler.close()
         root.handlers[:], level = before
         root.setLevel(level)
-        masking.install_mask(cfg.ConfigOpts())
+        secret_mask.install_mask(cfg.ConfigOpts())
 
 
 def test_the_log_hides_what_libraries_say_also_in_tracebacks(tmp_path):

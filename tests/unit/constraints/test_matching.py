@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pytest
 
 from kronos_nova import model
-from kronos_nova.constraints import matching
+from kronos_nova.constraints import provider_assignment
 from tests.unit import clouds
 
 CLASSES = ('A', 'B')
@@ -35,7 +35,7 @@ PIECES = st.lists(st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), m
 
 
 def spaces_of(providers):
-    return [matching.ProviderSpace(str(n), model.Provider(
+    return [provider_assignment.ProviderSpace(str(n), model.Provider(
         str(n), inventories=inventories, used=dict.fromkeys(CLASSES, used)))
         for n, (inventories, used) in enumerate(providers)]
 
@@ -66,23 +66,25 @@ def test_an_assignment_is_found_if_and_only_if_there_is_one(providers, pieces, f
     spaces = spaces_of(providers)
     allowed = [[s for n, s in enumerate(spaces) if (n + d + seed) % 4] or spaces[:1]
                for d in range(len(pieces))]
-    demands = [matching.PieceDemand(matching.RequestPiece(tuple(sorted(p.items()))), tuple(a))
+    demands = [provider_assignment.PieceDemand(
+        provider_assignment.RequestPiece(tuple(sorted(p.items()))), tuple(a))
                for p, a in zip(pieces, allowed, strict=True)]
-    found = matching.find_spaces(demands, used, free)
+    found = provider_assignment.find_spaces(demands, used, free)
     exists = any(good(pieces, chosen, free) for chosen in itertools.product(*allowed))
     assert (found is not None) == exists
     if found is not None:
         assert good(pieces, found, free)
         assert all(s in a for s, a in zip(found, allowed, strict=True))
-        assert found == matching.find_spaces(demands, used, free)
+        assert found == provider_assignment.find_spaces(demands, used, free)
 
 
 def test_a_search_gives_up_when_it_has_looked_long_enough():
     """Nine pieces of 2 in nine providers of 3 and one too many: the sum fits."""
     spaces = spaces_of([({'A': model.Inventory(3)}, 0)] * 9)
-    demands = [matching.PieceDemand(matching.RequestPiece((('A', 2),)), spaces)] * 10
-    assert matching.find_spaces(demands, used, bound=100) is None
-    assert matching.find_spaces(demands[:9], used, bound=0) == spaces
+    demands = [provider_assignment.PieceDemand(provider_assignment.RequestPiece((('A', 2),)),
+                                               spaces)] * 10
+    assert provider_assignment.find_spaces(demands, used, bound=100) is None
+    assert provider_assignment.find_spaces(demands[:9], used, bound=0) == spaces
 
 
 ROOT, CHILD, POOL = 'root', 'child', 'pool'
@@ -101,7 +103,7 @@ def test_pieces(allocations, expected):
     asks nothing of its own classes."""
     instance = model.Instance('i', 'h', claims={'VCPU': 2, 'DISK_GB': 5, 'PCPU': 0},
                               allocations=allocations)
-    found = matching.split_allocation(instance, lambda p: p == ROOT, {POOL})
+    found = provider_assignment.split_allocation(instance, lambda p: p == ROOT, {POOL})
     flat = [(*itertools.chain.from_iterable(p.resources), *([True] if p.shared else []))
             for p in found]
     assert flat == expected

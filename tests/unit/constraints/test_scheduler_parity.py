@@ -40,7 +40,7 @@ from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.simulation import grouping
+from kronos_nova.rebalancer.simulation import group_membership
 from tests.unit import clouds
 
 objects.register_all()
@@ -192,7 +192,7 @@ def test_soft_costs_differ_between_destinations_as_the_weighers_weights_do(polic
         source = cluster.instances[uuid].host
         spec = spec_of(cluster, theirs, uuid)
         index = {h: n for n, h in enumerate(sorted(cluster.hosts))}
-        hard, soft = grouping.sum_added_violations(view, index, uuid, source)
+        hard, soft = group_membership.sum_added_violations(view, index, uuid, source)
         others = [h for h in cluster.hosts if h != source]
         weights = {h: weigher._weigh_object(state_of(cluster, h), spec) for h in others}
         for a in others:
@@ -218,7 +218,7 @@ def test_a_soft_cost_against_the_source_is_what_its_weight_would_be_without_the_
             here = state_of(cluster, source)
             del here.instances[uuid]
             index = {h: n for n, h in enumerate(sorted(cluster.hosts))}
-            _hard, soft = grouping.sum_added_violations(view, index, uuid, source)
+            _hard, soft = group_membership.sum_added_violations(view, index, uuid, source)
             for host in cluster.hosts:
                 if host != source:
                     there = weigher()._weigh_object(state_of(cluster, host), spec)

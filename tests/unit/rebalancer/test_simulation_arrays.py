@@ -24,7 +24,7 @@ from kronos_nova import model
 from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.simulation import extremes
-from kronos_nova.rebalancer.simulation import grouping
+from kronos_nova.rebalancer.simulation import group_membership
 from kronos_nova.rebalancer.simulation import residents
 from tests.unit import clouds
 
@@ -200,9 +200,9 @@ def test_who_is_in_groups_in_hard_ones_and_awaits_a_member_under_way():
         groups=(group('g', model.GroupPolicy.ANTI_AFFINITY, 'hard', 'both', 'gone'),
                 group('h', model.GroupPolicy.SOFT_AFFINITY, 'soft', 'both', 'away'),
                 group('i', model.GroupPolicy.AFFINITY, 'gone')))
-    marks = grouping.mark_grouped_instances(cluster_view.ClusterView(cluster,
-                                                                     model.PlanningOptions()),
-                                            {u: n for n, u in enumerate(uuids)})
+    marks = group_membership.mark_grouped_instances(cluster_view.ClusterView(cluster,
+                                                                             model.PlanningOptions()),
+                                                    {u: n for n, u in enumerate(uuids)})
 
     def named(marked):
         return {u for u, there in zip(uuids, marked.tolist(), strict=True) if there}

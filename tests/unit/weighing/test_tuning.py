@@ -27,8 +27,8 @@ from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import world as worlds
 from kronos_nova.scheduler import runtime
-from kronos_nova.weighing import replaying
-from kronos_nova.weighing import tuning
+from kronos_nova.weighing import boot_replay
+from kronos_nova.weighing import multiplier_tuner
 from tests.unit.rebalancer.backtest import made
 
 CONF = runtime.CONF
@@ -66,7 +66,7 @@ def tuner(found, *, moves=False, policies=None, others=(), of_aggregates=None):
     chosen = policies or made.policy_set()
     candidate = backtest_run.PolicyCandidate('x', made.settings(chosen),
                                              made.SCOPES) if moves else None
-    return tuning.MultiplierTuner(
+    return multiplier_tuner.MultiplierTuner(
         found, [chosen, *others], CONF, candidate,
         backtest_run.TimingAssumptions(interval=made.STEP),
         QUESTION, lambda what, part: None, of_aggregates)
@@ -76,18 +76,18 @@ def places_of(found, multiplier, names=('e', 'f', 'g'), **tuned):
     """Where instances boot under a multiplier, by replay of the placement alone."""
     seen = {}
 
-    class Watched(replaying.BootReplay):
+    class Watched(boot_replay.BootReplay):
         def place(self, world, k, n):
             host = super().place(world, k, n)
             seen[found.uuids[n]] = found.hosts[host]
             return host
 
-    original = replaying.BootReplay
-    replaying.BootReplay = Watched
+    original = boot_replay.BootReplay
+    boot_replay.BootReplay = Watched
     try:
         tuner(found, **tuned).run([multiplier])
     finally:
-        replaying.BootReplay = original
+        boot_replay.BootReplay = original
     return tuple(seen[name] for name in names)
 
 
@@ -127,7 +127,7 @@ def test_multiplier_0_is_nova_without_us():
     found = past()
     (ours,) = tuner(found).run([0.0])
 
-    class Deaf(replaying.ReplayDoor):
+    class Deaf(boot_replay.ReplayDoor):
         """Nothing of ours is in the list of weighers: nobody asks it."""
 
         def scrape(self, hosts, samples, at):
@@ -136,9 +136,9 @@ def test_multiplier_0_is_nova_without_us():
         def look(self, hosts):
             raise AssertionError('Nova asked us')
 
-    boots = replaying.BootReplay(found, {'unused': made.policy_set()},
-                                 [kind() for kind in nova_weights.all_weighers()],
-                                 Deaf(CONF, {}))
+    boots = boot_replay.BootReplay(found, {'unused': made.policy_set()},
+                                   [kind() for kind in nova_weights.all_weighers()],
+                                   Deaf(CONF, {}))
     nova = backtest_run.run_without_moves(found, lambda k: None, boots)
     assert review.count_host_minutes(review.mark_overloaded(nova.score, 0.8).any(axis=0),
                                      made.STEP) == \
@@ -219,12 +219,12 @@ def test_each_policy_file_scores_the_hosts_of_its_aggregates():
     def change(cluster):
         return dataclasses.replace(cluster, aggregates={'left': ('h1',), 'right': ('h2', 'h3')})
     found = past(change=change, scopes=('left', 'right'))
-    door = replaying.ReplayDoor(CONF, {'one': bound('left'), 'two': bound('right')})
-    boots = replaying.BootReplay(found, {'one': bound('left'), 'two': bound('right')}, [], door)
+    door = boot_replay.ReplayDoor(CONF, {'one': bound('left'), 'two': bound('right')})
+    boots = boot_replay.BootReplay(found, {'one': bound('left'), 'two': bound('right')}, [], door)
     states = [boots._build_host_state(worlds.InstancePlaces(found, 0.0), h) for h in range(3)]
     groups = door.look(states)
     assert [[s.host for s in group.hosts] for group in groups] == [['h1'], ['h2', 'h3']]
-    lonely = replaying.ReplayDoor(CONF, {'one': bound('left')})
+    lonely = boot_replay.ReplayDoor(CONF, {'one': bound('left')})
     assert [(len(g.hosts), g.snapshot) for g in lonely.look(states)][1] == (2, None)
     trials = tuner(found, policies=bound('left'), others=[bound('right')]).run([8.0])
     assert trials[0].count.booted == 3
@@ -272,7 +272,7 @@ def test_an_instance_without_room_goes_where_it_went():
         return dataclasses.replace(cluster, hosts=hosts)
 
     (trial,) = tuner(past(change=full)).run([8.0])
-    assert trial.count == replaying.BootCounts(booted=3, elsewhere=0, without_room=3)
+    assert trial.count == boot_replay.BootCounts(booted=3, elsewhere=0, without_room=3)
 
 
 def test_a_past_without_usage_is_refused():
@@ -292,8 +292,9 @@ def test_options_are_as_before_afterwards():
 
 
 def trial(multiplier, overload, moves=0, spread=0.5, empty=0.0, booted=100):
-    return tuning.MultiplierTrial(multiplier, overload, {'cpu': spread}, empty, moves, overload,
-                                  replaying.BootCounts(booted))
+    return multiplier_tuner.MultiplierTrial(multiplier, overload, {'cpu': spread}, empty, moves,
+                                            overload,
+                                            boot_replay.BootCounts(booted))
 
 
 @pytest.mark.parametrize('trials, mode, expected, words', [
@@ -311,6 +312,6 @@ def trial(multiplier, overload, moves=0, spread=0.5, empty=0.0, booted=100):
      '2.00 empty hosts instead of 1.00'),
 ])
 def test_advice(trials, mode, expected, words):
-    found = tuning.choose_multiplier(trials, mode)
+    found = multiplier_tuner.choose_multiplier(trials, mode)
     assert found.multiplier == expected
     assert words in found.why

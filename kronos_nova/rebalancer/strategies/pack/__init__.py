@@ -22,8 +22,8 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.strategies import base
-from kronos_nova.rebalancer.strategies.pack import emptying
 from kronos_nova.rebalancer.strategies.pack import fill_forecast as outlooks
+from kronos_nova.rebalancer.strategies.pack import host_clearance
 from kronos_nova.rebalancer.strategies.pack import relief
 
 
@@ -38,7 +38,7 @@ class Pack(base.Strategy):
         outlook = outlooks.FillForecast(simulation)
         cooling = simulation.history.scope_cooling > 0
         moves = [] if cooling else relief.relieve_hosts(outlook, budget)
-        moves += emptying.empty_hosts(outlook, budget - len(moves))
+        moves += host_clearance.empty_hosts(outlook, budget - len(moves))
         if not moves:
             simulation.notes.append('no host is over its ceiling or can be emptied')
         return moves

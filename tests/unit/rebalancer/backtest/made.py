@@ -19,7 +19,7 @@ import numpy as np
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer.backtest import history
-from kronos_nova.rebalancer.backtest import recorded
+from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import evacuate
 from kronos_nova.rebalancer.strategies import pack
@@ -61,7 +61,7 @@ def cluster(places, *, memory_mb=1000, services=(), groups=(), taken_at=START):
 def answer(series, marks=None):
     """``series``: key -> values, or a list of (key, mark, values)."""
     rows = series if isinstance(series, list) else [(k, '', v) for k, v in series.items()]
-    return recorded.RecordedSeries(
+    return recorded_trace.RecordedSeries(
         tuple(k for k, _m, _v in rows), tuple(m for _k, m, _v in rows),
         np.array([[math.nan if x is None else x for x in v] for _k, _m, v in rows],
                  dtype=np.float32).T)
@@ -73,14 +73,15 @@ def trace(cloud, hosts, used, *, policies=None, step=STEP, **more):
     :param more: further answers by field.
     """
     chosen = (policies or policy_set()).policies[0]
-    questions = recorded.list_questions(chosen)
+    questions = recorded_trace.list_questions(chosen)
     answers = {questions['imbalance_query']: answer(hosts)}
     if used is not None:
         answers[questions['vm_profile_query']] = answer(used)
     for field, found in more.items():
         answers[questions[field]] = answer(found)
     count = len(next(iter(answers.values())).values)
-    return recorded.RecordedTrace(ranges.QueryWindow(START, step, count), cloud, SCOPES, answers)
+    return recorded_trace.RecordedTrace(ranges.QueryWindow(START, step, count), cloud, SCOPES,
+                                        answers)
 
 
 def built(cloud, hosts, used, *, policies=None, **more):

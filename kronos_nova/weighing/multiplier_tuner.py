@@ -36,7 +36,7 @@ from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import world as worlds
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import headroom
-from kronos_nova.weighing import replaying
+from kronos_nova.weighing import boot_replay
 from kronos_nova.weighing import settings
 
 #: Results of fewer boots than these are weak.
@@ -62,7 +62,7 @@ class MultiplierTrial:
     empty_hosts: float
     moves: int | None
     overload_moved: float | None
-    count: replaying.BootCounts
+    count: boot_replay.BootCounts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,10 +168,10 @@ class MultiplierTuner:
             ('kronos', 'settle_seconds', '0'), ('kronos', 'concurrent_boots', '1'),
             *(('kronos', 'policies_file', path) for path in files)])
 
-        def make_placer() -> replaying.BootReplay:
-            door = replaying.ReplayDoor(self._conf, files)
+        def make_placer() -> boot_replay.BootReplay:
+            door = boot_replay.ReplayDoor(self._conf, files)
             runtime.replace_runtime(door)
-            return replaying.BootReplay(
+            return boot_replay.BootReplay(
                 self._past, files, make_weighers(self._conf), door,
                 self._build_metadata(multiplier),
                 ceiling_filter(self._conf) if multiplier else None)
@@ -183,7 +183,7 @@ class MultiplierTuner:
             settings.restore_options(self._conf, taken)
 
     def _measure_trial(self, multiplier: float | None, name: str,
-                       placer: Callable[[], replaying.BootReplay | None]) -> MultiplierTrial:
+                       placer: Callable[[], boot_replay.BootReplay | None]) -> MultiplierTrial:
         past, times = self._past, self._past.window.count
         placed = placer()
         still = backtest_run.run_without_moves(
@@ -198,7 +198,7 @@ class MultiplierTuner:
             self._count_empty_hosts(still),
             None if moved is None else len(moved.moved),
             None if moved is None else self._sum_overload_minutes(moved),
-            placed.count if placed is not None else replaying.BootCounts(count_boots(past)))
+            placed.count if placed is not None else boot_replay.BootCounts(count_boots(past)))
 
     def _sum_overload_minutes(self, found: backtest_run.BacktestResult) -> float:
         over = review.mark_overloaded(found.score, self._question.ceiling)
