@@ -44,7 +44,7 @@ class RequestTable(command.TableCommand):
         return [command.format_printable_row(dataclasses.astuple(row)) for row in found.rows]
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        """Return the verdicts, a plan_requests.Found, and store the plan unless it is a dry run."""
+        """Return the plan_requests.RepeatVerdicts; store the plan unless it is a dry run."""
         raise NotImplementedError
 
     def is_refused(self, found: Any, dry_run: bool) -> bool:

@@ -55,7 +55,7 @@ class WhyNot(command.TableCommand):
 
 
 def render_answer_rows(answer: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield (what, verdict, detail) for each part of a why_not.Answer."""
+    """Yield (what, verdict, detail) for each part of a why_not.MoveAnswer."""
     for text in answer.holds:
         yield 'scope', 'waits', text
     for verdict in answer.verdicts:

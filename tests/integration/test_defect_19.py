@@ -45,15 +45,15 @@ THERE_AND_BACK = textwrap.dedent('''
     bus = transport.get(cfg.CONF)
     woken, heard = threading.Event(), queue.Queue()
     wakes = transport.WakeUps(bus, ['prod'], 'x', woken.set)
-    results = transport.Results(bus, ['prod'], lambda e, r: heard.put(e), 'pool')
+    results = transport.ResultServers(bus, ['prod'], lambda e, r: heard.put(e), 'pool')
     for server in (wakes, results):
         server.start()
         assert server.ready.wait(float(sys.argv[2])), 'it does not listen'
     task = dataclasses.replace(test_messages.TASK, aggregate='prod', deadline=time.time() + 600)
     retry = transport.count_retries(cfg.CONF)
-    assert transport.Caster(bus, retry=retry)(task), 'the cast was not delivered'
+    assert transport.TaskCaster(bus, retry=retry)(task), 'the cast was not delivered'
     assert woken.wait(60), 'nobody was woken'
-    assert transport.Notifier(bus, retry=retry)('migration.completed', dataclasses.replace(
+    assert transport.ResultNotifier(bus, retry=retry)('migration.completed', dataclasses.replace(
         test_messages.RESULT, aggregate='prod')), 'the result was not published'
     print(heard.get(timeout=60))
     for server in (wakes, results):

@@ -140,12 +140,12 @@ for backend in (None, *find_backends()):
     conf.set_override('hmac_keys', keys, 'kronos_channel')
     conf.set_override('timeout', 2.0, 'kronos_channel')
     conf.set_override('timeout', 1.0, 'prometheus')
-    channel = feed_channel.Channel(conf)
+    channel = feed_channel.FeedChannel(conf)
     if backend is None:
         sys.addaudithook(hook)
     record = worker_records.WorkerIdentity().sign()
     for act in (channel.read, lambda: channel.read_usage('k'),
-                lambda: channel.write(feed_channel.Published()),
+                lambda: channel.write(feed_channel.PublishedState()),
                 lambda: worker_records.read_record(channel.cache, 0),
                 lambda: worker_records.RecordSlot(channel.cache).write(record),
                 lambda: shared_source.SharedSource(conf, NoAnswer()).fetch(policy, profile=False)):

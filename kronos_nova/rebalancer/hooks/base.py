@@ -26,7 +26,7 @@ The calls for each attempt of a task; the first two come before the request to N
    must be repeatable, and must succeed when nothing is left to undo.
 
 Both return a step, which the executor's one loop polls a few times a second, beside its other
-work: a poll must not wait. :class:`pool.Pool` makes a step of a function that blocks.
+work: a poll must not wait. :class:`pool.StepPool` makes a step of a function that blocks.
 A hook keeps nothing that ``after`` needs but the marker: another process may call it.
 """
 

@@ -44,7 +44,7 @@ SINGLE = soft_extremes.SINGLE
 
 @dataclasses.dataclass
 class VariantOutcome:
-    """One variant: its value (see ``ruin_recreate.Search``), and its plan."""
+    """One variant: its value (see ``ruin_recreate.RuinRecreateSearch``), and its plan."""
 
     reached: bool
     value: float

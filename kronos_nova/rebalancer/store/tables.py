@@ -203,7 +203,7 @@ lease = make_table(
     sa.Column('until', sa.Double, nullable=False),
     sa.Column('policy_hash', sa.String(128), nullable=False),
     sa.Column('planned_at', sa.Double),
-    # rows.Cycle as JSON; an engine of the release before leaves it as it was.
+    # rows.CycleRecord as JSON; an engine of the release before leaves it as it was.
     sa.Column('cycle', make_text_type()),
 )
 
@@ -258,7 +258,7 @@ outcome = make_table(
     sa.Column('combined_foreseen', sa.Double, nullable=False),
     sa.Column('combined_realised', sa.Double),
     sa.Column('realised_at', sa.Double),
-    # For plans of mode pack alone, see model.Packing.
+    # For plans of mode pack alone, see model.PackingDensity.
     sa.Column('hosts_before', sa.Integer),
     sa.Column('hosts_foreseen', sa.Integer),
     sa.Column('hosts_realised', sa.Integer),

@@ -92,7 +92,7 @@ ENGINE = {
     'in-plan': Point('kronos_nova.rebalancer.store.plans:save_plan', AFTER, _has_tasks,
                      in_transaction=True),
     'after-plan': Point(f'{_STORE}.save_plan', AFTER, _has_tasks),
-    'after-first-cast': Point(f'{_BUS}:Caster.__call__', AFTER),
+    'after-first-cast': Point(f'{_BUS}:TaskCaster.__call__', AFTER),
 }
 EXECUTOR = {
     'before-claim': Point(f'{_TASKS}:claim', BEFORE, in_transaction=True),
@@ -111,7 +111,7 @@ EXECUTOR = {
     'after-post-flight': Point(f'{_DRIVER}.post_flight', AFTER),
     'in-end': Point(f'{_TASKS}:finish_task', AFTER, _found, in_transaction=True),
     'after-end': Point(f'{_STORE}.finish', AFTER, _found),
-    'after-news': Point(f'{_BUS}:Notifier.__call__', AFTER),
+    'after-news': Point(f'{_BUS}:ResultNotifier.__call__', AFTER),
 }
 POINTS = {'engine': ENGINE, 'executor': EXECUTOR}
 
