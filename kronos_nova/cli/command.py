@@ -115,9 +115,12 @@ class BaseCommand(cliff_command.Command):
                 conf, self.prog, [part for path in files for part in ('--config-file', path)], [],
                 self.get_description(), strict=strict)
 
-        return sessions.Session(
-            *args.config_file, snapshot=snapshot or None, configure=configure,
-            notify=lambda text: print(tools.format_printable(text), file=sys.stderr))
+        def notify(text: str) -> None:
+            if sys.stderr is not None:
+                sys.stderr.write(f'{tools.format_printable(text)}\n')
+
+        return sessions.Session(*args.config_file, snapshot=snapshot or None,
+                                configure=configure, notify=notify)
 
     def guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.

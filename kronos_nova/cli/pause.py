@@ -70,12 +70,14 @@ class ResumeScope(database_command.DatabaseCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def resume_scope(session: Any) -> None:
             from kronos_nova.rebalancer.operations import operator_decisions
+            from kronos_nova.wiring import tools
 
             left = operator_decisions.resume_scope(session, parsed_args.scope)
             sys.stdout.write(
                 f'{operator_decisions.format_paused(parsed_args.scope)} goes on.\n' + ''.join(
-                    f'{operator_decisions.format_paused(p.scope)} is still paused by '
-                    f'{p.paused_by}: {p.reason}\n' for p in left))
+                    tools.format_printable(
+                        f'{operator_decisions.format_paused(p.scope)} is still paused by '
+                        f'{p.paused_by}: {p.reason}') + '\n' for p in left))
 
         self.run_in_session(parsed_args, resume_scope)
 
