@@ -39,6 +39,7 @@ def start_drain(session: sessions.Session, host: str, *, reason: str,
         for another reason, the database cannot be written, or Nova refused. Nothing is changed
         then, unless only Nova's answer was lost.
     """
+    session.forget_cloud()
     options = engine_conf.build_options(session.conf)
     _drained_by_engines(options, reason)
     answer = drain_checks.check_drain(session, host)

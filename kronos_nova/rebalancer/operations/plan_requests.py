@@ -108,6 +108,7 @@ def _request_moves(session: sessions.Session, plan_id: str,
     """
     if not dry_run:
         _check_moves_are_made(session, 'command line')
+        session.forget_cloud()
     store = session.existing_store
     mark, stored, tasks = store.seen(), store.plan(plan_id), store.tasks(plan_id)
     cloud = session.cloud_for_requests
@@ -196,6 +197,7 @@ def swap_instances(session: sessions.Session, uuids: tuple[str, str], *, reason:
                                  'Give the UUIDs of two instances that are to change places.')
     if not dry_run:
         _check_moves_are_made(session, 'kronos.conf')
+        session.forget_cloud()
     store = session.existing_store
     mark, cloud = store.seen(), session.cloud_for_requests
     instances = [cloud_state.find_instance(cloud, uuid, 'no such instance')

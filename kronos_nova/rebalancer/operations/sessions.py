@@ -70,8 +70,8 @@ def read_files(conf: cfg.ConfigOpts, files: Sequence[str]) -> None:
 class Session:
     """Configuration, policies, database and cloud for the functions of ``operations``.
 
-    Each is opened or read at its first use and kept until the session ends: a newer cloud needs a
-    new session. A session belongs to one thread::
+    Each is opened or read at its first use and kept until the session ends. Functions that order
+    moves or a drain read the cloud again. A session belongs to one thread::
 
         with operations.Session('/etc/kronos/kronos.conf') as session:
             for scope in operations.list_hosts(session):
@@ -95,6 +95,7 @@ class Session:
         self._configure = configure
         self._notify = notify
         self._opened = contextlib.ExitStack()
+        self._stands_in = False
 
     def __enter__(self) -> 'Session':
         return self
@@ -103,8 +104,20 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Close the database, the source of metrics and the connection, if they were opened."""
+        """Close the database, the source of metrics and the connection, if they were opened.
+
+        A part that cannot be closed is logged: the results of the session hold.
+        """
         self._opened.close()
+
+    def _close_at_end(self, close: Callable[[], object]) -> None:
+        def close_or_log() -> None:
+            try:
+                close()
+            except Exception as e:
+                LOG.warning('A part of the session cannot be closed: %s: %s', type(e).__name__, e)
+
+        self._opened.callback(close_or_log)
 
     @functools.cached_property
     def conf(self) -> cfg.ConfigOpts:
@@ -144,7 +157,8 @@ class Session:
             # The steps of the schema do not concern an operator.
             logging.getLogger('alembic').logger.setLevel(logging.WARNING)
         store = api.Store.from_url('sqlite://') if empty else api.Store(self.conf)
-        self._opened.callback(store.close)
+        self._close_at_end(store.close)
+        self._stands_in = empty
         if empty:
             store.upgrade()
         store.check()
@@ -159,6 +173,8 @@ class Session:
         from kronos_nova.rebalancer.store import database
 
         database.must_exist(self.conf.database.connection)
+        if self._stands_in:  # a daemon has made the file since
+            del self.store
         return self.store
 
     @functools.cached_property
@@ -177,7 +193,7 @@ class Session:
         from kronos_nova.rebalancer.clients import connection
 
         made = connection.make_connection(self.conf)
-        self._opened.callback(made.close)
+        self._close_at_end(made.close)
         return made
 
     @functools.cached_property
@@ -194,7 +210,7 @@ class Session:
         :raises PluginNotFound: no package has it.
         """
         source: base.ScoreSource = plugins.load(plugins.SOURCES, self.conf.engine.source)(self.conf)
-        self._opened.callback(source.close)
+        self._close_at_end(source.close)
         return source
 
     @functools.cached_property
@@ -214,6 +230,19 @@ class Session:
         :raises KronosException: a part cannot be read.
         """
         return self.read_cloud(self.policies)
+
+    def forget_cloud(self) -> None:
+        """Read the cloud again at its next use, for a function that changes it.
+
+        :raises ConfigError: the session reads a snapshot, which shows the past.
+        """
+        if self.snapshot is not None:
+            raise exception.ConfigError(
+                path=self.snapshot, field='snapshot',
+                problem='it shows the past, and a request would change the cloud of today',
+                remedy='Ask without the snapshot.')
+        for name in ('cloud', 'cloud_for_requests'):
+            vars(self).pop(name, None)
 
     def read_cloud(self, policies: policy.PolicySet) -> 'cloud_state.CloudState':
         """Read the cloud, with the metrics of the given policies.

@@ -16,6 +16,7 @@ from pathlib import Path
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import pytest
@@ -182,7 +183,7 @@ def test_a_plan_that_is_requested_marks_the_database_before_the_cloud_is_read(pa
             plan_requests.retry_plan(session, uuid, reason='again')
         with pytest.raises(AttributeError):  # no cloud
             plan_requests.swap_instances(session, ('a', 'b'), reason='closer')
-    assert reads == ['mark', 'cloud', 'mark']
+    assert reads == ['mark', 'cloud', 'mark', 'cloud']
 
 
 def test_a_decision_keeps_the_operator_of_the_session(path, store):
@@ -200,3 +201,42 @@ def test_every_name_of_the_api_is_a_documented_function_or_class():
         assert getattr(operations, name).__doc__, name
     with pytest.raises(AttributeError, match='has no attribute .nothing.'):
         _ = operations.nothing
+
+
+def test_a_decision_goes_to_the_database_that_was_made_since_it_was_shown_empty(path, tmp_path):
+    url = f'sqlite:///{tmp_path}/kronos.sqlite'
+    with operations.Session(str(path), notify=lambda text: None) as session:
+        assert session.store.plans() == []
+        made = api.Store.from_url(url)
+        made.upgrade()
+        operations.pause_scope(session, None, reason='a repair', seconds=60)
+        assert [pause.reason for pause in made.pauses(time.time())] == ['a repair']
+        made.close()
+
+
+def test_a_part_that_cannot_be_closed_hides_no_result_and_leaves_no_other_open(
+        path, store, monkeypatch, caplog):
+    def fail():
+        raise OSError('the socket is gone')
+
+    closed = []
+    monkeypatch.setattr(sessions.plugins, 'load',
+                        lambda kind, name: lambda conf: types.SimpleNamespace(close=fail))
+    close = api.Store.close
+    monkeypatch.setattr(api.Store, 'close', lambda self: closed.append('store') or close(self))
+    with operations.Session(str(path)) as session:
+        assert session.store.plans() == [] and session.source
+    assert closed == ['store']
+    assert 'OSError: the socket is gone' in caplog.text
+
+
+def test_a_snapshot_orders_neither_moves_nor_a_drain(path, store):
+    uuid, _tasks, _plan = cases.save(store)
+    for order in (
+            lambda session: operations.retry_plan(session, uuid, reason='again'),
+            lambda session: operations.swap_instances(session, ('a', 'b'), reason='closer'),
+            lambda session: operations.start_drain(session, 'compute-05', reason='maintenance')):
+        with operations.Session(str(path), snapshot=str(EXAMPLE / 'snapshot')) as session, \
+                pytest.raises(exception.ConfigError, match='Ask without the snapshot'):
+            order(session)
+    assert store.audited(9) == [] and len(store.plans()) == 1
