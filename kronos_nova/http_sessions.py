@@ -37,5 +37,7 @@ class DirectSession(requests.Session):
         try:
             return super().send(request, **kwargs)
         except AttributeError as e:
+            if e.name != 'settimeout' or e.obj is not None:
+                raise
             raise requests.ConnectionError(
                 'the server closed the connection', request=request) from e
