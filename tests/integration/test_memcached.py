@@ -83,7 +83,7 @@ def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it
         def fetch(self, policy, *, profile=True):
             self.asked += 1
             return shared_source.model.PolicySamples(policy.name, shared_source.model.QueryResult(
-                policy.imbalance_query, shared_source.model.Health.HEALTHY, series=hosts))
+                policy.imbalance_query, shared_source.model.SourceHealth.HEALTHY, series=hosts))
 
     with servers.memcached(tmp_path) as port:
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)

@@ -152,7 +152,7 @@ class LaggingCloud:
         self.done.add(uuid)
         self.places[uuid].append((at, move.to_host))
         request = clouds.moved(
-            clouds.planner.Request(self.cluster, model.ClusterScores({}), self.policies, (),
+            clouds.planner.PlanRequest(self.cluster, model.ClusterScores({}), self.policies, (),
                                    model.MoveHistory(), self.settings.options, 1),
             model.Plan('scope', (move,)))
         self.cluster = request.cluster

@@ -221,7 +221,7 @@ def test_what_prometheus_does_wrong_never_shows_our_login(login, caplog, tmp_pat
             source = prometheus.PrometheusSource(conf)
             samples = {'cpu': source.fetch(given.enabled[0])}
             health = source.health()
-            ranged = source.query_range('cpu', 'host', '', prometheus.ranges.Window(0, 60, 2))
+            ranged = source.query_range('cpu', 'host', '', prometheus.ranges.QueryWindow(0, 60, 2))
             source.close()
             assert server.requests, name
         path = writer.write(str(tmp_path), writer.SnapshotContent(

@@ -49,7 +49,7 @@ HOME = Path(kronos_nova.__file__).parent
 GUARD = str(HOME / 'scheduler/guard.py')
 #: Formats log records, in processes whose logging another test has set up. logging catches its
 #: errors.
-MASKING = str(HOME / 'conf/masking.py')
+MASKING = str(HOME / 'conf/secret_mask.py')
 COUNTER = {(periodic.__file__, line) for text, first in [
     inspect.getsourcelines(periodic.FaultCounters.swallow)]
            for line in range(first, first + len(text))}

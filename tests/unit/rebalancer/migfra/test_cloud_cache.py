@@ -159,7 +159,7 @@ class Handler(moves.MoveHandler):
         self.asked.append(new)
         return cloud_cache.CloudGlance(new, not new)
 
-    def _judge_by_look(self, request, task, policies, projects, seen):
+    def _judge_by_cloud(self, request, task, policies, projects, seen):
         found = self.table[not seen]
         if isinstance(found, Exception):
             raise found

@@ -133,7 +133,7 @@ def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
     """None is known of which that is so."""
     asked = request(completed=())
     monkeypatch.setattr(requested_moves.waves, 'order_moves', lambda view,
-                        moves: requested_moves.waves.Ordered(
+                        moves: requested_moves.waves.OrderedMoves(
         (), Counter()))
     answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
     assert answer.refused[A0].rule == 'no-order' and not answer.plan.moves
