@@ -58,6 +58,8 @@ FOUND_SEEDS = [
          'the-migration-of-a-task-without-a-slot-was-aborted-and-slots-counted-it'),
         (3189, None,
          'a-task-that-could-not-be-looked-at-lost-its-slot'),
+        (2544, None,
+         'the-error-of-an-operators-migration-was-taken-for-that-of-ours'),
         (554, None,
          'a-task-began-beside-one-without-a-slot-and-caps-counted-both'),
         (1061, None,

@@ -164,17 +164,19 @@ def read_moved_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Insta
 
 
 def read_action_errors(nova: nova_api.NovaApi, uuid: str, action: str) -> list[str] | None:
-    """Read Nova's error texts about the newest action of this name, one per event.
+    """Read Nova's error texts about our newest action of this name, one per event.
 
-    The list may be empty. None: Nova has not recorded them yet, or they cannot be read now.
+    An action that another user asked for since is not ours. The list may be empty. None: Nova has
+    not recorded them yet, or they cannot be read now.
 
     nova-conductor saves that a migration failed before its event says why, and an event whose
     service died never says why: a caller that asks again has to stop some time.
     Source: nova.conductor.manager, _live_migrate; nova.compute.utils, EventReporter.
     """
     try:
+        own = nova.user_id()
         for found in nova.actions(uuid):
-            if found.get('action') != action:
+            if found.get('action') != action or (own and found.get('user_id') not in (None, own)):
                 continue
             events = nova.action_events(uuid, str(found.get('request_id')))
             details = [text for e in events if (text := _find_event_error(e))]

@@ -206,17 +206,17 @@ class Compute(_Proxy):
             for m in reversed(self.cloud.migrations) if wanted(m)]})
 
     def _actions(self, params: dict[str, Any], uuid: str) -> Response:
-        """One action for each kind of migration that the instance has had, newest first."""
-        asked = {m.type: m for m in self.cloud.migrations if m.instance_uuid == uuid}
+        """Answer one action for each migration that the instance has had, newest first."""
         return Response({'instanceActions': [
-            {'action': {cloud.COLD: 'migrate', cloud.RESIZE: 'resize'}.get(kind, kind),
-             'request_id': f'req-{kind}', 'message': 'Error',
+            {'action': {cloud.COLD: 'migrate', cloud.RESIZE: 'resize'}.get(m.type, m.type),
+             'request_id': f'req-{m.id}', 'message': 'Error',
              'user_id': 'kronos' if m.task_id or m.late else 'operator'}
-            for kind, m in sorted(asked.items(), key=lambda e: -e[1].id)]})
+            for m in sorted(self.cloud.migrations, key=lambda m: -m.id)
+            if m.instance_uuid == uuid]})
 
     def _action(self, params: dict[str, Any], uuid: str, request: str) -> Response:
         told = [m.told for m in self.cloud.migrations
-                if m.instance_uuid == uuid and request == f'req-{m.type}']
+                if m.instance_uuid == uuid and request == f'req-{m.id}']
         return Response({'instanceAction': {'events': [{
             'event': 'conductor_live_migrate_instance', 'result': 'Error',
             'details': told[-1] if told else ''}]}})

@@ -441,6 +441,25 @@ def test_whose_fault_it_was_goes_with_the_failure(cloud: answers.Answers, detail
     assert (found.stage, found.fault) == (base.MigrationStage.FAILED, fault)
 
 
+def test_the_error_of_an_operators_later_migration_is_not_the_reason_of_ours(
+        cloud: answers.Answers) -> None:
+    actions = '/servers/vm/os-instance-actions'
+    cloud.user = 'kronos'
+    cloud.answers[actions] = [{'instanceActions': [
+        {'action': 'live-migration', 'request_id': 'req-2', 'user_id': 'admin'},
+        {'action': 'live-migration', 'request_id': 'req-1', 'user_id': 'kronos'}]}]
+    for request, details in (('req-2', 'No valid host was found.'), (
+            'req-1', 'Feature not supported with instances that have accelerators.')):
+        cloud.answers[f'{actions}/{request}'] = [{'instanceAction': {'events': [
+            {'event': 'conductor', 'result': 'Error', 'details': details}]}}]
+    ours = uuidutils.generate_uuid()
+    cloud.answers[f'/allocations/{ours}'] = [{'allocations': {}}]
+    novas.look(cloud, [[answers.migration(6, status='error', uuid=ours),
+                        answers.migration(7, status='error')]], answers.server('vm'))
+    found = novas.driver(cloud).look(novas.TASK, bound(ours))
+    assert (found.reference, found.fault) == (ours, nova_error_classes.FaultyPart.INSTANCE)
+
+
 RUNNING = {'event': 'conductor', 'finish_time': None, 'result': None, 'details': None}
 ENDED = RUNNING | {'event': 'check', 'finish_time': '2026-11-22T10:00:00.0', 'result': 'Error'}
 
