@@ -409,7 +409,7 @@ class NovaExecutor(base.Executor):
         if foreign:
             return base.MigrationProgress(base.MigrationStage.ABSENT,
                                           'Nova carries out another migration of this '
-                                                    f'instance, {foreign[-1].uuid}')
+                                          f'instance, {foreign[-1].uuid}')
         return base.MigrationProgress(base.MigrationStage.WAITING, 'accepted, not yet recorded',
                                       version='not recorded')
 
@@ -424,7 +424,7 @@ class NovaExecutor(base.Executor):
             return base.MigrationProgress(
                 base.MigrationStage.COMPLETED,
                 f'the migration ended as {migration.status}, but the '
-                                      f'instance is on {task.to_host}', migration.uuid)
+                f'instance is on {task.to_host}', migration.uuid)
         details = nova_responses.read_action_errors(self._nova, task.instance_uuid,
                                                     nova_api.LIVE_MIGRATION)
         shared = next((text for text in details or () if NOT_SHARED in text), None)

@@ -15,6 +15,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 import time
 
 from oslo_config import cfg
@@ -69,6 +71,24 @@ def test_a_pause_tells_who_why_and_until_when(run, store):
     everything, blue = json.loads(run('pause', 'list', '-f', 'json')[1])
     assert everything['Scope'] == 'everything' and everything['Reason'] == 'holidays'
     assert blue['Until'] == '' and blue['Reason'] == 'a storm ?[31m' and '@' in blue['By']
+
+
+def test_resume_prints_the_reason_of_another_pause_as_one_line_of_text(run, store):
+    store.pause('blue', store.now(), seconds=None, paused_by='mallory\x1b[2J',
+                reason='done\nScope ssd goes on.')
+    store.pause(None, store.now(), seconds=None, paused_by='alice', reason='holidays')
+    assert run('resume')[1] == ('Everything goes on.\nScope blue is still paused by mallory?[2J: '
+                                'done?Scope ssd goes on.\n')
+
+
+def test_a_closed_standard_error_puts_no_notice_into_the_output(tmp_path):
+    path = tmp_path / 'kronos.conf'
+    path.write_text(f'[database]\nconnection = sqlite:///{tmp_path}/missing.sqlite\n')
+    done = subprocess.run(
+        ['sh', '-c', 'exec "$0" "$@" 2>&-', sys.executable, '-W', 'ignore', '-c',
+         'import sys; from kronos_nova.cli.app import main; sys.exit(main())', 'plan', 'list',
+         '-f', 'json', '--config-file', path], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, '[]')
 
 
 #: kronos on a workstation whose clock is seven hours ahead.
