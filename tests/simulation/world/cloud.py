@@ -39,6 +39,8 @@ class Host:
     up: bool = True
     reason: str | None = None
     generation: int = 1
+    #: The allocations at this generation, by consumer; None: they were not read yet.
+    allocations: dict[str, dict[str, int]] | None = None
 
 
 @dataclasses.dataclass
@@ -207,6 +209,17 @@ class Cloud:
             for name, amount in claims.items():
                 total[name] += amount
         return total
+
+    def count_generation(self, host: Host) -> int:
+        """Return the generation of a host's provider: it grows with each change of allocations.
+
+        Placement counts each change; here two changes between two reads count once.
+        """
+        allocations = self.consumers(host.name)
+        if host.allocations not in (None, allocations):
+            host.generation += 1
+        host.allocations = allocations
+        return host.generation
 
     def members_on(self, group: str, host: str, but: str = '') -> int:
         """Members of a group that are on a host, or come to it."""

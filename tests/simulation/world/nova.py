@@ -323,7 +323,7 @@ class Placement(_Proxy):
             nobody = 'required' in params or 'member_of' in params  # storage is not shared
             return Response({'resource_providers': [
                 {'uuid': h.uuid, 'name': f'{h.name}.example.org', 'root_provider_uuid': h.uuid,
-                 'parent_provider_uuid': None, 'generation': h.generation}
+                 'parent_provider_uuid': None, 'generation': self.cloud.count_generation(h)}
                 for h in self.cloud.hosts.values()
                 if not nobody and params.get('in_tree') in (None, h.uuid)]})
         kind, uuid, *rest = path.strip('/').split('/')
@@ -338,7 +338,7 @@ class Placement(_Proxy):
         return self._of_provider(host, rest[0])
 
     def _of_provider(self, host: cloud.Host, what: str) -> Response:
-        generation = {'resource_provider_generation': host.generation}
+        generation = {'resource_provider_generation': self.cloud.count_generation(host)}
         match what:
             case 'inventories':
                 plain = {'reserved': 0, 'allocation_ratio': 1.0, 'min_unit': 1, 'step_size': 1}
@@ -436,8 +436,6 @@ class Nova:
 
     def _settle(self, migration: cloud.Migration) -> None:
         self.cloud.instances[migration.instance_uuid].status = migration.before
-        for host in (migration.from_host, migration.to_host):
-            self.cloud.hosts[host].generation += 1
         if not migration.task_id:
             self.cloud.changed()
 
@@ -495,8 +493,6 @@ class Nova:
         slow = hit('migration is slow')
         migration.ends_at = self.run.now + self.run.rng.uniform(
             *((100, 200) if slow else (2, 40)))
-        for host in (migration.from_host, migration.to_host):
-            self.cloud.hosts[host].generation += 1
         if not migration.task_id:
             self.cloud.changed()
 
@@ -507,8 +503,6 @@ class Nova:
             return
         migration.status = {'ERROR': 'error', 'moved': 'error'}.get(
             migration.end, migration.end)
-        for host in (migration.from_host, migration.to_host):
-            self.cloud.hosts[host].generation += 1
         if instance is None:
             return
         instance.task_state = None
@@ -525,8 +519,6 @@ class Nova:
     def _finish(self, migration: cloud.Migration, instance: cloud.Instance) -> None:
         """A cold migration or resize ends, and waits for its confirmation if it went well."""
         instance.task_state = None
-        for host in (migration.from_host, migration.to_host):
-            self.cloud.hosts[host].generation += 1
         if migration.end == 'completed':
             migration.status, instance.status = 'finished', 'VERIFY_RESIZE'
             instance.host = migration.to_host

@@ -160,8 +160,6 @@ class Standstills:
         migration.left, migration.endless = True, False
         if instance is not None:
             instance.task_state = None
-        for host in (migration.from_host, migration.to_host):
-            self.run.cloud.hosts[host].generation += 1
 
     # Aborts.
 
