@@ -21,6 +21,7 @@ sent the request aborts its migration.
 import dataclasses
 
 from oslo_log import log as logging
+from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -52,8 +53,19 @@ class _LostRequest:
     ends_since: float | None = None
 
 
+def _may_adopt(watchers: list[rows.TaskRow]) -> bool:
+    """Return whether an executor may still take our migration for that of its task.
+
+    It takes the newest migration, until a look has found one and the row has its UUID.
+    """
+    return not all(uuidutils.is_uuid_like(each.reference) for each in watchers)
+
+
 class StrayMigrations:
     """Late migrations of one executor, until they have ended.
+
+    A migration is late when no executor watches it: the task of its request ended, went on to
+    another host, or followed an earlier migration.
 
     :param seconds: a request without a migration for so long has begun none.
     :param resets_state: make an instance active again that Nova puts into ERROR because its late
@@ -68,15 +80,15 @@ class StrayMigrations:
         self._resets_state = resets_state
         self._requests: dict[str, _LostRequest] = {}
 
-    def examine(self, row: rows.TaskRow, now: float) -> bool:
+    def examine(self, row: rows.TaskRow, now: float) -> None:
         """Read a task again that was lost during its request.
 
         :param row: the row at the time of the request, with its marker.
-        :returns: whether the migration, if Nova has begun it, is to be aborted.
         :raises StoreError: the database is away.
         """
         self.remember(row, now)
-        return self._is_unwanted(row.task.task_id)
+        if not self._list_watchers(row):
+            self._tell_late(self._requests[row.task.task_id])
 
     def remember(self, row: rows.TaskRow, now: float) -> None:
         """Keep the request for :meth:`pursue`: the database cannot be read now."""
@@ -88,7 +100,12 @@ class StrayMigrations:
         :raises StoreError: the database is away.
         """
         for task_id, request in list(self._requests.items()):
-            if self._is_unwanted(task_id) and self._has_ended(request, now):
+            watchers = self._list_watchers(request.row)
+            if _may_adopt(watchers):
+                continue
+            if not watchers:
+                self._tell_late(request)
+            if self._has_ended(request, now):
                 del self._requests[task_id]
 
     def close(self, now: float) -> None:
@@ -106,35 +123,31 @@ class StrayMigrations:
                           'abort it.', task.instance_uuid, task.task_id, task.to_host,
                           task.instance_uuid)
 
-    def _is_unwanted(self, task_id: str) -> bool:
-        """Return whether no executor watches the request, and log that once; forget a watched one.
-        """
-        request = self._requests[task_id]
-        became = self._find_unwanted(request.row)
-        if became is None:
-            del self._requests[task_id]
-            return False
+    def _tell_late(self, request: _LostRequest) -> None:
+        """Log once that the request came too late."""
         if not request.has_been_told:
             task, request.has_been_told = request.row.task, True
             LOG.error('Instance %s: task %s: the request to migrate it to %s came too late: the '
                       'task %s meanwhile. Its migration is aborted, if Nova has begun it.',
-                      task.instance_uuid, task.task_id, task.to_host, became)
-        return True
+                      task.instance_uuid, task.task_id, task.to_host,
+                      self._describe_course(request.row))
 
-    def _find_unwanted(self, row: rows.TaskRow) -> str | None:
-        """Return how the task went on, as a verb phrase.
+    def _list_watchers(self, row: rows.TaskRow) -> list[rows.TaskRow]:
+        """Return the tasks whose executors watch the same move: this task or another one."""
+        return [each for each in self._store.tasks_of_instance(
+                    row.task.instance_uuid, _NEWEST_TASKS)
+                if each.task.state in _WATCHED and each.task.to_host == row.task.to_host]
 
-        None: an executor watches the same move, for this task or for another one.
-        """
+    def _describe_course(self, row: rows.TaskRow) -> str:
+        """Return how the task went on, as a verb phrase."""
         current = self._store.task(row.task.task_id)
-        for other in self._store.tasks_of_instance(row.task.instance_uuid, _NEWEST_TASKS):
-            if other.task.state in _WATCHED and other.task.to_host == row.task.to_host:
-                return None
         if current is None:
             return 'was deleted'
-        if current.task.state in _WATCHED:
+        if current.task.state not in _WATCHED:
+            return f'became {current.task.state}'
+        if current.task.to_host != row.task.to_host:
             return f'went on to {current.task.to_host}'
-        return f'became {current.task.state}'
+        return f'followed migration {current.reference}'
 
     def _has_ended(self, request: _LostRequest, now: float) -> bool:
         task, marker = request.row.task, request.row.marker or ''
@@ -145,8 +158,11 @@ class StrayMigrations:
             progress = self._driver.look(task, marker)
             if progress.stage is base.MigrationStage.ABSENT:
                 return now - request.since > self._seconds
-            if progress.reference in known:
+            if progress.reference in known | self._find_known(request.row):
                 return True
+            if _may_adopt(self._list_watchers(request.row)):
+                return False
+            self._tell_late(request)
             if progress.stage in (base.MigrationStage.WAITING, base.MigrationStage.RUNNING):
                 self._abort(request, task, progress)
                 return False

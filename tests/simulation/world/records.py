@@ -34,6 +34,8 @@ class Task:
     marker: str | None
     error: str | None
     attempts: list[dict[str, Any]]
+    #: The UUID of the migration that its executor watches; before, Nova's request ID.
+    reference: str | None
 
 
 @dataclasses.dataclass
@@ -49,9 +51,10 @@ def tasks(connection: sqlite3.Connection) -> dict[str, Task]:
     found = {}
     for row in connection.execute(
             'SELECT task_id, plan_id, scope, instance_uuid, from_host, to_host, phase, state, '
-            'worker, requires, not_before, marker, error, attempts FROM task ORDER BY task_id'):
+            'worker, requires, not_before, marker, error, attempts, reference FROM task '
+            'ORDER BY task_id'):
         found[row[0]] = Task(*row[:9], json.loads(row[9]), *row[10:13],
-                             json.loads(row[13] or '[]'))
+                             json.loads(row[13] or '[]'), row[14])
     return found
 
 

@@ -19,6 +19,8 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from oslo_utils import uuidutils
+
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import plan_approvals
 from tests.simulation.world import cloud
@@ -87,10 +89,14 @@ class Standstills:
             run.stand_still(process, self.rng.uniform(*FROZEN))
 
     def is_late(self, task: tuple[str, str, int], host: str) -> bool:
-        """Whether no executor watches the move that a request asks for, or it has been made."""
+        """Return whether no executor will watch the migration that a request begins.
+
+        It has made the move already, or watches an earlier migration.
+        """
         found = self.run.tasks.get(task[0])
         return (found is None or bool(self.run.moves[task[0]]) or found.to_host != host
-                or found.state not in ('submitting', 'submitted', 'unknown'))
+                or found.state not in ('submitting', 'submitted', 'unknown')
+                or uuidutils.is_uuid_like(found.reference))
 
     def note_late(self, task_id: str, process: 'processes.Process',
                   migration: cloud.Migration) -> None:

@@ -102,6 +102,45 @@ def test_a_late_migration_that_the_successor_watches_is_left_to_it(bench):
     assert bench.state is TaskState.COMPLETED
 
 
+def test_late_migration_is_aborted_when_the_successor_followed_an_earlier_one(bench, caplog):
+    """An operator ended the successor's migration, and Nova accepted the late request then."""
+    late_reference = '0d2a3d5e-3f4b-4f0c-9d53-5c1a1a7d2f10'
+    other = bench.new_worker('w2')
+
+    def submit(_task):
+        bench.driver.answers['submit'] = ['req-2']
+        bench.now += 70
+        bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
+        bench.passes(6, seconds=20, by=other)
+        bench.driver.answers['look'] = [base.MigrationProgress(
+            base.MigrationStage.RUNNING, 'running', REFERENCE)]
+        bench.passes(2, seconds=20, by=other)
+        bench.driver.answers['look'] = [base.MigrationProgress(
+            base.MigrationStage.RUNNING, 'running', late_reference)]
+        return 'req-1'
+    bench.driver.answers |= {'submit': [submit]}
+    bench.plan(cases.make_task)
+    bench.passes()
+    assert (bench.state, bench.row().reference) == (TaskState.SUBMITTED, REFERENCE)
+    bench.passes()
+    assert f'came too late: the task followed migration {REFERENCE} meanwhile' in caplog.text
+    assert bench.steps('abort') == ['h2']
+
+
+def test_late_migration_that_its_successor_takes_for_its_own_is_left_to_it(bench, caplog):
+    stand_still(bench, 1)
+    bench.plan(cases.make_task)
+    bench.passes()
+    assert bench.row().reference is None
+    bench.passes(1, by=bench.new_worker('w2'))
+    assert bench.row().reference == REFERENCE
+    bench.passes()
+    assert bench.steps('abort') == [] and 'came too late' not in caplog.text
+    looks = len(bench.steps('look'))
+    bench.passes()
+    assert len(bench.steps('look')) == looks, 'a request that the successor watches is forgotten'
+
+
 def test_a_late_request_that_began_nothing_is_forgotten(bench):
     stand_still(bench, 8, benches.error(exception.AmbiguousSubmit))
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
