@@ -203,7 +203,7 @@ ABORTING = 0.22
 #: How often a fault of requests is chosen, as a multiple: it needs others, or others leave no
 #: room for it.
 WEIGHTS = {
-    'migration leaves its allocations': 9, 'migration leaves its allocations for a while': 8,
+    'migration leaves its allocations': 9, 'migration leaves its allocations for a while': 10,
     'abort puts the instance into ERROR': 10, 'abort has no effect': 6, 'abort gets 409': 4,
     'POST is lost on its way back': 3, 'Nova leaves a migration in post-migrating': 5,
     'Nova leaves a migration in accepted': 3, 'Nova leaves a migration in queued': 3,
