@@ -10,29 +10,31 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""HTTP sessions that follow the configuration alone and ignore the environment."""
+"""The HTTP session of every client: Prometheus, hooks, Keystone, Nova and Placement."""
 
 from typing import Any
 
 import requests
 
 
-class DirectSession(requests.Session):
-    """An HTTP session without proxy variables, ~/.netrc and REQUESTS_CA_BUNDLE.
+class HttpSession(requests.Session):
+    """An HTTP session whose lost connections are all a :class:`requests.RequestException`.
 
-    Every failure of a connection is a :class:`requests.RequestException`.
+    :param trust_env: whether proxy variables, ~/.netrc and REQUESTS_CA_BUNDLE count; else the
+        configuration alone does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, trust_env: bool = False) -> None:
         super().__init__()
-        self.trust_env = False
+        self.trust_env = trust_env
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a request; see the base class.
 
         :raises requests.ConnectionError: also when the server closes the connection while urllib3
             writes to it. urllib3 2 swallows that error, then uses the socket that it has closed:
-            AttributeError: 'NoneType' object has no attribute 'settimeout'.
+            AttributeError: 'NoneType' object has no attribute 'settimeout'. The server may have
+            received the request.
         """
         try:
             return super().send(request, **kwargs)

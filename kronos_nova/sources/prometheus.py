@@ -86,7 +86,7 @@ class PrometheusSource(base.ScoreSource):
         self._base, self._shown, self._login = _parse_address(_read_url(conf))
         if self._conf.username:
             self._login = (self._conf.username, self._conf.password or '')
-        self._session = http_sessions.DirectSession()
+        self._session = http_sessions.HttpSession()
         self._bound = deadline.BoundedCalls()
         self._token = ''
 
@@ -223,7 +223,7 @@ class PrometheusSource(base.ScoreSource):
                 lambda: self._fetch_with_retries(method, path, form, end), end - time.monotonic())
         except deadline.DeadlineExceeded:
             # The hanging call keeps its connection; the next query gets a new one.
-            self._session = http_sessions.DirectSession()
+            self._session = http_sessions.HttpSession()
             raise _AnswerLate(f'{self._shown} did not answer within {seconds:g} s') from None
         except deadline.TooManyHanging as e:
             raise _ServerUnreachable(f'{self._shown}: {e}') from None

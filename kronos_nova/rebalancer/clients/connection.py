@@ -14,10 +14,12 @@
 
 from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import loading
+from keystoneauth1 import session as ks_session
 from openstack import connection as sdk
 from oslo_config import cfg
 
 from kronos_nova import exception
+from kronos_nova import http_sessions
 from kronos_nova.conf import nova as nova_conf
 
 
@@ -38,6 +40,7 @@ def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
             remedy='Give auth_type, auth_url and the credentials of a service user')
     session = loading.load_session_from_conf_options(
         conf, 'nova', auth=auth, timeout=conf.nova.timeout or nova_conf.REQUEST_TIMEOUT)
+    _replace_http_session(session)
     named = {'compute_service_type': conf.nova.service_type,
              'compute_service_name': conf.nova.service_name,
              # Nova has had one major version since: one of at least this.
@@ -50,3 +53,16 @@ def make_connection(conf: cfg.ConfigOpts) -> sdk.Connection:
         interface=conf.nova.valid_interfaces or conf.nova.interface,
         compute_endpoint_override=conf.nova.endpoint_override,
         placement_endpoint_override=conf.nova.placement_endpoint_override)
+
+
+def _replace_http_session(session: ks_session.Session) -> None:
+    """Replace keystoneauth's HTTP session by ours, which reports every lost connection.
+
+    The adapters stay. keystoneauth gives them its options of sockets and TLS only in a session that
+    it makes itself. Proxies and certificates of the environment count, as in other services of
+    OpenStack.
+    """
+    http = http_sessions.HttpSession(trust_env=True)
+    for prefix, adapter in session.session.adapters.items():
+        http.mount(prefix, adapter)
+    session.session = http

@@ -63,7 +63,7 @@ class PlanWebhook:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        self._session = http_sessions.DirectSession()
+        self._session = http_sessions.HttpSession()
 
     def __call__(self, event: str, scope: str, payload: dict[str, Any]) -> bool:
         """Queue an event without waiting; return False when too many wait already."""

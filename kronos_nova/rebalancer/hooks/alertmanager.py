@@ -122,7 +122,7 @@ class AlertmanagerHook(base.Hook):
         """
         url = self._conf.url.rstrip('/') + '/api/v2' + path
         try:
-            with http_sessions.DirectSession() as session, session.request(
+            with http_sessions.HttpSession() as session, session.request(
                     method, url, json=body, params=params, timeout=self._conf.timeout,
                     allow_redirects=False, verify=self._conf.ca_cert or True, stream=True,
                     headers={'User-Agent': 'kronos-nova'}) as answer:

@@ -105,7 +105,7 @@ class WebhookHook(base.Hook):
     def _send_request(self, method: str, headers: dict[str, str], body: bytes | None = None) -> int:
         """Send a request; return the HTTP status of the answer."""
         try:
-            with http_sessions.DirectSession() as session, session.request(
+            with http_sessions.HttpSession() as session, session.request(
                     method, self._conf.url, data=body, headers=headers,
                     timeout=self._conf.timeout, allow_redirects=False,
                     verify=self._conf.ca_cert or True, stream=True) as answer:

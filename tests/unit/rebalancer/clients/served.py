@@ -14,9 +14,11 @@
 
 from collections.abc import Iterator
 import contextlib
+import errno
 from http import server
 import json
 import threading
+import time
 import types
 from typing import Any
 from urllib import parse
@@ -24,6 +26,8 @@ from urllib import parse
 from keystoneauth1 import adapter
 from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
+import pytest
+import urllib3.connection
 
 
 class Served:
@@ -70,12 +74,16 @@ def serving(answers: dict[str, list[Any]]) -> Iterator[Served]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_PUT = answer
+        do_GET = do_POST = do_PUT = answer
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with server.ThreadingHTTPServer(('127.0.0.1', 0), Handler) as httpd:
+    class Server(server.ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Say nothing: a client that hangs up is part of the tests."""
+
+    with Server(('127.0.0.1', 0), Handler) as httpd:
         url = f'http://127.0.0.1:{httpd.server_port}'
         ks = session.Session(auth=token_endpoint.Token(url, 'secret'), timeout=5)
         served.connection = types.SimpleNamespace(session=ks, compute=adapter.Adapter(
@@ -85,6 +93,31 @@ def serving(answers: dict[str, list[Any]]) -> Iterator[Served]:
             yield served
         finally:
             httpd.shutdown()
+
+
+def close_while_sending(
+        monkeypatch: pytest.MonkeyPatch, served: Served, method: str, times: int = 1) -> None:
+    """Let requests of this method reach the server, and close their connections while they are
+    sent.
+
+    urllib3 swallows ECONNRESET there, and then uses the socket that is closed.
+    """
+    send, left = urllib3.connection.HTTPConnection.request, [times]
+
+    def request(connection: Any, sent_method: str, *args: Any, **kwargs: Any) -> None:
+        before = served.number(method)
+        send(connection, sent_method, *args, **kwargs)
+        if sent_method != method or not left[0]:
+            return
+        left[0] -= 1
+        end = time.monotonic() + 10
+        while served.number(method) == before and time.monotonic() < end:
+            time.sleep(0.01)
+        connection.sock.close()
+        connection.sock = None
+        raise ConnectionResetError(errno.ECONNRESET, 'Connection reset by peer')
+
+    monkeypatch.setattr(urllib3.connection.HTTPConnection, 'request', request)
 
 
 def service(host: str, status: str = 'enabled', reason: str | None = None,

@@ -123,6 +123,54 @@ def test_connections_are_tried_as_often_as_asked_for(
         assert len(pauses) == 2
 
 
+@pytest.mark.parametrize('retries', [0, 1])
+def test_read_on_a_closed_connection_is_a_lost_connection(
+        tmp_path: object, monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
+    monkeypatch.setattr(session.time, 'sleep', lambda seconds: None)
+    with served.serving({f'GET {SERVICES}': [{'services': []}], 'GET /': [VERSIONS]}) as nova:
+        found = served_by(tmp_path, nova, f'connect_retries = {retries}\n')
+        found.get(SERVICES, 'services', 'p', '2.72')
+        served.close_while_sending(monkeypatch, nova, 'GET')
+        if retries:
+            assert found.get(SERVICES, 'services', 'p', '2.72') == {'services': []}
+        else:
+            with pytest.raises(api.ApiError, match='the endpoint cannot be reached') as caught:
+                found.get(SERVICES, 'services', 'p', '2.72')
+            assert not caught.value.unreachable and caught.value.outage == 'Nova'
+        asked = [path for method, path, *_ in nova.asked if path == SERVICES]
+        assert len(asked) == 2 + retries
+
+
+def test_post_on_a_closed_connection_may_have_arrived_and_is_sent_once(
+        tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.time, 'sleep', lambda seconds: None)
+    with served.serving({'POST /servers/vm/action': [(202, {})], 'GET /': [VERSIONS]}) as nova:
+        found = served_by(tmp_path, nova, 'connect_retries = 3\nstatus_code_retries = 3\n')
+        served.close_while_sending(monkeypatch, nova, 'POST')
+        with pytest.raises(api.ApiError, match='the connection broke') as caught:
+            found.post('/servers/vm/action', 'live migration of vm', '2.72', {'name': 'value'})
+        assert caught.value.sent and nova.number('POST') == 1
+
+
+@pytest.mark.parametrize('more', ['', 'tls_min_version = 1.3\ntls_ciphers = ECDHE+AESGCM\n'])
+def test_connections_keep_the_socket_and_tls_options_of_keystoneauth(
+        tmp_path: object, more: str) -> None:
+    found = connection.make_connection(conf(
+        tmp_path, f'[nova]\nauth_type = none\nendpoint_override = http://127.0.0.1:6/\n{more}'))
+    for prefix in ('http://', 'https://'):
+        adapter = found.session.session.get_adapter(prefix)
+        assert isinstance(adapter, session.TCPKeepAliveAdapter)
+        if hasattr(adapter, 'tls_min_version'):  # Our oldest keystoneauth1 has no such options.
+            assert (adapter.tls_min_version, adapter.tls_ciphers) == (
+                ('1.3', 'ECDHE+AESGCM') if more else (None, None))
+
+
+def test_proxies_and_certificates_of_the_environment_count_for_nova(tmp_path: object) -> None:
+    found = connection.make_connection(conf(
+        tmp_path, '[nova]\nauth_type = none\nendpoint_override = http://127.0.0.1:6/\n'))
+    assert found.session.session.trust_env
+
+
 def test_the_service_is_found_by_its_type_and_name(tmp_path: object) -> None:
     found = connection.make_connection(conf(tmp_path, '''
 [nova]
