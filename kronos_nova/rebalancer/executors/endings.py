@@ -36,7 +36,10 @@ record then does not change, and an operator ends the task (``kronos task resolv
 Source: nova.compute.manager, _init_instance and _reset_live_migration (32 to 34).
 """
 
+from collections.abc import Callable
+import dataclasses
 import re
+import time
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -151,33 +154,59 @@ def build_abort_error(row: rows.TaskRow, progress: base.MigrationProgress,
     return exception.MigrationTimeout(instance_uuid=uuid, problem=problem)
 
 
-class UnchangedRecords:
-    """Times since when the record of each migration has not changed.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _SeenVersion:
+    """A version of a record: when it was seen first, by the database's clock and monotonic."""
 
-    Nova's own time of a record only tells one version from another: our clock and Nova's may
-    differ.
+    version: str
+    since: float
+    began: float
+
+
+class UnchangedRecords:
+    """Versions of the migrations' records, and for how long this executor has seen each.
+
+    Only monotonic time counts: the database's clock may jump. Nova's own time of a record only
+    tells one version from another, since our clock and Nova's may differ.
+
+    :param monotonic: returns seconds that no change of a clock affects.
     """
 
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, float]] = {}
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._seen: dict[str, _SeenVersion] = {}
 
-    def find_since(self, row: rows.TaskRow, version: str | None, now: float) -> float | None:
-        """Return since when the record has this version; None: for less than NOTED_AFTER.
+    def find_note(self, row: rows.TaskRow, version: str | None,
+                  now: float) -> tuple[float, str] | None:
+        """Return ``doubt_since`` and ``doubt`` of a record that has not changed for NOTED_AFTER.
 
-        A predecessor's note of the same version counts, too.
+        None: it has changed since, or its version is unknown.
+
+        A predecessor's note of the same version counts as far as its time was monotonic: the time
+        between its last note and our first look counts for nothing.
+
+        :param now: time by the database's clock, for operators.
         """
-        task_id = row.task.task_id
+        task_id, monotonic = row.task.task_id, self._monotonic()
         if version is None:
-            self._seen.pop(task_id, None)
+            self.forget(task_id)
             return None
         seen = self._seen.get(task_id)
         if seen is None:
             noted = rows.find_unchanged_since(row.doubt, row.doubt_since, version)
-            seen = version, now if noted is None else min(now, noted)
-        elif seen[0] != version:
-            seen = version, now
+            seen = _SeenVersion(version, now if noted is None else min(now, noted), monotonic
+                                - rows.find_unchanged_seconds(row.doubt, row.doubt_since, version))
+        elif seen.version != version:
+            seen = _SeenVersion(version, now, monotonic)
         self._seen[task_id] = seen
-        return seen[1] if now - seen[1] >= NOTED_AFTER else None
+        seconds = monotonic - seen.began
+        if seconds < NOTED_AFTER:
+            return None
+        return seen.since, rows.note_unchanged(seen.since, version, seconds)
+
+    def forget(self, task_id: str) -> None:
+        """Drop the record of a task: a new attempt has another one."""
+        self._seen.pop(task_id, None)
 
     def forget_all_but(self, task_ids: set[str]) -> None:
         """Drop the records of all other tasks."""

@@ -137,7 +137,7 @@ class Worker:
         self._next_look: dict[str, float] = {}
         self._unverified: dict[str, float] = {}
         self._aborted: set[str] = set()
-        self._unchanged = endings.UnchangedRecords()
+        self._unchanged = endings.UnchangedRecords(monotonic)
         self._frozen: str | None = None
         self._health: healths.DaemonHealth | None = None
         self._pulse: healths.LoopPulse | None = None
@@ -296,6 +296,12 @@ class Worker:
         self._unchanged.forget_all_but(mine)
         self._hooks.forget(mine)
 
+    def _forget_attempt(self, task_id: str) -> None:
+        """Forget the previous attempt: a task may be claimed again within the same pass."""
+        self._unverified.pop(task_id, None)
+        self._aborted.discard(task_id)
+        self._unchanged.forget(task_id)
+
     # From claimed to submitted.
 
     def _begin_task(self, anything: bool) -> bool:
@@ -429,6 +435,7 @@ class Worker:
             return self._outcomes.lost(task)
         if not any(_has_asked_nova(attempt) for attempt in row.attempts):
             self._tally.submitted(task, now - task.created_at)
+        self._forget_attempt(task.task_id)
         self._next_look[task.task_id] = now + self._settings.look_interval
         return self._submit(
             row, lambda: self._monotonic() - began <= self._settings.claim_seconds / 2)
@@ -598,8 +605,7 @@ class Worker:
     def _under_way(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
         reference = progress.reference or row.reference
         now = self._clock()
-        since = self._unchanged.find_since(row, progress.version, now)
-        doubt = None if since is None else rows.note_unchanged(since, progress.version or '', now)
+        since, doubt = self._unchanged.find_note(row, progress.version, now) or (None, None)
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
         row = dataclasses.replace(row, reference=reference)
         if self._is_past_deadline(row):

@@ -50,16 +50,20 @@ def is_live() -> sa.ColumnElement[bool]:
     return tables.task.c.state.in_([sa.literal(state.value) for state in LIVE])
 
 
-def note_unchanged(since: float, version: str, now: float) -> str:
+def note_unchanged(since: float, version: str, seconds: float) -> str:
     """Return the ``doubt`` of a task whose migration Nova does not change.
 
     The note proves nothing about the time after the look that wrote it. It therefore names the
-    version of the record, and whether that look found the record old enough to lose its slots.
+    version of the record, and for how many minutes executors have seen it. A note of a task that
+    has lost its slots names no minutes.
 
-    :param now: when an executor has seen this version.
+    :param since: when an executor saw this version first, by the database's clock. Operators read
+        this time; no executor computes with it, since that clock may jump.
+    :param seconds: for how long executors have seen this version, by monotonic time.
     """
-    kind = _SLOTLESS if since <= now - SLOT_SECONDS else _UNCHANGED
-    return f'{kind}@{since:.0f} {_digest(version)}'
+    if seconds >= SLOT_SECONDS:
+        return f'{_SLOTLESS}@{since:.0f} {_digest(version)}'
+    return f'{_UNCHANGED}@{since:.0f} {_digest(version)} {seconds // 60:.0f}'
 
 
 def _digest(version: str) -> str:
@@ -69,7 +73,7 @@ def _digest(version: str) -> str:
 def _split_note(doubt: str | None, doubt_since: float | None) -> tuple[str, str] | None:
     """Return the kind of a note and the digest of its version; None: it is another doubt."""
     kind, _, rest = (doubt or '').partition('@')
-    noted, _, digest = rest.partition(' ')
+    noted, digest = (*rest.split(' '), '')[:2]
     if (doubt_since is None or kind not in (_UNCHANGED, _SLOTLESS)
             or noted != f'{doubt_since:.0f}'):
         return None
@@ -86,6 +90,17 @@ def find_unchanged_since(doubt: str | None, doubt_since: float | None,
     if note is None or version is not None and note[1] != _digest(version):
         return None
     return doubt_since
+
+
+def find_unchanged_seconds(doubt: str | None, doubt_since: float | None, version: str) -> float:
+    """Return for how long executors have certainly seen this version; 0: the note has another."""
+    note = _split_note(doubt, doubt_since)
+    if note is None or note[1] != _digest(version):
+        return 0.0
+    if note[0] == _SLOTLESS:
+        return SLOT_SECONDS
+    minutes = (doubt or '').split(' ')[2:]
+    return 60.0 * int(minutes[0]) if minutes and minutes[0].isdecimal() else 0.0
 
 
 def has_lost_slots(doubt: str | None, doubt_since: float | None) -> bool:

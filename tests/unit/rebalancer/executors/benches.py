@@ -17,6 +17,7 @@ from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.store import database_clock
 from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 
@@ -131,3 +132,21 @@ class Bench:
 
     def quarantined(self):
         return self.store.history('blue', self.now).quarantined
+
+
+class Clocks:
+    """An executor whose machine's clock, and the database's, may be wrong."""
+
+    def __init__(self, bench, settings=SETTINGS):
+        self.bench, self.machine, self.steady, self.database = bench, 0.0, 0.0, 0.0
+        bench.store._clock = lambda: bench.now + self.database
+        self.worker = worker.Worker(
+            bench.store, bench.driver, settings, name='w1', monotonic=lambda: bench.now,
+            clock=database_clock.DatabaseClock(
+                bench.store.now, lambda: bench.now + self.machine + self.database,
+                lambda: bench.now))
+
+    def passes(self, count=1, seconds=10.0):
+        for _ in range(count):
+            self.worker.run_once(self.worker.read_clock())
+            self.bench.now += seconds

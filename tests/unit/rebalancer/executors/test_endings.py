@@ -182,6 +182,60 @@ def test_successor_counts_no_time_of_a_record_that_changed_since(bench):
     assert not rows.has_lost_slots(row.doubt, row.doubt_since)
 
 
+#: Seconds of monotonic time that a handover may lose: the note names minutes.
+LOST_AT_HANDOVER = 60.0
+
+
+@pytest.mark.parametrize('jump', [-2 * rows.SLOT_SECONDS, 2 * rows.SLOT_SECONDS])
+def test_jump_of_the_databases_clock_changes_no_age_of_a_record(bench, jump):
+    bench.driver.answers['look'] = [under_way('1')]
+    bench.plan()
+    clocks = benches.Clocks(bench)
+    clocks.passes(2)
+    begun = bench.now
+    clocks.passes(10)
+    clocks.database = jump
+    while bench.row().doubt is None or not rows.has_lost_slots(
+            bench.row().doubt, bench.row().doubt_since):
+        clocks.passes(1, seconds=30.0)
+        assert bench.now - begun < 3600.0, 'its slot is not free within an hour'
+    assert bench.now - begun >= rows.SLOT_SECONDS, 'its slot is free too early'
+
+
+@pytest.mark.parametrize('jump', [-2 * rows.SLOT_SECONDS, 0.0, 2 * rows.SLOT_SECONDS])
+def test_successor_goes_on_with_the_age_that_its_predecessor_has_seen(bench, jump):
+    bench.driver.answers['look'] = [under_way('1')]
+    bench.plan()
+    clocks = benches.Clocks(bench)
+    clocks.passes(2)
+    begun = bench.now
+    clocks.passes(100)
+    clocks.worker.close()
+    seen = bench.now - begun
+    bench.now += 7200.0
+    clocks = benches.Clocks(bench)
+    clocks.database = jump
+    began = bench.now
+    while not rows.has_lost_slots(bench.row().doubt, bench.row().doubt_since):
+        clocks.passes(1, seconds=30.0)
+        assert bench.now - began < rows.SLOT_SECONDS, 'the time of the predecessor counts'
+    assert 0 <= bench.now - began + seen - rows.SLOT_SECONDS <= LOST_AT_HANDOVER + 60.0
+
+
+def test_next_attempt_does_not_count_the_time_of_the_one_before(bench):
+    """Nova has recorded neither: both look the same."""
+    bench.driver.answers['look'] = [under_way('not recorded')]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',)))
+    bench.passes(40)
+    assert bench.row().doubt is not None
+    bench.driver.answers['look'] = [base.MigrationStage.FAILED, under_way('not recorded')]
+    bench.passes(3)
+    assert bench.steps('submit') == ['h2', 'h3'] and bench.row().doubt is None
+    bench.passes(10)
+    assert rows.find_unchanged_seconds(bench.row().doubt, bench.row().doubt_since,
+                                       'not recorded') == 60.0
+
+
 def test_migration_is_bound_to_the_one_that_was_found(bench):
     asked = []
 
@@ -203,7 +257,7 @@ def test_row_says_since_when_nova_has_changed_nothing(bench):
     bench.passes(2)
     for seconds in (-0.5, 0.5):
         row = dataclasses.replace(bench.row(), doubt_since=1000.4, doubt=rows.note_unchanged(
-            1000.4, '1', 1000.4 + rows.SLOT_SECONDS + seconds))
+            1000.4, '1', rows.SLOT_SECONDS + seconds))
         assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
         assert rows.has_lost_slots(row.doubt, row.doubt_since) is (seconds > 0)
         assert len(row.doubt) <= tables.task.c.doubt.type.length

@@ -348,28 +348,10 @@ def test_the_driver_knows_what_is_emptied_in_the_scope_and_elsewhere(bench):
     assert bench.driver.known.history.draining == {'h7'}
 
 
-class Clocks:
-    """An executor whose machine's clock, and the database's, may be wrong."""
-
-    def __init__(self, bench, settings=SETTINGS):
-        self.bench, self.machine, self.steady, self.database = bench, 0.0, 0.0, 0.0
-        bench.store._clock = lambda: bench.now + self.database
-        self.worker = worker.Worker(
-            bench.store, bench.driver, settings, name='w1', monotonic=lambda: bench.now,
-            clock=database_clock.DatabaseClock(
-                bench.store.now, lambda: bench.now + self.machine + self.database,
-                lambda: bench.now))
-
-    def passes(self, count=1, seconds=10.0):
-        for _ in range(count):
-            self.worker.run_once(self.worker.read_clock())
-            self.bench.now += seconds
-
-
 @pytest.mark.parametrize('ahead', [-86400, 7 * 3600, 86400])
 def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead, caplog):
     bench.plan(cases.make_task, elsewhere)
-    clocks = Clocks(bench)
+    clocks = benches.Clocks(bench)
     health = healths.DaemonHealth()
     clocks.worker.tell(health)
     clocks.machine = ahead
@@ -394,7 +376,7 @@ def test_without_a_clock_of_its_own_an_executor_goes_by_the_databases(bench):
 def test_a_wrong_clock_aborts_no_healthy_migration(bench):
     bench.plan()
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
-    clocks = Clocks(bench, dataclasses.replace(SETTINGS, abort_at_deadline=True))
+    clocks = benches.Clocks(bench, dataclasses.replace(SETTINGS, abort_at_deadline=True))
     clocks.passes(2)
     clocks.machine = 86400.0
     clocks.passes(2)
@@ -408,7 +390,7 @@ def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of)
     bench.plan()
     bench.driver.answers['submit'] = [benches.error(exception.AmbiguousSubmit)]
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
-    clocks = Clocks(bench)
+    clocks = benches.Clocks(bench)
     clocks.passes(3)
     setattr(clocks, of, 3600.0)
     clocks.passes(4)
@@ -417,7 +399,7 @@ def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of)
 
 def test_what_was_not_begun_in_time_by_the_database_ends_by_any_executor(bench):
     bench.plan()
-    clocks = Clocks(bench)
+    clocks = benches.Clocks(bench)
     clocks.machine = -86400.0
     bench.now += rows.BEGIN_WITHIN + 1
     clocks.passes()
@@ -429,7 +411,7 @@ def test_what_was_not_begun_in_time_by_the_database_ends_by_any_executor(bench):
 
 def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(bench):
     bench.plan()
-    clocks = Clocks(bench)
+    clocks = benches.Clocks(bench)
     clocks.worker.read_clock()
     clocks.database = 86400.0
     bench.now += database_clock.READ_SECONDS
@@ -442,7 +424,7 @@ def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(benc
 
 def test_executor_that_starts_while_the_databases_clock_is_wrong_cancels_nothing(bench):
     bench.plan()
-    clocks = Clocks(bench)
+    clocks = benches.Clocks(bench)
     clocks.database, clocks.machine = 86400.0, -86400.0  # another machine's
     clocks.passes()
     assert bench.state is TaskState.QUEUED
