@@ -712,7 +712,7 @@ class TestStarted(MigfraCase):
     def test_a_server_has_started_when_its_ssh_answers(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.useFixture(fixtures.MonkeyPatch(
-            'kronos_nova.rebalancer.clients.nova_api._parse_addresses',
+            'kronos_nova.rebalancer.clients.nova_records.parse_addresses',
             lambda data: ('127.0.0.1', '192.0.2.7')))
         self.answering = set()
         self.conf.set_override('ssh_probe', True, 'migfra')

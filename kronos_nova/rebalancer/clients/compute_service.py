@@ -17,6 +17,7 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import records
 
 #: The version of all other reads; since 2.53 a PUT of a service takes status and reason.
@@ -37,7 +38,7 @@ def read_service(connection: Any, host: str) -> tuple[str, model.Service]:
     found = [r for r in nova.records(body, 'services', what) if r.get('host') == host]
     if len(found) != 1:
         raise api.ApiError('Nova', what, 'it is not listed')
-    service = nova_api.parse_service(found[0])
+    service = nova_records.parse_service(found[0])
     return records.JsonRecord('Nova', 'compute service', found[0]).identity('id'), service
 
 

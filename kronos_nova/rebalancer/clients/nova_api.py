@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Nova's API, as values of the model.
+"""Calls of Nova's API; :mod:`nova_records` reads the answers.
 
 All reads use microversion 2.72 (Stein), the first to list unreachable cells
 and to show a server's groups; below 2.88 os-hypervisors does not call every
@@ -20,18 +20,20 @@ image, 2.100 for its hints to the scheduler.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
-import dataclasses
 import datetime
 import re
 from typing import Any
 
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import records
 from kronos_nova.rebalancer.clients import server_constraints
+from kronos_nova.rebalancer.clients import server_group_pages
 
 BASE = (2, 72)
 #: Microversions for servers, the newest first; the first that Nova offers is used.
@@ -39,19 +41,10 @@ SERVERS = ((2, 100), (2, 98), (2, 96), BASE)
 #: The first microversion whose events say why they failed.
 DETAILS = (2, 84)
 
-#: Statuses of migrations that are over. Any other status, known or unknown, is not.
-#: Source: nova.db.main.api, migration_get_in_progress_by_host_and_node.
-ENDED = frozenset({
-    'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled', 'done'})
-
 #: The statuses that Nova 34 gives to migrations that are not over.
 UNDER_WAY = ('accepted', 'queued', 'preparing', 'pre-migrating', 'running',
              'running (post-copy)', 'migrating', 'post-migrating', 'finished',
              'confirming', 'reverting')
-
-#: A record that Nova has not changed for so long (seconds) takes no slot. While a live
-#: migration copies, Nova writes to its record every few seconds.
-UNCHANGED_SECONDS = 3000.0
 
 #: Types of migrations; those of live ones are also the name of their action.
 LIVE_MIGRATION = 'live-migration'
@@ -62,84 +55,14 @@ MIGRATE = 'migrate'
 ABORT = 'live_migration_cancel'
 #: A name that means the same as a regular expression.
 _PLAIN = re.compile(r'[A-Za-z0-9_-]+')
+_POLICY = nova_records.POLICY
 _SINCE = '%Y-%m-%dT%H:%M:%SZ'
 
-#: Server groups of a page while a cell does not answer: a power of two.
-GROUP_PAGE = 64
-#: No list has so many records.
-BEYOND = 2**31 - 1
-_ATTRIBUTES = 'OS-EXT-SRV-ATTR:'
-_POLICY = 'os_compute_api:'
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Hypervisor:
-    """A compute node; ``host`` is its service host."""
-
-    uuid: str
-    hostname: str
-    host: str
-    type: str
-    version: int = 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Aggregate:
-    """A host aggregate; ``hosts`` are service hosts, sorted."""
-
-    hosts: tuple[str, ...]
-    metadata: Mapping[str, str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Migration:
-    """A record of os-migrations.
-
-    ``to_host`` stays None until the migration is scheduled; ``updated_at`` is the time of Nova's
-    last write, in epoch seconds.
-    """
-
-    id: int
-    uuid: str
-    instance_uuid: str
-    type: str
-    status: str
-    from_host: str | None
-    to_host: str | None
-    updated_at: float = 0.0
-
-    @property
-    def ended(self) -> bool:
-        return self.status in ENDED
-
-    def is_unchanged(self, now: float) -> bool:
-        """Return whether the record is unchanged for UNCHANGED_SECONDS; False if unknown."""
-        return 0.0 < self.updated_at <= now - UNCHANGED_SECONDS
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Server:
-    """One server as GET shows it: the instance, its groups' UUIDs and its addresses.
-
-    ``instance.host`` is empty for an instance that is on no host.
-    """
-
-    instance: model.Instance
-    group_uuids: tuple[str, ...]
-    addresses: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReadableGroups:
-    """Server groups while a cell does not answer.
-
-    ``groups`` bind their members; ``uuids`` are all groups that Nova shows; ``unreadable`` counts
-    the groups that Nova cannot show.
-    """
-
-    groups: list[model.ServerGroup]
-    uuids: frozenset[str]
-    unreadable: int
+#: The records that the calls return.
+Hypervisor = nova_records.Hypervisor
+Aggregate = nova_records.Aggregate
+Migration = nova_records.Migration
+Server = nova_records.Server
 
 
 class NovaApi:
@@ -185,7 +108,7 @@ class NovaApi:
         what = 'compute services'
         params = {'binary': 'nova-compute'} | ({} if host is None else {'host': host})
         body = self._get('/os-services', what, 'os-services:list', params)
-        found = [parse_service(r) for r in self._api.records(body, 'services', what)]
+        found = [nova_records.parse_service(r) for r in self._api.records(body, 'services', what)]
         return {s.host: s for s in found}
 
     def services_of_all_cells(self) -> dict[str, model.Service]:
@@ -195,12 +118,13 @@ class NovaApi:
         """
         what = 'compute services'
         body = self._get('/os-services', what, 'os-services:list', {'binary': 'nova-compute'})
-        found = [unreadable_service(r) if r.get('status') == model.UNKNOWN else parse_service(r)
+        found = [nova_records.parse_unreadable_service(r) if r.get('status') == model.UNKNOWN
+                 else nova_records.parse_service(r)
                  for r in self._api.records(body, 'services', what)]
         return {s.host: s for s in found}
 
     def hypervisors(self) -> list[Hypervisor]:
-        return [parse_hypervisor(r) for r in self._api.pages(
+        return [nova_records.parse_hypervisor(r) for r in self._api.pages(
             '/os-hypervisors/detail', 'hypervisors', 'hypervisors',
             _POLICY + 'os-hypervisors:list-detail', _format_version(BASE))]
 
@@ -217,7 +141,8 @@ class NovaApi:
         except api.ApiError as exc:
             if exc.status != 404:
                 raise
-        found = [parse_hypervisor(r) for r in self._api.records(body, 'hypervisors', 'hypervisors')]
+        found = [nova_records.parse_hypervisor(r)
+                 for r in self._api.records(body, 'hypervisors', 'hypervisors')]
         if all(h.host != host for h in found):
             found = self.hypervisors()
         return [h for h in found if h.host == host]
@@ -226,26 +151,18 @@ class NovaApi:
         """Return the aggregates by name, which Nova keeps unique."""
         what = 'aggregates'
         body = self._get('/os-aggregates', what, 'os-aggregates:index')
-        out = {}
-        for data in self._api.records(body, 'aggregates', what):
-            record = records.JsonRecord('Nova', 'aggregate', data)
-            out[record.text('name')] = Aggregate(
-                tuple(sorted(record.texts('hosts'))), record.texts_by_name('metadata'))
-        return out
+        return dict(nova_records.parse_aggregate(r)
+                    for r in self._api.records(body, 'aggregates', what))
 
     def servers(self, skip_unknown: bool = False) -> list[model.Instance]:
         """List the servers of all projects, also those on no host.
 
         :param skip_unknown: leave out servers in cells that do not answer, else raise an error.
         """
-        self.negotiate()
-        assert self._server_version is not None
         shared = server_constraints.SharedMappings()
-        return [parse_instance(r, self._opt_out, shared) for r in self._api.pages(
-            '/servers/detail', 'servers', 'servers',
-            _POLICY + 'servers:detail:get_all_tenants', self._server_version,
-            {'all_tenants': '1'})
-            if not (skip_unknown and r.get('status') == model.UNKNOWN)]
+        return [nova_records.parse_instance(r, self._opt_out, shared)
+                for r in self._list_servers('servers', {})
+                if not (skip_unknown and r.get('status') == model.UNKNOWN)]
 
     def server(self, uuid: str) -> Server:
         """Return one server.
@@ -268,21 +185,14 @@ class NovaApi:
                                   'that policy context_is_admin allows') from None
             raise
         record = records.JsonRecord('Nova', 'answer for server', body | {'id': uuid})
-        data = record.mapping('server')
-        found = parse_instance(data, self._opt_out)
-        return Server(found, records.JsonRecord('Nova', 'server', data).texts('server_groups'),
-                      _parse_addresses(data.get('addresses')))
+        return nova_records.parse_server(record.mapping('server'), self._opt_out)
 
     def servers_named(self, name: str) -> list[model.Instance]:
         """List the servers of all projects with exactly this display name."""
-        self.negotiate()
-        assert self._server_version is not None
         # Nova takes the name for a regular expression of its database's kind.
         narrowed = {'name': f'^{name}$'} if _PLAIN.fullmatch(name) else {}
-        return [parse_instance(r, self._opt_out) for r in self._api.pages(
-            '/servers/detail', 'servers', 'servers',
-            _POLICY + 'servers:detail:get_all_tenants', self._server_version,
-            {'all_tenants': '1', **narrowed}) if r.get('name') == name]
+        return [nova_records.parse_instance(r, self._opt_out)
+                for r in self._list_servers('servers', narrowed) if r.get('name') == name]
 
     def servers_on(self, host: str) -> dict[str, Server]:
         """Return the servers of all projects on a host by UUID, without their groups.
@@ -290,18 +200,22 @@ class NovaApi:
         Leave out a record that cannot be read, such as one of a cell that does not answer: reading
         that server alone says why.
         """
+        found: dict[str, Server] = {}
+        for data in self._list_servers(f'servers on {api.format_printable(host)}',
+                                       {'host': host}):
+            if data.get(nova_records.HOST) == host:
+                with contextlib.suppress(api.ApiError):
+                    server = nova_records.parse_listed_server(data, self._opt_out)
+                    found[server.instance.uuid] = server
+        return found
+
+    def _list_servers(self, what: str, params: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Read the servers of all projects, with the newest microversion for servers."""
         self.negotiate()
         assert self._server_version is not None
-        found: dict[str, Server] = {}
-        for data in self._api.pages(
-                '/servers/detail', 'servers', f'servers on {api.format_printable(host)}',
-                _POLICY + 'servers:detail:get_all_tenants', self._server_version,
-                {'all_tenants': '1', 'host': host}):
-            if data.get(_ATTRIBUTES + 'host') == host:
-                with contextlib.suppress(api.ApiError):
-                    read = parse_instance(data, self._opt_out)
-                    found[read.uuid] = Server(read, (), _parse_addresses(data.get('addresses')))
-        return found
+        return self._api.pages(
+            '/servers/detail', 'servers', what, _POLICY + 'servers:detail:get_all_tenants',
+            self._server_version, {'all_tenants': '1', **params})
 
     def _is_listed_server(self, uuid: str) -> bool:
         return any(r.get('id') == uuid for r in self._api.pages(
@@ -312,91 +226,33 @@ class NovaApi:
     def server_groups(self) -> list[model.ServerGroup]:
         """List the server groups of all projects.
 
-        Nova pages this list by offset without saying so. Each page begins with the last record of
-        the page before, so that a group deleted meanwhile cannot hide another.
+        :raises ApiError: with status 409 when the list changed while it was read.
         """
-        what = 'server groups'
-        found: list[tuple[str, Mapping[str, Any]]] = []
-        while True:
-            offset = max(len(found) - 1, 0)
-            body = self._get('/os-server-groups', what, 'os-server-groups:index:all_projects',
-                             {'all_projects': 'true', 'offset': str(offset)})
-            page = [(records.JsonRecord('Nova', 'server group', r).identity('id'), r)
-                    for r in self._api.records(body, 'server_groups', what)]
-            if found:
-                if not page or page[0][0] != found[-1][0]:
-                    raise api.ApiError('Nova', what, 'the list changed while it was read', 409)
-                page = page[1:]
-            if not page:
-                return [group for _uuid, r in found if (group := server_group(r)) is not None]
-            found.extend(page)
+        return server_group_pages.list_groups(self._read_group_page)
 
-    def readable_server_groups(self) -> ReadableGroups:
+    def readable_server_groups(self) -> server_group_pages.ReadableGroups:
         """List the server groups while a cell does not answer.
-
-        Nova fails a whole page for one group that has a member in such a cell. So a page that fails
-        is read again in two halves, down to single groups. As pages cannot overlap here, the list
-        is read twice.
 
         :raises ApiError: with status 409 when the list changed while it was read.
         """
-        found = self._readable_groups()
-        if [uuid for uuid, _ in found] != [uuid for uuid, _ in self._readable_groups()]:
-            raise api.ApiError('Nova', 'server groups', 'the list changed while it was read', 409)
-        return ReadableGroups(
-            [group for _, r in found if r is not None and (group := server_group(r)) is not None],
-            frozenset(uuid for uuid, _ in found if uuid is not None),
-            sum(1 for uuid, _ in found if uuid is None))
+        return server_group_pages.list_readable_groups(self._read_group_page)
 
-    def _readable_groups(self) -> list[tuple[str | None, Mapping[str, Any] | None]]:
-        """List groups by UUID, in Nova's order; None for one that Nova cannot show."""
-        found: list[tuple[str | None, Mapping[str, Any] | None]] = []
-        while True:
-            page, ended = self._group_page(len(found), GROUP_PAGE)
-            found.extend(page)
-            if ended:
-                return found
-            if all(uuid is None for uuid, _ in page):
-                # With a Nova that fails every request the list would not end.
-                self._server_group_records(BEYOND, 1)
-
-    def _server_group_records(self, offset: int, limit: int) -> Sequence[Mapping[str, Any]]:
+    def _read_group_page(self, offset: int, limit: int | None) -> Sequence[Mapping[str, Any]]:
         what = 'server groups'
-        return self._api.records(self._get(
-            '/os-server-groups', what, 'os-server-groups:index:all_projects',
-            {'all_projects': 'true', 'offset': str(offset), 'limit': str(limit)}),
-            'server_groups', what)
-
-    def _group_page(self, offset: int, limit: int,
-                    ) -> tuple[list[tuple[str | None, Mapping[str, Any] | None]], bool]:
-        """Read one page; return its groups, and whether the list ends with it."""
-        try:
-            read = self._server_group_records(offset, limit)
-        except api.ApiError as exc:
-            if exc.status is None or exc.status < 500:
-                raise
-            if limit == 1:
-                return [(None, None)], False
-        else:
-            page: list[tuple[str | None, Mapping[str, Any] | None]] = [
-                (records.JsonRecord('Nova', 'server group', r).identity('id'), r) for r in read]
-            return page, len(page) < limit
-        half = limit // 2
-        first, ended = self._group_page(offset, half)
-        if ended:
-            return first, True
-        second, ended = self._group_page(offset + len(first), limit - half)
-        return first + second, ended
+        params = {'all_projects': 'true', 'offset': str(offset)}
+        body = self._get('/os-server-groups', what, 'os-server-groups:index:all_projects',
+                         params if limit is None else params | {'limit': str(limit)})
+        return self._api.records(body, 'server_groups', what)
 
     def server_group(self, uuid: str) -> model.ServerGroup | None:
-        """Return a server group, as :func:`server_group` reads it.
+        """Return a server group, as :func:`nova_records.parse_server_group` reads it.
 
         :raises ApiError: with status 404 when it was deleted.
         """
         what = f'server group {uuid}'
         body = self._get(f'/os-server-groups/{uuid}', what, 'os-server-groups:show')
         record = records.JsonRecord('Nova', 'answer for server group', body | {'id': uuid})
-        return server_group(record.mapping('server_group'))
+        return nova_records.parse_server_group(record.mapping('server_group'))
 
     def migrations(self, instance_uuid: str) -> list[Migration]:
         """List every migration of an instance, by id."""
@@ -492,7 +348,7 @@ class NovaApi:
         return self._api.records(record.mapping('instanceAction'), 'events', what)
 
     def _list_migrations(self, params: Mapping[str, str]) -> list[Migration]:
-        return [parse_migration(r) for r in self._api.pages(
+        return [nova_records.parse_migration(r) for r in self._api.pages(
             '/os-migrations', 'migrations', 'migrations',
             _POLICY + 'os-migrations:index:all_projects', _format_version(BASE), params)]
 
@@ -501,140 +357,5 @@ class NovaApi:
         return self._api.get(path, what, _POLICY + policy, _format_version(BASE), params)
 
 
-def _parse_addresses(data: Any) -> tuple[str, ...]:
-    """Return all addresses that Nova shows; it omits those of ports that it cannot read."""
-    if not isinstance(data, dict):
-        return ()
-    found = (entry.get('addr') for entries in data.values() if isinstance(entries, list)
-             for entry in entries if isinstance(entry, dict))
-    return tuple(dict.fromkeys(addr for addr in found if isinstance(addr, str)))
-
-
 def _format_version(version: tuple[int, ...]) -> str:
     return '.'.join(str(part) for part in version)
-
-
-def parse_service(data: Mapping[str, Any]) -> model.Service:
-    """Read a nova-compute service.
-
-    :raises ApiError: it is in a cell that Nova cannot reach.
-    """
-    record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
-    if data.get('status') == model.UNKNOWN:
-        raise record.bad('its cell does not answer Nova')
-    return model.Service(
-        host=record.text('host'), binary=record.text('binary'), status=record.text('status'),
-        state=record.text('state'), forced_down=record.flag('forced_down'),
-        disabled_reason=record.optional_text('disabled_reason'),
-        zone=record.optional_text('zone') or '')
-
-
-def unreadable_service(data: Mapping[str, Any]) -> model.Service:
-    """Read a service in a cell that Nova cannot reach: Nova knows its name alone."""
-    record = records.JsonRecord('Nova', 'compute service on', data, identity='host')
-    return model.Service(host=record.text('host'), binary=record.text('binary'),
-                         status=model.UNKNOWN, state=model.UNKNOWN)
-
-
-def parse_hypervisor(data: Mapping[str, Any]) -> Hypervisor:
-    record = records.JsonRecord('Nova', 'hypervisor', data)
-    return Hypervisor(uuid=record.identity('id'), hostname=record.text('hypervisor_hostname'),
-                      host=record.part('service').text('host'),
-                      type=record.text('hypervisor_type'),
-                      version=record.optional_amount('hypervisor_version') or 0)
-
-
-def server_group(data: Mapping[str, Any]) -> model.ServerGroup | None:
-    """Read a server group.
-
-    :returns: None for a group that binds no member: old databases have groups without a policy, and
-        with Nova's own ``legacy``, which its filters and weighers ignore (nova.scheduler.utils,
-        _get_group_details).
-    :raises ApiError: also for a policy that is not known here.
-    """
-    record = records.JsonRecord('Nova', 'server group', data)
-    named = record.optional_text('policy')
-    if named in (None, 'legacy'):
-        return None
-    try:
-        policy = model.GroupPolicy(str(named))
-    except ValueError:
-        named = api.format_printable(data['policy'])
-        raise record.bad(f'its policy {named!r} is unknown') from None
-    rules = record.part('rules')
-    limit = rules.amount('max_server_per_host', 1) if rules.has('max_server_per_host') else 1
-    return model.ServerGroup(
-        uuid=record.identity('id'), policy=policy, members=frozenset(record.texts('members')),
-        max_server_per_host=limit, name=record.optional_text('name') or '')
-
-
-def parse_instance(data: Mapping[str, Any],
-                   opt_out: server_constraints.OptOut = server_constraints.NOWHERE,
-                   shared: server_constraints.SharedMappings | None = None) -> model.Instance:
-    """Read a server of /servers; ``host`` is empty when it is on none.
-
-    ``disk_gb`` is the flavor's disk on the host, as Nova computes DISK_GB for an instance that is
-    not booted from a volume. ``local_disk_gb`` leaves out the root disk of an instance booted from
-    a volume, and counts a config drive, and a root disk as large as its image, as 1.
-    """
-    record = records.JsonRecord('Nova', 'server', data)
-    uuid, status = record.identity('id'), record.text('status')
-    if status == model.UNKNOWN:
-        raise record.bad('its cell does not answer Nova')
-    if not record.has(_ATTRIBUTES + 'host'):
-        raise record.bad(f'its host is not shown; the user of [nova] needs a role that policy '
-                         f'{_POLICY}os-extended-server-attributes allows')
-    flavor = record.part('flavor')
-    pinned = 'pinned_availability_zone'
-    own = (shared
-           or server_constraints.SharedMappings()).of(server_constraints.read(record, opt_out))
-    swap_gb = -(-flavor.amount('swap') // 1024)
-    return model.Instance(
-        uuid=uuid, status=status,
-        host=record.optional_text(_ATTRIBUTES + 'host') or '',
-        name=record.optional_text('name') or '',
-        internal_name=record.optional_text(_ATTRIBUTES + 'instance_name') or '',
-        vcpus=flavor.amount('vcpus'), memory_mb=flavor.amount('ram'),
-        disk_gb=flavor.amount('disk') + flavor.amount('ephemeral') + swap_gb,
-        local_disk_gb=(_root_gb(record, flavor) + flavor.amount('ephemeral') + swap_gb
-                       + int(record.optional_text('config_drive') is not None)),
-        task_state=record.optional_text('OS-EXT-STS:task_state'),
-        locked=record.flag('locked'),
-        pinned_zone=record.optional_text(pinned) if record.has(pinned) else None,
-        project_id=record.optional_text('tenant_id') or '',
-        launched_at=_parse_launch_time(data.get('OS-SRV-USG:launched_at')), **own)
-
-
-def _parse_launch_time(value: Any) -> float | None:
-    """Return epoch seconds of Nova's time, which is UTC without saying so."""
-    try:
-        at = datetime.datetime.fromisoformat(value).replace(tzinfo=datetime.UTC).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return at if at >= 0 else None
-
-
-def _root_gb(record: records.JsonRecord, flavor: records.JsonRecord) -> int:
-    """Return the local root disk in GB; 0 where the server boots from a volume (empty image)."""
-    if record.has_value('image'):
-        return max(1, flavor.amount('disk'))
-    return 0
-
-
-def parse_migration(data: Mapping[str, Any]) -> Migration:
-    """Read a migration.
-
-    :raises ApiError: also when policy hides the hosts.
-    """
-    record = records.JsonRecord('Nova', 'migration', data)
-    found = Migration(
-        id=record.amount('id'), uuid=record.identity('uuid'),
-        instance_uuid=record.identity('instance_uuid'), type=record.text('migration_type'),
-        status=record.text('status'), from_host=record.optional_text('source_compute'),
-        to_host=record.optional_text('dest_compute'),
-        updated_at=record.optional_time('updated_at') or record.optional_time('created_at')
-        or 0.0)
-    if found.from_host is None and not found.ended:
-        raise record.bad(f'its source is not shown; the user of [nova] needs a role that policy '
-                         f'{_POLICY}os-migrations:index:host allows')
-    return found

@@ -154,7 +154,7 @@ class _SnapshotReader:
         where = f'server group {files.clean_text(record.id, 64)}'
         told = not record.model_fields_set.isdisjoint({'policy', 'policies'})
         if list(named) == ['legacy'] or (told and not named):
-            return None  # it binds no instance, see nova_api.server_group
+            return None  # it binds no instance, see nova_records.parse_server_group
         if len(named) != 1:
             raise self._make_error(schema.GROUPS, f'{where} has {len(named)} policies, not one')
         limit = (record.rules or {}).get('max_server_per_host', 1)

@@ -39,7 +39,7 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import instance as instance_rules
 from kronos_nova.constraints import server_groups
 from kronos_nova.constraints import service_state
-from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.simulation import group_membership
 from tests.unit import clouds
 
@@ -69,8 +69,8 @@ def random_cluster(rng, policy):
     there = {i.uuid for i in instances}
     with mock.patch.object(groups_api, '_get_not_deleted', lambda _context, uuids: [
             uuid for uuid in uuids if uuid in there]):
-        group = nova_api.server_group(groups_api.ServerGroupController._format_server_group(
-            None, None, theirs, REQUEST))
+        group = nova_records.parse_server_group(
+            groups_api.ServerGroupController._format_server_group(None, None, theirs, REQUEST))
     cluster = model.Cluster(
         {h: model.Host(h) for h in hosts}, {i.uuid: i for i in instances}, {}, groups=(group,),
         scope_hosts=frozenset(h for h in hosts if rng.random() < 0.7))
@@ -247,7 +247,7 @@ def test_verdicts_on_services_are_the_compute_filters():
             controller, service, ('forced_down',), REQUEST)
         cluster = model.Cluster(
             {h: model.Host(h) for h in 'ab'}, {'i': model.Instance('i', 'a')},
-            {'a': model.Service('a'), 'b': nova_api.parse_service(record)})
+            {'a': model.Service('a'), 'b': nova_records.parse_service(record)})
         ours = service_state.service_state(
             cluster_view.ClusterView(cluster, model.PlanningOptions()),
             model.Move('i', 'a', 'b', rng.choice(list(model.Phase)))) is None

@@ -23,6 +23,7 @@ import pytest
 
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import server_constraints
@@ -189,7 +190,7 @@ def test_an_allocation_of_what_is_no_uuid_is_refused_in_a_short_line(key):
 @pytest.mark.parametrize('uuid', ['../../x', 'a/b', 'a?b=c', '', 'a' * 256, 'ä', 'a\nb', '.'])
 def test_a_server_that_leaves_its_place_in_a_path_is_refused(uuid):
     with pytest.raises(api.ApiError, match="'id'"):
-        nova_api.parse_instance({**SERVER, 'id': uuid})
+        nova_records.parse_instance({**SERVER, 'id': uuid})
 
 
 def test_a_page_of_records_without_identity_is_refused():

@@ -80,6 +80,11 @@ def server(uuid: str, host: str | None = 'host1', **fields: Any) -> dict[str, An
         'pinned_availability_zone': None} | fields
 
 
+def server_group(uuid: str, **fields: Any) -> dict[str, Any]:
+    return {'id': uuid, 'name': 'g', 'policy': 'anti-affinity', 'rules': {},
+            'members': []} | fields
+
+
 def migration(number: int, **fields: Any) -> dict[str, Any]:
     """A live migration of ``vm`` from host1 to host2."""
     return {

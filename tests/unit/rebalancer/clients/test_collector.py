@@ -18,6 +18,7 @@ from typing import Any
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
 from kronos_nova.rebalancer.clients import provider_trees
@@ -27,7 +28,7 @@ NOW = 1_000_000.0
 
 
 def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
-    old = nova_api.parse_migration(answers.migration(6, status='queued'))
+    old = nova_records.parse_migration(answers.migration(6, status='queued'))
     assert flight_of([old], NOW) == []
     assert flight_of([old], NOW, **{'OS-EXT-STS:task_state': 'migrating'})
     assert flight_of([dataclasses.replace(old, updated_at=NOW - 60)], NOW)
@@ -36,12 +37,12 @@ def test_live_migration_that_nova_left_behind_is_no_flight() -> None:
 
 def flight_of(migrations: list[nova_api.Migration], now: float = 0.0,
               **fields: Any) -> list[model.InFlightMove]:
-    instance = nova_api.parse_instance(answers.server('vm', **fields))
+    instance = nova_records.parse_instance(answers.server('vm', **fields))
     return list(collector.flights_of(migrations, {'vm': instance}, now))
 
 
 def migration(number: int = 1, **fields: Any) -> nova_api.Migration:
-    return nova_api.parse_migration(answers.migration(number, **fields))
+    return nova_records.parse_migration(answers.migration(number, **fields))
 
 
 def test_every_kind_of_migration_is_a_flight() -> None:

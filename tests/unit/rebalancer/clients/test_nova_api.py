@@ -14,76 +14,17 @@ from typing import Any
 
 import pytest
 
-from kronos_nova import model
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import server_group_pages
 from tests.unit.rebalancer.clients import answers
+
+group = answers.server_group
 
 
 @pytest.fixture
 def nova() -> answers.Answers:
     return answers.Answers()
-
-
-def group(uuid: str, **fields: Any) -> dict[str, Any]:
-    return {'id': uuid, 'name': 'g', 'policy': 'anti-affinity', 'rules': {},
-            'members': []} | fields
-
-
-def test_a_server_becomes_an_instance() -> None:
-    found = nova_api.parse_instance(answers.server('vm') | {
-        'OS-EXT-STS:task_state': 'rebooting', 'pinned_availability_zone': 'az1', 'locked': True})
-    assert found == model.Instance(
-        uuid='vm', host='host1', name='a', internal_name='instance-1', vcpus=2, memory_mb=1024,
-        disk_gb=17, local_disk_gb=17, task_state='rebooting', locked=True, pinned_zone='az1',
-        project_id='p')
-
-
-@pytest.mark.parametrize(('change', 'disk', 'gb'), [
-    ({'image': ''}, 10, 7), ({'image': ''}, 0, 7), ({}, 0, 8), ({'config_drive': 'True'}, 10, 18),
-    ({'image': '', 'config_drive': 'True'}, 10, 8)])
-def test_disks_are_local_unless_they_are_volumes(
-        change: dict[str, Any], disk: int, gb: int) -> None:
-    flavor = answers.server('vm')['flavor'] | {'disk': disk}
-    assert nova_api.parse_instance(
-        answers.server('vm') | change | {'flavor': flavor}).local_disk_gb == gb
-
-
-def test_a_server_on_no_host_has_an_empty_one() -> None:
-    assert nova_api.parse_instance(answers.server('vm', host=None)).host == ''
-
-
-@pytest.mark.parametrize(('change', 'problem'), [
-    ({'status': 'UNKNOWN'}, 'its cell does not answer Nova'),
-    ({'locked': None}, "field 'locked' is not true or false"),
-    ({'flavor': {'vcpus': '2'}}, "flavor.*field 'swap' is missing"),
-    ({'flavor': []}, "field 'flavor' is not an object"),
-    ({'status': 7}, "field 'status' is not a text"),
-    ({'OS-EXT-STS:task_state': []}, "field 'OS-EXT-STS:task_state' is not a text"),
-])
-def test_an_odd_server_is_named(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(api.ApiError, match=f'Nova: server vm.*: {problem}'.replace(
-            'flavor.*', '')):
-        nova_api.parse_instance(answers.server('vm', **change))
-
-
-def test_a_server_without_its_host_names_the_policy() -> None:
-    data = answers.server('vm')
-    del data['OS-EXT-SRV-ATTR:host']
-    with pytest.raises(api.ApiError, match='os-extended-server-attributes'):
-        nova_api.parse_instance(data)
-
-
-def test_a_hypervisor_keeps_service_host_and_hostname_apart() -> None:
-    assert nova_api.parse_hypervisor({
-        'id': 'u', 'hypervisor_hostname': 'host1.example.org', 'hypervisor_type': 'QEMU',
-        'service': {'host': 'host1', 'id': 's'},
-    }) == nova_api.Hypervisor('u', 'host1.example.org', 'host1', 'QEMU')
-
-
-def test_a_group_of_an_unknown_policy_is_not_ignored() -> None:
-    with pytest.raises(api.ApiError, match="server group g1: its policy 'rack-affinity'"):
-        nova_api.server_group(group('g1', policy='rack-affinity'))
 
 
 @pytest.mark.parametrize('policy', [None, '', 'legacy'])
@@ -97,27 +38,6 @@ def test_a_group_that_no_filter_of_nova_knows_binds_nobody(
     api_of = nova_api.NovaApi(nova)
     assert [g.uuid for g in api_of.server_groups()] == ['g2']
     assert api_of.server_group('g1') is None
-
-
-def test_a_group_keeps_its_rule() -> None:
-    found = nova_api.server_group(group('g1', rules={'max_server_per_host': 3}, members=['vm']))
-    assert found is not None
-    assert (found.max_server_per_host, found.members) == (3, frozenset({'vm'}))
-
-
-@pytest.mark.parametrize(('status', 'ended'), [
-    ('completed', True), ('error', True), ('failed', True), ('cancelled', True), ('done', True),
-    ('accepted', False), ('running (post-copy)', False), ('finished', False),
-    ('a status of tomorrow', False)])
-def test_an_unknown_migration_status_is_not_the_end(status: str, ended: bool) -> None:
-    assert nova_api.parse_migration(answers.migration(1, status=status)).ended is ended
-
-
-def test_migration_hosts_hidden_by_policy_are_an_error_while_it_matters() -> None:
-    hidden = answers.migration(1, source_compute=None, dest_compute=None)
-    with pytest.raises(api.ApiError, match='os-migrations:index:host'):
-        nova_api.parse_migration(hidden)
-    assert nova_api.parse_migration(hidden | {'status': 'error'}).from_host is None
 
 
 def test_every_status_under_way_and_what_changed_lately_is_asked_for(
@@ -139,12 +59,6 @@ def test_migrations_of_a_host_tell_when_nova_last_wrote_of_them(nova: answers.An
     found = nova_api.NovaApi(nova).migrations_of_host('h1', 100000.0)
     assert [(m.id, m.updated_at) for m in found] == [(1, 10.5), (2, 60.0)]
     assert nova.asked[-1][1] == {'host': 'h1', 'changes-since': '1970-01-01T03:46:40Z'}
-
-
-@pytest.mark.parametrize('text', ['yesterday', '0000-00-00T00:00:00', '9999-12-31T23:59:59+99:00'])
-def test_a_time_that_is_none_is_an_error(text: str) -> None:
-    with pytest.raises(api.ApiError, match='updated_at'):
-        nova_api.parse_migration(answers.migration(1, updated_at=text))
 
 
 def test_pages_follow_links_by_their_query_only(nova: answers.Answers) -> None:
@@ -244,7 +158,7 @@ class GroupPages:
 
 
 def read_groups(nova: answers.Answers, monkeypatch: pytest.MonkeyPatch,
-                pages: GroupPages) -> nova_api.ReadableGroups:
+                pages: GroupPages) -> server_group_pages.ReadableGroups:
     reader = nova_api.NovaApi(nova)
     monkeypatch.setattr(reader, '_get', pages.read)
     return reader.readable_server_groups()

@@ -24,6 +24,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import parallel_reads
 from kronos_nova.rebalancer.clients import placement_api
 from kronos_nova.rebalancer.clients import provider_contents
@@ -164,7 +165,8 @@ def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> N
     note, = collector.without_provider(found, frozen, enforced=False)
     assert 'no instance leaves it. ' in note
     assert 'is planned all the same' in collector.without_provider(found, (), enforced=False)[0]
-    instances = {u: nova_api.parse_instance(answers.server(u, 'host-a0')) for u in ('v', 'away')}
+    instances = {u: nova_records.parse_instance(answers.server(u, 'host-a0'))
+                 for u in ('v', 'away')}
     pinned = collector.with_claims(
         instances, found, forest.allocations(), {'away'}, [], frozen)
     assert str(pinned['v'].pinned).startswith('providers-changing: ')

@@ -22,6 +22,7 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.clients import nova_records
 from kronos_nova.rebalancer.clients import server_constraints
 from tests.unit.rebalancer.clients import answers
 
@@ -35,18 +36,19 @@ def flavor(**fields: Any) -> dict[str, Any]:
 
 def opted_out(where: server_constraints.OptOut = BOTH, **fields: Any) -> str | None:
     data = answers.server('vm', **{'metadata': {}, 'tags': [], **fields})
-    return nova_api.parse_instance(data, where).opted_out
+    return nova_records.parse_instance(data, where).opted_out
 
 
 def test_what_nova_does_not_show_is_not_known() -> None:
-    found = nova_api.parse_instance(answers.server('vm'))
+    found = nova_records.parse_instance(answers.server('vm'))
     assert (found.extra_specs, found.image_properties, found.power_state) == (None, None, None)
     assert found.scheduler_hints == {} and found.opted_out is None
-    assert nova_api.parse_instance(answers.server('vm', image='')).image_properties is None
+    assert nova_records.parse_instance(answers.server('vm', image='')).image_properties is None
 
 
 def test_an_instance_has_its_flavors_specs_its_images_properties_and_its_hints() -> None:
-    found = nova_api.parse_instance(answers.server('vm', **flavor(extra_specs={'ssd': 'true'}), **{
+    found = nova_records.parse_instance(answers.server('vm', **flavor(extra_specs={
+        'ssd': 'true'}), **{
         'OS-EXT-STS:power_state': 4, 'image': {'id': 'i', 'properties': {'os_type': 'linux'}},
         'scheduler_hints': {'different_host': [OTHER, '../x', 7], 'same_host': OTHER,
                             'group': ['g']}}))
@@ -58,8 +60,8 @@ def test_an_instance_has_its_flavors_specs_its_images_properties_and_its_hints()
 @pytest.mark.parametrize('hints', [None, {}, {'same_host': []}, {'same_host': None},
                                    {'same_host': [OTHER] * (server_constraints.MOST_HINTED + 1)}])
 def test_hints_that_nobody_can_follow_are_left_to_nova(hints: Any) -> None:
-    assert nova_api.parse_instance(answers.server('vm',
-                                                  scheduler_hints=hints)).scheduler_hints == {}
+    assert nova_records.parse_instance(answers.server(
+        'vm', scheduler_hints=hints)).scheduler_hints == {}
 
 
 @pytest.mark.parametrize(('change', 'problem'), [
@@ -70,7 +72,7 @@ def test_hints_that_nobody_can_follow_are_left_to_nova(hints: Any) -> None:
     ({'scheduler_hints': 'x'}, "field 'scheduler_hints' is not an object")])
 def test_a_record_that_is_none_of_novas_is_named(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(api.ApiError, match=problem):
-        nova_api.parse_instance(answers.server('vm') | change)
+        nova_records.parse_instance(answers.server('vm') | change)
 
 
 @pytest.mark.parametrize(('value', 'reason'), [
@@ -91,7 +93,7 @@ def test_an_owner_opts_out_by_a_tag() -> None:
 
 def test_nobody_opts_out_where_the_operator_has_named_no_key() -> None:
     data = answers.server('vm', metadata={'': 'true', 'stay': 'true'}, tags=['', 'stays'])
-    assert nova_api.parse_instance(data).opted_out is None
+    assert nova_records.parse_instance(data).opted_out is None
 
 
 @pytest.mark.parametrize('field', ['metadata', 'tags'])
@@ -99,7 +101,7 @@ def test_a_wish_that_cannot_be_seen_stops_the_reading(field: str) -> None:
     data = answers.server('vm', metadata={}, tags=[])
     del data[field]
     with pytest.raises(api.ApiError, match=f"field '{field}' is missing"):
-        nova_api.parse_instance(data, BOTH)
+        nova_records.parse_instance(data, BOTH)
 
 
 def test_keys_come_from_the_configuration() -> None:
@@ -133,8 +135,8 @@ def test_servers_are_read_with_what_shows_the_most(offered: str, used: str) -> N
 def test_a_hypervisor_and_an_aggregate_have_what_rules_look_at() -> None:
     data = {'id': 'u', 'hypervisor_hostname': 'h', 'hypervisor_type': 'QEMU',
             'service': {'host': 'h'}}
-    assert nova_api.parse_hypervisor(data).version == 0
-    assert nova_api.parse_hypervisor(data | {'hypervisor_version': 8002001}).version == 8002001
+    assert nova_records.parse_hypervisor(data).version == 0
+    assert nova_records.parse_hypervisor(data | {'hypervisor_version': 8002001}).version == 8002001
     nova = answers.Answers()
     nova.answers['/os-aggregates'] = [{'aggregates': [
         {'name': 'a', 'hosts': ['h2', 'h1'], 'metadata': {'ssd': 'true'}}]}]
@@ -143,8 +145,8 @@ def test_a_hypervisor_and_an_aggregate_have_what_rules_look_at() -> None:
 
 
 def test_flavors_that_are_not_shown_are_spoken_of() -> None:
-    shown = nova_api.parse_instance(answers.server('vm', **flavor(extra_specs={})))
-    hidden = nova_api.parse_instance(answers.server('vm'))
+    shown = nova_records.parse_instance(answers.server('vm', **flavor(extra_specs={})))
+    hidden = nova_records.parse_instance(answers.server('vm'))
     assert collector.not_shown([shown]) == []
     (note,) = collector.not_shown([shown, hidden, hidden])
     assert 'servers:show:flavor-extra-specs' in note
