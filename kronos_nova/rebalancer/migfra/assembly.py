@@ -28,6 +28,8 @@ from kronos_nova.rebalancer.migfra import moves
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import power
 from kronos_nova.rebalancer.migfra import repin
+from kronos_nova.rebalancer.migfra import request_repository
+from kronos_nova.rebalancer.migfra import request_worker
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.migfra import vcpu_pinning
 from kronos_nova.rebalancer.monitoring import health as healths
@@ -52,17 +54,17 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
             path='kronos.conf', field='[mqtt] host', problem='no broker is named',
             remedy='Name the MQTT broker that tasks come from.')
     client_id = conf.migfra.client_id or f'kronos-migfra-{machine}'
-    kept = service.RequestRepository(store, worker, conf.migfra.claim_seconds)
+    kept = request_repository.RequestRepository(store, worker, conf.migfra.claim_seconds)
     nova = nova_api.NovaApi(connection, pinned_zones.opt_out(conf))
     hosts = names.ScopesByHost(nova, planning_settings.list_planned_scopes(conf, policies()),
                                engine_conf.planned_zone(conf))
     pinned = vcpu_pinning.VcpuPinning(conf)
     lanes = [
-        service.RequestWorker(conf, kept, power.PowerHandler(
+        request_worker.RequestWorker(conf, kept, power.PowerHandler(
             conf, nova, hosts, kept.note, store.owes)),
-        service.RequestWorker(conf, kept, moves.MoveHandler(
+        request_worker.RequestWorker(conf, kept, moves.MoveHandler(
             conf, policies, nova, hosts, store, looks, kept.note_plan, pinned.repin)),
-        service.RequestWorker(conf, kept, repin.PinHandler(conf, nova, hosts, pinned.repin))]
+        request_worker.RequestWorker(conf, kept, repin.PinHandler(conf, nova, hosts, pinned.repin))]
     return service.MigfraService(
         conf, kept, hosts, lanes, lambda heard: mqtt.MqttConnection(
             conf, client_id, heard, f'{conf.mqtt.prefix}/migfra/{client_id}/status'), health)

@@ -30,9 +30,13 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.messaging import mqtt
+from kronos_nova.rebalancer.migfra import inbox
 from kronos_nova.rebalancer.migfra import names
+from kronos_nova.rebalancer.migfra import outbox
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.migfra import request_repository
+from kronos_nova.rebalancer.migfra import request_worker
 from kronos_nova.rebalancer.migfra import service
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import api as store_api
@@ -134,9 +138,9 @@ class World:
         self.conf.set_override(name, value, group)
 
     def made(self, worker):
-        self.kept = service.RequestRepository(self.store, worker, 60.0, lambda: self.now)
-        self.lane = service.RequestWorker(self.conf, self.kept, self.handler, lambda: self.now,
-                                          self.ticks)
+        self.kept = request_repository.RequestRepository(self.store, worker, 60.0, lambda: self.now)
+        self.lane = request_worker.RequestWorker(self.conf, self.kept, self.handler,
+                                                 lambda: self.now, self.ticks)
         hosts = names.ScopesByHost(self.nova, ['rack', '_unassigned_'])
 
         def connect(heard):
@@ -175,14 +179,14 @@ def test_a_pass_ends_while_messages_come_without_a_pause(store, monkeypatch):
 
     def store_and_hear_another(message):
         stored.append(message)
-        if len(stored) < 10 * service.WAITING:
-            world.service._messages.put(message)
+        if len(stored) < 10 * inbox.WAITING:
+            world.service._inbox._messages.put(message)
 
-    monkeypatch.setattr(world.service, '_store_message', store_and_hear_another)
-    world.service._messages.put('a message')
+    monkeypatch.setattr(world.service._inbox, '_store_message', store_and_hear_another)
+    world.service._inbox._messages.put('a message')
     world.run()
-    assert len(stored) == service.WAITING, 'claims are renewed and results published in between'
-    assert world.service._messages.qsize() == 1, 'none is lost'
+    assert len(stored) == inbox.WAITING, 'claims are renewed and results published in between'
+    assert world.service._inbox._messages.qsize() == 1, 'none is lost'
 
 
 def test_a_message_is_acknowledged_when_it_is_kept(store):
@@ -315,17 +319,17 @@ def test_a_message_without_id_is_one_task_for_all_who_hear_it_and_a_new_one_late
 
 def test_results_that_are_refused_keep_no_others_back(store):
     world = World(store, DONE)
-    for n in range(service.AT_ONCE + 5):
+    for n in range(request_repository.AT_ONCE + 5):
         world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, f'r{n:03}'))
     world.run()
     while world.lane.run_once():
         pass
     for _ in range(3):
         world.run()
-        for _, _, said in world.broker.said[-service.AT_ONCE:]:
+        for _, _, said in world.broker.said[-request_repository.AT_ONCE:]:
             said(False)
     assert len({found['result'] for _, found, _ in world.broker.said}) == 1
-    assert len(world.broker.said) == service.AT_ONCE + 5
+    assert len(world.broker.said) == request_repository.AT_ONCE + 5
 
 
 def test_a_plan_that_the_checker_refuses_is_no_reason_to_look_again(store):
@@ -484,7 +488,7 @@ def test_what_is_given_up_does_not_begin_and_what_is_in_nova_goes_on(store, answ
 def test_what_ends_by_a_defect_does_not_begin_either(store):
     world = World(store)
     plan_id, submitted, others = planned(world, RuntimeError('x'))
-    for _ in range(service.TRIES):
+    for _ in range(request_worker.TRIES):
         world.lane.run_once()
     assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
         others, 'cancelled')}
@@ -502,7 +506,7 @@ def test_who_has_been_overtaken_cancels_nothing(store):
     world = World(store)
     plan_id, _, _ = planned(world, None)
     request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
-    other = service.RequestRepository(store, 'two', 60.0, lambda: NOW + 61)
+    other = request_repository.RequestRepository(store, 'two', 60.0, lambda: NOW + 61)
     assert other.claim('two/all', frozenset(RequestKind))
     with pytest.raises(exception.StoreError, match='another process'):
         world.kept.give_up(request, DONE, 900.0)
@@ -636,9 +640,9 @@ def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(s
         for _ in range(8):
             world.now += 20
             one.run_once(0.0)
-        other = service.RequestRepository(store, 'two', 60.0, lambda: world.now)
+        other = request_repository.RequestRepository(store, 'two', 60.0, lambda: world.now)
         assert other.claim('two/all', frozenset(RequestKind)) == []
-        world.now += service.HUNG_SECONDS
+        world.now += request_worker.HUNG_SECONDS
         one.run_once(0.0)
         assert [r.request_id
                 for r in other.claim('two/all', frozenset(RequestKind))] == [f'node1/{ID}']
@@ -678,7 +682,7 @@ def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
         world.step_clock(seconds)
         world.kept.beat = beaten.append
         world.lane.beat()
-        world.now += service.HUNG_SECONDS
+        world.now += request_worker.HUNG_SECONDS
         world.lane.beat()
 
     world.handler.step = look
@@ -699,14 +703,14 @@ def test_a_result_that_was_refused_is_told_again_whatever_the_clock_is_set_to(st
     world.step_clock(seconds)
     world.run()
     assert len(world.broker.said) == 1
-    world.now += service.REFUSED_SECONDS + 1
+    world.now += outbox.REFUSED_SECONDS + 1
     world.run()
     assert len(world.broker.said) == 2
 
 
 def test_while_we_are_behind_the_broker_waits(store):
     world = World(store, None)
-    messages = [TASKS[RequestKind.STOP].replace(ID, f'r{n}') for n in range(service.WAITING + 1)]
+    messages = [TASKS[RequestKind.STOP].replace(ID, f'r{n}') for n in range(inbox.WAITING + 1)]
     thread = threading.Thread(target=lambda: [world.broker.deliver(m) for m in messages])
     thread.start()
     thread.join(1.0)
@@ -734,7 +738,7 @@ class ZonedNova:
 
 def test_a_stop_does_not_wait_for_a_full_queue(store):
     world = World(store, None)
-    for n in range(service.WAITING):
+    for n in range(inbox.WAITING):
         world.broker.deliver(TASKS[RequestKind.STOP].replace(ID, f'r{n}'))
     world.service.stop()
     world.broker.deliver(TASKS[RequestKind.STOP])

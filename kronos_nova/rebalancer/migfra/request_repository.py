@@ -1,0 +1,134 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Requests in the database, as kronos-migfra keeps and continues them."""
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Sequence
+import time
+from typing import Any
+
+from oslo_log import log as logging
+import sqlalchemy as sa
+
+from kronos_nova import exception
+from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import requests
+
+LOG = logging.getLogger(__name__)
+
+#: Requests that a process continues at a time, and results that it publishes at once.
+AT_ONCE = 64
+
+
+class RequestRepository:
+    """Requests in the database, for one process.
+
+    :param worker: its name.
+    """
+
+    def __init__(self, store: store_api.Store, worker: str, claim_seconds: float,
+                 clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._claim_seconds = claim_seconds
+        self._clock = clock
+        self.worker = worker
+
+    def release(self, worker: str) -> None:
+        """Release the worker's open requests, so that other processes may take them at once.
+
+        If the database fails, they take them after a while.
+        """
+        try:
+            self._store.transaction(lambda c: requests.release_requests(c, worker))
+        except exception.StoreError as e:
+            LOG.warning('%s Others take over open requests when our heartbeat is '
+                        'late.', e)
+
+    def receive(self, request: requests.StoredRequest,
+                former: Sequence[str] = ()) -> requests.StoredRequest | None:
+        """Store a new request; return the stored one if it is known already.
+
+        :param former: keys under which the host may have it already.
+        """
+        return self._store.transaction(lambda c: requests.record_request(c, request, former))
+
+    def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.StoredRequest]:
+        return self._store.transaction(lambda c: requests.claim(
+            c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
+
+    def of_thread(self, name: str) -> str:
+        """Return the worker name of a thread: each thread is a worker of its own."""
+        return f'{self.worker}/{name}'[-255:]
+
+    def beat(self, worker: str) -> None:
+        """Record that the worker is alive, though its pass takes long."""
+        self._store.transaction(lambda c: requests.renew_heartbeats(c, worker, self._clock()))
+
+    def note(self, request: requests.StoredRequest, progress: dict[str, Any]) -> None:
+        """Write the progress of a request.
+
+        :raises StoreError: another process has taken it over, or it cannot be written.
+        """
+        self._store.transaction(lambda c: requests.record_progress(
+            c, request.request_id, request.worker or '', self._clock(), progress))
+
+    def note_plan(self, connection: sa.Connection, request: requests.StoredRequest,
+                  progress: dict[str, Any], plan_id: str) -> None:
+        """Write the progress and the plan of a request within the caller's transaction."""
+        requests.record_progress(connection, request.request_id, request.worker or '',
+                                 self._clock(),
+                                 progress, plan_id)
+
+    def end(self, request: requests.StoredRequest, ended: request_handler.RequestResult) -> None:
+        self._store.transaction(lambda c: requests.record_reply(
+            c, request.request_id, request.worker or '', self._clock(), ended.reply,
+            ended.failed))
+
+    def give_up(self, request: requests.StoredRequest, ended: request_handler.RequestResult,
+                instance_cooldown: float) -> int:
+        """End the request, and cancel its tasks that have not begun in Nova.
+
+        A result must not report a failure of a move that is made later. Moves in Nova go on.
+
+        :returns: how many tasks were cancelled.
+        """
+        now = self._clock()
+
+        def end_and_cancel(connection: sa.Connection) -> int:
+            requests.record_reply(connection, request.request_id, request.worker or '', now,
+                                  ended.reply,
+                                  ended.failed)
+            # The plan may be newer than the request that we know.
+            known = requests.get(connection, request.request_id)
+            if known is None or known.plan_id is None:
+                return 0
+            return len(plan_approvals.cancel_plan_tasks(
+                connection, known.plan_id, now, plan_approvals.OperatorDecision(
+                    request_handler.SOURCE,
+                    f'request {request_handler.find_id(request)} was given up'),
+                plan_approvals.CANCELLED, instance_cooldown))
+
+        return self._store.transaction(end_and_cancel)
+
+    def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.StoredRequest]:
+        """List requests with unpublished results: our workers', and overdue ones of others."""
+        return self._store.transaction(lambda c: requests.list_undelivered_replies(
+            c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
+
+    def tell(self, request_id: str, *, again: bool = False) -> None:
+        """Record that the result has arrived, or that it must be published again."""
+        now = None if again else self._clock()
+        self._store.transaction(lambda c: requests.record_reply_delivery(c, request_id, now))
