@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""A worker on a real store, with a driver that does as it is told."""
+"""A worker on a real store, with a driver that returns scripted answers."""
 
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import retry
@@ -108,7 +108,7 @@ class Bench:
                              announce=lambda *event: self.announced.append(event))
 
     def counted(self, what):
-        """What was counted at all."""
+        """Return the counts above zero by their labels."""
         return {key: n for key, n in self.tally.reading().counts[what].items() if n}
 
     def plan(self, *makers):

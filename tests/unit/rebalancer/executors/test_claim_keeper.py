@@ -26,7 +26,7 @@ from tests.unit.rebalancer.store import cases
 
 
 class Store:
-    """Each renewal does the next of its errands; then the thread is told to end."""
+    """Each renewal runs the next errand; after the last one the thread ends."""
 
     def __init__(self, *errands):
         self.errands, self.renewed, self.done = list(errands), [], threading.Event()

@@ -154,8 +154,9 @@ def progress(cloud: answers.Answers, migrations: Any, server: Any) -> base.Migra
     ([[novas.cold(status='error')]], novas.stopped('ERROR', None, 'host2'),
      base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', 'm6',
                             broken=True))])
-def test_what_is_said_of_a_cold_migration(cloud: answers.Answers, migrations: Any, server: Any,
-                                          expected: base.MigrationProgress) -> None:
+def test_cold_migration_progress_follows_records_and_server(
+        cloud: answers.Answers, migrations: Any, server: Any,
+        expected: base.MigrationProgress) -> None:
     found = progress(cloud, migrations, server)
     assert dataclasses.replace(found, version=None) == expected
 
@@ -166,15 +167,14 @@ def test_a_request_that_nova_never_records_keeps_one_version(cloud: answers.Answ
     assert found[0].version == found[1].version
 
 
-def test_migrations_are_read_again_only_where_nova_does_not_say_that_it_resizes(
-        cloud: answers.Answers) -> None:
+def test_migrations_are_read_again_unless_nova_reports_a_resize(cloud: answers.Answers) -> None:
     twice = [[], [novas.cold(status='migrating')]]
     assert progress(cloud, twice, novas.stopped()).stage is base.MigrationStage.LEFT
     resizing = novas.stopped('RESIZE', 'resize_migrating')
     assert progress(cloud, twice, resizing).stage is base.MigrationStage.ABSENT
 
 
-def test_whose_migration_is_left_unconfirmed_is_said(cloud: answers.Answers) -> None:
+def test_unconfirmed_migration_of_another_user_names_the_user(cloud: answers.Answers) -> None:
     cloud.user = 'kronos'
     cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': [
         {'action': 'migrate', 'user_id': 'admin\nroot'}]}]
@@ -188,15 +188,15 @@ CONFIRM = 'POST /servers/vm/action'
 
 
 @pytest.mark.parametrize('migrations', [[[]], [[novas.cold(status='confirmed')]]])
-def test_only_the_migrations_of_the_instance_are_asked_for(cloud: answers.Answers,
-                                                           migrations: Any) -> None:
+def test_cold_migration_requests_filter_by_instance(cloud: answers.Answers,
+                                                    migrations: Any) -> None:
     progress(cloud, migrations, novas.stopped())
     verify(cloud, novas.stopped('SHUTOFF', None, 'host2'))
     assert {params.get('instance_uuid') for path, params, _ in cloud.asked
             if path == '/os-migrations'} == {'vm'}
 
 
-def test_what_nova_has_told_is_a_failure_though_somebody_has_begun_another(
+def test_failed_cold_migration_stays_failed_when_another_user_starts_one(
         cloud: answers.Answers) -> None:
     later = novas.cold(7, status='migrating', dest_compute='host3')
     assert progress(cloud, [[novas.cold(status='error'), later]], novas.stopped()) == (
@@ -211,7 +211,7 @@ def test_the_first_migration_of_a_cloud_may_be_ours(cloud: answers.Answers) -> N
 
 
 @pytest.mark.parametrize('status', [200, 204, 299])
-def test_a_confirmation_is_asked_for_once(cloud: answers.Answers, status: int) -> None:
+def test_a_confirmation_sends_one_request(cloud: answers.Answers, status: int) -> None:
     cloud.answers[CONFIRM] = [answers.Response({}, status)]
     novas.driver(cloud).confirm(novas.COLD, novas.MARKER)
     assert [path for path, _, _ in cloud.asked] == [CONFIRM]
@@ -224,15 +224,15 @@ def test_a_confirmation_is_asked_for_once(cloud: answers.Answers, status: int) -
      'Nova did not confirm its migration: HTTP 409: no'),
     (answers.Response({'forbidden': {'message': 'no', 'code': 403}}, 403),
      'Nova did not confirm its migration: .*os_compute_api:servers:confirm_resize')])
-def test_a_confirmation_that_is_not_accepted_is_told(cloud: answers.Answers, response: Any,
-                                                     said: str) -> None:
+def test_a_refused_confirmation_raises_with_the_answer(cloud: answers.Answers, response: Any,
+                                                       said: str) -> None:
     cloud.answers[CONFIRM] = [response]
     with pytest.raises(exception.NovaClientError, match=f'Instance vm: .*{said}'):
         novas.driver(cloud).confirm(novas.COLD, novas.MARKER)
 
 
-def test_a_confirmation_that_nobody_hears_is_told(cloud: answers.Answers,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_confirmation_without_an_answer_raises_with_the_cause(
+        cloud: answers.Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = novas.driver(cloud)
 
     def lost(uuid: str) -> Any:
@@ -279,7 +279,7 @@ def test_it_may_be_stopped_or_started_where_it_has_come_to(cloud: answers.Answer
      exception.MigrationFailed, 'still has an allocation for it on host1'),
     (novas.stopped('SHUTOFF', None, 'host2'), {'migrations': answers.Response({}, 503)},
      exception.ServiceUnavailable, 'could not read .*HTTP 503')])
-def test_a_cold_migration_that_is_not_well_is_told(
+def test_verify_raises_for_a_cold_migration_with_a_wrong_result(
         cloud: answers.Answers, server: Any, others: dict[str, Any], kind: type[Exception],
         said: str) -> None:
     with pytest.raises(kind, match=f'Instance vm.*{said}') as found:

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whatever Nova 32 to 34 can leave of a migration: its task ends in time, or can be ended."""
+"""Each remnant that a migration can leave in Nova 32 to 34: the task ends or can be ended."""
 
 import itertools
 from typing import Any

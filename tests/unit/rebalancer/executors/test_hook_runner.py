@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Hooks around attempts, on a real store and with a worker that does as it is told."""
+"""Hooks around attempts, on a real store and with a driver that returns scripted answers."""
 
 import dataclasses
 import itertools
@@ -119,7 +119,7 @@ def failed(problem='said no'):
     return hooks.StepFailed(problem=problem)
 
 
-def test_hooks_come_before_nova_is_asked_and_after_the_end_the_last_one_first(bench):
+def test_hooks_run_before_the_request_and_in_reverse_after_the_migration(bench):
     bench.use(Hook(bench), Hook(bench, 'two'))
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
     bench.plan()
@@ -143,7 +143,7 @@ def test_before_and_after_have_one_key_and_after_knows_how_it_ended(bench):
     assert second.task.instance_uuid == bench.tasks[0].instance_uuid
 
 
-def test_an_attempt_that_failed_has_hooks_of_its_own_before_the_next_one_begins(bench):
+def test_each_attempt_runs_its_own_hooks_before_the_next_attempt(bench):
     bench.use(Hook(bench))
     bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.COMPLETED]
     bench.plan()
@@ -156,7 +156,7 @@ def test_an_attempt_that_failed_has_hooks_of_its_own_before_the_next_one_begins(
     assert calls[1].ended.error_type == 'MigrationFailed'
 
 
-def test_what_takes_its_time_is_polled_while_the_loop_goes_on_and_checked_again(bench):
+def test_slow_hooks_are_polled_and_pre_flight_runs_again_after_them(bench):
     bench.use(Hook(bench, before=[False, False, True]))
     bench.plan()
     bench.passes(1)
@@ -192,7 +192,7 @@ def test_what_pre_flight_refuses_after_the_hooks_is_not_asked_for(bench):
 
 @pytest.mark.parametrize('before', [
     [failed()], [False], [RuntimeError('a bug')]])
-def test_a_hook_that_fails_or_is_late_aborts_and_blames_nobody(bench, before):
+def test_a_failed_or_late_hook_requeues_the_task_without_quarantine(bench, before):
     bench.use(Hook(bench, 'first'), Hook(bench, before=before), deadline=5.0)
     bench.plan()
     bench.passes(7, seconds=3)
@@ -236,7 +236,7 @@ def test_a_hook_that_is_not_installed_fails_as_any_other(bench):
 
 
 def test_the_afters_of_a_task_come_one_after_the_other(bench):
-    """Each undoes what was done after what the next one has done."""
+    """Post-migration hooks run in reverse: each undoes its work before the one that preceded it."""
     bench.use(Hook(bench), Hook(bench, 'two', after=[False, False, True]))
     bench.plan()
     bench.passes(3)
@@ -281,7 +281,7 @@ def test_who_was_held_up_for_less_than_half_a_claim_goes_on(bench):
     assert [when for when, _call in hook.calls] == ['before']
 
 
-def test_what_is_left_to_do_is_said_of_an_after_that_cannot_be_called(bench, caplog):
+def test_error_asks_the_operator_to_act_when_an_after_hook_cannot_start(bench, caplog):
     hook = Hook(bench)
     call = hook._call
 
@@ -298,7 +298,7 @@ def test_what_is_left_to_do_is_said_of_an_after_that_cannot_be_called(bench, cap
     assert text.endswith(f'It is given up. Look after {bench.tasks[0].instance_uuid}.')
 
 
-def test_after_is_called_again_later_and_given_up_with_what_is_left_to_do(bench, caplog):
+def test_a_failing_after_hook_is_retried_then_given_up_with_an_error(bench, caplog):
     bench.use(Hook(bench, after=[failed('is away')]))
     bench.plan()
     bench.passes(30)
@@ -311,7 +311,7 @@ def test_after_is_called_again_later_and_given_up_with_what_is_left_to_do(bench,
     assert f'Instance {uuid}' in given_up[0].getMessage()
 
 
-def test_one_that_never_gives_up_is_called_until_it_succeeds_and_told_as_an_error(bench, caplog):
+def test_a_hook_that_never_gives_up_retries_until_success_with_an_error(bench, caplog):
     hook = Hook(bench, after=[failed('is away')] * 9 + [True])
     hook.gives_up = False
     bench.use(hook)
@@ -341,7 +341,7 @@ def said(caplog, level):
     return [r.getMessage() for r in caplog.records if r.levelname == level]
 
 
-def test_what_is_said_of_an_after_that_fails_names_task_hook_and_why(bench, caplog):
+def test_warning_about_a_failed_after_hook_names_task_hook_and_cause(bench, caplog):
     bench.use(Hook(bench, after=[failed('is away')]))
     bench.plan()
     bench.passes(1)
@@ -359,7 +359,7 @@ def test_what_is_said_of_an_after_that_fails_names_task_hook_and_why(bench, capl
         f'up. Look after {task.instance_uuid}.']
 
 
-def test_what_is_said_of_one_that_never_gives_up_names_it_and_why(bench, caplog):
+def test_error_about_a_hook_that_never_gives_up_names_it_and_the_cause(bench, caplog):
     hook = Hook(bench, after=[failed('is away')] * 3 + [True])
     hook.gives_up = False
     bench.use(hook)
@@ -372,7 +372,7 @@ def test_what_is_said_of_one_that_never_gives_up_names_it_and_why(bench, caplog)
     assert len(said(caplog, 'WARNING')) == 3
 
 
-def test_a_defect_of_a_hook_is_said_with_its_kind_and_without_secrets(bench, caplog):
+def test_warning_about_a_hook_defect_names_its_class_without_secrets(bench, caplog):
     bench.use(Hook(bench, before=[KeyError('Bearer c4n4ry')]), abort=False)
     bench.plan()
     bench.passes(5)
@@ -383,7 +383,7 @@ def test_a_defect_of_a_hook_is_said_with_its_kind_and_without_secrets(bench, cap
     assert line.endswith(' It goes on ([hooks] on_failure).') and 'c4n4ry' not in line
 
 
-def test_one_that_is_no_longer_installed_is_given_up_and_left_to_whoever_reads(bench, caplog):
+def test_an_uninstalled_hook_is_given_up_with_an_error(bench, caplog):
     bench.use(Hook(bench))
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
@@ -398,7 +398,7 @@ def test_one_that_is_no_longer_installed_is_given_up_and_left_to_whoever_reads(b
         'It is given up. Undo its work by hand.')
 
 
-def test_hooks_of_a_task_that_is_too_late_to_begin_are_ended_in_the_pass_that_cancels_it(bench):
+def test_cancelling_an_expired_task_ends_its_hooks_in_the_same_pass(bench):
     bench.use(Hook(bench, before=[False]))
     bench.plan(lambda p, s: cases.make_task(p, s, deadline=bench.now + 50))
     bench.passes(1)
@@ -408,7 +408,7 @@ def test_hooks_of_a_task_that_is_too_late_to_begin_are_ended_in_the_pass_that_ca
     assert bench.order == ['before one', 'after one'] and bench.owed() == []
 
 
-def test_what_is_owed_is_ended_while_another_task_is_watched(bench):
+def test_pending_hooks_end_while_another_task_is_watched(bench):
     bench.use(Hook(bench, after=[failed('is away'), True]))
     bench.driver.answers['look'] = [base.MigrationStage.COMPLETED, base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, benches.elsewhere)
@@ -419,7 +419,7 @@ def test_what_is_owed_is_ended_while_another_task_is_watched(bench):
         row.task.task_id for row in bench.store.in_states([TaskState.SUBMITTED])]
 
 
-def test_a_step_after_the_migration_is_let_go_when_another_executor_has_ended_the_hook(bench):
+def test_an_after_step_is_closed_when_another_executor_ended_the_hook(bench):
     hook = Hook(bench, after=[False, True])
     bench.use(hook)
     bench.plan()
@@ -436,7 +436,7 @@ def test_a_step_after_the_migration_is_let_go_when_another_executor_has_ended_th
     assert hook.closed.count('after') == closed + 1 and bench.worker._hooks.due is None
 
 
-def test_a_before_that_is_late_is_told_with_its_limit(bench):
+def test_error_about_a_late_before_hook_names_its_limit(bench):
     bench.use(Hook(bench, before=[False]), deadline=5.0)
     bench.plan()
     bench.passes(4, seconds=3)
@@ -444,7 +444,7 @@ def test_a_before_that_is_late_is_told_with_its_limit(bench):
                                  'than 5 s.')
 
 
-def test_steps_are_told_the_time_and_their_last_moment_counts(bench):
+def test_steps_are_polled_with_the_time_up_to_their_deadline(bench):
     hook, polled = Hook(bench, before=[False, False, True], after=[False, False, True]), []
     poll = Step.poll
 
@@ -500,7 +500,7 @@ def test_an_after_that_cannot_even_be_called_is_called_again(bench, caplog):
     assert "hook one after the migration failed unexpectedly (KeyError: 'boo')" in text
 
 
-def test_a_step_that_cannot_be_closed_is_said_and_harms_nothing(bench, caplog):
+def test_a_step_that_cannot_be_closed_is_logged_and_the_task_completes(bench, caplog):
     hook = Hook(bench)
     call = hook._call
 
@@ -581,7 +581,7 @@ def test_an_after_that_is_late_is_let_go_and_called_again(bench, caplog):
     assert ['took longer than 30 s' in text for text in said(caplog, 'WARNING')] == [True]
 
 
-def test_whoever_takes_over_ends_what_the_predecessor_has_begun(bench):
+def test_a_successor_ends_the_hooks_that_its_predecessor_began(bench):
     bench.use(Hook(bench))
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
@@ -593,7 +593,7 @@ def test_whoever_takes_over_ends_what_the_predecessor_has_begun(bench):
     assert bench.owed() == []
 
 
-def test_hooks_whose_executor_died_before_it_asked_nova_are_ended_and_begun_anew(bench):
+def test_hooks_of_an_executor_that_died_before_the_request_run_again(bench):
     bench.use(Hook(bench, before=[False, True]))
     bench.plan()
     bench.passes(1)
@@ -606,7 +606,7 @@ def test_hooks_whose_executor_died_before_it_asked_nova_are_ended_and_begun_anew
     assert keys[0] == keys[1] != keys[2] == keys[3]
 
 
-def test_one_that_comes_back_lets_go_of_what_is_another_s(bench):
+def test_a_returning_executor_closes_steps_of_tasks_that_it_lost(bench):
     bench.use(Hook(bench, before=[False]))
     bench.plan()
     bench.passes(1)
@@ -681,7 +681,7 @@ def test_nothing_is_called_where_nothing_is_migrated(bench):
     assert bench.order == [] and bench.state is TaskState.COMPLETED
 
 
-def test_at_its_end_an_executor_lets_go_and_what_is_owed_stays_owed(bench):
+def test_a_stopping_executor_closes_its_steps_and_keeps_hooks_pending(bench):
     bench.use(Hook(bench, before=[False]))
     bench.plan()
     bench.passes(1)
@@ -708,7 +708,7 @@ def test_how_an_earlier_attempt_ended_is_not_told_of_one_that_never_did(bench):
 
 
 @pytest.mark.parametrize('when', ['before', 'after'])
-def test_who_was_held_up_since_it_was_told_that_they_are_its_own_polls_nothing(bench, when):
+def test_a_delayed_executor_polls_no_hooks_under_an_expired_claim(bench, when):
     polled = []
 
     class Counted(Step):
@@ -731,7 +731,7 @@ def test_who_was_held_up_since_it_was_told_that_they_are_its_own_polls_nothing(b
     assert len(polled) == before > 0
 
 
-def test_a_task_whose_hooks_nobody_came_back_to_says_that_they_are_ended_first(bench, caplog):
+def test_warning_says_that_abandoned_hooks_end_before_a_requeue(bench, caplog):
     bench.use(Hook(bench, before=[False, True]))
     bench.plan()
     bench.passes(1)

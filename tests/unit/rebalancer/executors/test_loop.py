@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The loop of an executor: when it looks, and what it says of itself."""
+"""The loop of an executor: when it reads its tasks, and what it reports about its state."""
 
 import dataclasses
 import logging
@@ -36,7 +36,7 @@ from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store import swapping
 
 
-def test_a_pass_that_finds_nothing_to_do_asks_one_question_and_writes_nothing(bench):
+def test_an_idle_pass_sends_one_query_and_writes_nothing(bench):
     bench.plan()
     bench.passes(3)
     assert bench.state is TaskState.COMPLETED
@@ -72,7 +72,7 @@ def test_what_another_executor_has_in_hand_is_no_work_either(bench):
     assert asked == ['BEGIN', 'SELECT'] * 2
 
 
-def test_what_nobody_approved_in_time_lapses_though_there_is_nothing_to_begin(bench):
+def test_an_unapproved_task_lapses_when_no_task_can_begin(bench):
     bench.plan(lambda p, s: cases.make_task(p, s, state=TaskState.PENDING,
                                             deadline=bench.now + 50))
     bench.passes(5)
@@ -81,7 +81,7 @@ def test_what_nobody_approved_in_time_lapses_though_there_is_nothing_to_begin(be
     assert (bench.state, bench.row().error) == (TaskState.CANCELLED, tasks.LAPSED)
 
 
-def test_whoever_has_tasks_takes_over_others(bench):
+def test_a_busy_executor_adopts_tasks_of_another_one(bench):
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1, by=bench.new_worker('w2'))
@@ -91,7 +91,7 @@ def test_whoever_has_tasks_takes_over_others(bench):
 
 
 @pytest.mark.parametrize('silent', [False, True])
-def test_what_is_found_to_have_failed_is_begun_elsewhere_in_the_same_pass(bench, silent):
+def test_a_failed_attempt_is_retried_elsewhere_in_the_same_pass(bench, silent):
     bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(1)
@@ -116,7 +116,7 @@ def test_half_a_swap_that_is_too_late_is_undone_and_told_in_the_same_pass(bench,
     assert bench.steps('submit') == ['h2', 'h1'], 'it is on its way back'
 
 
-def test_freeze_windows_begin_and_end_in_the_log_though_there_is_nothing_to_do(bench, caplog):
+def test_an_idle_executor_logs_the_start_and_end_of_freeze_windows(bench, caplog):
     frozen = ['the window', None]
     idle = bench.new_worker('w', dataclasses.replace(SETTINGS, frozen=lambda now: frozen[0]))
     with caplog.at_level('INFO'):
@@ -152,7 +152,7 @@ def test_run_wakes_up_survives_the_database_and_stops(bench):
 
 
 def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
-    """Nobody sets the wake-up; the table is looked at all the same."""
+    """The executor reads the table although no wake-up is set."""
     done, looks = threading.Event(), []
     worker_ = bench.new_worker('w', retry.RetrySettings(poll_interval=0.1, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
@@ -192,7 +192,7 @@ def test_a_defect_in_a_pass_does_not_end_the_loop(bench, monkeypatch):
     assert len(passes) == 2
 
 
-def test_passes_are_told_and_a_database_that_is_away_makes_it_unready(bench, monkeypatch):
+def test_passes_report_health_and_a_lost_database_makes_it_unready(bench, monkeypatch):
     health = healths.DaemonHealth()
     bench.worker.tell(health)
     assert health.ready() == ['pass: it has not come round yet']
@@ -253,7 +253,7 @@ class Wake:
             self.bench.worker.stop()
 
     def clear(self):
-        """It is set by nobody but who stops it."""
+        """Do nothing: only stopping an executor sets this event."""
 
     set = clear
 
@@ -288,8 +288,8 @@ def test_it_waits_for_the_next_look_and_no_longer_than_it_polls(bench, wake):
      'Executor w1: The database is away. Start it. It is tried again.'),
     (KeyError('x'), 'ERROR', 'Executor w1: a pass failed for a reason that is a defect of ours; '
                              'the next one tries again.')])
-def test_a_pass_that_fails_is_said_and_waited_after(bench, wake, caplog, monkeypatch, failure,
-                                                    level, said):
+def test_a_failed_pass_is_logged_and_followed_by_a_pause(bench, wake, caplog, monkeypatch, failure,
+                                                         level, said):
     def run_once(now):
         raise failure
 
@@ -299,7 +299,7 @@ def test_a_pass_that_fails_is_said_and_waited_after(bench, wake, caplog, monkeyp
     assert wake.waited == [15]
 
 
-def test_whom_it_tells_knows_what_comes_round_and_how_often(bench):
+def test_health_registry_learns_the_pulse_and_its_interval(bench):
     told = []
 
     class Health(healths.DaemonHealth):
@@ -316,7 +316,7 @@ def test_whom_it_tells_knows_what_comes_round_and_how_often(bench):
     assert len(beats) == 1 and health.ready() == []
 
 
-def test_that_its_presence_could_not_be_written_is_for_whoever_debugs(bench, caplog):
+def test_a_presence_that_cannot_be_written_is_logged_at_debug(bench, caplog):
     def present(there):
         raise exception.StoreError(problem='is away', remedy='Start it.')
 
@@ -330,7 +330,7 @@ def test_that_its_presence_could_not_be_written_is_for_whoever_debugs(bench, cap
         ('DEBUG', 'Executor w1: The database is away. Start it.')] * 2
 
 
-def test_tasks_of_other_scopes_are_left_to_whoever_serves_them(bench):
+def test_an_executor_leaves_tasks_of_scopes_it_does_not_serve(bench):
     bench.plan(cases.make_task, elsewhere)
     _, (theirs,), _ = cases.save(bench.store, scope='green', now=bench.now - 1)
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, scopes=frozenset({'blue'})))
@@ -339,7 +339,7 @@ def test_tasks_of_other_scopes_are_left_to_whoever_serves_them(bench):
     assert bench.store.task(theirs.task_id).task.state is TaskState.QUEUED
 
 
-def test_the_driver_knows_what_is_emptied_in_the_scope_and_elsewhere(bench):
+def test_the_driver_knows_hosts_that_drain_in_any_scope(bench):
     cases.save(bench.store, 0, draining=['h7'], reason='drain')
     cases.save(bench.store, 0, scope='green', draining=['h8'], reason='drain')
     cases.save(bench.store, draining=['h7'], now=bench.now)
@@ -364,7 +364,7 @@ def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead,
     assert {row.task.state for row in bench.store.tasks(bench.plan_id)} == {TaskState.COMPLETED}
 
 
-def test_without_a_clock_of_its_own_an_executor_goes_by_the_databases(bench):
+def test_an_executor_without_a_clock_reads_the_databases_clock(bench):
     """That one is years behind the real one of this machine."""
     bench.plan()
     one = worker.Worker(bench.store, bench.driver, SETTINGS, name='w1')
@@ -397,7 +397,7 @@ def test_a_step_of_an_hour_repeats_no_request_whose_fate_is_not_known(bench, of)
     assert len(bench.steps('submit')) == 1 and bench.state is TaskState.UNKNOWN
 
 
-def test_what_was_not_begun_in_time_by_the_database_ends_by_any_executor(bench):
+def test_a_task_past_its_begin_limit_by_the_databases_clock_expires(bench):
     bench.plan()
     clocks = benches.Clocks(bench)
     clocks.machine = -86400.0
@@ -409,7 +409,7 @@ def test_what_was_not_begun_in_time_by_the_database_ends_by_any_executor(bench):
     assert (bench.state, bench.row().error_type) == (TaskState.CANCELLED, 'TaskExpired')
 
 
-def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(bench):
+def test_a_jump_of_the_databases_clock_cancels_tasks_only_when_it_lasts(bench):
     bench.plan()
     clocks = benches.Clocks(bench)
     clocks.worker.read_clock()
@@ -422,7 +422,7 @@ def test_a_jump_of_the_databases_clock_cancels_nothing_before_it_has_lasted(benc
     assert bench.state is TaskState.CANCELLED
 
 
-def test_executor_that_starts_while_the_databases_clock_is_wrong_cancels_nothing(bench):
+def test_starting_while_the_databases_clock_is_wrong_cancels_no_task(bench):
     bench.plan()
     clocks = benches.Clocks(bench)
     clocks.database, clocks.machine = 86400.0, -86400.0  # another machine's
@@ -435,7 +435,7 @@ def test_executor_that_starts_while_the_databases_clock_is_wrong_cancels_nothing
 
 
 @pytest.mark.parametrize('state', [TaskState.CLAIMED, TaskState.SUBMITTED, TaskState.UNKNOWN])
-def test_the_successor_of_an_executor_that_stopped_in_order_goes_on_at_once(bench, state):
+def test_a_successor_adopts_tasks_at_once_after_an_orderly_stop(bench, state):
     bench.plan()
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes()
@@ -451,7 +451,7 @@ def test_the_successor_of_an_executor_that_stopped_in_order_goes_on_at_once(benc
     assert bench.state is TaskState.COMPLETED and bench.row().worker == 'w2'
 
 
-def test_claims_that_cannot_be_given_back_run_out_and_that_is_said(bench, caplog, monkeypatch):
+def test_claims_that_cannot_be_released_are_logged_with_their_expiry(bench, caplog, monkeypatch):
     def away(self, worker):
         raise exception.StoreError(problem='is away', remedy='Start it.')
 

@@ -131,7 +131,7 @@ def asked_by(cloud: answers.Answers, user: str | None, action: str = 'live-migra
 @pytest.mark.parametrize(('fields', 'stage'), [
     ({}, base.MigrationStage.RUNNING),
     ({'dest_compute': None, 'status': 'accepted'}, base.MigrationStage.WAITING)])
-def test_our_request_for_an_evacuated_instance_is_watched_from_its_new_host(
+def test_our_migration_of_an_evacuated_instance_keeps_its_new_source(
         cloud: answers.Answers, fields: dict[str, Any], stage: base.MigrationStage) -> None:
     asked_by(cloud, 'kronos')
     found = novas.look(cloud, [[answers.migration(6, source_compute='host3') | fields]],
@@ -255,8 +255,7 @@ def test_abort_is_known_by_the_actions_of_the_instance(
     assert found.patience == (30.0 if aborted else 0.0)
 
 
-def test_whether_it_was_aborted_is_asked_again_when_nova_does_not_answer(
-        cloud: answers.Answers) -> None:
+def test_an_unanswered_query_about_an_abort_raises_for_a_retry(cloud: answers.Answers) -> None:
     cloud.answers['/servers/vm/os-instance-actions'] = [answers.Response({}, 503)]
     with pytest.raises(exception.ServiceUnavailable):
         novas.look(cloud, [[answers.migration(6, status='error')]],
@@ -352,7 +351,7 @@ def test_times_that_are_not_there_or_run_backwards_measure_nothing(
     assert measured(cloud, EVENTS, **strange) == {}
 
 
-def test_a_measure_that_cannot_be_read_is_said_to_be_unread(cloud: answers.Answers) -> None:
+def test_an_unreadable_event_time_raises_that_it_could_not_be_read(cloud: answers.Answers) -> None:
     with pytest.raises(exception.NovaClientError, match='could not read'):
         measured(cloud, [EVENTS[0] | {'event': 'compute_pre_live_migration', 'start_time': 'x'}])
 
@@ -410,7 +409,7 @@ def test_novas_refusal_to_copy_disks_is_known_by_its_rule(
     (answers.Response({}, 403), 'failed'), (answers.Response({}, 404), 'failed'),
     (answers.Response({}, 409), 'failed')])
 @pytest.mark.parametrize('where', ['', '/req-1'])
-def test_why_it_failed_is_asked_again_unless_nova_refuses_to_say(
+def test_the_failure_reason_is_requested_again_unless_nova_refuses_it(
         cloud: answers.Answers, method: str, where: str, answer: Any, stage: str) -> None:
     actions = '/servers/vm/os-instance-actions'
     cloud.answers[actions] = [{'instanceActions': [
@@ -441,8 +440,7 @@ def test_whose_fault_it_was_goes_with_the_failure(cloud: answers.Answers, detail
     assert (found.stage, found.fault) == (base.MigrationStage.FAILED, fault)
 
 
-def test_the_error_of_an_operators_later_migration_is_not_the_reason_of_ours(
-        cloud: answers.Answers) -> None:
+def test_an_operators_later_error_is_not_our_failure_reason(cloud: answers.Answers) -> None:
     actions = '/servers/vm/os-instance-actions'
     cloud.user = 'kronos'
     cloud.answers[actions] = [{'instanceActions': [
@@ -470,7 +468,7 @@ ENDED = RUNNING | {'event': 'check', 'finish_time': '2026-11-22T10:00:00.0', 're
     ([ENDED], 'failed', ': Error'), ([RUNNING | {'result': 'Error'}], 'failed', ': Error'),
     ([RUNNING | {'finish_time': '2026-11-22T10:00:00.0'}], 'failed', ': Error'),
     ([ENDED | {'details': 'no CPU'}, RUNNING], 'failed', ': no CPU'), ([], 'failed', ': Error')])
-def test_why_it_failed_is_not_known_before_novas_events_of_it_have_ended(
+def test_the_failure_reason_stays_pending_until_novas_events_have_ended(
         cloud: answers.Answers, method: str, events: list[dict[str, Any]], stage: str,
         text: str) -> None:
     """nova-conductor says that it failed first, and then why."""
@@ -510,8 +508,7 @@ def test_a_failed_migration_has_settled_when_its_allocations_are_gone(
     assert found.reference == 'm6' and (said is None or said in found.detail)
 
 
-def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
-        cloud: answers.Answers) -> None:
+def test_allocations_of_another_users_later_migration_delay_nothing(cloud: answers.Answers) -> None:
     cloud.answers['/allocations/vm'] = [{'allocations': {
         'node2': {'resources': {'VCPU': 2}}}}]
     later = answers.migration(7, dest_compute='host3')
@@ -521,8 +518,8 @@ def test_what_a_later_migration_of_somebody_else_holds_is_not_waited_for(
 
 
 @pytest.mark.parametrize('method', ['live', 'cold'])
-def test_a_later_migration_does_not_lay_the_failure_to_the_host_before_nova_says_why(
-        cloud: answers.Answers, method: str) -> None:
+def test_a_later_migration_keeps_an_unexplained_failure_pending(cloud: answers.Answers,
+                                                                method: str) -> None:
     cloud.answers['/servers/vm/os-instance-actions'] = [answers.Response({}, 503)]
     cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
     if method == 'live':
@@ -554,8 +551,8 @@ def test_that_placement_cannot_be_read_is_no_end(cloud: answers.Answers) -> None
      exception.InstanceRefused),
     (409, 'something else', exception.MigrationFailed),
     (400, 'Compute service of host1 is unavailable at this time.', exception.MigrationFailed)])
-def test_whom_nova_refuses_at_once(cloud: answers.Answers, status: int, said: str,
-                                   kind: type[Exception]) -> None:
+def test_an_immediate_refusal_maps_status_and_text_to_an_error(
+        cloud: answers.Answers, status: int, said: str, kind: type[Exception]) -> None:
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm')}]
     conf = cfg.ConfigOpts()
     opts.register(conf)
@@ -571,7 +568,7 @@ NOT_FOUND = answers.Response(
 
 def looked_for(cloud: answers.Answers, service: Any, hypervisors: list[Any],
                task: model.Task = novas.TASK) -> exception.MigrationError:
-    """What it means that Nova does not find host2."""
+    """Return the error for a request whose host2 Nova does not find."""
     cloud.answers['/os-services'] = [service]
     cloud.answers['/os-hypervisors/detail'] = [{'hypervisors': hypervisors}]
     return novas.driver(cloud)._judge_refusal(task, NOT_FOUND)
@@ -606,7 +603,7 @@ def test_a_host_that_is_down_or_gone_has_refused(
     assert type(looked_for(cloud, service, hypervisors)) is exception.MigrationFailed
 
 
-def test_a_host_of_which_nothing_can_be_read_is_asked_for_again(cloud: answers.Answers) -> None:
+def test_a_host_whose_service_cannot_be_read_raises_for_a_retry(cloud: answers.Answers) -> None:
     for service in (services(status='UNKNOWN'), answers.Response({}, 503)):
         found = looked_for(cloud, service, [HYPERVISOR])
         assert type(found) is exception.NovaClientError
@@ -639,7 +636,7 @@ def test_a_live_migration_that_cannot_be_aborted_is_not(cloud: answers.Answers,
 
 @pytest.mark.parametrize(('status', 'outcome'), [
     (202, True), (400, False), (404, False), (409, False), (403, None), (503, None)])
-def test_only_ours_is_aborted_and_what_has_ended_meanwhile_is_no_error(
+def test_abort_ends_our_migration_alone_and_accepts_one_that_has_ended(
         cloud: answers.Answers, status: int, outcome: bool | None) -> None:
     cloud.answers['/os-migrations'] = [{'migrations': [
         answers.migration(6), answers.migration(7, dest_compute='host3')]}]
@@ -731,8 +728,9 @@ ELSEWHERE = [answers.migration(6, dest_compute='host3'), answers.migration(7, de
     ([[answers.migration(6, status='error')]], answers.server('vm', status='ERROR'),
      base.MigrationProgress(base.MigrationStage.FAILED, 'Nova: migration error', 'm6', broken=True,
                             place='host1'))])
-def test_what_is_said_of_a_live_migration(cloud: answers.Answers, migrations: Any, server: Any,
-                                          expected: base.MigrationProgress) -> None:
+def test_live_migration_progress_follows_records_and_server(
+        cloud: answers.Answers, migrations: Any, server: Any,
+        expected: base.MigrationProgress) -> None:
     found = novas.look(cloud, migrations, server)
     assert dataclasses.replace(found, version=None) == expected
 
@@ -754,7 +752,7 @@ def test_of_disks_that_are_not_copied_the_options_are_named(cloud: answers.Answe
 @pytest.mark.parametrize('later', [
     answers.migration(5, dest_compute='host3'), answers.migration(6, status='error'),
     answers.migration(7, dest_compute='host3', status='completed')])
-def test_only_a_later_migration_that_is_under_way_holds_what_the_failed_one_held(
+def test_only_a_later_running_migration_takes_over_leftover_allocations(
         cloud: answers.Answers, later: dict[str, Any]) -> None:
     cloud.answers['/allocations/m6'] = [{'allocations': {'node1': {'resources': {'VCPU': 2}}}}]
     found = novas.look(cloud, [[answers.migration(6, status='error'), later]],
@@ -785,7 +783,7 @@ def test_only_a_later_migration_that_is_under_way_holds_what_the_failed_one_held
      'it is ACTIVE and a cold migration was planned; the next plan knows'),
     ({}, novas.TASK, exception.MigrationFailed, None,
      'Nova refused the live migration to host2: HTTP 409: no')])
-def test_what_a_conflict_is_about_is_said(
+def test_a_conflict_maps_the_server_state_to_kind_rule_and_problem(
         cloud: answers.Answers, fields: dict[str, Any], task: model.Task, kind: type[Exception],
         rule: str | None, said: str) -> None:
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm', **fields)}]
@@ -795,8 +793,7 @@ def test_what_a_conflict_is_about_is_said(
     assert found.kwargs.get('rule') == rule and found.kwargs['problem'] == said
 
 
-def test_a_conflict_over_an_instance_that_was_stopped_is_left_to_the_next_plan(
-        cloud: answers.Answers) -> None:
+def test_a_conflict_over_a_stopped_instance_means_method_changed(cloud: answers.Answers) -> None:
     cloud.answers['/servers/vm'] = [{'server': answers.server('vm', status='SHUTOFF')}]
     driver = novas.driver(cloud)
     driver._conf.set_override('cold_migrate_stopped', True, 'engine')
@@ -830,7 +827,7 @@ def test_after_a_conflict_the_instance_may_be_gone_or_not_be_read(
      'Nova refused the cold migration to host2: HTTP 400: no'),
     (novas.TASK, 404, exception.PreFlightError,
      'it was deleted; there is nothing left to move')])
-def test_what_an_answer_that_is_no_success_means_is_said(
+def test_an_error_status_maps_to_an_exception_with_its_text(
         cloud: answers.Answers, task: model.Task, status: int, kind: type[Exception],
         said: str) -> None:
     refused = answers.Response({'badRequest': {'message': 'no', 'code': status}}, status)
@@ -848,7 +845,7 @@ def test_the_right_that_is_lacking_is_named(cloud: answers.Answers, task: model.
     assert policy in str(novas.driver(cloud)._judge_refusal(task, refused))
 
 
-def test_another_cell_is_told_of_both_hosts_and_asked_for_one(cloud: answers.Answers) -> None:
+def test_other_cell_error_names_both_hosts_after_one_service_query(cloud: answers.Answers) -> None:
     found = looked_for(cloud, services(), [HYPERVISOR])
     assert {name: found.kwargs[name] for name in ('instance_uuid', 'from_host', 'to_host')} == {
         'instance_uuid': 'vm', 'from_host': 'host1', 'to_host': 'host2'}
@@ -859,8 +856,8 @@ def test_another_cell_is_told_of_both_hosts_and_asked_for_one(cloud: answers.Ans
 ABORT = 'DELETE /servers/vm/migrations/6'
 
 
-def test_why_a_live_migration_could_not_be_aborted_is_said(cloud: answers.Answers,
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_abort_raises_with_novas_reason_and_the_policy(
+        cloud: answers.Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6)]}]
     cloud.answers[ABORT] = [answers.Response({'forbidden': {'message': 'no', 'code': 403}}, 403)]
     driver = novas.driver(cloud)
@@ -879,7 +876,7 @@ def test_why_a_live_migration_could_not_be_aborted_is_said(cloud: answers.Answer
 
 
 @pytest.mark.parametrize('status', [199, 300])
-def test_what_is_no_success_aborts_nothing(cloud: answers.Answers, status: int) -> None:
+def test_an_error_status_on_abort_raises(cloud: answers.Answers, status: int) -> None:
     cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6)]}]
     cloud.answers[ABORT] = [answers.Response({}, status)]
     with pytest.raises(exception.NovaClientError):
@@ -893,7 +890,7 @@ def test_both_looks_for_a_migration_are_for_those_of_the_instance(
             if path == '/os-migrations'] == ['vm', 'vm']
 
 
-def test_only_the_migrations_of_the_instance_are_asked_for(cloud: answers.Answers) -> None:
+def test_measure_requests_migrations_of_its_instance_only(cloud: answers.Answers) -> None:
     measured(cloud, EVENTS)
     assert [params.get('instance_uuid') for path, params, _ in cloud.asked
             if path == '/os-migrations'] == ['vm']
@@ -905,8 +902,8 @@ def test_only_the_migrations_of_the_instance_are_asked_for(cloud: answers.Answer
     ({}, [{'event': 'compute_pre_live_migration', 'start_time': 'x'}],
      "could not read event compute_pre_live_migration from Nova: field 'start_time' is not a "
      'time')])
-def test_a_time_that_is_none_is_told_with_its_record(
-        cloud: answers.Answers, action: dict[str, Any], events: list[Any], said: str) -> None:
+def test_an_invalid_time_raises_with_its_record(cloud: answers.Answers, action: dict[str, Any],
+                                                events: list[Any], said: str) -> None:
     with pytest.raises(exception.NovaClientError) as error:
         measured(cloud, events, action=action)
     assert error.value.kwargs['instance_uuid'] == 'vm'
@@ -945,7 +942,7 @@ def test_where_and_how_it_is_after_a_live_migration(
 
 
 class Asked:
-    """In place of NovaApi's two requests; what they were asked with."""
+    """Stand in for NovaApi's two requests and record their arguments."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -982,8 +979,8 @@ def submitted(cloud: answers.Answers, answer: Any, task: model.Task = novas.TASK
     (dataclasses.replace(novas.TASK, phase=model.Phase.EVACUATE), {},
      ('live', 'vm', 'host2', True)),
     (novas.COLD, {}, ('cold', 'vm', 'host2'))])
-def test_what_nova_is_asked_for(cloud: answers.Answers, task: model.Task,
-                                options: dict[str, Any], expected: Any) -> None:
+def test_submit_sends_the_arguments_of_the_task_to_nova(
+        cloud: answers.Answers, task: model.Task, options: dict[str, Any], expected: Any) -> None:
     asked, reference = submitted(cloud, answers.Response({}, 202), task, **options)
     assert asked.asked == [expected] and reference == 'req-1'
 
@@ -1010,7 +1007,7 @@ def test_any_other_answer_is_no_success(cloud: answers.Answers, status: int) -> 
      'the live migration could not be asked for: no answer within 60 s'),
     (novas.COLD, False, exception.NovaClientError,
      'the cold migration could not be asked for: no answer within 60 s')])
-def test_a_request_that_is_not_answered_may_have_taken_effect_if_it_was_sent(
+def test_an_unanswered_request_is_ambiguous_only_if_it_was_sent(
         cloud: answers.Answers, task: model.Task, sent: bool, kind: type[Exception],
         said: str) -> None:
     lost = api.ApiError('Nova', 'server vm', 'no answer within 60 s', sent=sent)
@@ -1020,12 +1017,12 @@ def test_a_request_that_is_not_answered_may_have_taken_effect_if_it_was_sent(
     assert (error.value.kwargs['instance_uuid'], error.value.kwargs['problem']) == ('vm', said)
 
 
-def test_of_one_that_is_gone_the_rule_is_told(cloud: answers.Answers) -> None:
+def test_a_missing_instance_gives_the_rule_no_such_instance(cloud: answers.Answers) -> None:
     found = novas.driver(cloud)._judge_refusal(novas.TASK, answers.Response({}, 404))
     assert found.kwargs['rule'] == 'no-such-instance'
 
 
-def test_an_abort_looks_at_the_migrations_of_the_instance_and_may_be_answered_at_once(
+def test_abort_reads_its_instances_migrations_and_accepts_status_200(
         cloud: answers.Answers) -> None:
     cloud.answers['/os-migrations'] = [{'migrations': [answers.migration(6)]}]
     cloud.answers[ABORT] = [answers.Response({}, 200)]

@@ -137,7 +137,7 @@ def test_every_known_text_is_one_of_novas() -> None:
                    for error, expected in TABLE), pattern
 
 
-def test_a_claim_that_was_not_replaced_is_told_as_nova_tells_it() -> None:
+def test_text_of_an_unreplaced_claim_equals_novas_source() -> None:
     """No class of its own, so its text is looked up where Nova raises it."""
     raised = pathlib.Path(nova.__file__).parent / 'conductor' / 'tasks' / 'migrate.py'
     assert f"raise exception.NoValidHost(\n            reason=_('{REPLACED}'))" in (

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is written, counted, told and said when a task ends or goes on."""
+"""Rows, counters, notifications and logs when a task ends or continues."""
 
 import dataclasses
 import logging
@@ -57,7 +57,7 @@ def refusing(kind, **kw):
 
 # What an operator reads in the log.
 
-def test_how_a_task_goes_on_is_said_with_what_is_next_and_when(bench, logged):
+def test_log_of_a_continued_task_names_its_next_step_and_time(bench, logged):
     bench.driver.answers['pre_flight'] = [
         refusing(exception.PreFlightError, rule='no-slot'),
         refusing(exception.MigrationFailed), refusing(exception.MigrationFailed), 'marker']
@@ -73,7 +73,7 @@ def test_how_a_task_goes_on_is_said_with_what_is_next_and_when(bench, logged):
         ('INFO', f'Task {task.task_id}: {at_h3}: retry 1 of 2 in 30 s')]
 
 
-def test_a_move_that_is_done_is_said_with_its_hosts_and_time(bench, logged):
+def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
     bench.plan()
     bench.passes(3, seconds=21)
     task, = bench.tasks
@@ -84,8 +84,7 @@ def test_a_move_that_is_done_is_said_with_its_hosts_and_time(bench, logged):
 
 @pytest.mark.parametrize(('kind', 'more'), [
     (exception.NovaClientError, ''), (exception.InstanceRefused, ' It is quarantined.')])
-def test_an_end_is_said_with_why_and_whether_the_instance_is_quarantined(
-        bench, logged, kind, more):
+def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, kind, more):
     bench.driver.answers['submit'] = [refusing(kind)]
     bench.plan(once)
     bench.passes(1)
@@ -95,7 +94,7 @@ def test_an_end_is_said_with_why_and_whether_the_instance_is_quarantined(
                     f'{exception.format_sentence(refusing(kind)(task))}{more}')]
 
 
-def test_an_instance_in_error_is_said_before_its_end(bench, logged):
+def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged):
     bench.driver.answers['post_flight'] = [refusing(exception.InstanceInError)]
     bench.plan(once)
     bench.passes(2)
@@ -108,8 +107,7 @@ def test_an_instance_in_error_is_said_before_its_end(bench, logged):
 
 
 @pytest.mark.parametrize('maker', [once, cases.make_task], ids=['at its end', 'to go on'])
-def test_a_task_of_another_executor_is_said_to_be_lost_and_nothing_is_told(
-        bench, logged, maker):
+def test_a_failure_of_a_lost_task_is_logged_and_not_notified(bench, logged, maker):
     def overtaken(task):
         bench.now += 61
         assert cases.claim(bench.store, 'w2', now=bench.now)
@@ -126,7 +124,7 @@ def test_a_task_of_another_executor_is_said_to_be_lost_and_nothing_is_told(
         [], {}, {})
 
 
-def test_a_claim_that_has_passed_on_before_the_request_is_said_to_be_lost(bench, logged):
+def test_a_claim_lost_before_the_request_is_logged_and_sends_nothing(bench, logged):
     def overtaken(task):
         bench.now += 61
         assert cases.claim(bench.store, 'w2', now=bench.now)
@@ -140,7 +138,7 @@ def test_a_claim_that_has_passed_on_before_the_request_is_said_to_be_lost(bench,
                     'another executor, or cancelled')], [])
 
 
-def test_what_is_cancelled_with_a_task_is_said_counted_and_told_as_final(bench, logged):
+def test_a_dependent_tasks_cancellation_is_logged_counted_and_final(bench, logged):
     first = cases.new_id()
     bench.driver.answers['pre_flight'] = [refusing(exception.InstanceRefused)]
     bench.plan(lambda p, s: cases.make_task(p, s, instance_uuid=first, alternates=()),
@@ -177,7 +175,7 @@ def test_news_that_cannot_be_told_are_named_with_their_event_and_task(bench, log
                    '(OSError: broker is away)')
 
 
-def test_a_host_that_refuses_in_a_row_is_said_and_kept_with_the_last_reason(bench, logged):
+def test_a_host_that_keeps_refusing_is_quarantined_with_its_last_reason(bench, logged):
     chosen = retry.RetrySettings(per_source=9, per_destination=9, host_refusals=2,
                                  host_quarantine_seconds=120)
     bench.driver.answers['submit'] = [refusing(exception.MigrationFailed)]
@@ -190,7 +188,7 @@ def test_a_host_that_refuses_in_a_row_is_said_and_kept_with_the_last_reason(benc
                        'See its nova-compute log.') in logged()
 
 
-def test_hosts_of_different_cells_are_said_and_kept_with_the_reason(bench, logged):
+def test_hosts_of_different_cells_are_logged_and_stored_with_the_reason(bench, logged):
     def other_cell(task):
         return exception.OtherCell(
             instance_uuid=task.instance_uuid, rule='cell-differs', problem='HTTP 400',
@@ -250,7 +248,7 @@ def swap(state, noun='swap', **kw):
     (swap(swaps.UNDOING, 'pair'), 'WARNING',
      'Pair of instances a and b (plan plan): it failed, and is undone by plan undo-2')],
     ids=['stuck', 'undone', 'undoing'])
-def test_how_a_swap_goes_wrong_is_said_with_its_instances(logged, found, level, text):
+def test_log_of_a_failed_swap_names_its_instances(logged, found, level, text):
     outcomes.OutcomeWriter.swapped(found)
     assert logged() == [(level, text)]
 
@@ -291,7 +289,7 @@ def test_a_result_tells_all_of_its_task_and_each_attempt(bench):
             done.migration_uuid) == ('h3', cases.NOW + 10, cases.NOW + 30, None, None, MIGRATION)
 
 
-def test_an_attempt_that_asked_nobody_begins_with_its_claim(bench):
+def test_an_attempt_without_a_request_begins_with_its_claim(bench):
     def slow(task):
         bench.now += 25
         raise refusing(exception.InstanceRefused)(task)
@@ -313,7 +311,7 @@ def test_a_clock_that_was_set_back_gives_no_negative_time(bench):
     assert told.success and told.duration_seconds == 0.0
 
 
-def test_who_is_told_of_a_retry_reads_that_one_is_pending_and_at_the_end_that_none_is(bench):
+def test_failure_events_tell_a_pending_retry_from_the_final_failure(bench):
     bench.driver.answers['submit'] = [refusing(exception.NovaClientError)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=1))
     bench.passes(2, seconds=60)
@@ -362,7 +360,7 @@ def test_without_listeners_and_counters_a_task_ends_all_the_same(bench):
         phases=bench.row().attempts[0].phases),)
 
 
-def test_what_was_deleted_ends_cancelled_with_what_is_known(bench):
+def test_task_of_a_deleted_instance_is_cancelled_with_the_error(bench):
     gone = error(exception.PreFlightError)
     gone.kwargs['rule'] = retry.GONE
     bench.driver.answers['pre_flight'] = [gone]
@@ -375,8 +373,7 @@ def test_what_was_deleted_ends_cancelled_with_what_is_known(bench):
 
 @pytest.mark.parametrize(('kind', 'seconds'), [
     (exception.InstanceRefused, 480), (exception.InstanceInError, None)])
-def test_an_instance_is_quarantined_as_long_as_is_set_and_one_in_error_for_ever(
-        bench, kind, seconds):
+def test_instance_quarantine_lasts_as_configured_or_forever_in_error(bench, kind, seconds):
     bench.driver.answers['submit'] = [refusing(kind)]
     bench.plan(once)
     bench.passes(1, by=bench.new_worker('w', retry.RetrySettings(instance_quarantine_seconds=480)))
@@ -401,7 +398,7 @@ def test_a_rehearsal_says_what_would_be_moved_and_asks_for_nothing(bench, logged
 
 
 @pytest.mark.parametrize('stage', migration_uncertainty.SAID)
-def test_a_doubt_is_said_until_the_task_is_over(stage):
+def test_a_doubt_is_described_until_the_task_ends(stage):
     row = rows.TaskRow(cases.make_task('p', state=TaskState.SUBMITTED), doubt_since=1234.5,
                        doubt=migration_uncertainty.encode_doubt(stage, 1234.5))
     assert migration_uncertainty.find_doubt_since(row, stage) == 1234.5

@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What pre-flight makes of what it has read; that it reads the right thing is held to a real
-Nova in tests/functional."""
+"""Verdicts of pre-flight on given readings; tests/functional compares the readings with a
+real Nova."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ HOSTS = ('host1', 'host2', 'host3')
 
 
 class Ready:
-    """A driver whose reader and Nova answer what a test wants, and what they were asked."""
+    """A driver whose reader and Nova return scripted answers and record the requests."""
 
     def __init__(self) -> None:
         self.driver = novas.driver(answers.Answers())
@@ -73,7 +73,7 @@ class Ready:
 
     def refused(self, task: model.Task = novas.TASK,
                 known: base.StoredFacts | None = None) -> tuple[type[Exception], str | None, str]:
-        """(kind, rule, problem) of what is raised."""
+        """Return (kind, rule, problem) of the error that pre-flight raises."""
         with pytest.raises(exception.MigrationError) as error:
             self.go(task, known)
         assert error.value.kwargs['instance_uuid'] == 'vm'
@@ -122,7 +122,7 @@ def test_an_aggregate_that_is_gone_has_no_hosts(ready: Ready) -> None:
                                    'aggregate row no longer exists')
 
 
-def test_a_host_of_another_scope_is_none_to_move_to(ready: Ready) -> None:
+def test_a_destination_of_another_scope_is_refused(ready: Ready) -> None:
     task = dataclasses.replace(novas.TASK, to_host='host3')
     assert ready.refused(task)[:2] == (exception.PreFlightError, 'out-of-scope')
 
@@ -142,8 +142,8 @@ def test_a_host_of_two_aggregates_is_of_the_one_that_is_planned_first(ready: Rea
     ({'locked': True}, exception.PreFlightError, 'locked'),
     ({'claims': {'VCPU': 9}}, exception.PlacementRejected, 'no-room'),
     ({'claims': {'PCPU': 1}}, exception.PlacementRejected, 'no-inventory')])
-def test_the_rules_are_asked_once_more(ready: Ready, fields: dict[str, Any],
-                                       kind: type[Exception], rule: str) -> None:
+def test_pre_flight_checks_the_rules_again(ready: Ready, fields: dict[str, Any],
+                                           kind: type[Exception], rule: str) -> None:
     ready.set(**fields)
     found, said, problem = ready.refused()
     assert (found, said) == (kind, rule)
@@ -167,7 +167,7 @@ def test_what_only_the_database_knows_is_heeded(ready: Ready, known: base.Stored
     assert ready.refused(known=known)[1] == rule
 
 
-def test_what_was_stopped_since_is_left_to_the_next_plan(ready: Ready) -> None:
+def test_a_cold_move_of_an_active_instance_is_left_to_the_next_plan(ready: Ready) -> None:
     ready.cluster = dataclasses.replace(ready.cluster, services={
         **ready.cluster.services, 'host1': model.Service('host1', 'disabled', zone='az1')})
     assert ready.refused(novas.COLD) == (
@@ -175,7 +175,7 @@ def test_what_was_stopped_since_is_left_to_the_next_plan(ready: Ready) -> None:
         'it is ACTIVE and a cold migration was planned; the next plan knows')
 
 
-def test_what_was_started_or_stopped_since_is_not_moved_in_the_other_way(ready: Ready) -> None:
+def test_a_live_move_of_a_stopped_instance_needs_a_new_plan(ready: Ready) -> None:
     ready.driver._conf.set_override('cold_migrate_stopped', True, 'engine')
     ready.set(status='SHUTOFF')
     task = dataclasses.replace(novas.TASK, phase=model.Phase.REQUESTED)
@@ -185,7 +185,7 @@ def test_what_was_started_or_stopped_since_is_not_moved_in_the_other_way(ready: 
     assert ready.go(dataclasses.replace(task, method=model.MoveMethod.COLD))
 
 
-def test_a_move_from_zone_to_zone_is_said(ready: Ready, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_move_between_zones_is_logged(ready: Ready, caplog: pytest.LogCaptureFixture) -> None:
     ready.go()
     assert not caplog.messages
     ready.cluster = dataclasses.replace(ready.cluster, services={
@@ -203,7 +203,7 @@ def live(uuid: str, source: str | None, destination: str | None, status: str = '
     return nova_api.Migration(9, f'm-{uuid}', uuid, kind, status, source, destination, at)
 
 
-def test_that_a_host_s_migrations_cannot_be_read_is_told(ready: Ready) -> None:
+def test_unreadable_migrations_of_a_host_raise_service_unavailable(ready: Ready) -> None:
     ready.changed['host2'] = api.ApiError('Nova', 'migrations', 'no', 503)
     assert ready.refused() == (exception.ServiceUnavailable, None,
                                'could not read migrations from Nova: no')
@@ -251,7 +251,7 @@ def test_migrations_of_others_take_slots_as_ours_do(
 
 @pytest.mark.parametrize('other', [
     live('a', 'host1', 'host3', 'completed'), live('a', 'host1', 'host3', kind='migration')])
-def test_what_has_ended_or_is_cold_takes_no_slot(ready: Ready, other: Any) -> None:
+def test_ended_and_cold_migrations_take_no_slot(ready: Ready, other: Any) -> None:
     ready.driver._conf.set_override('max_concurrent_per_source', 1, 'executor')
     ready.changed['host1'] = [other]
     ready.go()
@@ -315,7 +315,7 @@ def test_it_is_waited_for_as_long_as_nova_scheduler_may_take(ready: Ready) -> No
     assert waits(ready, dataclasses.replace(left, updated_at=known_at)) is None
 
 
-def test_who_has_just_come_beside_whom_it_is_to_be_is_waited_for(ready: Ready) -> None:
+def test_a_same_host_partner_that_just_arrived_delays_the_move(ready: Ready) -> None:
     ready.set(scheduler_hints={'same_host': ('b',)})
     ready.cluster = dataclasses.replace(ready.cluster, instances={
         **ready.cluster.instances, 'b': model.Instance('b', 'host2')})

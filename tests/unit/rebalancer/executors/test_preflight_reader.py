@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is read again before a move: all that its rules look at, and no more."""
+"""The reader before a move: it reads every input of the rules, and nothing else."""
 
 from typing import Any
 
@@ -41,8 +41,8 @@ def members(*uuids: str) -> dict[str, Any]:
 
 
 class Cloud(answers.Answers):
-    """Three hosts with a node each, and storage that host1 and host2 share; what it is asked
-    for by path and parameters. ``errors``: HTTP statuses by path."""
+    """Three hosts with a node each, and storage that host1 and host2 share. Records path and
+    parameters of each request. ``errors``: HTTP statuses by path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def test_hosts_of_another_zone_are_out_of_the_scope(cloud: Cloud) -> None:
         'out-of-scope', 'host host1 is not in this scope: it is in availability zone az1')
 
 
-def test_no_more_is_asked_for_than_that(cloud: Cloud) -> None:
+def test_the_reader_sends_only_the_requests_that_the_rules_need(cloud: Cloud) -> None:
     read(cloud)
     asked = {(path, *sorted(params.items())) for path, params, _ in cloud.asked}
     assert {each for each in asked if not each[0].startswith('/resource_providers')} == {
@@ -226,7 +226,7 @@ def cfg_default(group: str, name: str) -> Any:
 
 @pytest.mark.parametrize(('filters', 'looked_for'), [
     (['SameHostFilter'], True), (['DifferentHostFilter'], True), (['ComputeFilter'], False)])
-def test_whom_hints_name_is_looked_for_where_a_filter_heeds_them(
+def test_instances_named_by_hints_are_read_if_a_filter_uses_the_hint(
         cloud: Cloud, filters: list[str], looked_for: bool) -> None:
     cloud.servers['vm']['scheduler_hints'] = {'same_host': [BESIDE]}
     cloud.servers[BESIDE] = answers.server(BESIDE, 'host1')

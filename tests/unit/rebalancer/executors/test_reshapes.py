@@ -44,7 +44,7 @@ def check(hosts: dict[str, model.Host], marked: tuple[str, ...] = ('host1', 'hos
 
 @pytest.mark.parametrize(('host', 'rule'), [
     ('host1', 'source-reshaped'), ('host2', 'tree-reshaped')])
-def test_whose_tree_was_reshaped_is_said_with_its_root(host: str, rule: str) -> None:
+def test_error_about_a_reshaped_tree_names_host_and_root(host: str, rule: str) -> None:
     with pytest.raises(exception.PreFlightError) as error:
         check(provider(host, inventories={'VCPU': model.Inventory(8), 'VGPU': model.Inventory(1)}))
     assert error.value.kwargs == {
@@ -60,7 +60,7 @@ def test_whose_tree_was_reshaped_is_said_with_its_root(host: str, rule: str) -> 
     # Another one's, and that of no host of the move.
     provider('host3', inventories={}),
     {name: host for name, host in HOSTS.items() if name == 'host3'}])
-def test_what_has_another_cause_is_judged_by_the_rules(hosts: dict[str, model.Host]) -> None:
+def test_changes_with_another_cause_are_left_to_the_rules(hosts: dict[str, model.Host]) -> None:
     check(hosts)
 
 
@@ -72,8 +72,7 @@ def test_an_end_that_the_plan_did_not_know_does_not_hide_the_other_one() -> None
         check({'host2': reshaped['host2']})
 
 
-def test_what_has_only_changed_is_told_to_whoever_debugs(
-        caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_generation_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         check(HOSTS)
         assert not caplog.messages

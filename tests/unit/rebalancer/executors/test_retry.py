@@ -92,7 +92,7 @@ def test_max_attempts_bounds_the_destinations_of_a_pass():
     (exception.MigrationFailed, True), (exception.PlacementRejected, False),
     (exception.FailureUntold, True), (exception.MigrationError, True),
     (exception.NovaClientError, False)])
-def test_max_retries_bounds_the_passes_and_only_the_instances_faults_quarantine(error, quarantine):
+def test_max_retries_ends_the_task_and_instance_faults_quarantine(error, quarantine):
     verdict = after(error, row(retry_count=3, alternates=()))
     assert (verdict.again, verdict.quarantine) == (False, quarantine)
 
@@ -116,7 +116,7 @@ def test_the_deadline_grows_with_memory_and_copied_disk():
 @pytest.mark.parametrize(('method', 'memory_mb', 'disk_gb', 'gib'), [
     ('live', 512, 0, 2), ('live', 512, 1, 4), ('live', 65536, 100, 164), ('cold', 65536, 0, 0),
     ('cold', 65536, 100, 100)])
-def test_the_deadline_counts_what_is_copied_as_nova_does(method, memory_mb, disk_gb, gib):
+def test_the_deadline_counts_copied_gib_as_nova_does(method, memory_mb, disk_gb, gib):
     task = model.Task('t', 'p', 's', 'i', 'h1', 'h2', model.Phase.EVACUATE, memory_mb=memory_mb,
                       disk_gb=disk_gb, method=model.MoveMethod(method))
     assert retry.compute_deadline(task, NOW, retry.RetrySettings()) == NOW + 600 + 800 * gib
@@ -147,7 +147,7 @@ def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule)
     exception.MigrationFailed(instance_uuid='i', problem='p'),
     exception.NovaClientError(instance_uuid='i', problem='p'),
     exception.MigrationTimeout(instance_uuid='i', problem='p', seconds=300.0)])
-def test_an_end_tells_how_often_it_was_tried_and_whether_the_destination_refused(failure):
+def test_a_final_verdict_has_retry_count_and_destination_refusal(failure):
     verdict = retry.after_failure(row(retry_count=3, alternates=()), failure, NOW, SETTINGS)
     assert (verdict.again, verdict.retry_count) == (False, 3)
     assert verdict.refused is isinstance(failure, exception.MigrationFailed)
@@ -158,7 +158,7 @@ def test_the_next_destination_of_a_later_pass_is_of_the_same_pass():
         again=True, refused=True, attempt=1, retry_count=2, not_before=NOW)
 
 
-def test_a_rule_that_another_kind_of_failure_names_is_none_of_pre_flight():
+def test_a_rule_of_migration_failed_still_charges_the_destination():
     """Nova's refusal to copy disks carries one, and still counts against the destination."""
     error = exception.MigrationFailed(instance_uuid='i', problem='p', rule='copies-disk')
     assert retry.after_failure(row(), error, NOW, SETTINGS).refused
@@ -172,7 +172,7 @@ def test_a_group_member_under_way_is_waited_for_at_the_same_destination():
 
 
 @pytest.mark.parametrize('rule', ['no-slot', 'just-left', 'just-came'])
-def test_what_others_have_taken_or_left_is_waited_for_without_using_up_retries(rule):
+def test_waiting_for_other_tasks_uses_no_retries(rule):
     verdict = changed(rule, row(attempt=1, retry_count=3, alternates=('c',)))
     assert verdict == retry.RetryVerdict(again=True, attempt=1, retry_count=3, not_before=NOW + 30)
 
@@ -183,7 +183,7 @@ def test_a_destination_that_was_disabled_gives_way_to_the_next():
 
 
 @pytest.mark.parametrize('rule', ['not-active', 'moved-away', None])
-def test_what_is_wrong_with_the_instance_itself_quarantines_it(rule):
+def test_rules_about_the_instance_quarantine_it(rule):
     verdict = changed(rule, row(alternates=('c',)))
     assert not verdict.again and verdict.quarantine
 
@@ -216,7 +216,7 @@ def test_every_setting_is_read_from_its_option():
     assert retry.build_settings(conf).begin and retry.build_settings(conf).scopes is None
 
 
-def test_what_may_not_begin_is_asked_of_the_freeze_windows_at_that_time():
+def test_settings_read_the_freeze_windows_at_the_given_time():
     conf = cfg.ConfigOpts()
     opts.register(conf)
     chosen = retry.build_settings(conf)

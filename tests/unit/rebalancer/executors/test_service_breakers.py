@@ -80,7 +80,7 @@ def test_the_next_outage_is_announced_again(bench):
         bench.passes(6)
 
 
-def test_one_request_that_always_fails_holds_up_nobody_else(bench):
+def test_one_request_that_always_fails_delays_no_other_task(bench):
     """Nova answers 500 for this instance alone."""
     twenty(bench)
     first = bench.tasks[0].to_host
@@ -98,7 +98,7 @@ def test_a_retry_counts_once_nova_was_asked(bench):
     assert (bench.state, bench.row().task.retry_count) == (TaskState.FAILED, 1)
 
 
-def test_migrations_under_way_are_not_asked_about_while_the_breaker_is_open(bench):
+def test_an_open_breaker_stops_queries_about_running_migrations(bench):
     bench.plan(cases.make_task, benches.elsewhere)
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes(4)

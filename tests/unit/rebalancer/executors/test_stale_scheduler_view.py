@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What Nova's scheduler may not know yet is waited for where its filters go by it."""
+"""Pre-flight waits for changes that Nova's scheduler may not know if its filters use them."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_one_of_several_to_be_beside_that_has_long_been_there_is_enough():
      'not know it yet; it is to be apart from it (hint different_host)'),
     (hinted(THERE, same_host=('n',)), '', 'n', 'n has just come to h2, and nova-scheduler may '
      'not know it yet; it is to be beside it (hint same_host)')])
-def test_for_whom_it_waits_is_said(found, left, came, said):
+def test_error_names_the_instance_that_pre_flight_waits_for(found, left, came, said):
     with pytest.raises(exception.PreFlightError) as error:
         stale_scheduler_view.check(TASK, found, HINTS, left, came)
     assert error.value.kwargs['instance_uuid'] == 'i'

@@ -165,7 +165,7 @@ def test_what_cannot_be_aborted_any_more_is_an_error_for_people(bench, stage, sa
     assert caplog.text.count(said) == 1
 
 
-def test_nova_that_does_not_answer_is_asked_again_about_a_late_migration(bench):
+def test_a_failed_abort_of_a_late_migration_is_repeated(bench):
     stand_still(bench, 8)
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.driver.answers['abort'] = [benches.error(exception.NovaClientError), False, True]
@@ -210,7 +210,7 @@ def test_a_login_that_fails_comes_before_submitting(bench):
     assert bench.state is TaskState.COMPLETED
 
 
-def test_a_request_whose_time_has_passed_is_told_to_the_driver(bench):
+def test_the_driver_learns_when_the_time_for_a_request_has_passed(bench):
     """The driver asks once more when it has logged in."""
     told = []
     real = bench.driver.submit
@@ -252,7 +252,7 @@ def test_late_migration_is_looked_for_wherever_it_comes_from(bench):
     assert traced == [('marker', set())] * 2 and looked == ['h7'] * 2
 
 
-def test_late_migration_is_aborted_although_the_database_was_away_after_the_request(bench, caplog):
+def test_late_migration_is_aborted_after_a_database_outage(bench, caplog):
     real = bench.store.mark
 
     def mark(*args, **fields):
@@ -339,7 +339,7 @@ def test_contradiction_is_no_end_of_a_late_migration_before_it_has_lasted(bench,
     assert bench.steps('abort') == ['h2'] and 'has ended' not in caplog.text
 
 
-def test_executor_that_stops_names_what_it_could_not_abort(bench, caplog):
+def test_a_stopping_executor_names_late_migrations_that_it_leaves(bench, caplog):
     late(bench)
     bench.driver.answers['abort'] = [False]
     bench.worker.close()

@@ -31,7 +31,7 @@ MIGRATION = '1d6f0a9c-2f4b-4c1e-8a37-5b9e0c2d7f61'
 
 
 def said(caplog, *parts):
-    """Level and text of what has one of the parts."""
+    """Return level and text of each record that contains one of the parts."""
     return [(r.levelname, text) for r in caplog.records
             if any(part in (text := r.getMessage()) for part in parts)]
 
@@ -41,7 +41,7 @@ def about(bench):
     return f'Instance {task.instance_uuid}: task {task.task_id}'
 
 
-def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog):
+def test_confirmations_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     bench.driver.answers['look'] = [
         *[base.MigrationStage.UNCONFIRMED] * 2, base.MigrationStage.COMPLETED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError), None]
@@ -58,7 +58,7 @@ def test_a_confirmation_is_said_and_one_that_fails_is_tried_again(bench, caplog)
                  'is confirmed')]
 
 
-def test_a_failure_of_the_driver_names_the_instance_and_what_it_said(bench):
+def test_error_about_a_driver_failure_names_instance_and_exception(bench):
     bench.driver.answers['pre_flight'] = [ZeroDivisionError('by nothing')]
     bench.plan()
     bench.passes(1)
@@ -69,7 +69,7 @@ def test_a_failure_of_the_driver_names_the_instance_and_what_it_said(bench):
     assert uuid in bench.row().error
 
 
-def test_what_nova_does_not_explain_ends_with_the_instance_and_what_is_known(bench):
+def test_a_failure_without_a_reason_names_instance_host_and_problem(bench):
     bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.UNTOLD,
                                                            'migration error', 'm')]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
@@ -81,7 +81,7 @@ def test_what_nova_does_not_explain_ends_with_the_instance_and_what_is_known(ben
         problem='migration error'))
 
 
-def test_what_does_not_look_as_nova_says_ends_with_what_was_seen(bench):
+def test_a_failed_post_flight_check_stores_the_observed_problem(bench):
     bench.driver.answers['post_flight'] = [error(exception.MigrationFailed, 'it is elsewhere')]
     bench.plan()
     bench.passes(40)
@@ -89,7 +89,7 @@ def test_what_does_not_look_as_nova_says_ends_with_what_was_seen(bench):
     assert bench.row().error == str(error(exception.MigrationFailed, 'it is elsewhere'))
 
 
-def test_what_is_given_back_has_its_time_in_the_queue_counted(bench):
+def test_a_requeued_task_marks_a_new_queue_phase(bench):
     bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
         None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
     bench.plan()
@@ -100,7 +100,7 @@ def test_what_is_given_back_has_its_time_in_the_queue_counted(bench):
     assert bench.row().marks[-1] == ('queue', began)
 
 
-def test_an_abort_is_said_and_one_that_fails_is_tried_again(bench, caplog):
+def test_aborts_are_logged_and_a_failed_one_is_repeated(bench, caplog):
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), True]
     bench.plan()
@@ -113,7 +113,7 @@ def test_an_abort_is_said_and_one_that_fails_is_tried_again(bench, caplog):
                     'aborted')]
 
 
-def test_a_request_that_nova_does_not_show_is_said_to_be_watched_and_then_none(bench, caplog):
+def test_an_unseen_request_is_watched_then_fails_with_a_warning(bench, caplog):
     bench.driver.answers['submit'] = [KeyboardInterrupt()]
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
@@ -129,7 +129,7 @@ def test_a_request_that_nova_does_not_show_is_said_to_be_watched_and_then_none(b
         instance_uuid=uuid, problem='Nova shows no migration for our request')))
 
 
-def test_what_a_failed_migration_keeps_is_told_with_how_long(bench):
+def test_leftover_allocations_fail_the_task_and_name_the_wait(bench):
     bench.driver.answers['look'] = [base.MigrationProgress(
         base.MigrationStage.SETTLING, 'migration m still has its allocation in Placement',
         MIGRATION)]
@@ -145,7 +145,7 @@ def test_what_a_failed_migration_keeps_is_told_with_how_long(bench):
                 'allocation in Placement'))
 
 
-def test_a_migration_that_is_found_again_is_said_and_is_in_doubt_no_more(bench, caplog):
+def test_a_migration_found_again_is_logged_and_clears_the_doubt(bench, caplog):
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT, base.MigrationStage.RUNNING]
     bench.driver.answers['submit'] = [error(exception.AmbiguousSubmit)]
     bench.plan()
@@ -160,7 +160,7 @@ def test_a_migration_that_is_found_again_is_said_and_is_in_doubt_no_more(bench, 
             row.error_type) == (TaskState.SUBMITTED, 'migration-uuid', None, None, None, None)
 
 
-def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(bench, caplog):
+def test_a_late_migration_found_again_stays_late_without_doubt(bench, caplog):
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(70)
@@ -186,7 +186,7 @@ def test_past_its_deadline_what_is_found_again_is_late_and_in_doubt_no_more(benc
      'no'),
     ({'fault': nova_error_classes.FaultyPart.API, 'detail': 'away'}, exception.NovaClientError,
      'away')])
-def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, problem):
+def test_error_about_a_failed_migration_names_instance_and_reason(bench, fields, kind, problem):
     bench.driver.answers['look'] = [base.MigrationProgress(
         base.MigrationStage.FAILED, reference='m', **fields)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
@@ -197,8 +197,7 @@ def test_why_a_migration_failed_is_told_with_its_instance(bench, fields, kind, p
     assert row.error == str(expected)
 
 
-def test_a_driver_that_fails_while_it_looks_is_told_with_the_task_and_looked_at_again(
-        bench, caplog):
+def test_a_driver_failure_while_watching_names_the_task_and_is_retried(bench, caplog):
     bench.driver.answers['look'] = [ZeroDivisionError('by nothing'), base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
@@ -219,7 +218,7 @@ def test_what_does_not_look_as_nova_says_is_after_its_flight_all_the_while(bench
     assert bench.row().attempts[-1].phases['post_flight'] == 20
 
 
-def test_nova_being_away_while_it_is_looked_at_is_said_with_the_task(bench, caplog):
+def test_a_nova_outage_while_watching_is_logged_with_the_task(bench, caplog):
     bench.driver.answers['look'] = [error(exception.NovaClientError), base.MigrationStage.COMPLETED]
     bench.plan()
     bench.passes(3)
@@ -237,7 +236,7 @@ def test_what_cannot_be_looked_at_any_more_is_late_all_the_same(bench, failure):
     assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.LATE)
 
 
-def test_what_was_aborted_at_its_deadline_ends_with_its_instance_and_why(bench):
+def test_an_abort_at_the_deadline_fails_with_instance_and_cause(bench):
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, abort_at_deadline=True))
@@ -249,7 +248,7 @@ def test_what_was_aborted_at_its_deadline_ends_with_its_instance_and_why(bench):
         problem='its migration took longer than its deadline and was aborted')))
 
 
-def test_a_request_is_said_with_its_instance_hosts_and_ids(bench, caplog):
+def test_log_of_a_request_names_instance_hosts_and_ids(bench, caplog):
     bench.plan()
     with caplog.at_level(logging.INFO):
         bench.passes(1)
@@ -260,7 +259,7 @@ def test_a_request_is_said_with_its_instance_hosts_and_ids(bench, caplog):
 
 
 @pytest.mark.parametrize('failure', [error(exception.AmbiguousSubmit), OSError('broken pipe')])
-def test_a_request_that_may_have_arrived_is_said_and_kept_with_why(bench, caplog, failure):
+def test_an_ambiguous_request_is_logged_and_stored_with_its_cause(bench, caplog, failure):
     bench.driver.answers['submit'] = [failure]
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
@@ -276,7 +275,7 @@ def test_a_request_that_may_have_arrived_is_said_and_kept_with_why(bench, caplog
     assert said(caplog, str(expected)) == [('WARNING', f'Task {task.task_id}: {expected}')]
 
 
-def test_a_request_whose_task_is_another_s_by_then_is_said_to_be_lost(bench, caplog):
+def test_a_request_whose_task_was_taken_over_is_logged_as_lost(bench, caplog):
     def slow(task):
         bench.now += 61
         assert [row.task.task_id for row in bench.store.adopt('w2', None, bench.now, 60)]
@@ -289,8 +288,7 @@ def test_a_request_whose_task_is_another_s_by_then_is_said_to_be_lost(bench, cap
 
 
 @pytest.mark.parametrize(('seconds', 'asked'), [(29, True), (31, False)])
-def test_who_was_held_up_for_half_a_claim_before_the_request_says_so_and_asks_later(
-        bench, caplog, seconds, asked):
+def test_a_delay_of_half_a_claim_postpones_the_request_and_is_logged(bench, caplog, seconds, asked):
     real = bench.store.mark
 
     def slow(task_id, *args, **kw):
@@ -310,7 +308,7 @@ def test_who_was_held_up_for_half_a_claim_before_the_request_says_so_and_asks_la
 
 
 @pytest.mark.parametrize('scope', ['blue', None])
-def test_what_is_paused_before_the_request_goes_back_and_says_why(bench, caplog, scope):
+def test_a_pause_before_the_request_requeues_the_task_and_is_logged(bench, caplog, scope):
     bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
         scope, bench.now, seconds=None, paused_by='me', reason='mine') and 'marker']
     bench.plan()
@@ -322,7 +320,7 @@ def test_what_is_paused_before_the_request_goes_back_and_says_why(bench, caplog,
         ('INFO', f'{about(bench)} goes back to the queue: {pause}')]
 
 
-def test_a_freeze_that_begins_before_the_request_is_asked_for_by_the_time(bench, caplog):
+def test_a_freeze_that_begins_before_the_request_requeues_the_task(bench, caplog):
     def frozen(now):
         return 'frozen' if now >= cases.NOW + 5 else None
 
@@ -340,7 +338,7 @@ def test_a_freeze_that_begins_before_the_request_is_asked_for_by_the_time(bench,
 
 @pytest.mark.parametrize(('detail', 'text'), [
     ('by an operator', 'by an operator'), ('', 'The migration was cancelled in Nova.')])
-def test_what_was_cancelled_in_nova_ends_with_what_it_says(bench, detail, text):
+def test_a_migration_cancelled_in_nova_cancels_the_task_with_its_text(bench, detail, text):
     bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.CANCELLED, detail,
                                                            MIGRATION)]
     bench.plan()

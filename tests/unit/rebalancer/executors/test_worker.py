@@ -49,7 +49,7 @@ def test_what_a_foreign_driver_says_is_kept_and_told_without_secrets(bench, capl
         assert 'c4n4ry' not in text
 
 
-def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
+def test_a_move_passes_all_states_and_notifies_after_its_commit(bench):
     seen = []
     bench.driver.answers['submit'] = [lambda task: seen.append(bench.row()) or 'req-1']
     bench.driver.answers['look'] = [base.MigrationStage.WAITING, base.MigrationStage.RUNNING,
@@ -72,9 +72,9 @@ def test_a_move_goes_through_all_states_and_is_told_after_its_commit(bench):
     assert len(bench.steps('submit')) == 1
 
 
-def test_what_became_of_tasks_is_counted_and_how_long_it_took(bench):
-    """The first destination refuses, the second takes it; another task ends before
-    Nova is asked, and one that required it with it."""
+def test_ended_tasks_and_their_durations_are_counted(bench):
+    """The first destination refuses the instance and the second accepts it; another task ends
+    before its request to Nova, and so does the task that required it."""
     bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.RUNNING,
                                     base.MigrationStage.COMPLETED]
     bench.plan()
@@ -134,7 +134,7 @@ def test_an_attempt_tells_how_long_each_of_its_phases_took(bench):
         ('live', phase) for phase in attempt.phases}
 
 
-def test_what_is_known_of_phases_passes_to_the_successor(bench):
+def test_a_successor_continues_the_phases_of_an_attempt(bench):
     bench.driver.answers['look'] = [at('preparing'), at('running')]
     bench.plan()
     bench.passes(3)
@@ -146,7 +146,7 @@ def test_what_is_known_of_phases_passes_to_the_successor(bench):
                               'running': 110, 'post_flight': 0}
 
 
-def test_a_look_that_is_older_than_what_is_known_takes_nothing_back(bench):
+def test_an_older_reading_does_not_revert_a_phase(bench):
     bench.driver.answers['look'] = [at('running'), at('preparing'), at(None),
                                     base.MigrationStage.COMPLETED]
     bench.plan()
@@ -176,7 +176,7 @@ def test_what_cannot_be_measured_keeps_no_task_from_its_end(bench, problem):
     assert bench.row().attempts[0].phases['pre_check'] == 10
 
 
-def test_each_attempt_has_phases_of_its_own_and_one_that_asked_nobody_is_not_measured(bench):
+def test_each_attempt_has_own_phases_and_only_requested_ones_are_measured(bench):
     bench.driver.answers['pre_flight'] = [
         error(exception.PlacementRejected), slow(bench, 3)]
     bench.driver.answers['look'] = [base.MigrationStage.FAILED]
@@ -196,7 +196,7 @@ def test_waiting_for_a_slot_is_waiting_in_the_queue(bench):
     assert attempt.phases['queue'] == 60 and attempt.phases['pre_flight'] == 0
 
 
-def test_a_task_waits_until_nova_is_first_asked_whatever_was_refused_before(bench):
+def test_the_wait_of_a_task_ends_with_its_first_request_to_nova(bench):
     bench.driver.answers['pre_flight'] = [
         error(exception.NovaClientError, 'Nova is away'), 'marker']
     bench.driver.answers['look'] = [base.MigrationStage.FAILED, base.MigrationStage.COMPLETED]
@@ -219,8 +219,8 @@ def test_a_pre_flight_refusal_is_final_and_quarantines(bench):
     assert event == 'migration.failed' and result.retry_count >= bench.tasks[0].max_retries
 
 
-def test_pre_flight_is_told_what_only_the_database_knows(bench):
-    """Of tasks, those that were begun: one that waits its turn stops nobody."""
+def test_pre_flight_receives_flights_and_history_from_the_database(bench):
+    """Only begun tasks count as flights: a queued task blocks no other one."""
     bench.plan(cases.make_task, lambda p, s: cases.make_task(
                    p, s, from_host='h4', not_before=bench.now + 1),
                lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
@@ -239,7 +239,7 @@ def test_pre_flight_is_told_what_only_the_database_knows(bench):
     assert bench.driver.known.scopes == bench.store.leased() != frozenset()
 
 
-def test_a_rule_that_nova_enforces_ends_the_task_and_is_remembered_of_the_source(bench):
+def test_a_rule_from_nova_ends_the_task_and_is_stored_for_the_source(bench):
     bench.driver.answers['look'] = [base.MigrationProgress(
         base.MigrationStage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan()
@@ -267,7 +267,7 @@ def test_defect_15_retry_backoff_starts_from_now(bench):
     assert bench.row().task.retry_count == 1
 
 
-def test_a_task_without_a_slot_waits_and_nobody_is_told(bench):
+def test_a_task_without_a_slot_waits_without_a_notification(bench):
     full = exception.PreFlightError(instance_uuid='i', problem='p', rule='no-slot')
     bench.driver.answers['pre_flight'] = [full] * 6 + ['marker']
     bench.plan()
@@ -278,7 +278,7 @@ def test_a_task_without_a_slot_waits_and_nobody_is_told(bench):
     assert bench.steps('submit')[0] == 'h2'
 
 
-def test_an_api_error_ends_without_quarantine_and_every_pending_retry_is_told(bench):
+def test_an_api_error_notifies_each_retry_and_ends_without_quarantine(bench):
     bench.driver.answers['pre_flight'] = [error(exception.NovaClientError)]
     bench.plan()
     bench.passes(60, seconds=10)
@@ -297,7 +297,7 @@ def test_destinations_are_tried_in_order_then_again_then_quarantined(bench):
     assert bench.tasks[0].instance_uuid in bench.quarantined()
 
 
-def test_the_alternate_that_took_it_is_what_is_recorded(bench):
+def test_the_alternate_that_accepted_the_instance_is_stored(bench):
     bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-2']
     bench.plan()
     bench.passes(4)
@@ -323,8 +323,8 @@ def tried(row_or_result):
 
 
 def test_the_result_lists_every_attempt(bench):
-    """Refused at once, by its compute, by pre-flight, and taken by none: all
-    in order, with their times, in the row and in what is told."""
+    """The request, the compute host and pre-flight refuse, and no host accepts: the row and the
+    notification have all attempts in order with their times."""
     bench.driver.answers['pre_flight'] = [
         'marker', 'marker', error(exception.PlacementRejected), 'marker']
     bench.driver.answers['submit'] = [error(exception.MigrationFailed), 'req-2']
@@ -381,7 +381,7 @@ def test_attempts_tell_no_secret(bench):
     assert 'c4n4ry' not in str(attempts) + str([r.attempts for _, r in bench.told])
 
 
-def test_a_cancelled_task_tells_what_had_been_tried(bench):
+def test_notification_of_a_cancelled_task_lists_its_attempts(bench):
     bench.driver.answers['submit'] = [error(exception.MigrationFailed)]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=()),
                lambda p, s: elsewhere(p, s))
@@ -394,7 +394,7 @@ def test_a_cancelled_task_tells_what_had_been_tried(bench):
     assert tried(bench.told[-1][1]) == [(task.to_host, 'MigrationFailed', None)]
 
 
-def test_an_attempt_that_ends_in_error_names_its_migration_at_the_first_look(bench):
+def test_an_attempt_that_ends_at_the_first_reading_names_its_migration(bench):
     bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.COMPLETED, '',
                                                            M % 1)]
     bench.driver.answers['post_flight'] = [error(exception.InstanceInError)]
@@ -424,7 +424,7 @@ def untold():
     return base.MigrationProgress(base.MigrationStage.UNTOLD, 'Nova: migration error', M % 1)
 
 
-def test_nothing_more_is_asked_before_nova_says_why_it_failed(bench):
+def test_no_request_is_sent_until_nova_explains_the_failure(bench):
     bench.driver.answers['look'] = [
         untold(), untold(),
         base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1,
@@ -450,7 +450,7 @@ def test_a_host_is_not_blamed_for_a_failure_that_nova_never_explains(bench):
     assert {q.kind for q in bench.store.quarantines(row.completed_at)} == {'instance'}
 
 
-def test_a_failure_after_the_deadline_that_nova_never_explains_is_a_timeout(bench):
+def test_an_unexplained_failure_after_the_deadline_is_a_timeout(bench):
     bench.driver.answers['look'] = [untold()]
     bench.plan()
     bench.passes(2)
@@ -476,7 +476,7 @@ def test_a_failure_that_is_not_explained_yet_is_logged_in_words_of_its_own(bench
         'allocation is still there', said[0]]
 
 
-def test_allocations_that_stay_end_the_task_and_nothing_more_is_asked(bench):
+def test_leftover_allocations_end_the_task_without_another_request(bench):
     bench.driver.answers['look'] = [settling()]
     bench.plan()
     bench.passes(60)
@@ -506,7 +506,7 @@ def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
     assert [host for host, _, _ in tried(bench.row())] == ['h2', 'h3', 'h4']
 
 
-def test_a_doubt_about_another_thing_begins_anew(bench):
+def test_a_doubt_with_another_cause_restarts_its_time(bench):
     """Nova showed no migration and was then away for longer than one may settle."""
     absent = base.MigrationProgress(base.MigrationStage.ABSENT)
     bench.driver.answers['look'] = [absent, settling()]
@@ -524,8 +524,8 @@ def test_a_doubt_about_another_thing_begins_anew(bench):
     assert bench.row().error_type == 'NovaClientError'
 
 
-def test_a_doubt_of_an_executor_of_the_release_before_begins_anew(bench):
-    """It tells since when, and not what."""
+def test_a_doubt_from_the_previous_release_restarts_its_time(bench):
+    """The previous release stores the time of a doubt and not its cause."""
     bench.driver.answers['look'] = [settling()]
     bench.plan()
     bench.passes(2)
@@ -537,7 +537,7 @@ def test_a_doubt_of_an_executor_of_the_release_before_begins_anew(bench):
     assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
 
 
-def test_a_successor_knows_what_was_doubted(bench):
+def test_a_successor_reads_the_cause_of_a_doubt(bench):
     bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.ABSENT)]
     bench.plan()
     bench.passes(2)
@@ -583,7 +583,7 @@ def test_a_host_of_another_cell_gives_way_and_is_not_charged(bench, caplog):
     assert 'Hosts h1 and h2 are probably in different cells' in caplog.text
 
 
-def test_when_every_host_is_of_another_cell_the_task_ends_and_nobody_is_charged(bench):
+def test_a_task_fails_without_quarantine_if_all_hosts_are_in_other_cells(bench):
     bench.driver.answers['submit'] = [other_cell]
     for _ in range(3):
         bench.plan()
@@ -615,7 +615,7 @@ def test_the_improvement_is_that_of_the_destination_at_hand(bench):
     assert (task.to_host, task.improvement, task.alternate_improvements) == ('h3', 0.2, (0.1,))
 
 
-def test_a_destination_that_refuses_everybody_is_quarantined_not_the_instances(bench):
+def test_a_refusing_destination_is_quarantined_and_not_the_instances(bench):
     bench.driver.answers['submit'] = [
         lambda task: error(exception.MigrationFailed) if task.to_host == 'h2' else 'req']
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
@@ -673,7 +673,7 @@ def test_an_instance_in_error_is_quarantined_for_ever_and_alarmed(bench, caplog,
     assert 'is in ERROR' in told and 'kronos quarantine lift instance' in told
 
 
-def test_defect_16_a_migration_that_fails_within_one_poll_is_failed_at_once(bench):
+def test_defect_16_a_migration_that_fails_within_one_poll_fails_at_once(bench):
     bench.driver.answers['look'] = [base.MigrationStage.FAILED]
     bench.plan(lambda p, s: cases.make_task(p, s, alternates=(), max_retries=0))
     bench.passes(2)
@@ -717,7 +717,7 @@ def test_a_migration_that_fails_after_its_deadline_is_a_timeout_and_final(bench)
     assert bench.tasks[0].instance_uuid in bench.quarantined()
 
 
-def test_defect_17_a_task_nobody_began_in_time_expires(bench):
+def test_defect_17_a_task_that_no_executor_begins_in_time_expires(bench):
     bench.plan()
     bench.now += 7 * 3600
     bench.passes(1)
@@ -769,7 +769,7 @@ def test_a_fault_of_the_driver_during_the_request_is_ambiguous(bench):
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
 
 
-def test_a_fault_of_the_driver_before_the_request_is_retried_then_quarantined(bench):
+def test_a_driver_fault_before_the_request_is_retried_then_quarantined(bench):
     bench.driver.answers['pre_flight'] = [KeyError('id')]
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=1))
     bench.passes(10)
@@ -796,7 +796,7 @@ def test_a_cold_migration_is_confirmed_and_then_verified(bench):
         'pre_flight', 'log_in', 'submit', 'confirm', 'post_flight']
 
 
-def test_a_confirmation_that_is_not_accepted_is_tried_again_and_keeps_its_slot(bench):
+def test_a_refused_confirmation_is_repeated_and_the_task_keeps_its_slot(bench):
     bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED]
     bench.driver.answers['confirm'] = [error(exception.NovaClientError)]
     bench.plan(stopped, stopped)
@@ -828,7 +828,7 @@ def test_a_successor_confirms_what_its_predecessor_asked_for(bench):
 ABORTS = dataclasses.replace(SETTINGS, abort_at_deadline=True)
 
 
-def test_past_its_deadline_a_migration_is_aborted_once_its_wish_is_committed(bench):
+def test_a_late_migration_is_aborted_after_the_abort_is_committed(bench):
     seen = []
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.driver.answers['abort'] = [error(exception.NovaClientError), False,
@@ -949,8 +949,8 @@ def test_after_a_crash_the_successor_looks_before_it_asks(bench, step):
 
 
 def test_a_task_in_doubt_after_a_lost_commit_is_spoken_of(bench, caplog):
-    """The database fails over as it says that submitting is committed: nobody
-    knows whether Nova was asked."""
+    """The database fails over while it commits the submitting state: the executor cannot know
+    whether it sent the request to Nova."""
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.plan()
     mark = bench.store.mark
@@ -990,7 +990,7 @@ def test_nova_being_away_while_watching_changes_nothing(bench):
     assert bench.state is TaskState.COMPLETED and len(bench.steps('submit')) == 1
 
 
-def test_a_failed_requirement_is_told_for_each_task_it_cancels(bench):
+def test_a_failed_requirement_notifies_each_task_that_it_cancels(bench):
     first = cases.new_id()
     bench.driver.answers['pre_flight'] = [error(exception.PreFlightError)]
     bench.plan(lambda p, s: cases.make_task(p, s, instance_uuid=first),
@@ -1098,7 +1098,7 @@ def test_settings_come_from_the_configuration():
     assert found.scopes == {'blue', model.UNASSIGNED} and found.abort_at_deadline
 
 
-def test_without_begin_nothing_is_asked_for_but_what_is_under_way_is_seen_to_its_end(bench):
+def test_without_begin_an_executor_only_finishes_running_migrations(bench):
     bench.plan(cases.make_task)
     idle = bench.new_worker('idle', retry.RetrySettings(begin=False, claim_seconds=60))
     bench.passes(3, by=idle)
