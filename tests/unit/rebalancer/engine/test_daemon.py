@@ -84,7 +84,7 @@ def test_a_scope_that_became_free_is_not_waited_for_an_interval(serve):
 
 @pytest.mark.parametrize('error', [
     exception.StoreError(problem='is away', remedy='Wait.'), RuntimeError('a defect')])
-def test_leases_are_tried_again_whatever_happened(serve, error, caplog):
+def test_leases_are_renewed_again_after_any_error(serve, error, caplog):
     def beat():
         if len(failed) < 3:
             failed.append(error)
@@ -129,7 +129,7 @@ def test_it_is_ready_when_a_cycle_has_succeeded_in_every_scope():
     assert health.ready() == []
 
 
-def test_leases_that_are_not_renewed_are_told(serve):
+def test_unrenewed_leases_are_reported_to_the_health_registry(serve):
     errors = [exception.StoreError(problem='the database is away', remedy='wait')]
 
     def beat():

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The engine with fakes of what it talks to, on a real store."""
+"""The engine with fakes of Nova, Placement and the metrics source, on a real store."""
 
 import dataclasses
 import json
@@ -104,7 +104,7 @@ class World:
         self.casts = []
 
     def went_on(self):
-        """Somebody has planned the scope a moment ago."""
+        """Make the store say that the scope was planned a moment ago."""
         self.store.planned_at = lambda scope: self.clock()
 
     def engine(self, owner='one', **kwargs):
@@ -128,8 +128,7 @@ def approving(world, **options):
         world.conf.set_override(name, value, 'engine')
 
 
-def test_a_plan_that_needs_approval_begins_nothing_and_is_the_last_until_it_is_decided(
-        world, caplog):
+def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, caplog):
     approving(world)
     engine = world.engine()
     row, = engine.run_cycle()
@@ -203,7 +202,7 @@ def test_imbalance_beside_an_untrusted_policy_is_not_computed(world):
     assert cpu['reason'] != other['reason']
 
 
-def test_a_plan_that_nobody_approved_lapses_and_the_scope_is_planned_anew(world, caplog):
+def test_an_unapproved_plan_lapses_and_the_scope_is_planned_again(world, caplog):
     approving(world, instance_cooldown=0, cooldown=0)
     engine = world.engine()
     engine.run_cycle()
@@ -218,7 +217,7 @@ def test_a_plan_that_nobody_approved_lapses_and_the_scope_is_planned_anew(world,
     assert str(task.task.state) == 'cancelled'
 
 
-def test_a_plan_that_waits_is_waited_for_when_the_mode_is_changed_meanwhile(world):
+def test_a_waiting_plan_blocks_its_scope_after_a_change_of_mode(world):
     approving(world)
     engine = world.engine()
     engine.run_cycle()
@@ -238,7 +237,7 @@ def test_what_waits_for_approval_holds_no_boot(world):
     assert [len(flights) for flights in told] == [0, 1]
 
 
-def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
+def test_an_operators_plan_costs_the_engine_no_lease(world, caplog):
     caplog.set_level('INFO')
     engine = world.engine()
     engine._kept_alive = True
@@ -263,7 +262,7 @@ def test_a_plan_that_somebody_asks_for_costs_the_engine_no_lease(world, caplog):
 
 
 @pytest.mark.parametrize('waits', [False, True])
-def test_listeners_are_told_of_plans_that_have_moves_and_no_others(world, waits):
+def test_only_plans_with_moves_are_notified(world, waits):
     if waits:
         approving(world)
     told = []
@@ -282,7 +281,7 @@ def test_listeners_are_told_of_plans_that_have_moves_and_no_others(world, waits)
     assert len(told) == 1
 
 
-def test_listeners_are_told_when_a_drain_begins_ends_or_is_stopped(world):
+def test_start_end_and_stop_of_a_drain_are_notified(world):
     world.conf.set_override('evacuate_disabled_hosts', True, 'engine')
     told = []
     engine = world.engine(notify=lambda *args: told.append(args))
@@ -328,7 +327,7 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     assert told == ['plan.created', 'plan.approved', 'drain.started']
 
 
-def test_listeners_are_told_what_is_said_of_plans_once_and_by_whom(world):
+def test_decisions_about_plans_are_notified_once_with_the_operator(world):
     approving(world)
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
@@ -346,8 +345,8 @@ def test_listeners_are_told_what_is_said_of_plans_once_and_by_whom(world):
         waiting.plan_id, 1, 'me@here', 'after a look', model.UNASSIGNED, '1.0')
 
 
-def test_listeners_are_told_by_whichever_engine_comes_next(world):
-    """Said while none planned, or one did in between: once, and by somebody."""
+def test_the_next_engine_notifies_a_decision_once(world):
+    """The decision comes while no engine plans, or between two cycles: one notification."""
     approving(world)
     told = []
 
@@ -392,7 +391,7 @@ def test_why_cycles_fail_is_kept_until_one_comes_to_a_plan(world):
     assert world.store.census().scopes[model.UNASSIGNED].cycle.error is None
 
 
-def test_what_was_said_long_ago_is_no_news(world):
+def test_an_old_decision_is_not_notified(world):
     approving(world)
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append(event))
@@ -421,7 +420,7 @@ def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, cap
     assert 'no operator approved it in time' in caplog.text and 'in the next cycle' in caplog.text
 
 
-def test_listeners_are_told_that_nobody_approved_a_plan_in_time(world):
+def test_a_lapsed_plan_is_notified(world):
     approving(world)
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
@@ -467,7 +466,7 @@ def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
     assert 'the clock' not in str(engine.run_cycle()[0]['reason'])
 
 
-def test_an_engine_whose_clock_is_ahead_ends_no_plan_that_waits_for_approval(world):
+def test_an_engine_with_a_fast_clock_ends_no_plan_awaiting_approval(world):
     approving(world)
     world.engine().run_cycle()
     (waiting,) = world.store.waiting(world.clock())
@@ -539,7 +538,7 @@ def test_a_lease_that_is_kept_alive_passes_on_30_s_after_its_owner_s_death(world
 
 
 def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog):
-    """Nobody has taken the scope meanwhile: what it saw is old all the same."""
+    """No other engine has taken the scope, but the readings are old."""
     world.went_on()
     one = world.engine(kept_alive=True)
 
@@ -770,7 +769,7 @@ def test_load_that_rises_everywhere_opens_no_breaker(world):
 
 
 def test_plans_are_not_judged_by_metrics_that_are_not_trusted(world, caplog):
-    """The first trusted ones after them count, and are told."""
+    """The first trusted metrics after the untrusted ones count and are notified."""
     quick(world)
     world.conf.set_override('max_missing_hosts', 0, 'engine')
     one = world.engine()
@@ -975,7 +974,7 @@ def test_the_budget_is_used_up_by_moves_under_way(world):
     assert not row['moves'] and 'budget is used up' in row['reason']
 
 
-def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_another_one(world):
+def test_a_task_uses_its_scopes_budget_after_its_host_changed_scope(world):
     """Found by the simulation: while an aggregate changed, a scope planned beyond it."""
     world.conf.set_override('cooldown', 0, 'engine')
     one = world.engine()
@@ -1006,14 +1005,14 @@ def test_a_task_uses_up_the_budget_of_its_scope_when_its_host_has_gone_to_anothe
     (model.InFlightMove(A0, 'z', 'a', 'task', (), 'other'), False),
     (model.InFlightMove(A0, 'z', 'a', 'task'), False),
     (model.InFlightMove(A0, 'a', 'b'), False)])
-def test_moves_that_use_up_the_budget_are_tasks_of_the_scope_or_off_its_hosts(flight, counts):
+def test_the_budget_counts_moves_of_the_scope_or_from_its_hosts(flight, counts):
     cluster = model.Cluster(hosts={}, instances={}, services={}, scope='rack',
                             scope_hosts=frozenset({'a'}))
     assert engine.planning_pipeline.count_busy_moves((flight,), cluster) == counts
 
 
-def test_a_move_that_ends_while_nova_is_read_counts_at_both_ends_and_for_the_budget(world):
-    """As it does for a replay of that cycle, which knows no more of it."""
+def test_a_move_that_ends_during_a_reading_counts_for_hosts_and_budget(world):
+    """A replay of that cycle has the same information and counts the move alike."""
     world.conf.set_override('cooldown', 0, 'engine')
     one = world.engine()
     assert one.run_cycle()[0]['moves']
@@ -1073,7 +1072,7 @@ def test_a_broken_policy_file_keeps_the_last_good_policies(world):
         world.engine()
 
 
-def test_the_scheduler_is_told_where_all_are_that_are_under_way(world):
+def test_the_scheduler_receives_all_moves_in_flight(world):
     told = []
     world.engine(publish=lambda *args: told.append(args[2])).run_cycle()
     assert [(f.instance_uuid, f.to_host) for f in told[0].flights] == [(A0, 'b')]
@@ -1106,8 +1105,8 @@ def test_an_engine_that_is_stopped_tells_no_usage_that_it_has_not_read(world):
 
 
 @pytest.mark.parametrize('dry_run', [False, True])
-def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world, dry_run):
-    """Another engine drains c in a scope of its own; a dry run tells nobody to avoid it."""
+def test_drains_of_all_scopes_are_published_if_one_scope_cannot_be_planned(world, dry_run):
+    """Another engine drains c in a scope of its own; a dry run publishes no drains."""
     world.conf.set_override('dry_run', dry_run, 'engine')
     lease = world.store.acquire_lease('blue', 'two', 600, 'hash')
     world.store.save_plan(lease, model.Plan(scope='blue', draining=frozenset({'c'})), [],
@@ -1121,7 +1120,7 @@ def test_drains_of_every_scope_are_told_even_if_one_cannot_be_planned(world, dry
 
 
 @pytest.mark.parametrize('dry_run', [False, True])
-def test_what_instances_use_is_told_and_moves_as_soon_as_they_are_stored(world, dry_run):
+def test_usage_is_published_with_moves_once_they_are_stored(world, dry_run):
     world.conf.set_override('dry_run', dry_run, 'engine')
     told = []
     world.engine(publish_usage=lambda *args: told.append(args)).run_cycle()
@@ -1143,7 +1142,7 @@ def test_the_end_of_a_cycle_tells_the_zones(world, caplog):
     assert '1 between zones' in caplog.messages[-1]
 
 
-def test_within_a_zone_nothing_is_said_of_it(world, caplog):
+def test_a_move_within_a_zone_logs_no_zone(world, caplog):
     with caplog.at_level('INFO'):
         row, = world.engine().run_cycle()
     (move,) = row['moves']
@@ -1151,7 +1150,7 @@ def test_within_a_zone_nothing_is_said_of_it(world, caplog):
     assert not any('zone' in message for message in caplog.messages)
 
 
-def test_a_dry_run_takes_no_scope_from_a_live_engine_and_may_try_other_policies(world):
+def test_a_dry_run_takes_no_lease_and_may_use_other_policies(world):
     world.conf.set_override('dry_run', True, 'engine')
     rehearsal = world.engine('rehearsal')
     assert rehearsal.run_cycle()[0]['moves']
@@ -1207,7 +1206,7 @@ def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world)
 
 
 class FakeConfirming:
-    """Placement refuses what is given, at the first asking."""
+    """Placement refuses the given pairs at the first request."""
 
     def __init__(self, refuses):
         self.refusals = placement_check.RecentRefusals()
@@ -1245,8 +1244,7 @@ def test_snapshot_without_a_scope_to_plan_is_an_error_in_the_log(world, tmp_path
     assert 'No snapshot is written: ' in log.output
 
 
-def test_an_instance_that_placement_refuses_everywhere_is_named_and_in_the_snapshot(
-        world, tmp_path):
+def test_an_instance_refused_everywhere_is_held_and_in_the_snapshot(world, tmp_path):
     world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
     engine = world.engine(confirming=FakeConfirming(
         [(A0, f'elsewhere{n}') for n in range(placement_check.STRIKES)]))
@@ -1260,7 +1258,7 @@ def test_an_instance_that_placement_refuses_everywhere_is_named_and_in_the_snaps
     assert (replayed['moves'], replayed['held']) == ([], row['held'])
 
 
-def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(world, tmp_path):
+def test_replay_of_a_snapshot_repeats_the_refusals_of_placement(world, tmp_path):
     world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
     engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
     live, = engine.run_cycle()
@@ -1268,7 +1266,7 @@ def test_replay_of_a_snapshot_repeats_a_plan_without_what_placement_refused(worl
     assert (replayed['moves'], replayed['rejections']) == (live['moves'], live['rejections'])
 
 
-def test_a_host_in_two_aggregates_belongs_to_the_first_and_the_log_says_so_once(world, caplog):
+def test_a_host_in_two_aggregates_joins_the_first_and_is_logged_once(world, caplog):
     """Else two plans would give away the same room."""
     world.collector.cluster = dataclasses.replace(
         world.collector.cluster, aggregates={'blue': ('a', 'b'), 'green': ('b',)})
@@ -1299,7 +1297,7 @@ def write_aggregates(world, aggregates):
     world.path.write_text(yaml.safe_dump(written | {'aggregates': aggregates}))
 
 
-def test_a_host_belongs_to_no_scope_that_nobody_plans(world, tmp_path, caplog):
+def test_a_host_joins_no_scope_that_this_engine_does_not_plan(world, tmp_path, caplog):
     shared(world, ['blue'])
     world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
     one = world.engine()
@@ -1334,7 +1332,7 @@ def test_a_scope_that_policies_are_for_no_longer_is_given_back(world):
     assert world.store.leased() == {'blue'}
 
 
-def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reported(world, caplog):
+def test_a_disabled_host_that_stays_undrained_is_logged_once(world, caplog):
     services = {h: dataclasses.replace(s, status='disabled' if h == 'a' else 'enabled',
                                        disabled_reason='AUTO: libvirt' if h == 'a' else None)
                 for h, s in world.collector.cluster.services.items()}
@@ -1352,7 +1350,7 @@ def test_a_host_that_is_disabled_and_not_drained_is_told_once_and_always_reporte
     assert [no.detail for no in stored.undrained] == [text]
 
 
-def test_the_tally_is_told_of_every_cycle_whatever_comes_of_it(world):
+def test_the_tally_counts_each_cycle_with_any_result(world):
     tally = tallies.DaemonTally()
     built = world.engine(tally=tally)
     built.safe_cycle()
@@ -1373,7 +1371,7 @@ def test_the_tally_is_told_of_every_cycle_whatever_comes_of_it(world):
         (scope, 'kronos.collect'): 1, (scope, 'defect'): 1}
 
 
-def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
+def test_the_tally_drops_a_scope_that_another_engine_took(world):
     tally = tallies.DaemonTally()
     built = world.engine(tally=tally)
     built.safe_cycle()
@@ -1386,7 +1384,7 @@ def test_a_scope_that_another_engine_took_is_told_by_that_one(world):
     assert scope in found.planned_at, 'when this one has planned it stays true'
 
 
-def test_a_lease_that_a_cycle_took_anew_meanwhile_is_not_lost(world, monkeypatch):
+def test_a_lease_that_a_cycle_acquired_again_is_not_lost(world, monkeypatch):
     tally = tallies.DaemonTally()
     built = world.engine(kept_alive=True, tally=tally)
     built.safe_cycle()
@@ -1417,7 +1415,7 @@ def test_a_drain_that_was_ordered_and_is_blocked_is_counted(world, evacuates, re
     assert (row['moves'], seen.undrained) == ([], undrained)
 
 
-def test_in_a_dry_run_planned_moves_are_told_as_such(world):
+def test_planned_moves_of_a_dry_run_are_counted_as_dry_run(world):
     world.conf.set_override('dry_run', True, 'engine')
     tally = tallies.DaemonTally()
     world.engine(tally=tally).run_cycle()

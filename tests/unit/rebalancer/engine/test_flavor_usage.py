@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What the scheduler is told is measured, of the whole cloud, and decided."""
+"""The usage that the scheduler receives: measured, for the whole cloud, and with moves."""
 
 import dataclasses
 
@@ -131,12 +131,12 @@ def test_a_task_past_its_deadline_is_not_begun(state, counts):
     assert bool(found.moves) == counts
 
 
-def test_a_move_without_a_measurement_is_told_without_one():
+def test_a_move_without_a_measurement_is_published_without_usage():
     found = told(instance('u0', 'a'), values={}, tasks=[task()])
     assert [m.use for m in found.moves] == [None]
 
 
-def test_one_that_has_arrived_or_is_gone_is_told_no_longer():
+def test_arrived_and_deleted_instances_are_not_published_as_moves():
     assert told(instance('u0', 'b'), tasks=[task()]).moves == ()
     assert told(tasks=[task()]).moves == ()
 

@@ -127,7 +127,7 @@ def test_a_refused_host_is_planned_around_and_remembered() -> None:
     assert bench.confirming.refusals.current(NOW) == {}
 
 
-def test_both_halves_of_a_swap_are_asked_for_and_neither_is_kept_without_the_other() -> None:
+def test_a_swap_is_kept_only_if_placement_accepts_both_halves() -> None:
     """Else the first one would move there and back."""
     bench = Bench(confirm_max_replans=0)
     bench.request = with_roots(loader.load(
@@ -168,7 +168,7 @@ def test_a_plan_is_a_function_of_its_history() -> None:
     assert bench.plan().plan == plan
 
 
-def test_what_is_refused_to_the_end_is_left_out_and_replans_are_bounded() -> None:
+def test_replans_are_bounded_and_a_move_still_refused_is_left_out() -> None:
     bench = Bench(confirm_max_replans=2)
     bench.candidates.refuses = lambda root: True
     plan = bench.confirmed()
@@ -184,7 +184,7 @@ def test_asks_are_bounded_and_the_rest_goes_unconfirmed_and_said() -> None:
     assert any('confirm_max_asks' in text for text in plan.warnings)
 
 
-def test_switched_off_nothing_is_asked() -> None:
+def test_a_disabled_check_sends_no_requests() -> None:
     bench = Bench(confirm_moves=False)
     assert bench.confirmed() is bench.plans[0]
     assert bench.candidates.asked == []
@@ -199,7 +199,7 @@ def test_placement_that_cannot_be_asked_stops_the_scope() -> None:
     assert bench.confirming.refusals.current(NOW) == {}
 
 
-def test_without_leaves_out_what_hangs_on_it_and_says_what_is_left() -> None:
+def test_removing_a_move_removes_its_dependents_and_scores_the_rest() -> None:
     """Held to the checker, and to the scores of the moves that are left."""
     left = cut = 0
     for seed in range(12):
@@ -249,7 +249,7 @@ class Drain(Bench):
         self.request, self.names = scenario.request, scenario.names
 
     def cycles(self, count: int, start: float = NOW) -> dict[str, int]:
-        """Carries out what is planned, a cycle a minute.
+        """Carry out the planned moves, one cycle per minute.
 
         :returns: the cycle in which each was moved, by name.
         """
@@ -341,7 +341,7 @@ def error(status: int | None, **rest: Any) -> api.ApiError:
     return api.ApiError('Placement', 'allocation candidates', f'HTTP {status}', status, **rest)
 
 
-def test_an_ask_that_fails_once_is_asked_again(tmp_path: pathlib.Path) -> None:
+def test_a_request_that_fails_once_is_repeated(tmp_path: pathlib.Path) -> None:
     bench = Drain(tmp_path)
     failed: list[str] = []
 
@@ -372,8 +372,8 @@ def test_an_ask_that_is_not_answered_costs_its_own_move_only(
 
 
 @pytest.mark.parametrize('budget', [1, 2])
-def test_what_is_never_answered_gives_way_even_if_it_is_all_that_is_asked(
-        tmp_path: pathlib.Path, budget: int) -> None:
+def test_unanswered_moves_give_way_even_if_they_fill_the_budget(tmp_path: pathlib.Path,
+                                                                budget: int) -> None:
     bench = Drain(tmp_path, big=budget, budget=budget)
     bench.candidates.refuses = lambda root, resources: is_big(resources) and error(504)
     with pytest.raises(exception.CollectError, match='HTTP 504'):

@@ -83,7 +83,7 @@ def test_events_are_posted_in_their_order_and_tried_again(conf, server):
     assert [keys.count(key) for key in dict.fromkeys(keys)] == [3, 3, 1]
 
 
-def test_a_program_that_does_not_answer_holds_nobody_up(conf, server, caplog):
+def test_a_receiver_that_does_not_answer_delays_no_engine(conf, server, caplog):
     go = threading.Event()
 
     def hang(*args):
@@ -100,7 +100,7 @@ def test_a_program_that_does_not_answer_holds_nobody_up(conf, server, caplog):
     webhook.close()
 
 
-def test_a_program_that_is_away_is_said_and_its_password_is_not(conf, server, caplog):
+def test_log_of_an_unreachable_receiver_omits_its_password(conf, server, caplog):
     conf.set_override('url', 'http://user:hunter22@127.0.0.1:1/x', 'plan_webhook')
     webhook = daemons.plan_webhook(conf)
     webhook('plan.created', 'blue', PAYLOAD)

@@ -65,7 +65,7 @@ def bench(tmp_path):
     store.close()
 
 
-def test_for_so_long_what_was_seen_is_shared(bench):
+def test_a_cached_view_is_shared_until_its_age_limit(bench):
     looks, cloud, _store, now = bench
     assert [looks.look(POLICIES).old for _ in range(3)] == [False, True, True]
     assert (cloud.collected, cloud.fetched) == (1, 1)
@@ -82,7 +82,7 @@ def test_who_asks_for_a_new_look_gets_one_and_others_share_that(bench):
     assert looks.look(POLICIES).old and cloud.collected == 2
 
 
-def test_what_is_under_way_is_read_each_time(bench):
+def test_flights_are_read_for_each_view(bench):
     looks, _cloud, store, _now = bench
     assert looks.look(POLICIES).seen.cluster.flights == ()
     _, (task,), _ = cases.save(store)
@@ -104,7 +104,7 @@ def test_when_any_task_has_ended_nothing_is_shared(bench, state):
     assert not looks.look(POLICIES).old, 'also when it ended at the same second'
 
 
-def test_other_policies_are_asked_anew(bench):
+def test_other_policies_fetch_new_samples(bench):
     looks, cloud, _store, _now = bench
     looks.look(POLICIES)
     other = policy.parse({'policies': [
@@ -128,7 +128,7 @@ def test_a_task_that_ends_while_an_old_look_is_taken_makes_it_a_new_one(bench, m
     assert not found.old and cloud.collected == 2, 'it is neither there nor under way'
 
 
-def test_an_answer_that_failed_is_shared_by_nobody(bench):
+def test_a_failed_sample_is_not_shared(bench):
     looks, cloud, _store, _now = bench
     cloud.error = 'timed out'
     looks.look(POLICIES)
@@ -138,7 +138,7 @@ def test_an_answer_that_failed_is_shared_by_nobody(bench):
     assert (cloud.collected, cloud.fetched) == (1, 2)
 
 
-def test_what_is_too_old_is_let_go_of_when_nobody_asks(bench):
+def test_an_idle_cache_drops_an_outdated_cluster(bench):
     looks, _cloud, _store, now = bench
     looks.look(POLICIES)
     looks.rest()
@@ -149,7 +149,7 @@ def test_what_is_too_old_is_let_go_of_when_nobody_asks(bench):
 
 
 class Handler(moves.MoveHandler):
-    """What is made of a look is told by a table: of an old one, and of a new one."""
+    """A handler with one scripted result for a cached view and one for a new view."""
 
     def __init__(self, old, new):
         self.table, self.asked = {True: old, False: new}, []
@@ -188,13 +188,13 @@ def test_what_no_look_changes_is_refused_at_once():
             'no such server'), None)._judge_by_cached_cloud(None, MOVE, None, None)
 
 
-def test_whole_hosts_are_looked_at_anew():
+def test_evacuations_of_a_node_use_no_cached_view():
     handler = Handler(wanted_of(), wanted_of())
     task = protocol.EvacuateNode.model_construct()
     assert handler._judge_by_cached_cloud(None, task, None, None) is None and handler.asked == []
 
 
-def test_a_look_that_failed_is_shared_by_nobody(bench):
+def test_a_failed_view_is_not_shared(bench):
     looks, cloud, _store, _now = bench
     cloud.fails = True
     with pytest.raises(exception.KronosException):

@@ -132,7 +132,7 @@ def test_a_name_that_looks_like_a_number_is_the_text_that_was_written(name):
     assert found.destinations == (name.partition(' ')[0],)
 
 
-def test_what_is_ignored_is_noted():
+def test_ignored_fields_give_notes():
     _, notes = read('task: migrate vm\nvm-name: a\ndestination: b\ndriver: qemu\n'
                     'concurrent-execution: true\nparameter: {transport: rdma}\n')
     assert sorted(note.partition(' ')[0] for note in notes) == [

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""From tasks that have ended to a result: Nova is asked first, then the result is rendered."""
+"""From ended tasks to a result: the handler reads Nova first and then renders the result."""
 
 import types
 
@@ -58,7 +58,7 @@ def made(nova, repin):
 INSTANCE = model.Instance('u', 'vm-1', 'node2', 1, 1024)
 
 
-def test_while_nova_is_away_nothing_is_told():
+def test_a_nova_outage_delays_the_result():
     pinned = []
     handler = made(Nova(api.ApiError('Nova', 'server u', 'no answer in time', 503), INSTANCE),
                    lambda *args: pinned.append(args))
@@ -71,7 +71,7 @@ def test_while_nova_is_away_nothing_is_told():
 
 @pytest.mark.parametrize('answer, problem', [
     (INSTANCE, 'repin is away'), (api.ApiError('Nova', 'server u', 'is gone', 404), 'is gone')])
-def test_what_could_not_be_pinned_is_told(answer, problem):
+def test_a_failed_pinning_is_reported_in_the_result(answer, problem):
     def refuse(*args):
         raise exception.RepinError(what='repin', problem='is away', remedy='Look.')
 

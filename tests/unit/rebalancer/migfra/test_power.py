@@ -115,7 +115,7 @@ class World:
         request.progress.update(progress)
 
     def go_on(self, *due, now=NOW):
-        """One pass; the results of those that end."""
+        """Run one pass and return the results of the requests that end."""
         self.handler.begin_pass(due)
         found = [self.handler.step(request, now) for request in due]
         self.handler.end_pass()
@@ -160,7 +160,7 @@ def test_a_list_of_names_is_looked_up_once_and_noted_twice(world):
     assert [one['vm-name'] for one in result] == [f'vm-{n}' for n in range(1, 60, 2)]
 
 
-def test_several_servers_are_asked_for_at_a_time_and_not_more(world):
+def test_requests_for_servers_run_in_a_limited_number_of_threads(world):
     world.nova.gate = threading.Barrier(power.THREADS)
     # The list of the host comes alone.
     world.nova.servers_on = lambda host: {
@@ -173,7 +173,7 @@ def test_several_servers_are_asked_for_at_a_time_and_not_more(world):
     assert world.nova.most_at_once == power.THREADS
 
 
-def test_a_later_request_of_the_pass_waits_for_what_an_earlier_one_has_asked(world):
+def test_a_later_request_of_a_pass_waits_for_an_earlier_one(world):
     """The list of the pass still shows the server as ACTIVE."""
     stop, start = ask('stop vm', UUIDS[1]), ask('start vm', UUIDS[1], number=1)
     assert world.go_on(stop, start) == [None, None]
@@ -185,7 +185,7 @@ def test_a_later_request_of_the_pass_waits_for_what_an_earlier_one_has_asked(wor
     assert [what for what, uuid in world.nova.asked if what != 'list'] == ['os-stop', 'os-start']
 
 
-def test_a_server_that_stands_twice_in_a_list_is_asked_for_once(world):
+def test_a_server_listed_twice_is_requested_once(world):
     stop = ask('stop vm', UUIDS[1], 'vm-1')
     world.go_on(stop)
     assert world.nova.count()['os-stop'] == 1
@@ -193,7 +193,7 @@ def test_a_server_that_stands_twice_in_a_list_is_asked_for_once(world):
     assert [one['status'] for one in world.go_on(stop)[0]] == ['success'] * 2
 
 
-def test_what_is_about_to_be_asked_is_noted_before(world):
+def test_progress_is_noted_before_the_request(world):
     stop = ask('stop vm', UUIDS[1])
     world.handler._note = lambda request, progress: (_ for _ in ()).throw(RuntimeError('gone'))
     world.handler.begin_pass([stop])

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""A server whose SSH is silent holds up nobody but itself."""
+"""SSH probes: a silent server delays no other server."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ NOW = 1_800_000_000.0
 
 
 class Servers:
-    """By address: what answers, and what is silent until it is told otherwise."""
+    """Servers by address: some answer, others stay silent until the test lets them answer."""
 
     def __init__(self):
         self.ready = set()
@@ -64,7 +64,7 @@ def made(servers):
 
 
 def known(made, uuid, *addresses, seconds=30):
-    """What is known of it when something is."""
+    """Wait for the result of a probe and return it."""
     until = time.monotonic() + seconds
     while (found := made.reached(uuid, addresses)) is None:
         assert time.monotonic() < until, 'nothing is known'
@@ -72,7 +72,7 @@ def known(made, uuid, *addresses, seconds=30):
     return found
 
 
-def test_a_silent_server_is_waited_for_by_nobody(made, servers):
+def test_a_silent_server_delays_no_other_server(made, servers):
     servers.ready.add('b')
     began = time.monotonic()
     for number in range(probes.THREADS - 1):
@@ -83,7 +83,7 @@ def test_a_silent_server_is_waited_for_by_nobody(made, servers):
     assert servers.asked.count('silent') == probes.THREADS - 1, 'each is asked once at a time'
 
 
-def test_no_more_than_so_many_are_asked_at_a_time(made, servers):
+def test_concurrent_probes_are_limited(made, servers):
     servers.ready.add('a')
     for number in range(probes.THREADS + 5):
         made.reached(f's{number}', ['silent'])
@@ -94,7 +94,7 @@ def test_no_more_than_so_many_are_asked_at_a_time(made, servers):
     assert known(made, 'u', 'a') is True
 
 
-def test_who_does_not_answer_is_asked_again(made, servers):
+def test_an_unanswered_probe_is_repeated(made, servers):
     assert known(made, 'u', 'a') is False
     servers.ready.add('a')
     assert known(made, 'u', 'a') in (True, False)
@@ -108,7 +108,7 @@ def test_an_answer_counts_once(made, servers):
     assert known(made, 'u', 'a') is False
 
 
-def test_an_answer_that_nobody_came_for_is_not_believed_later(servers):
+def test_an_old_uncollected_answer_is_dropped(servers):
     now = [0.0]
     made = probes.ServerProbes(servers, lambda: now[0])
     servers.ready.add('a')
@@ -214,7 +214,7 @@ def test_an_ssh_probe_without_networks_stops_the_start():
 
 
 def test_only_servers_in_allowed_networks_are_probed(handler, servers):
-    """A tenant's server shows loopback and a neighbour's network; neither is asked."""
+    """A tenant's server shows loopback and a neighbour's network; neither is probed."""
     handler._nova._addresses[UUIDS[0]] = '::ffff:127.0.0.1'
     handler._nova._addresses[UUIDS[1]] = '10.0.0.9'
     found = handler.step(start(UUIDS[0], UUIDS[1]), NOW)

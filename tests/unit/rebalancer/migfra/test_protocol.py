@@ -177,7 +177,7 @@ def test_what_a_stop_says_once_holds_for_all_of_its_list():
     ('destination: node2', 'destination: node2\ndestination: node3', 'line 7',
      'is written twice'),
     ('destination: node2', 'destination: ' + '[' * 20 + ']' * 20, 'line 6', 'nested too deeply')])
-def test_what_is_wrong_is_refused_with_its_field(old, new, field, problem):
+def test_a_wrong_value_is_refused_with_its_field(old, new, field, problem):
     text = TASKS[RequestKind.MIGRATE]
     assert old in text
     with pytest.raises(protocol.MessageRefused) as caught:
@@ -246,7 +246,7 @@ def test_a_number_of_thousands_of_digits_is_refused(number, field):
         parse(text)
 
 
-def test_what_is_kept_may_be_longer_than_what_came():
+def test_a_stored_document_may_exceed_the_message_limit():
     text = TASKS[RequestKind.START].replace('<domain/>', 'ä' * 100_000)
     found = parse(text)
     kept = requests.StoredRequest(ID, 'node1', RequestKind.START,
@@ -259,7 +259,7 @@ def test_what_is_kept_may_be_longer_than_what_came():
     (b'\xff\xfe', 'it is not UTF-8 text'), (b'', 'it is no mapping of fields'),
     (b'- 1', 'it is no mapping of fields'), (b'a' * (protocol.MAX_BYTES + 1), 'longer than 256'),
     (b'x: [' + b'1,' * 21_000 + b'1]', 'holds more than 20000 values')])
-def test_what_is_no_yaml_of_ours_is_refused(payload, problem):
+def test_other_yaml_is_refused(payload, problem):
     with pytest.raises(protocol.MessageRefused, match=problem):
         protocol.parse(payload, 'node1')
 
@@ -296,7 +296,7 @@ def test_a_device_in_decimal_may_mean_two_and_is_refused(written, field):
 
 @pytest.mark.parametrize('rest', ['[1, {a: 1}]', '{a: 1}', '[{pci-ids: 1}]', '[{pci-ids: [1]}]',
                                   '[{vm-name: a, pci-ids: [{"a\\nb": 1}]}]'])
-def test_what_is_no_list_of_devices_is_refused_for_that(rest):
+def test_a_value_that_is_not_a_list_is_refused_in_one_line(rest):
     with pytest.raises(protocol.MessageRefused) as refused:
         parse(f'task: start vm\nid: {ID}\nvm-configurations: {rest}\n')
     assert '\n' not in str(refused.value)
@@ -369,7 +369,7 @@ def test_every_kind_of_task_has_a_result():
 
 @junk.examples(100)
 @hypothesis.given(junk.texts, junk.texts)
-def test_names_and_reasons_are_text_in_yaml_whatever_they_are(name, details):
+def test_any_name_and_reason_is_text_in_yaml(name, details):
     hypothesis.assume('\ud800' not in name + details)
     found = yaml.safe_load(replies.of_one(
         RequestKind.REPIN, ID, 'global', replies.InstanceResult(name, replies.ERROR, details)))

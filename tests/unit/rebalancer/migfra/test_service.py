@@ -49,7 +49,7 @@ NOW = 1_800_000_000.0
 
 
 class Broker:
-    """Takes what is said, when it is told to."""
+    """Accept messages when the test allows it."""
 
     def __init__(self, heard):
         self.heard = heard
@@ -74,7 +74,7 @@ class Broker:
 
 
 class Handler:
-    """Does what it is told to."""
+    """Return scripted answers."""
 
     name = 'all'
     kinds = frozenset(RequestKind)
@@ -298,7 +298,7 @@ def test_a_key_fits_the_database_however_long_host_and_id_are():
     assert len(keys) == 4 and all(len(key) <= 255 for key in keys)
 
 
-def test_a_message_without_id_is_one_task_for_all_who_hear_it_and_a_new_one_later(store):
+def test_a_message_without_id_is_one_task_for_all_services_for_a_while(store):
     world = World(store, DONE)
     world.set('dialect', 'fast-lib')
     text = TASKS[RequestKind.STOP].replace(f'id: {ID}\n', '')
@@ -342,7 +342,7 @@ def test_a_plan_that_the_checker_refuses_is_no_reason_to_look_again(store):
     assert 'was refused and not stored: a defect' in found['details']
 
 
-def test_a_refusal_is_told_before_its_message_is_acknowledged(store):
+def test_a_refusal_is_published_before_the_acknowledgement(store):
     world = World(store, None)
     world.broker.deliver('task: quit\n')
     world.run()
@@ -355,7 +355,7 @@ def test_a_refusal_is_told_before_its_message_is_acknowledged(store):
     assert world.broker.acknowledged == ['task: quit\n']
 
 
-def test_a_result_is_told_until_the_broker_has_it(store):
+def test_a_result_is_published_until_the_broker_accepts_it(store):
     world = World(store, DONE)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
@@ -375,7 +375,7 @@ def test_a_result_is_told_until_the_broker_has_it(store):
     assert world.broker.said == []
 
 
-def test_a_result_that_is_wanted_while_it_is_on_its_way_is_told_twice(store):
+def test_a_repeated_request_publishes_a_result_in_delivery_twice(store):
     world = World(store, DONE)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
@@ -389,7 +389,7 @@ def test_a_result_that_is_wanted_while_it_is_on_its_way_is_told_twice(store):
     assert len(world.broker.said) == 1
 
 
-def test_another_process_tells_what_nobody_has_told_for_a_while(store):
+def test_another_process_publishes_overdue_results(store):
     world = World(store, DONE)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
@@ -416,7 +416,7 @@ def test_the_hosts_of_all_scopes_are_heard_and_no_others(store):
     assert world.broker.topics[1:] == [['fast/migfra/node2/task']]
 
 
-def test_before_the_hosts_are_known_nobody_is_refused_for_them(store):
+def test_no_host_is_refused_before_the_hosts_are_known(store):
     hosts = names.ScopesByHost(Nova(), ['_unassigned_'])
     with pytest.raises(api.ApiError, match='not known yet'):
         hosts.scope('node1')
@@ -428,7 +428,7 @@ def test_before_the_hosts_are_known_nobody_is_refused_for_them(store):
     api.ApiError('Nova', 'servers', 'no answer in time'),
     exception.StoreError(problem='is away', remedy='Wait.'),
     exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
-def test_what_is_not_known_is_looked_at_again_until_it_is_given_up(store, error):
+def test_a_failing_request_is_retried_until_it_is_given_up(store, error):
     world = World(store, error)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
@@ -468,7 +468,7 @@ def states(world, plan_id):
 
 @pytest.mark.parametrize('answer', [
     None, exception.CollectError(what='servers', service='Nova', problem='no answer in time')])
-def test_what_is_given_up_does_not_begin_and_what_is_in_nova_goes_on(store, answer):
+def test_giving_up_cancels_queued_tasks_and_keeps_submitted_ones(store, answer):
     world = World(store)
     plan_id, submitted, others = planned(world, answer)
     world.lane.run_once()
@@ -494,7 +494,7 @@ def test_what_ends_by_a_defect_does_not_begin_either(store):
         others, 'cancelled')}
 
 
-def test_what_has_ended_as_its_handler_says_cancels_nothing(store):
+def test_a_request_that_its_handler_ended_cancels_no_task(store):
     world = World(store)
     plan_id, _, _ = planned(world, request_handler.RequestResult('result: vm migrated\n', True))
     world.now += 86401
@@ -513,7 +513,7 @@ def test_who_has_been_overtaken_cancels_nothing(store):
     assert 'cancelled' not in states(world, plan_id).values()
 
 
-def test_a_plan_that_is_newer_than_what_is_known_of_the_request_is_cancelled_too(store):
+def test_giving_up_cancels_a_plan_that_the_claim_did_not_have(store):
     world = World(store, None)
     world.broker.deliver(TASKS[RequestKind.MIGRATE])
     world.run()
@@ -597,7 +597,7 @@ def test_an_end_that_cannot_be_written_keeps_no_others_back(store):
     assert [found for _, found, _ in world.broker.said] == [{'result': 'vm stopped'}]
 
 
-def test_a_refusal_has_one_line_whatever_it_quotes(store):
+def test_a_refusal_has_one_line_for_any_quoted_text(store):
     world = World(store, request_handler.RequestRefusal('a\nb\x07'))
     world.broker.deliver(TASKS[RequestKind.MIGRATE])
     world.run()
@@ -621,7 +621,7 @@ def test_nothing_is_done_in_a_dry_run(store, option, value):
     assert 'dry_run' in found['details'] and found['status'] == 'error'
 
 
-def test_a_pass_that_takes_long_keeps_what_is_ours_and_one_that_hangs_does_not(store):
+def test_a_slow_pass_keeps_its_requests_and_a_hanging_pass_does_not(store):
     world = World(store, None)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
@@ -692,7 +692,7 @@ def test_a_pass_during_which_the_clock_is_set_does_not_hang(store, seconds):
 
 
 @pytest.mark.parametrize('seconds', [-86400, 86400])
-def test_a_result_that_was_refused_is_told_again_whatever_the_clock_is_set_to(store, seconds):
+def test_a_refused_result_is_published_again_after_any_clock_step(store, seconds):
     world = World(store, DONE)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()

@@ -9,7 +9,7 @@
 # WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 # License for the specific language governing permissions and limitations
 # under the License.
-"""Pinning vCPUs, as far as no libvirt is asked; tests/integration asks one."""
+"""Pinning vCPUs without libvirt; tests/integration uses a real one."""
 
 import sys
 
@@ -26,7 +26,7 @@ URI = 'qemu+tls://{host}/system'
 
 @pytest.fixture(autouse=True)
 def no_libvirt(monkeypatch):
-    """None is installed here, whatever this environment has."""
+    """Hide the libvirt module that this environment may have."""
     monkeypatch.setitem(sys.modules, 'libvirt', None)
     vcpu_pinning._load_libvirt.cache_clear()
     yield

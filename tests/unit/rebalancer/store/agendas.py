@@ -49,7 +49,7 @@ def nothing_is_to_be_done_where_nothing_is(store):
     assert found(store, NOW + 1e6) == set(), 'what has ended is no work'
 
 
-def a_task_can_be_claimed_from_its_time_on_by_whoever_serves_its_scope(store):
+def a_task_is_claimable_from_its_time_on_for_executors_of_its_scope(store):
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=NOW + 5)])
     assert found(store, NOW + 4.9) == set()
     assert found(store, NOW + 5) == {'claimable'}
@@ -78,7 +78,7 @@ def what_may_be_in_nova_is_abandoned_by_the_silent(store):
         cases.end(store, row, worker='other')
 
 
-def what_was_not_begun_in_time_is_late(store):
+def an_idle_task_past_its_deadline_is_late(store):
     for state in (TaskState.PENDING, TaskState.QUEUED):
         cases.save(store, [lambda p, s, state=state: cases.make_task(
             p, s, state=state, deadline=NOW + 10)])
@@ -89,7 +89,7 @@ def what_was_not_begun_in_time_is_late(store):
         assert found(store, NOW + 10) == set(), state
 
 
-def what_somebody_has_begun_is_late_when_it_was_only_claimed_and_whoever_did_is_silent(store):
+def a_claimed_task_is_late_when_its_executor_is_silent(store):
     row = in_state(store, TaskState.CLAIMED, deadline=NOW + 10)
     assert found(store, NOW + 59) == {'mine'} and store.expire(None, NOW + 59, 60) == []
     assert 'late' in found(store, NOW + 60)
@@ -98,7 +98,7 @@ def what_somebody_has_begun_is_late_when_it_was_only_claimed_and_whoever_did_is_
     assert store.expire(None, NOW + 60, 60) == []
 
 
-def hooks_are_owed_by_whoever_called_them_and_then_by_all_of_the_scope(store):
+def hooks_pass_from_a_silent_executor_to_all_of_the_scope(store):
     row = hooks.claimed(store)
     hooks.owe(store, hooks.owing(row))
     assert 'owed' not in found(store, NOW + 1e6), 'the attempt goes on'
@@ -145,12 +145,12 @@ def an_undo_that_has_no_task_any_more_waits_to_be_settled(store):
 
 
 ALL = [nothing_is_to_be_done_where_nothing_is,
-       a_task_can_be_claimed_from_its_time_on_by_whoever_serves_its_scope,
+       a_task_is_claimable_from_its_time_on_for_executors_of_its_scope,
        what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long,
        what_may_be_in_nova_is_abandoned_by_the_silent,
-       what_was_not_begun_in_time_is_late,
-       what_somebody_has_begun_is_late_when_it_was_only_claimed_and_whoever_did_is_silent,
-       hooks_are_owed_by_whoever_called_them_and_then_by_all_of_the_scope,
+       an_idle_task_past_its_deadline_is_late,
+       a_claimed_task_is_late_when_its_executor_is_silent,
+       hooks_pass_from_a_silent_executor_to_all_of_the_scope,
        a_pair_waits_to_be_told_of_once,
        a_pair_that_has_no_task_any_more_waits_to_be_settled,
        an_undo_that_has_no_task_any_more_waits_to_be_settled]

@@ -65,7 +65,7 @@ def what_waits_for_approval_is_not_claimed_and_holds_its_instance(store):
         save(store, [lambda p, s: make_task(p, s, instance_uuid=tasks[0].instance_uuid)])
 
 
-def what_is_approved_begins_as_it_was_staggered_from_then_on(store):
+def an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
     plan_id, tasks, _ = chain(store)
     then = NOW + 1000
     assert {t.task_id for t in store.approve(plan_id, then, SAID, **LIMITS)} == {
@@ -105,7 +105,7 @@ def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     assert (waiting.moves, waiting.until) == (1, NOW + 3600)
 
 
-def what_is_rejected_goes_with_what_requires_it_and_cools(store):
+def a_rejected_task_cancels_its_dependents_and_cools_down(store):
     plan_id, (first, second, alone), _ = chain(store)
     ended = store.reject(plan_id, NOW + 600,
                          plan_approvals.OperatorDecision('me', 'no', [first.instance_uuid]),
@@ -127,7 +127,7 @@ def of_a_rejected_plan_every_instance_cools(store):
     assert not store.waiting(NOW) and not store.flights()
 
 
-def what_was_approved_is_cancelled_and_not_rejected(store):
+def an_approved_plan_can_be_cancelled_and_not_rejected(store):
     plan_id, tasks, _ = chain(store)
     store.approve(plan_id, NOW, SAID, **LIMITS)
     assert not store.reject(plan_id, NOW, SAID, 900) and states(store, tasks) == ['queued'] * 3
@@ -138,7 +138,7 @@ def what_was_approved_is_cancelled_and_not_rejected(store):
     assert [d.verb for d in store.decisions(plan_id)] == ['approved', 'cancelled']
 
 
-def a_plan_that_nobody_approved_lapses_whoever_looks_first(store):
+def an_unapproved_plan_lapses_for_every_reader(store):
     plan_id, tasks, _ = chain(store)
     (waiting,) = store.waiting(NOW + 3599, 'blue')
     assert (waiting.plan_id, waiting.scope, waiting.since, waiting.until, waiting.moves) == (
@@ -196,7 +196,7 @@ def of_approving_and_rejecting_at_once_one_wins_each_task(store):
     assert set(states(store, tasks)) == {'queued' if approved else 'cancelled'}
 
 
-def what_was_said_of_a_plan_is_forgotten_with_it(store):
+def a_purge_removes_decisions_with_their_plan(store):
     plan_id, _, _ = chain(store)
     store.reject(plan_id, NOW, SAID, 0)
     later = NOW + 86400 * 400
@@ -219,7 +219,7 @@ def a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):
     assert drains(store) == {'h7'}
 
 
-def what_is_approved_is_drained_from_then_on_until_it_is_cancelled(store):
+def an_approved_drain_holds_until_it_is_cancelled(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1'])
     store.approve(plan_id, NOW, SAID, **LIMITS)
@@ -255,7 +255,7 @@ def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     assert dump(store) == before
 
 
-def an_executor_says_as_well_that_nobody_approved_it(store):
+def an_executor_stores_that_no_operator_approved_the_task(store):
     _, (waits, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
     assert len(store.expire(None, NOW + 3600, 60)) == 2
@@ -291,7 +291,7 @@ def cancelling_ends_no_drain_of_another_plan(store):
     assert drains(store) == {'h7'}
 
 
-def what_was_said_is_told_once_by_whoever_has_the_lease(store):
+def the_holder_of_the_lease_gets_each_decision_once(store):
     plan_id, _, _ = chain(store)
     other, _, _ = save(store, [pending()], scope='red')
     store.approve(plan_id, NOW, SAID, **LIMITS)
@@ -309,26 +309,26 @@ def what_was_said_is_told_once_by_whoever_has_the_lease(store):
 
 
 ALL = [
-    what_was_said_is_told_once_by_whoever_has_the_lease,
+    the_holder_of_the_lease_gets_each_decision_once,
     what_an_engine_has_in_mind_undoes_no_approval_and_no_cancelling,
     cancelling_ends_no_drain_of_another_plan,
     a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on,
-    what_is_approved_is_drained_from_then_on_until_it_is_cancelled,
+    an_approved_drain_holds_until_it_is_cancelled,
     of_a_part_that_is_approved_only_its_hosts_are_drained,
     cooldowns_begin_when_a_plan_is_approved,
     a_move_that_waits_no_more_refuses_those_that_are_named_beside_it,
-    an_executor_says_as_well_that_nobody_approved_it,
+    an_executor_stores_that_no_operator_approved_the_task,
     who_says_it_fits_its_column,
     what_waits_for_approval_is_not_claimed_and_holds_its_instance,
     who_has_asked_is_not_who_has_approved_or_cancelled,
-    what_is_approved_begins_as_it_was_staggered_from_then_on,
+    an_approved_plan_keeps_its_stagger_from_the_approval_on,
     a_phase_without_a_limit_has_as_long_as_any_task,
     single_moves_are_approved_with_those_they_require_or_not_at_all,
-    what_is_rejected_goes_with_what_requires_it_and_cools,
+    a_rejected_task_cancels_its_dependents_and_cools_down,
     of_a_rejected_plan_every_instance_cools,
-    what_was_approved_is_cancelled_and_not_rejected,
-    a_plan_that_nobody_approved_lapses_whoever_looks_first,
+    an_approved_plan_can_be_cancelled_and_not_rejected,
+    an_unapproved_plan_lapses_for_every_reader,
     a_lapse_is_of_its_scope_and_of_what_waits_alone,
     a_zombie_lapses_nothing,
     of_approving_and_rejecting_at_once_one_wins_each_task,
-    what_was_said_of_a_plan_is_forgotten_with_it]
+    a_purge_removes_decisions_with_their_plan]

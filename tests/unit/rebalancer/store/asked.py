@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What every backend must do about plans that somebody asks for; see :mod:`cases`."""
+"""Rules of every backend for plans that operators request; see :mod:`cases`."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def ask(store, mark, scope='blue', **kw):
     return plan_id, task
 
 
-def a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope(store):
+def a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
     save(store, 0, draining=['h4'])
     before = dump(store)
     plan_id, task = ask(store, store.seen())
@@ -56,7 +56,7 @@ def a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope(store)
     assert store.spent('blue', NOW) == 1
 
 
-def what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle(store):
+def a_requested_plan_fences_the_engine_until_its_next_cycle(store):
     lease = lease_of(store)
     ask(store, store.seen())
     before = dump(store)
@@ -90,7 +90,7 @@ def a_lease_that_is_over_or_anothers_is_not_retaken(store):
     assert store.retake(lease, 30) is None
 
 
-def a_scope_that_nobody_has_planned_is_free_afterwards(store):
+def an_unplanned_scope_stays_free_after_a_requested_plan(store):
     ask(store, store.seen(), scope='green')
     assert store.leased() == frozenset()
     assert store.acquire_lease('green', 'engine', 30, 'hash').epoch == 2
@@ -134,11 +134,11 @@ def a_busy_instance_refuses_the_whole(store):
 
 
 ALL = [
-    a_plan_that_is_asked_for_begins_and_changes_nothing_else_of_the_scope,
-    what_an_engine_has_in_mind_meanwhile_is_fenced_and_it_goes_on_in_its_next_cycle,
+    a_requested_plan_begins_and_leaves_the_scope_unchanged,
+    a_requested_plan_fences_the_engine_until_its_next_cycle,
     a_lease_that_is_over_or_anothers_is_not_retaken,
     a_lease_that_was_overtaken_is_given_back_all_the_same,
-    a_scope_that_nobody_has_planned_is_free_afterwards,
+    an_unplanned_scope_stays_free_after_a_requested_plan,
     plans_made_meanwhile_in_any_scope_refuse_it,
     drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not,
     a_task_that_ended_meanwhile_is_no_reason,

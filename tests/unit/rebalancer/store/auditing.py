@@ -91,7 +91,7 @@ def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     assert written(store) == []
 
 
-def what_no_other_method_writes_down_is_audited_with_the_time_of_the_database(store):
+def an_audit_entry_has_the_time_of_the_database(store):
     before = store.now()
     store.audit('ann@' + 'x' * 300, 'db purge', '3 plans', 'older than 30d')
     entry, = store.audited(1)
@@ -104,4 +104,4 @@ ALL = [
     a_quarantine_that_has_lapsed_is_not_lifted, what_ends_a_task_or_a_plan_is_audited_once,
     a_plan_that_an_operator_asks_for_is_audited,
     the_audit_outlives_the_plan_and_ends_by_its_own_age,
-    what_no_other_method_writes_down_is_audited_with_the_time_of_the_database]
+    an_audit_entry_has_the_time_of_the_database]

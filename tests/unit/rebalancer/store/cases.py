@@ -277,7 +277,7 @@ def an_instance_can_move_again_after_its_task_ended(store):
     assert len(store.flights()) == 1
 
 
-def claims_go_by_time_then_priority(store):
+def claims_are_ordered_by_time_then_priority(store):
     _, tasks, _ = save(store, [
         lambda p, s: make_task(p, s, not_before=NOW + 5, priority=1),
         lambda p, s: make_task(p, s, not_before=NOW, priority=5),
@@ -539,7 +539,7 @@ def how_a_task_is_moved_is_kept(store):
     assert (found.method, found.trees) == (model.MoveMethod.COLD, trees)
 
 
-def an_operator_cancels_what_has_not_begun_and_what_requires_it(store):
+def an_operator_cancels_an_idle_task_with_its_dependents(store):
     plan_id, made, _ = save(store, [
         lambda p, s: make_task(p, s, instance_uuid='first'),
         lambda p, s: make_task(p, s, requires=('first',), from_host='h5', to_host='h6')])
@@ -660,7 +660,7 @@ def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_
     return plan_id
 
 
-def what_came_of_a_plan_is_kept_beside_what_it_foresaw(store):
+def the_outcome_of_a_plan_is_stored_beside_its_forecast(store):
     plan_id = spread(store, NOW)
     assert store.outcomes('blue', 9) == []
     store.realise(lease_of(store), 0.3, NOW + 60)
@@ -812,7 +812,7 @@ def an_open_breaker_pauses_and_forgives(store):
     store.purge(NOW + 10**9)
 
 
-def a_census_counts_what_is_under_way(store):
+def a_census_counts_scopes_tasks_and_drains(store):
     assert store.census().scopes == {} and store.census().tasks == {}
     spread(store, NOW)
     store.realise(lease_of(store), 0.9, NOW + 60)
@@ -883,8 +883,8 @@ def a_census_has_what_the_last_cycle_found_and_why_later_ones_failed(store):
 
 
 def a_census_tells_of_no_scope_that_is_gone(store):
-    """Its lease stays for the sake of the epoch; what was being emptied, until it is
-    planned again."""
+    """Its lease stays because of the epoch; its drains stay until the scope is planned
+    again."""
     now = store.now()
     for scope, tasks, ago in (('here', 0, 2 * 86400), ('away', 0, 3600),
                               ('gone', 0, 2 * 86400), ('stuck', 1, 2 * 86400)):
@@ -922,13 +922,13 @@ ALL = [
     a_census_has_executors_that_have_spoken_of_late,
     a_census_has_what_the_last_cycle_found_and_why_later_ones_failed,
     the_newest_plan_of_each_scope_is_found_with_its_tasks,
-    a_census_counts_what_is_under_way, a_census_tells_of_no_scope_that_is_gone,
+    a_census_counts_scopes_tasks_and_drains, a_census_tells_of_no_scope_that_is_gone,
     models_and_migration_agree, concurrent_upgrades_are_safe,
-    how_a_task_is_moved_is_kept, an_operator_cancels_what_has_not_begun_and_what_requires_it,
+    how_a_task_is_moved_is_kept, an_operator_cancels_an_idle_task_with_its_dependents,
     an_operator_resolves_what_nova_never_finishes,
     a_pause_holds_claims_until_it_ends,
     a_pause_holds_a_silent_worker_s_claim_too, a_pause_is_history_with_who_and_why,
-    what_came_of_a_plan_is_kept_beside_what_it_foresaw,
+    the_outcome_of_a_plan_is_stored_beside_its_forecast,
     a_pack_plan_is_judged_by_hosts_in_use_and_overload,
     a_pack_plan_is_forgotten_where_its_scope_packs_no_more,
     a_plan_that_moved_nothing_or_was_overtaken_is_not_judged,
@@ -943,7 +943,7 @@ ALL = [
     dry_run_writes_the_plan_alone, an_empty_plan_is_stored_when_its_reason_is_new,
     a_reason_in_which_only_the_seconds_run_down_is_not_new,
     a_busy_instance_stops_the_whole_plan, one_of_many_plans_gets_an_instance,
-    an_instance_can_move_again_after_its_task_ended, claims_go_by_time_then_priority,
+    an_instance_can_move_again_after_its_task_ended, claims_are_ordered_by_time_then_priority,
     claims_keep_to_scopes_and_caps, claims_keep_to_the_caps_of_each_host,
     an_unknown_task_keeps_its_slot,
     racing_claims_give_each_task_once_within_the_caps, racing_claims_keep_to_every_cap,

@@ -101,7 +101,7 @@ def a_requeue_changes_its_task_alone(store):
             'error_type': 'MigrationFailed'}})
 
 
-def what_is_put_back_keeps_the_marks_that_it_is_given(store):
+def a_requeued_task_keeps_the_given_marks(store):
     ids = crowd(store)
     marks = (('queue', NOW), ('pre_flight', NOW + 1))
     assert store.requeue(ids['blue', TaskState.CLAIMED], 'w', NOW, not_before=NOW, retry_count=0,
@@ -109,7 +109,7 @@ def what_is_put_back_keeps_the_marks_that_it_is_given(store):
     assert store.task(ids['blue', TaskState.CLAIMED]).marks == marks
 
 
-def what_is_not_there_is_not_put_back_and_not_found(store):
+def a_missing_task_is_not_requeued_and_not_found(store):
     assert store.task('nobody') is None
     assert store.requeue('nobody', 'w', NOW, not_before=NOW, retry_count=0, attempt=0) is False
 
@@ -151,7 +151,7 @@ def how_many_have_ended_and_when_the_last_did(store):
     assert store.ended() == (2, NOW + 90)
 
 
-def what_has_no_end_of_its_time_can_be_claimed_and_what_has_until_then(store):
+def a_task_can_be_claimed_until_its_deadline_if_it_has_one(store):
     """A row of an earlier release has none."""
     cases.save(store, [lambda p, s: cases.make_task(p, s, deadline=NOW + 10)])
     assert cases.claim(store, now=NOW + 10) is None
@@ -173,7 +173,7 @@ def an_end_changes_its_task_alone(store):
             'completed_at': NOW + 1, 'error': 'because', 'error_type': 'X'}})
 
 
-def a_sign_of_life_is_of_what_is_in_flight(store):
+def a_heartbeat_covers_all_tasks_in_flight(store):
     ids = crowd(store)
     _, found = changed(store, lambda: store.renew_claim('w', NOW + 7))
     assert found == {ids[scope, state]: {'heartbeat_at': NOW + 7}
@@ -210,7 +210,7 @@ def one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
     assert not found.keys() & set(lively.values())
 
 
-def what_is_late_is_cancelled_in_its_scope_alone(store):
+def late_tasks_are_cancelled_in_the_given_scope_alone(store):
     ids = crowd(store, deadline=NOW + 10)
     assert changed(store, lambda: store.expire(None, NOW + 9, 60)) == ([], {})
     gone, found = changed(store, lambda: store.expire(['blue'], NOW + 10, 60))
@@ -276,7 +276,7 @@ def a_completed_move_is_remembered_by_its_instance_hosts_and_phase(store):
         model.Move(tasks[1].instance_uuid, 'h7', 'h8', model.Phase.AFFINITY), NOW + 1)
 
 
-def what_is_news_of_one_scope_or_of_a_dry_run_is_no_answer_to_another(store):
+def a_repeated_reason_is_dropped_per_scope_and_mode(store):
     for scope, dry_run in (('blue', False), ('green', False), ('blue', True)):
         cases.save(store, 0, scope=scope, reason='balanced', dry_run=dry_run, now=NOW)
     assert len(store.plans()) == 3
@@ -348,7 +348,7 @@ def the_newest_plan_of_each_scope(store):
     assert store.newest_plans()['green'].plan_id == newest['green']
 
 
-def what_became_of_the_plans_that_are_asked_for(store):
+def realised_values_are_returned_for_the_given_plans(store):
     ids = [cases.save(store, 1)[0] for _ in range(4)]
     with store.engine.begin() as connection:
         for plan_id, realised in zip(ids, (0.2, 0.3, None, 0.1), strict=True):
@@ -368,7 +368,7 @@ def what_lapses_is_late_and_waits_in_the_scope(store):
     assert len(store.lapse(lease, NOW + 20)) == 1
 
 
-def what_is_owed_of_a_task_is_told_as_it_began(store):
+def pending_hooks_of_a_task_are_listed_by_attempt_and_time(store):
     cases.save(store, 1)
     row = cases.claim(store)
     for key, number, at in (('c', 0, NOW + 5), ('a', 1, NOW), ('b', 0, NOW), ('d', 1, NOW + 5)):
@@ -379,7 +379,7 @@ def what_is_owed_of_a_task_is_told_as_it_began(store):
     assert [one.owed_id for one in store.owed(row.task.task_id)] == ['b', 'a', 'c', 'd']
 
 
-def nobody_lifts_a_quarantine_of_no_kind(store):
+def lifting_a_quarantine_of_an_unknown_kind_raises(store):
     with pytest.raises(exception.StoreError) as error:
         store.lift('colour', 'blue', NOW)
     assert error.value.kwargs == {'problem': "has no quarantine for 'colour'",
@@ -387,26 +387,26 @@ def nobody_lifts_a_quarantine_of_no_kind(store):
 
 
 ALL = [
-    what_is_put_back_keeps_the_marks_that_it_is_given,
-    what_is_not_there_is_not_put_back_and_not_found,
+    a_requeued_task_keeps_the_given_marks,
+    a_missing_task_is_not_requeued_and_not_found,
     states_that_no_mark_may_set_are_named, tasks_are_found_by_state_scope_and_worker,
     how_many_have_ended_and_when_the_last_did,
-    what_has_no_end_of_its_time_can_be_claimed_and_what_has_until_then,
+    a_task_can_be_claimed_until_its_deadline_if_it_has_one,
     a_mark_changes_its_task_alone, a_requeue_changes_its_task_alone,
-    an_end_changes_its_task_alone, a_sign_of_life_is_of_what_is_in_flight,
+    an_end_changes_its_task_alone, a_heartbeat_covers_all_tasks_in_flight,
     claims_that_are_given_back_are_ours_alone,
     an_adoption_is_of_silent_tasks_that_nova_may_know,
     one_silent_worker_is_adopted_from_and_not_its_neighbour,
-    what_is_late_is_cancelled_in_its_scope_alone, a_claim_changes_its_task_alone,
+    late_tasks_are_cancelled_in_the_given_scope_alone, a_claim_changes_its_task_alone,
     quarantines_are_lengthened_never_shortened_and_told_apart,
     a_completed_move_is_remembered_by_its_instance_hosts_and_phase,
-    what_is_news_of_one_scope_or_of_a_dry_run_is_no_answer_to_another,
+    a_repeated_reason_is_dropped_per_scope_and_mode,
     resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged,
     a_lease_that_is_ours_again_is_that_of_its_scope,
     whether_a_scope_is_free_is_of_that_scope_now,
     what_a_scope_has_spent_is_its_own,
     the_newest_plan_of_each_scope,
-    what_became_of_the_plans_that_are_asked_for,
+    realised_values_are_returned_for_the_given_plans,
     what_lapses_is_late_and_waits_in_the_scope,
-    what_is_owed_of_a_task_is_told_as_it_began,
-    nobody_lifts_a_quarantine_of_no_kind]
+    pending_hooks_of_a_task_are_listed_by_attempt_and_time,
+    lifting_a_quarantine_of_an_unknown_kind_raises]

@@ -152,7 +152,7 @@ def every_other_step_is_whole_too(store):
 
 
 def plans_are_purged_wholly_or_not_at_all(store):
-    """At whatever statement a purge ends, no row is left of a plan that is gone."""
+    """A purge that fails at any statement leaves no rows without their plan."""
     plan_ids = [cases.save(store, 2, scope=scope, now=NOW + n)[0]
                 for n, scope in enumerate(('blue', 'green', 'red'))]
     for _ in range(6):
@@ -232,7 +232,7 @@ def process_clock(hours):
         yield
 
 
-def leases_do_not_go_by_the_clock_of_a_process(store):
+def leases_ignore_the_clock_of_a_process(store):
     with process_clock(-6):
         first = store.acquire_lease('blue', 'e1', 30, 'hash')
     with process_clock(6):
@@ -304,7 +304,7 @@ def writing_methods():
                 r'self\._run(_under_lease)?\b|schema\.upgrade\b', inspect.getsource(method))}
 
 
-def what_keeps_a_zombie_from_each_method_is_said(store):
+def each_writing_method_has_a_fence_in_these_lists(store):
     known = (UNDER_A_LEASE.keys() | UNDER_A_CLAIM.keys() | TAKING | NOBODYS
              | AFTER_A_FENCED_STEP | ITS_OWN | OTHERS)
     assert writing_methods() == known
@@ -347,7 +347,7 @@ def a_zombie_writes_nothing(store):
     assert after == before
 
 
-def a_lease_that_is_over_writes_nothing_though_nobody_took_it(store):
+def a_released_lease_writes_nothing_before_another_engine_takes_it(store):
     old = store.acquire_lease('blue', 'engine', 30, 'hash')
     cases.spread(store, NOW, lease=old)
     store.release(old)
@@ -394,7 +394,7 @@ def filler(column):
 
 
 def stored(store):
-    """The database as it is, whatever its revision: table -> rows by column."""
+    """Return the database at any revision: table -> rows by column."""
     found = sa.MetaData()
     with store.engine.connect() as connection:
         found.reflect(connection)
@@ -434,7 +434,7 @@ def an_upgrade_keeps_every_row_and_its_meaning(store):
 
 
 def _used(store, before):
-    """What was carried over is not only there, but means what it meant."""
+    """Check that migrated rows exist and keep their meaning."""
     scope = 'Größe 1'
     found = store.history(scope, NOW)
     assert found.cooling == {scope: 4e9 - NOW} and found.quarantined == {scope: -1}
@@ -469,8 +469,8 @@ ALL = [
     a_plan_is_stored_wholly_or_not_at_all, an_end_is_written_wholly_or_not_at_all,
     every_other_step_is_whole_too, plans_are_purged_wholly_or_not_at_all,
     a_purge_forgets_a_part_at_a_time, the_database_itself_refuses_a_second_live_task,
-    leases_do_not_go_by_the_clock_of_a_process, a_zombie_writes_nothing,
-    what_keeps_a_zombie_from_each_method_is_said,
-    a_lease_that_is_over_writes_nothing_though_nobody_took_it,
+    leases_ignore_the_clock_of_a_process, a_zombie_writes_nothing,
+    each_writing_method_has_a_fence_in_these_lists,
+    a_released_lease_writes_nothing_before_another_engine_takes_it,
     an_upgrade_keeps_every_row_and_its_meaning,
     revisions_are_those_that_alembic_finds]

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is owed of hooks, in the database.
+"""Pending hooks in the database.
 
 Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
 """
@@ -49,7 +49,7 @@ def taken(store, worker='w', now=NOW, scopes=None):
     return [one.owed_id for one in store.take_owed(worker, scopes, now, 60)]
 
 
-def what_is_owed_is_kept_whole_with_the_marks_of_the_task(store):
+def a_pending_hook_is_stored_whole_with_the_marks_of_its_task(store):
     row = claimed(store, method=model.MoveMethod.COLD, phase=model.Phase.EVACUATE)
     assert owe(store, what := owing(row)) == [True]
     found, = store.owed(row.task.task_id)
@@ -123,7 +123,7 @@ def a_hook_is_due_however_its_attempt_has_ended(store):
         assert store.settle_owed(what.owed_id, 'w')
 
 
-def what_is_due_is_of_one_executor_at_a_time(store):
+def a_due_hook_belongs_to_one_executor_at_a_time(store):
     row = claimed(store)
     owe(store, what := owing(row))
     cases.end(store, row)
@@ -160,11 +160,11 @@ def a_task_keeps_the_hooks_that_it_brings(store):
     assert found == [(), hooks]
 
 
-ALL = [what_is_owed_is_kept_whole_with_the_marks_of_the_task,
+ALL = [a_pending_hook_is_stored_whole_with_the_marks_of_its_task,
        a_hook_that_is_owed_changes_alone,
        only_who_has_claimed_a_task_owes_hooks_for_it,
        nothing_is_due_before_the_attempt_has_ended,
        a_hook_is_due_however_its_attempt_has_ended,
-       what_is_due_is_of_one_executor_at_a_time,
+       a_due_hook_belongs_to_one_executor_at_a_time,
        no_task_of_an_instance_begins_while_a_hook_is_owed_for_it,
        a_task_keeps_the_hooks_that_it_brings]

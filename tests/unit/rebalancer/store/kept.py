@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is counted and read of a crowd, and what is written beside what stays.
+"""Counts and readings of many rows, and writes that must leave other rows unchanged.
 
 Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
 """
@@ -63,7 +63,7 @@ def _all(store, table):
 
 # Plans and cycles.
 
-def what_was_not_done_is_kept_with_its_plan(store):
+def rejections_are_stored_with_their_plan(store):
     no = model.Rejection('copies-disk', 'it has disks')
     plan = model.Plan('blue', held=(no,), undrained=(model.Rejection('locked', 'it is'),),
                       draining=frozenset({'h7'}), reason='nothing can be moved')
@@ -74,7 +74,7 @@ def what_was_not_done_is_kept_with_its_plan(store):
     assert store.plan(plan_id) == rows.PlanRow(plan_id, NOW + 7, False, lease.epoch, plan)
 
 
-def a_plan_of_another_release_is_read_with_defaults_and_without_what_is_new(store):
+def a_plan_of_another_release_is_read_with_known_fields_and_defaults(store):
     """It knew nothing but moves, or more than is known here; names that its row has are not
     taken from the document."""
     move = {'instance_uuid': 'i', 'from_host': 'h1', 'to_host': 'h2', 'phase': 'spread'}
@@ -94,7 +94,7 @@ def a_cycle_of_another_release_is_read_with_defaults(store):
 
 # What is counted.
 
-def each_scope_is_counted_by_itself(store):
+def each_scope_is_counted_separately(store):
     now = store.now()
     for scope, hosts, planned, before in (('blue', ('h1',), 60, 0.8), ('green', (), 50, 0.6),
                                           ('red', ('h2', 'h3', 'h4'), 40, 0.4)):
@@ -149,7 +149,7 @@ def live_tasks_are_counted_by_scope_phase_and_state(store):
     assert 300 <= found.ages['blue', 'submitted'] < 400
 
 
-def the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase(store):
+def the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase(store):
     now = store.now()
     for scope, spread, evacuate in (('blue', 100, 300), ('green', 300, 100)):
         for phase, ago in ((model.Phase.SPREAD, spread), (model.Phase.EVACUATE, evacuate)):
@@ -185,7 +185,7 @@ def times_to_come_are_no_ages(store):
 
 # Pauses.
 
-def pauses_are_told_as_they_were_made(store):
+def pauses_are_listed_with_their_operator_and_reason(store):
     store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
     store.pause(None, NOW + 1, seconds=90, paused_by='you', reason='yours')
     assert store.pauses(NOW + 2) == [pauses.PauseRecord(None, NOW + 1, NOW + 91, 'you', 'yours'),
@@ -231,7 +231,7 @@ def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
     assert store.task(second.task_id).task.state is TaskState.QUEUED
 
 
-def rejecting_ends_no_drain_and_fences_nobody(store):
+def rejecting_a_plan_ends_no_drain_and_fences_no_engine(store):
     lease = lease_of(store)
     save(store, 0, draining=['h1'], reason='drain', lease=lease)
     plan_id, _, _ = save(store, [pending()], draining=['h1'], lease=lease)
@@ -284,7 +284,7 @@ def what_a_host_accepts_forgets_its_own_refusals_alone(store):
     assert store.refused('h3', NOW + 10, limit=2, seconds=60, reason='no'), 'the second in a row'
 
 
-def a_host_in_quarantine_stays_there_though_what_it_had_begun_arrives(store):
+def a_completed_earlier_move_ends_no_quarantine_of_a_host(store):
     save(store)
     row = cases.claim(store)
     assert store.refused('h2', NOW, limit=1, seconds=60, reason='no')
@@ -306,7 +306,7 @@ def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
 
 # Leases.
 
-def what_comes_between_leaves_a_scope_that_nobody_has_to_nobody(store):
+def an_operators_plan_leaves_an_unleased_scope_without_an_owner(store):
     """An operator's plan comes before any engine has planned the scope."""
     ask(store, store.seen())
     assert _all(store, tables.lease) == [{
@@ -329,7 +329,7 @@ def releasing_ends_a_lease_that_lives_and_says_no_more(store):
 
 # What is asked of it.
 
-def scopes_are_told_with_when_they_were_planned(store):
+def scopes_are_listed_with_their_time_of_planning(store):
     lease_of(store, 'green')
     save(store, 0, 'blue', now=NOW + 5, reason='why')
     assert store.scopes() == ['blue', 'green']
@@ -339,7 +339,7 @@ def scopes_are_told_with_when_they_were_planned(store):
 
 
 def tasks_off_a_host_are_found_the_oldest_first(store):
-    """Those that live, and what was written since."""
+    """Active tasks, and rows written since then."""
     def off(host, at, ended=None):
         _, (task,), _ = save(store, [lambda p, s: make_task(
             p, s, from_host=host, created_at=at)], now=at)
@@ -368,7 +368,7 @@ def the_newest_tasks_of_an_instance_come_first(store):
             for limit in (9, 2)] == [[last, middle, first], [last, middle]]
 
 
-def a_task_that_somebody_sent_is_doubted_with_what_differs(store):
+def a_cast_that_differs_from_its_task_names_the_field(store):
     _, (task,), _ = save(store)
     assert store.doubt(task) is None
     assert store.doubt(dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
@@ -449,7 +449,7 @@ def a_scope_that_is_paused_waits_while_others_go_on(store):
     assert cases.claim(store) is None
 
 
-def what_has_moved_is_remembered_in_order_and_nothing_else_is(store):
+def completed_moves_are_remembered_in_order_without_others(store):
     ends = {}
     for at, state in ((40, TaskState.COMPLETED), (10, TaskState.COMPLETED),
                       (30, TaskState.FAILED), (20, TaskState.COMPLETED),
@@ -464,7 +464,7 @@ def what_has_moved_is_remembered_in_order_and_nothing_else_is(store):
         (10, 10), (20, 20), (40, 40)]
 
 
-def plans_wait_each_by_itself_the_oldest_first(store):
+def waiting_plans_are_listed_separately_the_oldest_first(store):
     made = [save(store, [pending(created_at=NOW - n)] * (1 + n % 2), scope, now=NOW - n)[0]
             for n, scope in enumerate(('blue', 'green', 'blue', 'red'))]
     assert [(w.plan_id, w.scope, w.moves, w.since) for w in store.waiting(NOW)] == [
@@ -472,7 +472,7 @@ def plans_wait_each_by_itself_the_oldest_first(store):
         (made[1], 'green', 2, NOW - 1), (made[0], 'blue', 1, NOW)]
 
 
-def what_came_of_plans_is_told_the_newest_first(store):
+def outcomes_are_listed_by_planning_time_the_newest_first(store):
     for planned, realised in ((1, 30), (3, 10), (2, 20), (4, 20)):
         plan_id, _, _ = save(store)
         _insert(store, tables.outcome, plan_id=plan_id, scope='blue', planned_at=NOW + planned,
@@ -482,8 +482,8 @@ def what_came_of_plans_is_told_the_newest_first(store):
     assert [outcome.before for outcome in store.outcomes('blue', 2)] == [1, 4]
 
 
-def what_nobody_was_ever_heard_of_is_silent(store):
-    """Rows of an earlier release, or of somebody who let go."""
+def rows_without_a_heartbeat_count_as_silent(store):
+    """Rows of an earlier release, or of an executor that released its claims."""
     save(store)
     assert cases.claim(store, 'w1')
     _set(store, tables.task, heartbeat_at=None)
@@ -509,7 +509,7 @@ def an_end_keeps_how_often_it_was_tried(store):
     assert store.task(task.task_id).task.retry_count == 3
 
 
-def a_lease_has_the_policies_of_whoever_has_it_now(store):
+def a_lease_has_the_policies_of_its_present_owner(store):
     store.release(store.acquire_lease('blue', 'e1', 30, 'old'))
     assert store.acquire_lease('blue', 'e2', 30, 'new')
     assert store.acquire_lease('blue', 'e3', 30, 'new') is None
@@ -519,7 +519,7 @@ def a_lease_has_the_policies_of_whoever_has_it_now(store):
 
 # What came of plans.
 
-def the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten(store):
+def only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop(store):
     """Another scope's wait for their own scores."""
     made = dict(zip(('old', 'mid', 'new'), sorted(
         save(store, now=NOW)[0] for _ in range(3)), strict=True))
@@ -551,7 +551,7 @@ def only_failures_that_say_something_of_the_cloud_count(store):
     assert store.failures('green', NOW) == (0, 0)
 
 
-def what_is_judged_of_a_scope_begins_with_its_own_last_trip(store):
+def outcomes_of_a_scope_begin_after_its_own_last_trip(store):
     for scope in ('blue', 'green'):
         plan_id, _, _ = save(store, scope=scope)
         _insert(store, tables.outcome, plan_id=plan_id, scope=scope, planned_at=NOW,
@@ -561,42 +561,42 @@ def what_is_judged_of_a_scope_begins_with_its_own_last_trip(store):
     assert store.outcomes('blue', 9) == [] and len(store.outcomes('green', 9)) == 1
 
 
-ALL = [what_was_not_done_is_kept_with_its_plan,
-       a_plan_of_another_release_is_read_with_defaults_and_without_what_is_new,
+ALL = [rejections_are_stored_with_their_plan,
+       a_plan_of_another_release_is_read_with_known_fields_and_defaults,
        a_cycle_of_another_release_is_read_with_defaults,
-       each_scope_is_counted_by_itself, live_tasks_are_counted_by_scope_phase_and_state,
+       each_scope_is_counted_separately, live_tasks_are_counted_by_scope_phase_and_state,
        requests_are_counted_with_the_time_that_the_oldest_has_waited,
-       times_to_come_are_no_ages, pauses_are_told_as_they_were_made,
+       times_to_come_are_no_ages, pauses_are_listed_with_their_operator_and_reason,
        a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long,
        what_waits_says_until_when,
        approving_changes_its_tasks_alone_and_keeps_the_drains_of_others,
-       rejecting_ends_no_drain_and_fences_nobody,
+       rejecting_a_plan_ends_no_drain_and_fences_no_engine,
        cancelling_ends_the_drains_that_it_began_and_no_others,
        moves_that_have_nothing_to_decide_are_all_named,
        moves_that_are_required_are_all_named,
        what_a_host_accepts_forgets_its_own_refusals_alone,
-       a_host_in_quarantine_stays_there_though_what_it_had_begun_arrives,
+       a_completed_earlier_move_ends_no_quarantine_of_a_host,
        a_host_that_is_quarantined_is_first_refused_again_after_it,
-       what_comes_between_leaves_a_scope_that_nobody_has_to_nobody,
+       an_operators_plan_leaves_an_unleased_scope_without_an_owner,
        releasing_ends_a_lease_that_lives_and_says_no_more,
-       scopes_are_told_with_when_they_were_planned,
+       scopes_are_listed_with_their_time_of_planning,
        tasks_off_a_host_are_found_the_oldest_first,
        the_newest_tasks_of_an_instance_come_first,
-       a_task_that_somebody_sent_is_doubted_with_what_differs,
+       a_cast_that_differs_from_its_task_names_the_field,
        a_hook_is_owed_for_its_instance_until_it_is_settled,
        a_wish_lasts_from_its_beginning_until_its_scope_is_content,
        what_lapses_in_another_scope_is_left_to_its_engine,
        what_an_operator_cancels_says_so,
        the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old,
-       the_newest_plan_of_the_scope_alone_is_judged_and_older_ones_are_forgotten,
+       only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop,
        only_failures_that_say_something_of_the_cloud_count,
-       what_is_judged_of_a_scope_begins_with_its_own_last_trip,
+       outcomes_of_a_scope_begin_after_its_own_last_trip,
        a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order,
        a_scope_that_is_paused_waits_while_others_go_on,
-       what_has_moved_is_remembered_in_order_and_nothing_else_is,
-       plans_wait_each_by_itself_the_oldest_first,
-       what_came_of_plans_is_told_the_newest_first,
-       the_age_of_a_state_is_that_of_its_oldest_task_in_whatever_phase,
-       what_nobody_was_ever_heard_of_is_silent,
+       completed_moves_are_remembered_in_order_without_others,
+       waiting_plans_are_listed_separately_the_oldest_first,
+       outcomes_are_listed_by_planning_time_the_newest_first,
+       the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase,
+       rows_without_a_heartbeat_count_as_silent,
        an_end_keeps_how_often_it_was_tried,
-       a_lease_has_the_policies_of_whoever_has_it_now]
+       a_lease_has_the_policies_of_its_present_owner]

@@ -75,14 +75,14 @@ def what_nova_did_not_begin_to_copy_is_no_measurement(store):
     assert [(m.instance_uuid, m.running) for m in _known(store)] == [(uuid, 10.0)]
 
 
-def what_was_cancelled_in_nova_is_kept_with_its_time(store):
+def an_attempt_cancelled_in_nova_is_stored_with_its_time(store):
     """Nova's own limit ends a migration as an operator does."""
     cancelled = dataclasses.replace(LATE, error_type='MigrationCancelled')
     uuid = _ended(store, TaskState.CANCELLED, [cancelled], NOW)
     assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 30.0, 7.5, False, False),)
 
 
-def one_that_nobody_saw_copy_did_so_before(store):
+def an_attempt_without_a_running_phase_copied_while_preparing(store):
     """Nova's times are not always known, and looks are seconds apart."""
     unseen = dataclasses.replace(GOOD, phases={'queue': 1.0, 'pre_check': 9.0, 'preparing': 2.0,
                                                'post_flight': 0.5})
@@ -154,8 +154,8 @@ def other_ways_than_live_are_not_measured(store):
 
 ALL = [attempts_are_measured_one_by_one_the_newest_first,
        what_nova_did_not_begin_to_copy_is_no_measurement,
-       what_was_cancelled_in_nova_is_kept_with_its_time,
-       one_that_nobody_saw_copy_did_so_before,
+       an_attempt_cancelled_in_nova_is_stored_with_its_time,
+       an_attempt_without_a_running_phase_copied_while_preparing,
        what_failed_is_known_also_when_the_task_did_not_come_so_far_again,
        a_migration_of_one_that_was_paused_for_it_says_nothing,
        the_newest_tasks_are_enough,

@@ -68,7 +68,7 @@ def one_of_many_keeps_a_request(store):
     assert sorted(r is None for r in found) == [False, False, False, True]
 
 
-def requests_are_of_whoever_came_first_until_he_goes_silent(store):
+def the_first_process_owns_requests_until_it_falls_silent(store):
     _receive(store, _request('r1', at=NOW - 1), _request('r2'), _request('r3', 'migrate vm'))
     assert [r.request_id for r in _claim(store, kinds=['stop vm'], limit=1)] == ['r1']
     assert [r.request_id for r in _claim(store, 'two')] == ['r2', 'r3']
@@ -81,7 +81,7 @@ def requests_are_of_whoever_came_first_until_he_goes_silent(store):
     assert [r.request_id for r in _claim(store, 'three', NOW + 200)] == ['r1', 'r2', 'r3']
 
 
-def open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes(store):
+def claims_take_the_oldest_open_requests_of_the_given_kinds(store):
     """Beside those that have ended, of other kinds, of others, and its own of another kind."""
     def stored():
         return {r.request_id: r
@@ -122,7 +122,7 @@ def who_leaves_is_not_waited_for(store):
                                                     10))] == ['r2'], 'its own to tell'
 
 
-def who_has_lost_a_request_writes_nothing_of_it(store):
+def a_process_that_lost_a_request_cannot_write_it(store):
     _receive(store, _request())
     _claim(store)
     _claim(store, 'two', NOW + 61)
@@ -137,7 +137,7 @@ def who_has_lost_a_request_writes_nothing_of_it(store):
     assert mine.progress == {'a': ['ü']}
 
 
-def an_ended_request_is_told_until_it_has_arrived(store):
+def a_reply_is_undelivered_until_its_delivery_is_stored(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
     for request_id in ('r1', 'r2'):
@@ -161,7 +161,7 @@ def an_ended_request_is_told_until_it_has_arrived(store):
             for r in store.transaction(lambda c: requests.list_newest_requests(c, 1))] == ['r1']
 
 
-def ended_requests_are_told_the_oldest_first_and_so_many_at_a_time(store):
+def undelivered_replies_are_listed_the_oldest_first_up_to_a_limit(store):
     _receive(store, *(_request(name) for name in 'abcd'))
     _claim(store)
     for name, at in (('d', NOW), ('b', NOW + 5), ('a', NOW + 5), ('c', NOW + 1)):
@@ -186,7 +186,7 @@ def requests_are_listed_the_newest_first(store):
         'b', 'c', 'd', 'a']
 
 
-def what_has_ended_is_written_no_more(store):
+def an_ended_request_is_not_written_again(store):
     _receive(store, _request())
     _claim(store)
     store.transaction(lambda c: requests.record_reply(c, 'r1', 'one', NOW, 'reply', False))
@@ -203,7 +203,7 @@ def an_open_request_cannot_be_told(store):
     assert store.transaction(lambda c: requests.get(c, 'r1')).told_at is None
 
 
-def purge_forgets_what_was_told_and_nothing_else(store):
+def purge_removes_delivered_requests_alone(store):
     now = store.now()
     _receive(store, *(_request(f'r{n}', at=now - 9e6) for n in range(3)))
     _claim(store, now=now)
@@ -243,12 +243,13 @@ def a_plan_and_the_note_that_it_is_a_request_s_are_one(store):
 
 
 ALL = [
-    open_ones_of_its_kinds_are_claimed_the_oldest_first_and_nothing_else_changes,
+    claims_take_the_oldest_open_requests_of_the_given_kinds,
     a_request_is_kept_once_and_comes_back_as_it_was, one_of_many_keeps_a_request,
-    requests_are_of_whoever_came_first_until_he_goes_silent,
+    the_first_process_owns_requests_until_it_falls_silent,
     who_leaves_is_not_waited_for,
-    who_has_lost_a_request_writes_nothing_of_it, an_ended_request_is_told_until_it_has_arrived,
-    ended_requests_are_told_the_oldest_first_and_so_many_at_a_time,
-    requests_are_listed_the_newest_first, what_has_ended_is_written_no_more,
-    an_open_request_cannot_be_told, purge_forgets_what_was_told_and_nothing_else,
+    a_process_that_lost_a_request_cannot_write_it,
+    a_reply_is_undelivered_until_its_delivery_is_stored,
+    undelivered_replies_are_listed_the_oldest_first_up_to_a_limit,
+    requests_are_listed_the_newest_first, an_ended_request_is_not_written_again,
+    an_open_request_cannot_be_told, purge_removes_delivered_requests_alone,
     a_plan_and_the_note_that_it_is_a_request_s_are_one]

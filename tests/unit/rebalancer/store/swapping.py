@@ -81,7 +81,7 @@ def state_of(store, plan_id):
     return swap.state
 
 
-def both_halves_end_it_and_nobody_is_told_of_what_went_well(store):
+def a_swap_ends_with_both_halves_and_success_needs_no_notice(store):
     plan_id, a, b = begun(store)
     assert ended(store, a) == [] and state_of(store, plan_id) == swaps.GOING
     assert ended(store, b) == []
@@ -123,7 +123,7 @@ def the_way_back_comes_before_all_that_waits(store):
         follower(store, a), state=TaskState.CLAIMED)
 
 
-def an_undo_that_fails_is_told_with_who_is_where(store):
+def a_failed_undo_is_stored_with_the_place_of_each_instance(store):
     plan_id, a, b = begun(store)
     ended(store, a)
     ended(store, b, TaskState.CANCELLED)
@@ -153,7 +153,7 @@ def nothing_is_undone_when_the_first_one_fails(store):
     assert store.settle_swaps(NOW) == [] and len(store.decisions(plan_id)) == 1
 
 
-def the_first_one_is_called_off_when_the_second_one_is_cancelled_before_it_begins(store):
+def cancelling_one_half_before_the_start_calls_off_the_swap(store):
     plan_id, a, b = begun(store)
     gone = store.cancel(b.task_id, NOW, cancelled_by='me', reason='no', instance_cooldown=0)
     assert {t.task_id for t in gone} == {a.task_id, b.task_id}
@@ -183,7 +183,7 @@ def a_parked_one_goes_on_when_the_other_has_moved(store):
     assert state_of(store, plan_id) == swaps.SWAPPED
 
 
-def whoever_moved_last_goes_back_first_from_a_swap_by_parking(store):
+def the_undo_of_a_parked_swap_moves_the_last_instance_first(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a, now=NOW + 10)
     ended(store, b, now=NOW + 20)
@@ -230,7 +230,7 @@ def until_it_is_over_both_places_of_both_are_held(store):
                for f in store.flights())
 
 
-def what_the_end_of_a_task_did_not_settle_is_settled_by_whoever_looks(store):
+def settle_swaps_settles_swaps_that_ended_tasks_left(store):
     """As a daemon of the release before leaves it, or two that end both halves at once."""
     plan_id, a, b = begun(store)
     ended(store, a)
@@ -246,7 +246,7 @@ def what_the_end_of_a_task_did_not_settle_is_settled_by_whoever_looks(store):
     assert swap.state == swaps.UNDOING and follower(store, a).to_host == 'h1'
 
 
-def what_somebody_else_does_with_one_of_them_is_waited_for(store):
+def an_undo_waits_for_another_move_of_its_instance(store):
     plan_id, a, b = begun(store)
     ended(store, a)
     other = make_task(new_id(), instance_uuid=a.instance_uuid, from_host='h2', to_host='h9',
@@ -345,7 +345,7 @@ def two_at_once(store):
     return begun(store), begun(store, not_before=NOW + 999)
 
 
-def what_is_called_off_is_the_other_half_alone(store):
+def calling_off_a_swap_cancels_the_other_half_alone(store):
     (plan_id, a, b), (other, _, _) = two_at_once(store)
     _, found = changed(store, lambda: store.cancel(
         b.task_id, NOW + 5, cancelled_by='me', reason='no', instance_cooldown=0))
@@ -401,7 +401,7 @@ def the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was(store)
     assert (said.verb, said.reason) == ('undone', 'all are back where they were')
 
 
-def of_one_that_is_stuck_all_who_are_away_are_told(store):
+def a_stuck_swap_names_every_instance_that_is_away(store):
     plan_id, a, b = begun(store, parking='h3')
     ended(store, a, now=NOW + 10)
     ended(store, b, now=NOW + 20)
@@ -412,7 +412,7 @@ def of_one_that_is_stuck_all_who_are_away_are_told(store):
         f'{a.instance_uuid} is on h3, was on h1')
 
 
-def swaps_come_in_the_order_in_which_they_began_and_tasks_in_that_of_their_ends(store):
+def swaps_are_ordered_by_start_and_their_tasks_by_end(store):
     _, (plan_id, a, b) = two_at_once(store)
     with store.engine.begin() as connection:
         for key, at in (('0', 3.0), ('1', 1.0), ('2', 2.0), ('3', 2.0)):
@@ -451,7 +451,7 @@ def several_that_go_wrong_are_each_told_once(store):
     assert store.settle_swaps(NOW) == []
 
 
-def whom_no_task_moves_now_is_held_as_one_that_a_task_moves(store):
+def an_idle_instance_of_a_swap_counts_as_in_flight(store):
     _, a, b = begun(store, parking='h3')
     assert model.InFlightMove(b.instance_uuid, 'h2', 'h1', 'task', (), 'blue') in store.flights()
     ended(store, a)
@@ -459,27 +459,27 @@ def whom_no_task_moves_now_is_held_as_one_that_a_task_moves(store):
         a.instance_uuid, 'h3', 'h2', 'task', ('h1',), 'blue')
 
 
-ALL = [what_is_called_off_is_the_other_half_alone,
+ALL = [calling_off_a_swap_cancels_the_other_half_alone,
        the_way_back_is_a_plan_and_a_task_of_their_own,
        the_way_on_says_where_it_comes_from_and_the_end_that_all_is_as_it_was,
-       of_one_that_is_stuck_all_who_are_away_are_told,
-       swaps_come_in_the_order_in_which_they_began_and_tasks_in_that_of_their_ends,
+       a_stuck_swap_names_every_instance_that_is_away,
+       swaps_are_ordered_by_start_and_their_tasks_by_end,
        when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on,
        several_that_go_wrong_are_each_told_once,
-       whom_no_task_moves_now_is_held_as_one_that_a_task_moves,
-       both_halves_end_it_and_nobody_is_told_of_what_went_well,
+       an_idle_instance_of_a_swap_counts_as_in_flight,
+       a_swap_ends_with_both_halves_and_success_needs_no_notice,
        the_first_one_goes_back_when_the_second_one_fails,
-       an_undo_that_fails_is_told_with_who_is_where,
+       a_failed_undo_is_stored_with_the_place_of_each_instance,
        decisions_of_one_pass_keep_their_order,
        nothing_is_undone_when_the_first_one_fails,
-       the_first_one_is_called_off_when_the_second_one_is_cancelled_before_it_begins,
+       cancelling_one_half_before_the_start_calls_off_the_swap,
        one_that_has_begun_is_waited_for_and_goes_back,
        a_parked_one_goes_on_when_the_other_has_moved,
-       whoever_moved_last_goes_back_first_from_a_swap_by_parking,
+       the_undo_of_a_parked_swap_moves_the_last_instance_first,
        a_parked_one_goes_back_when_the_other_fails,
        until_it_is_over_both_places_of_both_are_held,
-       what_the_end_of_a_task_did_not_settle_is_settled_by_whoever_looks,
-       what_somebody_else_does_with_one_of_them_is_waited_for,
+       settle_swaps_settles_swaps_that_ended_tasks_left,
+       an_undo_waits_for_another_move_of_its_instance,
        a_swap_that_is_not_over_is_kept_with_its_plans_however_old,
        one_half_is_not_approved_without_the_other,
        a_dry_run_begins_none,

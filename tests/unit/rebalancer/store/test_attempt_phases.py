@@ -25,7 +25,7 @@ def test_a_phase_that_comes_twice_is_added_up():
         'queue': 10, 'pre_flight': 3, 'hooks': 8, 'pre_check': 9, 'running': 30}
 
 
-def test_what_is_measured_replaces_what_was_seen_and_leaves_the_rest_to_post_flight():
+def test_measured_phases_replace_seen_ones_and_the_rest_is_post_flight():
     found = attempt_phases.compute_phase_seconds(MARKS, 60.0,
                                                  {'pre_check': 2.0, 'preparing': 3.0,
                                                   'running': 20.0})

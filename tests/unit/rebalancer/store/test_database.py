@@ -34,7 +34,7 @@ URL = 'mysql+pymysql://kronos:s3cret@db/kronos'
 
 @pytest.fixture
 def made(monkeypatch):
-    """(URL, options) of each engine that is asked for; SQLite in memory stands for it."""
+    """Collect (URL, options) of each requested engine; SQLite in memory replaces it."""
     found, real = [], engines.create_engine
 
     def create(url, **options):
@@ -69,14 +69,13 @@ def test_all_that_is_configured_reaches_the_engine(conf, made):
 
 
 @pytest.mark.parametrize('seconds', [database.ANSWER_SECONDS, database.LONG_SECONDS])
-def test_daemons_wait_for_statements_as_long_as_they_are_told_and_ten_to_connect(
-        conf, made, seconds):
+def test_daemons_use_the_given_statement_limit_and_ten_s_to_connect(conf, made, seconds):
     database.create_engine(conf, seconds=seconds)
     assert made[0][0].query['read_timeout'] == str(seconds)
     assert made[0][0].query['connect_timeout'] == '10'
 
 
-def test_who_would_rather_have_no_answer_than_wait_has_limits_and_one_connection(conf, made):
+def test_an_impatient_engine_has_short_limits_and_one_connection(conf, made):
     database.create_engine(conf, patient=False)
     (url, options), = made
     assert dict(url.query) == {'ssl_ca': '/ca', 'charset': 'utf8mb4', **dict.fromkeys(
@@ -109,7 +108,7 @@ def test_a_url_that_cannot_be_understood_is_not_repeated(url):
                'with special characters of the password quoted: %40 for @, %2F for /.'))
 
 
-def test_a_file_that_cannot_be_made_is_told_with_why(tmp_path):
+def test_error_about_a_file_that_cannot_be_created_names_the_cause(tmp_path):
     path = str(tmp_path)
     with pytest.raises(exception.StoreError) as error:
         database.from_url(f'sqlite:///{path}')
@@ -118,7 +117,7 @@ def test_a_file_that_cannot_be_made_is_told_with_why(tmp_path):
         remedy='Correct the owner and mode of the file and its directory.'))
 
 
-def test_what_is_in_memory_makes_no_file(tmp_path, monkeypatch):
+def test_a_database_in_memory_creates_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for url in ('sqlite://', 'sqlite:///:memory:'):
         database.from_url(url)
@@ -145,7 +144,7 @@ def server():
 WHERE = 'postgresql+psycopg2://kronos:***@db/kronos'
 
 
-def test_a_statement_that_is_refused_is_told_without_its_parameters(server):
+def test_error_about_a_refused_statement_omits_its_parameters(server):
     inner = sa_exc.DBAPIError('SELECT s3cret', {'a': 's3cret'}, Orig('no   right\nto do it'))
     for error in (db_exception.DBError(inner), inner):
         assert explained(server, error) == str(exception.StoreError(
@@ -154,7 +153,7 @@ def test_a_statement_that_is_refused_is_told_without_its_parameters(server):
                    'revision.'))
 
 
-def test_a_server_that_is_away_and_a_database_that_is_not_there_are_told_apart(server):
+def test_errors_differ_for_a_lost_server_and_a_missing_database(server):
     assert explained(server, db_exception.DBConnectionError(Orig('gone'))) == str(
         exception.StoreError(problem=f'{WHERE} cannot be reached (gone)',
                              remedy='Check [database] connection and that the server runs.'))
@@ -166,8 +165,7 @@ def test_a_server_that_is_away_and_a_database_that_is_not_there_are_told_apart(s
 
 @pytest.mark.parametrize(('said', 'shown'), [
     ('', 'Orig'), ('x' * 200, 'x' * 200), ('x' * 201, 'x' * 200)])
-def test_what_a_driver_says_is_cut_and_when_it_says_nothing_its_kind_is_told(
-        server, said, shown):
+def test_a_driver_error_is_shortened_and_an_empty_one_names_its_class(server, said, shown):
     assert f'refused a statement ({shown})' in explained(
         server, db_exception.DBError(Orig(said)))
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The database's clock, whatever the machine's and its own do."""
+"""The database's clock, when the machine's clock or its own one steps."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_before_the_first_reading_it_is_the_machines():
 
 
 @pytest.mark.parametrize('seconds', [-86400, -3600, 3600, 7 * 3600, 86400])
-def test_a_step_of_the_machines_clock_changes_nothing_and_is_told(times, seconds):
+def test_a_step_of_the_machines_clock_is_reported_and_has_no_effect(times, seconds):
     times.wall += seconds
     times.advance(5)
     assert times.clock() == cases.NOW + 5
@@ -135,7 +135,7 @@ def test_clocks_that_differ_at_a_start_end_nothing_before_that_has_lasted(clock)
     assert times.clock.find_problem() is not None, 'nothing begins'
 
 
-def test_clocks_that_agree_again_count_anew(times):
+def test_clocks_that_agree_again_restart_the_count(times):
     times.wall += 3600
     times.synchronise()
     times.advance(JUMP - 10)
@@ -156,7 +156,7 @@ def test_a_jump_that_is_taken_back_leaves_no_trace(times):
     assert times.clock() == times.database and times.clock.find_problem() is None
 
 
-def test_another_jump_is_waited_for_anew(times):
+def test_another_jump_restarts_the_wait(times):
     times.database += 3600
     times.synchronise()
     times.advance(JUMP - 6)

@@ -91,7 +91,7 @@ def test_of_several_mounts_that_hold_a_file_the_longest_and_last_counts(tmp_path
     assert process_identity.network_file_system(str(tmp_path / 'k.sqlite'), str(mounts)) == found
 
 
-def test_network_file_systems_are_told_by_the_mount_that_holds_the_file(tmp_path):
+def test_network_file_systems_are_found_by_the_mount_of_the_file(tmp_path):
     mounts = tmp_path / 'mounts'
     shared = tmp_path / 'two words'
     shared.mkdir()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Purging forgets nothing that anything still goes by, whatever the history."""
+"""Purging keeps every row that the project still reads, after any history."""
 
 import hypothesis
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is asked all the time costs the same, however many tasks have ended."""
+"""Frequent queries cost the same for any number of ended tasks."""
 
 import pytest
 import sqlalchemy as sa

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The store on SQLite: every case, and what is SQLite's own."""
+"""The store on SQLite: every case, and the rules for SQLite alone."""
 
 import inspect
 import os
@@ -133,7 +133,7 @@ def test_a_race_that_is_lost_is_run_again_seven_times_after_short_waits(
 @pytest.mark.parametrize('error', [
     db_exception.DBConnectionError, db_exception.DBError(),
     sa.exc.OperationalError('UPDATE lease', {}, Exception(1021, 'Disk full'))])
-def test_what_is_no_race_is_not_run_again(store, error):
+def test_an_error_without_a_race_is_not_retried(store, error):
     tried = []
 
     def step(connection):
@@ -213,8 +213,8 @@ def crippled(store, tmp_path):
     ('PRAGMA max_page_count = {pages}', 'is full.*Make room'),
     ('PRAGMA query_only = ON', 'readonly.*right to write')])
 def test_a_file_that_cannot_be_written_is_named_with_what_to_do(crippled, tmp_path, pragma, words):
-    """SQLite's own limits of size and access: what a full disk and a read-only
-    file give. Nothing of the plan is written, and what was there can be read."""
+    """SQLite's own limits of size and access: the errors of a full disk and a read-only
+    file. No part of the plan is written, and earlier rows can be read."""
     store = crippled(pragma)
     with pytest.raises(exception.StoreError, match=words) as error:
         cases.save(store, 300)

@@ -61,7 +61,7 @@ def test_a_literal_is_its_value_and_a_clock_of_the_database_is_not():
         assert connection.scalar(*later(database.EPOCH_NOW)) > 1e9
 
 
-def test_a_parameter_of_an_update_is_no_new_value_of_the_column_of_its_name():
+def test_a_parameter_of_an_update_does_not_set_the_column_of_its_name():
     @statements.build_once
     def moved(scope, until):
         return sa.update(tables.lease).where(tables.lease.c.scope == scope).values(until=until)
