@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Every subcommand has help with examples that it takes, and refuses what is no Unicode."""
+"""Every subcommand has help with working examples and refuses arguments that are not Unicode."""
 
 from pathlib import Path
 import shlex

@@ -121,7 +121,7 @@ def test_resume_ends_one_pause_and_says_what_still_holds(run, store):
     assert status == 1 and 'Everything is not paused. Paused is: nothing' in error
 
 
-def test_a_scope_that_nobody_plans_is_refused(run, store):
+def test_pausing_an_unknown_scope_is_refused(run, store):
     store.acquire_lease('red', 'engine', 30, 'hash')
     status, _, error = run('pause', '--scope', 'bleu', '--reason', 'why')
     assert status == 1 and "'bleu'" in error and '_unassigned_, blue, red' in error
@@ -131,7 +131,7 @@ def test_a_scope_that_nobody_plans_is_refused(run, store):
 
 
 @pytest.mark.parametrize('given', ['a while', '99999999w', '9' * 400 + 's'])
-def test_a_duration_that_is_none_is_refused(run, store, given):
+def test_an_invalid_duration_is_refused(run, store, given):
     status, _, error = run('pause', '--for', given, '--reason', 'why')
     assert status == 1 and '--for' in error and not store.pauses(0)
 
@@ -140,7 +140,7 @@ def test_a_pause_needs_a_reason(run, store):
     assert run('pause')[0] == 2 and not store.pauses(0)
 
 
-def test_the_database_is_not_made_by_whoever_pauses(run, tmp_path):
+def test_pausing_creates_no_database(run, tmp_path):
     status, _, error = run('pause', '--reason', 'why')
     assert status == 1 and 'does not exist' in error
     assert not (tmp_path / 'kronos.sqlite').exists()
@@ -243,7 +243,7 @@ def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
     ('untold', 'its migration failed, and Nova has not said why'),
     ('untold@1', 'what Nova shows contradicts it'), (None, 'what Nova shows contradicts it')])
 @pytest.mark.parametrize('error', [None, 'It is late.'])
-def test_what_is_doubted_of_a_task_is_shown_with_since_when(run, store, kept, said, error):
+def test_a_task_in_doubt_is_shown_with_the_doubt_and_its_start(run, store, kept, said, error):
     now = time.time()
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
     task = cases.claim(store, now=now).task
@@ -387,7 +387,7 @@ def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, s
     assert blue['Reason'] == 'a dry run'
 
 
-def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, store):
+def test_plans_are_listed_newest_first_with_the_states_of_their_tasks(run, store):
     now = time.time()
     older, _, _ = cases.save(store, 1, now=now - 60)
     row = cases.claim(store, now=now)
@@ -406,7 +406,7 @@ def test_plans_are_listed_newest_first_with_what_became_of_their_tasks(run, stor
     assert status == 2 and 'is no number of rows' in error
 
 
-def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, store):
+def test_plan_list_names_the_requester_and_not_the_decider(run, store):
     now = time.time()
     engines, _, _ = cases.save(store, 1, now=now - 60)
     store.cancel_plan(engines, now, plan_approvals.OperatorDecision('me@here'), 900.0)
@@ -418,7 +418,7 @@ def test_who_has_asked_for_a_plan_is_told_and_not_who_has_decided_on_it(run, sto
         asked: 'migfra?[31m', engines: ''}
 
 
-def test_a_plan_is_shown_with_its_moves_their_tasks_and_what_came_of_it(run, store):
+def test_plan_show_has_moves_tasks_and_the_outcome(run, store):
     now = time.time()
     plan_id, (task,), _ = cases.save(store, 1, now=now)
     shown = listed(run, 'plan', 'show', plan_id)
@@ -473,7 +473,7 @@ def test_a_move_is_explained_by_what_its_plan_found_and_foresaw(run, store, tmp_
     assert status == 1 and 'no such task' in error
 
 
-def test_how_old_samples_were_is_told_where_it_is_known():
+def test_policy_text_has_the_age_of_samples_if_known():
     reports = [model.PolicyReport('cpu', 0.4, 0.1, 0.15, age=42.4),
                model.PolicyReport('mem', None, None, 0.15, True, 'too old', age=900.0)]
     assert plan_text.format_policies(reports, nested=False) == (

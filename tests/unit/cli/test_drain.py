@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos drain check`` and ``start``: how long it takes, what is concluded, what is refused."""
+"""``kronos drain check`` and ``start``: estimates, conclusions and refusals."""
 
 import dataclasses
 import json
@@ -69,13 +69,13 @@ def measured(migrated):
                                             for one in migrated))
 
 
-def test_the_rate_is_the_median_so_that_one_odd_migration_counts_for_no_more_than_another(conf):
+def test_the_rate_is_the_median_of_the_measured_migrations(conf):
     found = estimated(conf, [(1000, 0, 10.0), (1000, 0, 20.0), (100000, 0, 1.0)], ('i0', 'b'))
     assert (found.bandwidth, found.measured) == (100.0, 3)
     assert found.seconds == pytest.approx(10.0)
 
 
-def test_without_a_migration_on_record_no_time_is_told(conf):
+def test_without_a_recorded_migration_there_are_no_estimates(conf):
     found = estimated(conf, [], ('i0', 'b'))
     assert (found.seconds, found.bandwidth, found.measured) == (None, None, 0)
 
@@ -153,7 +153,7 @@ STAYS = drains.BlockedInstance('i1', 'it is locked')
     (answer(moves=(), reason='an outage'), 'waits'),
     (answer(here=0, moves=(), coming=1), 'waits'), (answer(coming=1), 'possible'),
     (answer(here=0, moves=(), obstacles=['an outage']), 'waits')])
-def test_what_is_concluded(found, verdict):
+def test_conclusion_follows_from_the_check(found, verdict):
     rows = list(drain._render_rows(found, 'a'))
     assert rows[-1][:2] == ('conclusion', verdict)
     assert [row[1] for row in rows if row[0] == 'instance i0' and 'migrating' in row[2]] == (
@@ -213,7 +213,7 @@ def test_a_host_that_engines_would_not_empty_is_exit_status_1(tmp_path):
                                  'hosts alone') in rows
 
 
-def test_a_host_that_is_disabled_for_what_engines_leave_alone_is_exit_status_1(tmp_path):
+def test_a_host_disabled_for_an_unmatched_reason_gives_exit_status_1(tmp_path):
     """compute-12 is disabled in the example."""
     status, rows = check_on_example(
         tmp_path, 'evacuate_disabled_hosts = true',
@@ -236,7 +236,7 @@ def disabled(reason):
     return model.Service('h1', status='disabled', disabled_reason=reason)
 
 
-def test_a_host_that_somebody_has_disabled_is_refused_with_the_reason_and_what_engines_do():
+def test_a_disabled_host_is_refused_with_its_reason_and_the_engines_rule():
     said = refused(answer(), disabled('disk broken'))
     assert "it is disabled already, for the reason 'disk broken'" in said
     assert 'engines empty it' in said and 'Nothing is changed; --force' in said
@@ -270,7 +270,7 @@ def disabled_by(service, force=False):
         return changed, nova.number('PUT'), rows
 
 
-def test_a_host_that_is_disabled_already_for_the_reason_is_told_of_and_nothing_is_written():
+def test_a_host_disabled_for_the_same_reason_is_reported_without_a_write():
     service = {**served.service('h1', 'disabled', 'change 7'), 'id': UUID}
     assert disabled_by(service) == disabled_by(service, force=True) == (False, 0, [])
     text = drain._format_start_message('h1', answer(here=3), False)
@@ -278,7 +278,7 @@ def test_a_host_that_is_disabled_already_for_the_reason_is_told_of_and_nothing_i
                            'written; 3 instances are to leave it. kronos drain watch')
 
 
-def test_a_host_that_is_disabled_now_is_told_of():
+def test_disabling_a_host_is_reported():
     assert disabled_by({**served.service('h1'), 'id': UUID}) == (
         True, 1, [('drain started', 'change 7')])
     assert drain._format_start_message('h1', answer(here=3), True).startswith(

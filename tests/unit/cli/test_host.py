@@ -84,7 +84,7 @@ def test_an_instance_has_its_shares_and_what_holds_it():
 @pytest.mark.parametrize(('arguments', 'said'), [
     (('instance', 'show', 'nobody'), 'UUID: nobody: no host has such an instance'),
     (('host', 'list', '--scope', 'slow'), 'slow is not planned')])
-def test_what_is_not_there_is_one_clear_line(arguments, said):
+def test_a_missing_object_gives_one_line_on_standard_error(arguments, said):
     done = ask(*arguments)
     assert done.returncode == 1 and done.stdout == ''
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_one_clear_line(arguments, said):
     (('locked',), None, (), 'not before that is changed'),
     (('quarantined',), None, (), 'not before that is changed'),
     (('locked', 'cooling'), None, (), 'not before that is changed')])
-def test_when_an_instance_may_move_next_is_said_in_words(held, wait, holds, said):
+def test_the_next_move_of_an_instance_is_described_in_words(held, wait, holds, said):
     portrait = views.InstancePortrait(
         None, (), tuple(model.Rejection(rule, '') for rule in held), holds, wait, {})
     assert host._format_next_move(portrait, 1000.0) == said

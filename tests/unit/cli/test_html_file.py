@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A report is written whole or not at all, and over nothing that somebody needs."""
+"""A report is written whole or not at all, and replaces only an older report."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ def written(path, force=False):
     html_file.write(str(path), TEXT)
 
 
-def test_a_report_is_its_owners_and_replaces_an_older_one_whose_mode_it_keeps(tmp_path):
+def test_a_report_is_private_and_keeps_the_mode_of_an_older_one(tmp_path):
     path = tmp_path / 'report.html'
     written(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.read_text() == TEXT
@@ -52,7 +52,7 @@ def test_a_file_that_is_no_report_is_replaced_only_by_force(tmp_path):
     assert path.read_text() == TEXT
 
 
-def test_what_is_no_file_is_never_replaced(tmp_path):
+def test_only_regular_files_are_replaced(tmp_path):
     pipe = tmp_path / 'pipe'
     os.mkfifo(pipe)
     for path in (pipe, tmp_path, Path('/dev/null')):
@@ -61,7 +61,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path):
     assert stat.S_ISFIFO(pipe.stat().st_mode) and stat.S_ISCHR(Path('/dev/null').stat().st_mode)
 
 
-def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+def test_writing_to_a_link_writes_its_target(tmp_path):
     (tmp_path / 'there').mkdir()
     link = tmp_path / 'link.html'
     link.symlink_to(tmp_path / 'there' / 'report.html')
@@ -69,7 +69,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
     assert link.is_symlink() and (tmp_path / 'there' / 'report.html').read_text() == TEXT
 
 
-def test_where_nothing_can_be_written_is_said(tmp_path):
+def test_error_about_an_unwritable_path_names_the_cause(tmp_path):
     with pytest.raises(exception.ConfigError, match=r'it cannot be written \(No such file'):
         written(tmp_path / 'nowhere' / 'report.html')
 

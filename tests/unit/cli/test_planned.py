@@ -96,7 +96,7 @@ def test_a_drain_is_as_the_configuration_has_it(tmp_path):
     assert any('compute-03 is disabled, not drained' in row['What if'] for row in undrained)
 
 
-def test_a_host_taken_away_drains_no_other_and_a_drain_keeps_those_under_way(tmp_path):
+def test_removing_a_host_drains_no_other_and_keeps_running_drains(tmp_path):
     conf = (EXAMPLE / 'kronos.conf').read_text().replace(
         'policies.yaml', str(EXAMPLE / 'policies.yaml')).replace(
         'evacuate_disabled_hosts = true',
@@ -149,7 +149,7 @@ def held(tmp_path):
     return ask
 
 
-def test_what_is_over_by_itself_or_a_word_holds_neither_side(held):
+def test_cooldowns_and_pauses_hold_neither_side_of_what_if(held):
     found = {(scope, what): rest for scope, what, *rest in held('what-if')}
     assert {scope for (scope, what), (today, _) in found.items()
             if what.startswith('move ') and 'spread' in today} == {'fast-storage', '_unassigned_'}
@@ -164,7 +164,7 @@ def test_what_is_over_by_itself_or_a_word_holds_neither_side(held):
     assert conclusions['fast-storage'] == 'nothing: paused by somebody'
 
 
-def test_hosts_are_taken_away_whatever_the_configuration_says_of_drains(held):
+def test_removed_hosts_are_emptied_when_drains_are_disabled(held):
     found = held('what-if', '--remove-host', 'compute-03', '--remove-host', 'compute-04',
                  '--add-host', '4=compute-01')
     moves = [other for _, what, _, other in found if what.startswith('move ') and other]
@@ -212,7 +212,7 @@ def test_a_policy_file_that_is_for_other_scopes_says_so(tmp_path):
     assert ('_unassigned_', 'hosts') not in found and found['fast-storage', 'hosts'] == '4'
 
 
-def test_other_policies_are_asked_of_the_same_snapshot(tmp_path):
+def test_other_policies_use_the_same_snapshot(tmp_path):
     policies = yaml.safe_load((EXAMPLE / 'policies.yaml').read_text())
     for policy in policies['policies']:
         policy['threshold'] = 0.9
@@ -245,13 +245,13 @@ def test_more_load_makes_a_larger_imbalance():
                                             'fast-storage'),
     (('drain', 'check', 'compute-013'), 1, 'Is compute-03 meant?'),
     (('drain', 'check', 'nowhere'), 1, 'kronos host list has the names of all hosts')])
-def test_what_is_not_there_or_no_number_is_one_clear_line(arguments, status, said):
+def test_a_missing_object_or_an_invalid_number_gives_a_clear_error(arguments, status, said):
     done = ask(*arguments)
     assert (done.returncode, done.stdout) == (status, '')
     assert said in done.stderr and 'Traceback' not in done.stderr
 
 
-def test_why_nothing_says_what_the_next_cycle_would_do_and_what_was_refused():
+def test_why_nothing_shows_the_next_moves_and_the_rejections():
     planned = replayed()
     found = rows('why-nothing')
     for name, row in planned.items():
@@ -277,7 +277,7 @@ def test_why_nothing_says_what_holds_a_scope(tmp_path):
     assert found[-1][0] == 'conclusion' and found[-1][1].startswith('nothing: metrics are not')
 
 
-def test_a_drain_that_is_blocked_names_who_stays_and_what_is_missing():
+def test_a_blocked_drain_names_staying_instances_and_missing_resources():
     found = rows('drain', 'check', 'compute-03', status=1)
     of = {what: (verdict, detail) for what, verdict, detail in found}
     staying = [detail for what, (verdict, detail) in of.items() if verdict == 'stays']

@@ -63,7 +63,7 @@ def lint(*arguments, program=None):
     return [(r['Field'], r['Status'], r['What']) for r in rows], done.returncode
 
 
-def test_a_file_that_is_right_is_said_to_be(file):
+def test_a_valid_file_is_reported_as_ok(file):
     rows, status = lint(file(VALID))
     assert rows == [('file', 'ok', 'spread by cpu (1); 1 queries parsed')] and status == 0
 
@@ -73,14 +73,14 @@ def test_every_preset_is_right(file):
     assert [r[1] for r in rows] == ['ok'] * len(presets.names()) and status == 0
 
 
-def test_an_error_of_syntax_is_told_with_its_place(file):
+def test_a_syntax_error_is_reported_with_its_position(file):
     rows, status = lint(file(BROKEN))
     ((field, state, what),) = rows
     assert (field, state, status) == ('policies[0] (cpu).age_query', 'failed', 1)
     assert 'line 2, column 17 of the query, at ** 2)' in what
 
 
-def test_all_problems_of_all_files_are_told_at_once(file):
+def test_all_problems_of_all_files_are_reported_at_once(file):
     first = file(BROKEN.replace('weight: 1', 'weight: 2\n    treshold: 1'), 'first.yaml')
     second = file(VALID.replace('(node)', '(host)') + '    threshold: 7\n', 'second.yaml')
     rows, status = lint(first, second, '/none.yaml')
@@ -90,18 +90,18 @@ def test_all_problems_of_all_files_are_told_at_once(file):
         'policies[0] (cpu).threshold', 'policies[0] (cpu).treshold', 'policies[0] (cpu).weight']
 
 
-def test_what_holds_for_the_whole_file_is_told(file):
+def test_problems_of_the_whole_file_are_reported(file):
     rows, _ = lint(file(VALID.replace('weight: 1', 'weight: 0.5')))
     assert rows[0][:2] == ('policies', 'failed') and 'sum to 1.0' in rows[0][2]
 
 
 @pytest.mark.parametrize('text', ['- a\n', 'policies: [1]\n', 'policies: 3\n', 'x: &a 1\n', ''])
-def test_what_is_no_policy_file_is_told(text, file):
+def test_a_file_without_policies_is_reported(text, file):
     rows, status = lint(file(text))
     assert rows and {r[1] for r in rows} == {'failed'} and status == 1
 
 
-def test_a_query_that_is_too_long_is_told_and_not_parsed(file):
+def test_an_overlong_query_is_reported_and_not_parsed(file):
     rows, status = lint(file(VALID.replace('max by (node) (x)', 'x{' * 10_000)))
     assert [r[:2] for r in rows] == [('policies[0] (cpu).imbalance_query', 'failed')]
     assert '16384 characters' in rows[0][2] and status == 1
@@ -191,7 +191,7 @@ def hanging():
         server.shutdown()
 
 
-def test_a_server_that_hangs_is_asked_once_for_all_files(file, hanging):
+def test_a_hanging_server_gets_one_request_for_all_files(file, hanging):
     url, taken = hanging
     conf = file(f'[prometheus]\nurl = {url}\nmax_retries = 0\ntimeout = 1\n', 'kronos.conf')
     files = [file(BROKEN, f'{name}.yaml') for name in 'abc']
@@ -225,7 +225,7 @@ def test_a_query_with_too_many_operators_is_not_green(file):
     assert 'more than 1000 operators' in rows[0][2] and status == 2
 
 
-def test_without_parser_a_real_prometheus_is_asked(file, tmp_path):
+def test_without_a_parser_a_real_prometheus_checks_the_queries(file, tmp_path):
     with prometheus_server.running(tmp_path, []) as url:
         conf = file(f'[prometheus]\nurl = {url}\n', 'kronos.conf')
         rows, status = lint(file(BROKEN), '--config-file', conf, program=WITHOUT_PARSER)
@@ -264,7 +264,7 @@ def test_no_client_of_a_service_is_loaded_for_it(file):
 
 
 class _Other(sources.ScoreSource):
-    """A plug-in of somebody's that knows nothing of PromQL."""
+    """A third-party plug-in without PromQL."""
 
     def fetch(self, policy, *, profile=True):
         raise NotImplementedError

@@ -26,7 +26,7 @@ def kronos(*arguments):
     return commands.main('kronos_nova.cli.app', 'policy', 'preset', *arguments)
 
 
-def test_list_says_what_each_is_for_what_it_needs_and_which_policies_are_enabled():
+def test_list_shows_purpose_exporters_and_enabled_policies():
     done = kronos('list', '-f', 'json')
     assert done.returncode == 0, done.stderr
     rows = {row['Name']: row for row in json.loads(done.stdout)}
@@ -56,7 +56,7 @@ def test_what_show_prints_is_a_policy_file_as_it_is(name, tmp_path):
 
 
 @pytest.mark.parametrize('name', ['../__init__', 'no\x1bne'])
-def test_a_preset_that_is_not_there_is_told_with_those_that_are(name):
+def test_error_about_an_unknown_preset_lists_the_known_ones(name):
     done = kronos('show', name)
     assert done.returncode == 1 and done.stdout == ''
     assert done.stderr.startswith('kronos policy preset show: ')

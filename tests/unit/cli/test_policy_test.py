@@ -120,7 +120,7 @@ def test_bad_input_is_one_line(arguments, text, said, ask):
     assert len(done.stderr.splitlines()) == 1 and said in done.stderr
 
 
-def test_a_prometheus_that_is_away_is_told_once(ask):
+def test_an_unreachable_prometheus_is_reported_once(ask):
     done = ask(url=f'http://user:{CANARY}@127.0.0.1:1')
     found = rows(done)
     assert found['', '', 'source: prometheus'][0] == 'failed' and done.returncode == 1

@@ -20,7 +20,7 @@ import pty
 from kronos_nova.cli import progress
 
 
-def test_nothing_is_written_to_what_is_no_terminal():
+def test_progress_is_written_to_terminals_alone():
     stream = io.StringIO()
     bar = progress.ProgressLine(stream)
     bar.show('reading', 0.5)

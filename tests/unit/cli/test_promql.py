@@ -62,7 +62,7 @@ def test_a_query_that_would_end_the_parser_is_not_given_to_it(query):
     assert fault is not None and not fault.certain and 'operators' in fault.problem
 
 
-def test_whatever_is_written_the_place_is_in_it():
+def test_the_position_of_a_fault_is_within_the_query():
     rng = random.Random(3)
     words = ['x', 'rate', 'sum', 'by', '(', ')', '{', '}', '[5m]', '[', '"a"', '"', ',', '=', '+',
              'offset', 'on', 'group_left', '1', '5m', '#', '\n', 'é', '$', '@', 'and', '\x00']
@@ -238,7 +238,7 @@ def test_set_operators_return_the_labels_that_a_real_prometheus_does(query, labe
     assert {label for label in 'abc' if label in told} == {*('abc' if 'or on' in query else labels)}
 
 
-def test_what_a_real_prometheus_accepts_is_not_called_wrong_and_places_agree(ask):
+def test_faults_agree_with_a_real_prometheus_in_verdict_and_position(ask):
     rng = random.Random(9)
     agreed = refused = 0
     for _ in range(600):

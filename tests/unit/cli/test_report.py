@@ -62,7 +62,7 @@ def test_one_scope_can_be_asked_for():
     assert 'Scope _unassigned_' in found.text and 'fast-storage' not in found.text
 
 
-def test_a_scope_that_is_not_there_is_said_and_the_others_are_shown(tmp_path):
+def test_a_missing_scope_is_reported_beside_the_others(tmp_path):
     snapshot = tmp_path / 'snapshot'
     shutil.copytree(EXAMPLE / 'snapshot', snapshot)
     meta = json.loads((snapshot / 'meta.json').read_text())
@@ -84,7 +84,7 @@ def test_a_scope_that_is_not_there_is_said_and_the_others_are_shown(tmp_path):
                                                     '_unassigned_, fast-storage.'),
     (('--snapshot', 'nowhere'), 'nowhere'),
     (('--plan', 'x', '--scope', 'blue'), '--scope: it does not go with --plan')])
-def test_what_is_not_there_is_one_clear_line_and_no_file(arguments, said, tmp_path):
+def test_a_missing_object_gives_one_line_and_no_file(arguments, said, tmp_path):
     done = ask(*arguments, '-o', tmp_path / 'report.html')
     assert done.returncode == 1 and done.stdout == ''
     assert said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
@@ -98,7 +98,7 @@ def test_plan_and_snapshot_do_not_go_together_and_help_has_an_example():
     assert 'kronos report -o report.html --config-file' in done.stdout
 
 
-def test_a_file_is_written_and_what_is_no_report_is_left_alone(tmp_path):
+def test_a_report_replaces_a_report_and_no_other_file(tmp_path):
     arguments = ('--snapshot', 'snapshot', '--scope', 'fast-storage', '-o')
     path, notes = tmp_path / 'report.html', tmp_path / 'notes.html'
     for _ in range(2):
@@ -154,7 +154,7 @@ def saved(store, now, *, moves=2, before=0.5, after=0.2, dry_run=False, names=('
     return plan_id, tasks
 
 
-def test_a_stored_plan_is_shown_with_what_became_of_each_move(store, of_plan):
+def test_a_stored_plan_is_shown_with_the_attempts_of_each_move(store, of_plan):
     plan_id, tasks = saved(store, NOW, names=('<script>alert(1)</script>', 'db'))
     done = of_plan('--plan', plan_id)
     assert done.returncode == 0 and 'Tasks: 2 queued.' in parsed.parse(done.stdout).text
@@ -181,7 +181,7 @@ def test_a_stored_plan_is_shown_with_what_became_of_each_move(store, of_plan):
     assert first.task_id in found.text and tasks[1].instance_uuid in found.text
 
 
-def test_a_plan_stands_among_those_of_its_scope_with_what_came_of_them(store, of_plan):
+def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_plan):
     first, tasks = saved(store, NOW - 3600, moves=1)
     claimed = cases.claim(store, now=NOW - 3500)
     cases.end(store, claimed, model.TaskState.COMPLETED, NOW - 3400)
@@ -214,7 +214,7 @@ def test_a_dry_run_has_planned_times_and_says_that_nothing_was_done(store, of_pl
     assert 'there are no tasks, so nothing is known of real times' in found.text
 
 
-def test_a_plan_that_is_not_there_is_said_and_no_database_is_made(store, of_plan, tmp_path):
+def test_an_unknown_plan_is_reported_and_no_database_is_created(store, of_plan, tmp_path):
     done = of_plan('--plan', 'nobody')
     assert done.returncode == 1 and 'nobody: no such plan. kronos plan list' in done.stderr
     (tmp_path / 'kronos.sqlite').unlink()

@@ -40,7 +40,7 @@ def rows(form, *, whole=False, after=None, hosts=None, **fields):
     return [dict(zip(found.names(), row, strict=True)) for row in found.rows()], found.notes()
 
 
-def test_what_is_not_printable_is_escaped_in_a_table_and_in_csv():
+def test_unprintable_characters_are_escaped_in_tables_and_csv():
     for form in ('table', 'csv', 'value'):
         assert rows(form)[0][0]['Host'] == r'ho\x1b[31mst\n%s'
 
@@ -76,7 +76,7 @@ def test_with_set_there_are_both_ranks_and_the_newer_products():
     assert nested[0]['with_set']['weighers']['RAMWeigher']['product'] == -1.0
 
 
-def test_only_the_hosts_that_are_asked_for():
+def test_only_the_requested_hosts_are_shown():
     assert [row['Host'] for row in rows('table', hosts={'other'})[0]] == ['other']
 
 

@@ -49,7 +49,7 @@ def run(*arguments, seed='0'):
         env={**os.environ, 'PYTHONHASHSEED': seed, 'PYTHONPATH': str(TOP)})
 
 
-def test_rows_are_history_nova_alone_and_what_was_asked_for():
+def test_rows_are_history_nova_alone_and_each_given_multiplier():
     done = run(*PART, '--multiplier', '8', '--multiplier', '-8', '-f', 'json')
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)

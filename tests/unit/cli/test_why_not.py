@@ -64,7 +64,7 @@ def test_a_drain_asks_for_no_improvement():
                          'names of all hosts'),
     (('nobody', 'compute-01'), 'INSTANCE: nobody: no host has such an instance. Give the UUID'),
     ((MOVED, 'compute-01', '--snapshot', 'nowhere'), 'nowhere')])
-def test_what_is_not_there_is_one_clear_line(arguments, said):
+def test_a_missing_object_gives_one_line_on_standard_error(arguments, said):
     done = ask(*arguments)
     assert done.returncode == 1 and done.stdout == ''
     assert said in done.stderr and len(done.stderr.splitlines()) == 1

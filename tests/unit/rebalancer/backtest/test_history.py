@@ -97,7 +97,7 @@ def test_two_series_of_an_instance_in_one_place_are_left_out_there():
     (made.START + 2 * made.STEP, [False, True, True, False]),
     (made.START + 90 * made.STEP, [False, True, True, True]),
     (made.START - 90 * made.STEP, [True, True, True, False])])
-def test_an_instance_is_there_between_its_samples_and_when_the_cloud_was_read(taken_at, there):
+def test_an_instance_exists_between_its_samples_and_at_the_reading(taken_at, there):
     found = made.built(made.cluster({'a': 'h1'}, taken_at=taken_at), EVEN,
                        {'a': [None, 1, 1, None]})
     assert (found.home[:, 0] != ABSENT).tolist() == there
@@ -109,7 +109,7 @@ def test_an_instance_without_series_is_there_and_its_load_is_the_hosts_own():
     assert found.true_usage(0).tolist() == [[1.0, 0.0]]
 
 
-def test_series_of_strangers_are_told_and_counted_where_they_are():
+def test_series_without_an_instance_are_counted_on_their_host():
     found = made.built(made.cluster({'a': 'h1'}), EVEN,
                        [('a', 'h1', [1] * 4), ('gone', 'h2', [1, 1, None, None])])
     assert found.others[:, 1].tolist() == [1, 1, 0, 0]

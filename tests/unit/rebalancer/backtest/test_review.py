@@ -59,7 +59,7 @@ def test_a_host_over_two_ceilings_is_one_overloaded_host():
     assert [review.count_host_minutes(over[m], 60.0) for m in (0, 1)] == [1.0, 2.0]
 
 
-def test_what_is_not_known_is_not_overloaded_and_is_told():
+def test_unknown_host_minutes_are_counted_apart_from_overload():
     assert reviewed(past(HOSTS))['unknown_host_minutes'] == 5.0
 
 
@@ -95,7 +95,7 @@ def test_the_time_runs_from_the_last_departure():
     assert review.ping_pongs(often, 2 * HOUR) == 2
 
 
-def test_moves_a_day_and_what_they_copied():
+def test_moves_per_day_and_copied_gib_are_counted():
     found = past({h: [0.5] * 288 for h in ('h1', 'h2', 'h3')})
     row = reviewed(found, [move(0, 0, 1, 1), move(1, 1, 2, 2), move(0, 1, 0, 23.9)])
     assert (row['moves'], row['moves_per_day'], row['ping_pongs']) == (3, 3.0, 1)
@@ -137,7 +137,7 @@ def test_a_host_may_draw_nothing_when_idle():
 
 @pytest.mark.parametrize('text', ['', '100', '100:', '1:2:3', '100:x', 'nan:1', '-1:5', 'inf:5',
                                   '1,2,3', '1,2,3,4,5,6,7,8,9,10,x'])
-def test_what_is_no_curve_is_refused(text):
+def test_an_invalid_power_curve_is_refused(text):
     with pytest.raises(ValueError, match='IDLE:MAX|no number|negative'):
         power.parse(text)
 

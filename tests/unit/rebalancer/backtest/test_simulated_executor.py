@@ -71,7 +71,7 @@ def test_the_more_urgent_begins_first():
     assert ended(found, 1000.0) == [('2', 100.0), ('1', 200.0)]
 
 
-def test_a_move_waits_for_what_it_requires():
+def test_a_move_waits_for_its_required_moves():
     found = carrier(task('1', requires=('u2',)), task('2', at=50.0), per_scope=5)
     assert ended(found, 1000.0) == [('2', 150.0), ('1', 250.0)]
 
@@ -82,7 +82,7 @@ def test_another_plans_move_of_that_instance_does_not_count():
     assert [t.task_id for t in found.live] == ['1']
 
 
-def test_what_does_not_begin_in_time_is_cancelled_and_so_is_what_requires_it():
+def test_a_late_move_is_cancelled_with_the_moves_that_require_it():
     found = carrier(task('1'), task('2', deadline=60.0), task('3', requires=('u2',)),
                     task('4', requires=('u3',)), per_scope=1)
     assert ended(found, 1000.0) == [('1', 100.0)]

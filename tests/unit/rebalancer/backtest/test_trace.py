@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Trace files: what is written is read, and nothing else is believed."""
+"""Trace files: a reader gets the written data and refuses other content."""
 
 import json
 import random
@@ -39,7 +39,7 @@ def path(tmp_path):
     return written
 
 
-def test_what_was_written_is_read(path):
+def test_a_written_trace_is_read_unchanged(path):
     found, wanted = trace.read(path), recorded()
     assert (found.window, found.scopes) == (wanted.window, wanted.scopes)
     assert found.cluster.groups == wanted.cluster.groups
@@ -117,7 +117,7 @@ def test_a_wrong_file_of_the_cloud_is_named(path):
 
 
 @pytest.mark.parametrize('content', [b'', b'no archive', b'PK\x03\x04 broken'])
-def test_what_is_no_archive_is_refused(tmp_path, content):
+def test_a_file_that_is_not_an_archive_is_refused(tmp_path, content):
     path = tmp_path / 'x.npz'
     path.write_bytes(content)
     with pytest.raises(exception.TraceError, match='it is no .npz file'):

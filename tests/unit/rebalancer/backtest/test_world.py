@@ -204,7 +204,7 @@ def test_instances_come_where_they_came_and_go():
     assert set(seen.instances) == {'a'} and seen.hosts['h2'].provider.used['VCPU'] == 0
 
 
-def test_an_instance_that_is_migrating_when_it_is_recorded_is_not_in_the_past():
+def test_an_instance_recorded_while_migrating_has_no_task_state_before():
     cloud = made.cluster({'a': 'h1'})
     object.__setattr__(cloud.instances['a'], 'task_state', 'migrating')
     found = entered(made.built(cloud, {h: [0.5] * 2 for h in HOSTS}, {'a': [1] * 2}))
@@ -249,7 +249,7 @@ def test_history_is_reproduced_to_the_last_bit(seed):
 
 @clouds.examples(40)
 @given(HISTORY)
-def test_a_candidate_that_moves_nothing_leaves_history_as_it_would_be_unmoved(seed):
+def test_a_candidate_without_moves_equals_the_history_without_moves(seed):
     past = random_past(seed)
     candidate = backtest_run.PolicyCandidate('x', made.settings(made.policy_set(threshold=1.0)),
                                              made.SCOPES)

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is asked of Placement, held to what Nova itself would ask."""
+"""Queries to Placement, compared with Nova's own queries."""
 
 import random
 from typing import Any
@@ -154,7 +154,7 @@ def test_a_flavor_that_nova_does_not_show_is_not_asked_for() -> None:
     ({'hw:mem_encryption': 'true', 'hw:mem_encryption_model': 'amd-sev-es'}, {},
      'HW_CPU_X86_AMD_SEV_ES'),
     ({'hw:cpu_thread_policy': 'require'}, {}, 'HW_CPU_HYPERTHREADING')])
-def test_a_trait_that_no_host_has_is_asked_for_only_if_the_flavor_names_it(
+def test_an_unreported_trait_is_required_only_if_the_flavor_names_it(
         specs: dict[str, str], image: dict[str, str], trait: str) -> None:
     """An older Nova derives none that it does not report."""
     def asked(specs: dict[str, str], *reported: str) -> bool:
@@ -188,7 +188,7 @@ def test_own_traits_are_those_that_the_flavor_names() -> None:
 @pytest.mark.parametrize(('image', 'specs', 'resources'), [
     (None, {}, 'MEMORY_MB:512,PCPU:4'), ({}, {}, 'MEMORY_MB:512,VCPU:4'),
     (None, {'resources:PCPU': '2'}, 'MEMORY_MB:512,PCPU:2')])
-def test_pinning_by_an_image_that_is_not_shown_is_known_by_what_was_claimed(
+def test_pinning_by_a_hidden_image_is_derived_from_the_claims(
         image: dict[str, str] | None, specs: dict[str, str], resources: str) -> None:
     found = query(extra_specs=specs, image_properties=image, claims={'PCPU': 4})
     assert found['resources'] == resources

@@ -26,7 +26,7 @@ BARE = model.Host('host1', uuid='root')
 VM = model.Instance('vm', 'host1')
 
 
-def test_claims_are_sums_over_the_tree_and_what_is_shared_with_it() -> None:
+def test_claims_are_sums_over_the_tree_and_its_sharing_providers() -> None:
     own = {'root': {'VCPU': 2}, 'gpu1': {'VGPU': 1}, 'gpu0': {'VGPU': 1}, 'nfs': {'DISK_GB': 9}}
     found = allocations.attach_claims(VM, own, HOST)
     assert found.allocations == own
@@ -55,14 +55,14 @@ def test_what_cannot_be_judged_pins_the_instance(
     pytest.param({'root': {'VCPU': 2}, 'gpu0': {'VGPU': 1}, 'far': {'VCPU': 2}}, {},
                  id='an evacuation: the instance holds both'),
     pytest.param({}, {'root': {'VCPU': 2}, 'gpu0': {'VGPU': 1}}, id='not scheduled yet')])
-def test_in_flight_it_claims_once_what_it_has_where_it_is(
+def test_an_instance_in_flight_claims_its_source_allocations_once(
         own: dict[str, dict[str, int]], migration: dict[str, dict[str, int]]) -> None:
     found = allocations.claimed_in_flight(VM, own, [migration], HOST)
     assert found.allocations == {'root': {'VCPU': 2}, 'gpu0': {'VGPU': 1}}
     assert (found.claims, found.pinned) == ({'VCPU': 2, 'VGPU': 1}, None)
 
 
-def test_in_flight_without_anything_where_it_is_it_claims_what_it_has_elsewhere() -> None:
+def test_an_instance_in_flight_without_source_claims_its_other_allocations() -> None:
     found = allocations.claimed_in_flight(VM, {'far': {'VCPU': 2}}, [{}], HOST)
     assert found.claims == {'VCPU': 2}
     assert allocations.claimed_in_flight(VM, {}, [], HOST).claims == {}

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Faults on real sockets: what was sent, and what certainly was not."""
+"""Faults on real sockets: which requests were sent, and which certainly were not."""
 
 from collections.abc import Iterator
 import contextlib
@@ -101,7 +101,7 @@ def test_a_redirect_of_a_post_is_not_followed() -> None:
     (b'HTTP/1.0 403 Forbidden\r\n\r\n{"forbidden": {"message": "No."}}',
      'HTTP 403: No.; the user of [nova] needs a role that policy the:policy allows'),
     (b'garbage', 'the endpoint cannot be reached')])
-def test_a_get_says_what_is_wrong(answer: bytes, problem: str) -> None:
+def test_error_of_a_get_names_the_problem_without_the_token(answer: bytes, problem: str) -> None:
     with listening(answer) as (url, _seen), pytest.raises(api.ApiError) as caught:
         client(url).get('/x', 'the thing', 'the:policy', '2.72')
     assert caught.value.problem == problem
@@ -120,7 +120,7 @@ def test_a_get_that_is_not_answered_well_may_fare_better_next_time(answer: bytes
         assert not get(url).unreachable
 
 
-def test_where_nobody_listens_no_other_get_fares_better() -> None:
+def test_a_closed_port_makes_the_service_unreachable() -> None:
     with listening(b'') as (url, _seen):
         pass
     assert get(url).unreachable
@@ -148,8 +148,7 @@ def test_without_a_login_or_an_endpoint_no_get_fares_better(error: Exception) ->
     (b'HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n', None),
     (b'HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n', None),
     (b'HTTP/1.0 200 OK\r\n\r\n<html>', None)])
-def test_a_service_that_does_not_work_is_told_from_a_request_that_failed(
-        answer: bytes | None, outage: str | None) -> None:
+def test_an_outage_differs_from_a_failed_request(answer: bytes | None, outage: str | None) -> None:
     with listening(answer) as (url, _seen):
         with pytest.raises(api.ApiError) as caught:
             client(url, 0.3).get('/x', 'x', 'rule', '2.72')
@@ -167,7 +166,7 @@ def test_a_request_whose_time_has_passed_is_not_sent() -> None:
     b'HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n', b'', None,
     b'HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n'])
 def test_an_outage_of_keystone_is_not_taken_for_one_of_nova(answer: bytes | None) -> None:
-    """Keystone alone is asked; Nova, which would answer, never is."""
+    """The client calls Keystone alone and never Nova, which would answer."""
     with listening(answer) as (url, _), listening(b'HTTP/1.0 200 OK\r\n\r\n{}') as (nova, asked):
         ks = session.Session(auth=v3.Password(
             f'{url}/v3', username='kronos', password='secret', user_domain_id='default',

@@ -64,11 +64,11 @@ def test_a_trait_that_only_we_have_asked_for_is_no_reason_to_refuse() -> None:
 
 @pytest.mark.parametrize('text', [
     'No such trait(s): CUSTOM_OWN.', 'Invalid resource class in resources parameter: VCPU'])
-def test_what_the_flavor_itself_asks_for_and_placement_does_not_know_is_a_no(text: str) -> None:
+def test_an_unknown_name_from_the_flavor_is_a_refusal(text: str) -> None:
     assert refusal((ASKED, bad(text))) == f'HTTP 400: {text}', 'in its own words'
 
 
-def test_what_is_left_is_a_no_if_it_is_not_understood_either() -> None:
+def test_a_reduced_query_that_fails_too_is_a_refusal() -> None:
     less = [*ASKED[:1], ('required', 'CUSTOM_OWN'), *ASKED[2:]]
     assert refusal((ASKED, bad('No such trait(s): COMPUTE_NEW, CUSTOM_OWN.')),
                    (less, bad('No such trait(s): CUSTOM_OWN.'))) == (
@@ -76,7 +76,7 @@ def test_what_is_left_is_a_no_if_it_is_not_understood_either() -> None:
 
 
 @pytest.mark.parametrize('status', [401, 403, 500, 503])
-def test_what_is_no_answer_is_none(status: int) -> None:
+def test_an_error_status_of_the_query_raises(status: int) -> None:
     with pytest.raises(api.ApiError) as found:
         refusal((ASKED, answers.Response({}, status)))
     assert found.value.status == status and not found.value.unreachable

@@ -43,7 +43,7 @@ def test_two_aggregates_of_a_host_may_name_the_same_cell() -> None:
                           KEY, 'a') == {'a': 'cell1'}
 
 
-def test_aggregates_of_two_cells_are_an_error_that_names_host_aggregates_and_remedy() -> None:
+def test_error_about_two_cells_names_host_aggregates_and_remedy() -> None:
     wrong = {**AGGREGATES, 'wrong\n': aggregate('cell2', 'b')}
     with pytest.raises(api.ApiError) as error:
         cells.of_hosts(wrong, KEY, 'ab')

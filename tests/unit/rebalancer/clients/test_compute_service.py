@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A nova-compute is disabled once, and what became of it is never guessed."""
+"""A nova-compute service is disabled once, and the client never guesses the result."""
 
 from typing import Any
 
@@ -71,7 +71,8 @@ def test_after_a_lost_answer_a_host_that_is_disabled_now_is_done(lost: Any) -> N
     (service('h1'), 'the host is still enabled'),
     (service('h1', 'disabled', 'disk broken'), 'the host is still disabled for another reason')])
 @pytest.mark.parametrize('lost', [None, (503, b'')])
-def test_after_a_lost_answer_a_host_that_is_not_is_told(lost: Any, now: Any, said: str) -> None:
+def test_after_a_lost_answer_an_enabled_host_raises_with_its_state(lost: Any, now: Any,
+                                                                   said: str) -> None:
     error, nova = disable(lost, then=listed(now))
     assert error is not None and error.sent and error.problem.endswith(said)
     assert ('the connection broke' if lost is None else 'HTTP 503') in error.problem
@@ -79,7 +80,7 @@ def test_after_a_lost_answer_a_host_that_is_not_is_told(lost: Any, now: Any, sai
 
 
 @pytest.mark.parametrize('then', [None, (503, b''), b'no JSON', listed()])
-def test_after_a_lost_answer_nobody_claims_what_cannot_be_looked_up(then: Any) -> None:
+def test_after_a_lost_answer_an_unreadable_service_raises_as_unknown(then: Any) -> None:
     error, _nova = disable(None, then=then)
     assert error is not None and error.sent
     assert 'whether the host is disabled now cannot be looked up' in error.problem
@@ -119,7 +120,7 @@ def page(*uuids: str, then: str | None = None) -> dict[str, Any]:
     return {'servers': [{'id': uuid} for uuid in uuids], 'servers_links': links}
 
 
-def test_servers_left_on_a_host_are_those_of_all_pages_by_the_rights_of_a_cycle() -> None:
+def test_servers_left_on_a_host_come_from_all_pages_for_all_tenants() -> None:
     query = 'all_tenants=1&host=h1&marker='
     with served.serving({SERVERS: [page('c', 'a', then=query + 'a'), page('a', 'b', then=query),
                                    page()]}) as nova:
@@ -136,7 +137,7 @@ def test_a_page_that_cannot_be_read_is_no_empty_host(second: Any) -> None:
             compute_service.left_on(nova.connection, 'h1')
 
 
-def test_servers_that_may_not_be_listed_name_the_right_that_a_cycle_needs_too() -> None:
+def test_error_about_listing_servers_names_the_missing_policy() -> None:
     with served.serving({SERVERS: [(403, {})]}) as nova:
         with pytest.raises(api.ApiError, match='os_compute_api:servers:detail:get_all_tenants'):
             compute_service.left_on(nova.connection, 'h1')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is known of hypervisors while a cell does not answer."""
+"""The reader of hypervisors while a cell does not answer."""
 
 import pytest
 
@@ -53,8 +53,8 @@ def reader(nova: Nova) -> hypervisors.HypervisorReader:
     return hypervisors.HypervisorReader(nova)  # type: ignore[arg-type]
 
 
-def test_a_silent_cell_leaves_what_was_read_before(
-        nova: Nova, reader: hypervisors.HypervisorReader) -> None:
+def test_a_silent_cell_keeps_its_earlier_hypervisors(nova: Nova,
+                                                     reader: hypervisors.HypervisorReader) -> None:
     assert reader.read() == [ONE, TWO]
     nova.status = 500
     assert reader.read() == [ONE, TWO] and reader.read_of('host1') == [ONE]

@@ -28,8 +28,8 @@ def nova() -> answers.Answers:
 
 
 @pytest.mark.parametrize('policy', [None, '', 'legacy'])
-def test_a_group_that_no_filter_of_nova_knows_binds_nobody(
-        nova: answers.Answers, policy: str | None) -> None:
+def test_a_group_with_a_policy_unknown_to_nova_is_ignored(nova: answers.Answers,
+                                                          policy: str | None) -> None:
     nova.answers['/os-server-groups'] = [
         {'server_groups': [group('g1', policy=policy, rules=None), group('g2')]},
         {'server_groups': [group('g2'), group('g3', policy=policy)]},
@@ -40,7 +40,7 @@ def test_a_group_that_no_filter_of_nova_knows_binds_nobody(
     assert api_of.server_group('g1') is None
 
 
-def test_every_status_under_way_and_what_changed_lately_is_asked_for(
+def test_migrations_are_read_by_active_status_and_by_recent_change(
         nova: answers.Answers) -> None:
     nova.answers['/os-migrations'] = [{'migrations': [
         answers.migration(2, status='a status of tomorrow'),
@@ -52,7 +52,7 @@ def test_every_status_under_way_and_what_changed_lately_is_asked_for(
     assert {'changes-since': '1970-01-01T03:46:40Z'} in [p for _path, p, _v in nova.asked]
 
 
-def test_migrations_of_a_host_tell_when_nova_last_wrote_of_them(nova: answers.Answers) -> None:
+def test_migrations_of_a_host_have_the_time_of_their_last_update(nova: answers.Answers) -> None:
     nova.answers['/os-migrations'] = [{'migrations': [
         answers.migration(2, status='completed', updated_at='1970-01-01T00:01:00.000000'),
         answers.migration(1)]}]
@@ -184,8 +184,8 @@ def test_a_page_of_hidden_groups_alone_does_not_end_the_list(
     assert found.unreadable == 128 and found.uuids == {'g128', 'g129'}
 
 
-def test_a_nova_that_fails_whatever_it_is_asked_is_not_asked_for_ever(
-        nova: answers.Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_groups_ends_when_every_page_fails(nova: answers.Answers,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(api.ApiError, match='HTTP 500'):
         read_groups(nova, monkeypatch, GroupPages(5, set(), fails=True))
 

@@ -62,7 +62,7 @@ def test_only_what_can_pass_is_read_again_and_once(status: int | None, reads: in
     assert count == reads
 
 
-def test_all_reads_every_key_whatever_becomes_of_the_others() -> None:
+def test_all_reads_every_key_although_others_fail() -> None:
     gate = threading.Event()
 
     def read(key: str) -> str:

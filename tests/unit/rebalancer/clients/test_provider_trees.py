@@ -55,7 +55,7 @@ class Placement(answers.Answers):
         return [path.rsplit('/')[-1] for path, _params, _version in self.asked]
 
 
-def test_only_what_is_older_is_read_again() -> None:
+def test_only_parts_of_an_older_generation_are_read_again() -> None:
     placement = Placement(
         inventories=[of(3, inventories={'VCPU': INVENTORY}),
                      of(4, inventories={'VCPU': INVENTORY | {'total': 16}})],
@@ -68,7 +68,7 @@ def test_only_what_is_older_is_read_again() -> None:
                                'traits']
 
 
-def test_a_provider_without_inventory_is_asked_for_no_more_than_traits() -> None:
+def test_a_provider_without_inventory_is_read_with_its_traits_alone() -> None:
     placement = Placement(inventories=[of(3, inventories={})])
     assert placement.content() == provider_contents.ProviderContent(3, {}, {}, frozenset(), {})
     assert placement.parts == ['inventories', 'traits']
@@ -82,7 +82,7 @@ def test_one_that_never_rests_is_an_error_and_not_a_mixture() -> None:
     assert error.value.status == 409
 
 
-def test_what_is_deleted_between_two_reads_is_read_again() -> None:
+def test_a_deletion_between_two_reads_causes_another_read() -> None:
     placement = Placement(usages=[of(3, usages={'VCPU': 2}), of(3, usages={'VCPU': 0})],
                           allocations=[of(3, allocations={})])
     found = placement.content()
@@ -100,7 +100,7 @@ def test_a_load_without_a_consumer_counts_and_is_never_taken_for_unchanged() -> 
     (3, of(3, usages={'VCPU': 0}), ['usages', *EVERYTHING]),
     (3, of(4, usages={'VCPU': 2}), ['usages', *EVERYTHING])])
 @pytest.mark.parametrize('whole', [True, False])
-def test_what_is_kept_stands_while_generation_and_usages_do(
+def test_kept_content_stands_while_generation_and_usages_are_equal(
         whole: bool, listed: int, usages: dict[str, Any], again: list[str]) -> None:
     placement = Placement()
     if not whole:
@@ -127,7 +127,7 @@ def test_what_is_kept_stands_while_generation_and_usages_do(
     assert (found.used, found.whole) == (usages['usages'], True)
 
 
-def test_nobody_shares_and_that_is_one_request() -> None:
+def test_a_cloud_without_sharing_providers_takes_one_request() -> None:
     placement = Placement()
     placement.answers['/resource_providers'] = [{'resource_providers': []}]
     with parallel_reads.ReadingContext(30) as reads:

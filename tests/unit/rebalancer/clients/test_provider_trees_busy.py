@@ -55,7 +55,7 @@ class Cloud(simulated_placement.Placement):
         self.reader = provider_trees.TreeReader(self.api, remembers=True)
 
     def busy(self, name: str, paths: Callable[[str], bool]) -> None:
-        """The provider's generation rises whenever such a path is asked for."""
+        """Raise the provider's generation at each request for such a path."""
         def before(path: str, tree: str | None) -> None:
             if paths(path if tree is None else f'{path}?{tree}'):
                 self.generations[name] += 1
@@ -88,7 +88,7 @@ def hosts(forest: provider_trees.ProviderForest, *uuids: str) -> dict[str, model
 # Trees settle each by itself.
 
 @pytest.mark.parametrize('name', ['a1', 'b0', 'h'])
-def test_one_boot_between_any_two_lists_of_the_cloud_is_nothing_to_speak_of(name: str) -> None:
+def test_one_boot_between_two_lists_leaves_the_forest_settled(name: str) -> None:
     cloud = Cloud()
     cloud.busy(name, lambda path: path == LIST)
     forest = cloud.read()
@@ -133,7 +133,7 @@ def test_of_a_tree_that_did_not_rest_no_provider_is_witness_for_another() -> Non
     assert asked == [f'{LIST}/a1/usages'], 'it rests: one is enough'
 
 
-def test_what_moves_without_a_trace_while_a_tree_settles_is_not_counted_twice() -> None:
+def test_an_instance_that_moves_during_a_reading_is_counted_once() -> None:
     """a1 has changed, so it is read again; meanwhile v leaves a0, whose generation stays."""
     cloud = Cloud()
     lists = 0
@@ -152,7 +152,7 @@ def test_what_moves_without_a_trace_while_a_tree_settles_is_not_counted_twice() 
     assert cloud.read().allocations() == {'v': {'a1': {'X': 2}}}
 
 
-def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> None:
+def test_instances_of_a_constantly_changing_host_stay_with_a_warning() -> None:
     cloud = Cloud()
     cloud.busy('a1', lambda path: path.startswith(LIST) and path.count('/') == 1)
     forest = cloud.read()
@@ -173,7 +173,7 @@ def test_whoever_is_on_a_host_that_never_rests_stays_there_and_it_is_said() -> N
     assert pinned['away'].pinned is None, 'in flight it is not judged'
 
 
-def test_what_is_not_wanted_of_a_tree_stays_unread_when_it_is_listed_again() -> None:
+def test_unwanted_providers_of_a_tree_stay_unread_in_a_second_listing() -> None:
     """A host of b that is not planned; b1 shares with others."""
     cloud = Cloud()
 
@@ -231,7 +231,7 @@ def test_a_child_that_is_deleted_while_its_tree_is_read_again_is_gone() -> None:
     assert forest.unsettled == frozenset()
 
 
-def test_where_nothing_is_nested_what_is_gone_is_asked_for_alone() -> None:
+def test_deleted_providers_outside_nested_trees_need_no_new_list() -> None:
     cloud = Cloud()
     for name in ('a1', 'b1'):
         cloud.delete(name)
@@ -240,7 +240,7 @@ def test_where_nothing_is_nested_what_is_gone_is_asked_for_alone() -> None:
     assert cloud.asked.count(LIST) == 1
 
 
-def test_a_lone_host_that_is_never_of_one_generation_is_the_only_one_not_known() -> None:
+def test_only_a_constantly_changing_host_is_unsettled() -> None:
     cloud = Cloud()
     cloud.busy('h', lambda path: path.startswith(f'{LIST}/h/'))
     forest = cloud.read()
@@ -248,7 +248,7 @@ def test_a_lone_host_that_is_never_of_one_generation_is_the_only_one_not_known()
     assert collector.list_changing_hosts(nodes('a0', 'b0', 'h'), forest) == ['host-h']
 
 
-def test_a_sharing_provider_that_never_rests_is_taken_as_it_is_and_not_remembered() -> None:
+def test_a_constantly_changing_sharing_provider_is_used_and_not_kept() -> None:
     cloud = Cloud()
     cloud.busy('s', lambda path: path.startswith(f'{LIST}/s/'))
     for _cycle in range(2):
@@ -259,7 +259,7 @@ def test_a_sharing_provider_that_never_rests_is_taken_as_it_is_and_not_remembere
     assert hosts(forest, 'a0')['host-a0'].sharing == {'s'}
 
 
-def test_whoever_shares_with_it_and_cannot_be_read_leaves_no_host_half_known() -> None:
+def test_an_unread_sharing_provider_makes_its_hosts_unsettled() -> None:
     cloud = Cloud()
     forest = cloud.read()
     forest = provider_trees.ProviderForest(
@@ -285,7 +285,7 @@ def test_what_a_reading_has_read_before_it_broke_off_is_not_read_again() -> None
         *(f'{LIST}/h/{part}' for part in ('inventories', 'traits', 'usages', 'allocations'))])
 
 
-def test_what_was_of_several_generations_when_it_broke_off_is_read_again() -> None:
+def test_mixed_generations_of_an_aborted_reading_are_read_again() -> None:
     cloud = Cloud()
 
     def before(path: str, _tree: str | None) -> None:

@@ -11,8 +11,8 @@
 # under the License.
 
 
-"""Whatever is written while trees are read, and however often a reading breaks off: what is
-taken for one moment was one, and what is remembered is never wrong."""
+"""Random writes during the reading of trees, and random aborts: content of one generation was
+true at one moment, and kept content is never wrong."""
 
 import random
 
@@ -70,7 +70,8 @@ def of_one_moment(forest: provider_trees.ProviderForest) -> None:
 
 
 @pytest.mark.parametrize('seed', range(100))
-def test_what_is_remembered_is_what_is_there(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_content_equals_the_content_of_placement(seed: int,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_reads, 'CONCURRENCY', 1)  # a seed repeats
     found = Placement(random.Random(seed))
     placement = placement_api.PlacementApi(found)

@@ -46,7 +46,7 @@ def test_what_nova_does_not_show_is_not_known() -> None:
     assert nova_records.parse_instance(answers.server('vm', image='')).image_properties is None
 
 
-def test_an_instance_has_its_flavors_specs_its_images_properties_and_its_hints() -> None:
+def test_an_instance_has_flavor_specs_image_properties_and_hints() -> None:
     found = nova_records.parse_instance(answers.server('vm', **flavor(extra_specs={
         'ssd': 'true'}), **{
         'OS-EXT-STS:power_state': 4, 'image': {'id': 'i', 'properties': {'os_type': 'linux'}},
@@ -59,7 +59,7 @@ def test_an_instance_has_its_flavors_specs_its_images_properties_and_its_hints()
 
 @pytest.mark.parametrize('hints', [None, {}, {'same_host': []}, {'same_host': None},
                                    {'same_host': [OTHER] * (server_constraints.MOST_HINTED + 1)}])
-def test_hints_that_nobody_can_follow_are_left_to_nova(hints: Any) -> None:
+def test_invalid_hints_are_left_to_nova(hints: Any) -> None:
     assert nova_records.parse_instance(answers.server(
         'vm', scheduler_hints=hints)).scheduler_hints == {}
 
@@ -70,7 +70,8 @@ def test_hints_that_nobody_can_follow_are_left_to_nova(hints: Any) -> None:
     ({'image': {'properties': []}}, "field 'properties' is not an object"),
     ({'OS-EXT-STS:power_state': -1}, "field 'OS-EXT-STS:power_state' is not a number"),
     ({'scheduler_hints': 'x'}, "field 'scheduler_hints' is not an object")])
-def test_a_record_that_is_none_of_novas_is_named(change: dict[str, Any], problem: str) -> None:
+def test_error_about_an_invalid_record_names_the_field(change: dict[str, Any],
+                                                       problem: str) -> None:
     with pytest.raises(api.ApiError, match=problem):
         nova_records.parse_instance(answers.server('vm') | change)
 
@@ -81,7 +82,7 @@ def test_a_record_that_is_none_of_novas_is_named(change: dict[str, Any], problem
     ('', 'metadata stay, whose value is no boolean'),
     ('never {0} %s', 'metadata stay, whose value is no boolean')])
 def test_an_owner_opts_out_by_a_value(value: str, reason: str | None) -> None:
-    """What is no boolean was meant to say something; it is never repeated."""
+    """A value that is not a boolean opts out too, and the reason never repeats it."""
     assert opted_out(metadata={'stay': value, 'other': 'true'}) == reason
 
 
@@ -91,7 +92,7 @@ def test_an_owner_opts_out_by_a_tag() -> None:
     assert opted_out(tags=['stays'], metadata={'stay': 'false'}) == 'tag stays'
 
 
-def test_nobody_opts_out_where_the_operator_has_named_no_key() -> None:
+def test_no_owner_opts_out_without_a_configured_key() -> None:
     data = answers.server('vm', metadata={'': 'true', 'stay': 'true'}, tags=['', 'stays'])
     assert nova_records.parse_instance(data).opted_out is None
 

@@ -47,7 +47,7 @@ def call(key='k1', marker='', ended=None, parameters=None, task=TASK):
 
 
 def ended(step, seconds=10.0):
-    """Poll it to its end; raises what it raises."""
+    """Poll the step to its end and pass on its exceptions."""
     until = time.monotonic() + seconds
     try:
         while not step.poll(time.time()):

@@ -73,7 +73,7 @@ def test_after_without_a_silence_has_nothing_to_do_and_may_come_twice(server):
     assert [m for m, *_rest in server.requests].count('DELETE') == 1
 
 
-def test_matchers_are_labels_of_the_operators_and_names_that_no_tenant_gives(server):
+def test_matchers_use_the_operators_labels_and_no_tenants_names(server):
     hook = made(server, matchers={'host': 'from_host', 'uuid': 'instance_uuid'})
     task = dataclasses.replace(servers.TASK, from_host='h"1\\')
     servers.ended(hook.before(servers.call(task=task)))
@@ -106,7 +106,7 @@ def test_answers_that_are_none_fail(server, answer):
         servers.ended(hook.after(servers.call()))
 
 
-def test_what_is_listed_is_not_trusted(server):
+def test_listed_silences_are_not_trusted(server):
     comment = f'kronos-nova: migration of instance {servers.TASK.instance_uuid} (k1)'
     listed = [None, {'comment': comment, 'id': '../status', 'status': {'state': 'active'}},
               {'comment': comment, 'id': 7}, {'comment': comment},

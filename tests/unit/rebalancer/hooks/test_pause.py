@@ -30,7 +30,7 @@ from tests.unit.rebalancer.hooks import servers
 
 
 class Nova:
-    """Servers that change as they are asked to, after one look."""
+    """Servers that change as requested, after one reading."""
 
     def __init__(self, *states):
         self.states = list(states)
@@ -86,7 +86,7 @@ def test_who_is_moved_cold_is_left_alone_and_nova_is_not_asked():
     assert hook(AssertionError()).marker(servers.call(task=task)) == 'theirs'
 
 
-def test_it_is_asked_once_and_waited_for():
+def test_the_hook_sends_one_request_and_waits_for_its_effect():
     found = hook('ACTIVE', 'ACTIVE/pausing', 'ACTIVE/pausing', 'PAUSED')
     servers.ended(found.before(servers.call(marker='ours')))
     assert found.nova.asked == ['pause']
@@ -118,7 +118,7 @@ def test_a_crash_in_between_does_no_harm():
     (['ACTIVE/rebooting'], r'could not pause the instance: it is ACTIVE \(rebooting\)'),
     ([api.ApiError('Nova', 'server', 'no answer in time')], 'could not pause .*no answer in time'),
     ([api.ApiError('Nova', 'server', 'gone', 404)], 'could not pause')])
-def test_who_cannot_be_paused_is_told(states, problem):
+def test_a_server_that_cannot_be_paused_raises_with_the_problem(states, problem):
     with pytest.raises(base.StepFailed, match=problem):
         servers.ended(hook(*states, seconds=0.05).before(servers.call(marker='ours')))
 
@@ -130,19 +130,19 @@ def test_a_refusal_of_nova_names_the_right():
         servers.ended(found.before(servers.call(marker='ours')))
 
 
-def test_a_server_that_changed_in_the_last_moment_is_asked_again():
+def test_a_conflict_repeats_the_request():
     found = hook('ACTIVE', 'ACTIVE', 'ACTIVE', 'PAUSED')
     found.nova.status = 409
     servers.ended(found.before(servers.call(marker='ours')))
     assert set(found.nova.asked) == {'pause'} and len(found.nova.asked) > 1
 
 
-def test_what_is_left_to_do_names_the_instance():
+def test_the_remedy_names_the_instance():
     assert servers.TASK.instance_uuid in hook('ACTIVE').remedy(servers.call())
 
 
 def test_nothing_is_ended_while_the_pause_may_still_take_effect():
-    """The request hangs in Nova longer than anybody waits: ACTIVE is not the last word."""
+    """The request hangs in Nova beyond the limit of the step: ACTIVE may still change."""
     found = hook('ACTIVE')
     hangs, go_on = threading.Event(), threading.Event()
 
@@ -172,7 +172,7 @@ def test_nothing_is_ended_while_the_pause_may_still_take_effect():
     assert found.nova.asked == ['unpause']
 
 
-def test_nova_is_not_asked_by_a_step_that_nobody_waits_for_any_more():
+def test_a_closed_step_sends_no_request_to_nova():
     found = hook('ACTIVE/spawning', 'ACTIVE/spawning', seconds=30.0)
     step = found.before(servers.call(marker='ours'))
     step.close()

@@ -111,12 +111,12 @@ def test_the_secret_is_read_each_time_and_never_told(hook, server, tmp_path, cap
 @pytest.mark.parametrize(('values', 'field'), [
     ({}, r'\[hook_webhook\] url'), ({'webhook_url': 'http://x'}, 'secret_file'),
     ({'webhook_url': 'http://x', 'webhook_secret_file': '/nowhere'}, 'secret_file')])
-def test_what_is_not_configured_is_named(values, field):
+def test_error_about_a_missing_option_names_it(values, field):
     with pytest.raises(exception.ConfigError, match=field):
         webhook.WebhookHook.create(servers.conf(**values), None)
 
 
-def test_a_server_that_is_not_there_is_said_without_its_address(tmp_path):
+def test_error_about_a_missing_server_omits_its_address(tmp_path):
     (tmp_path / 'secret').write_bytes(SECRET)
     hook = webhook.WebhookHook.create(servers.conf(
         webhook_url='http://user:hidden@127.0.0.1:1/', webhook_timeout=0.5,
@@ -126,7 +126,7 @@ def test_a_server_that_is_not_there_is_said_without_its_address(tmp_path):
     assert 'hidden' not in str(caught.value) and 'ConnectionError' in str(caught.value)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(server, hook, tmp_path):
+def test_an_untrusted_certificate_is_refused(server, hook, tmp_path):
     authority = programs.Authority(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.certificate, authority.key)

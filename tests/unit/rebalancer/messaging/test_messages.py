@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Topics, fields and what is refused."""
+"""Topics, fields and refused messages."""
 
 import dataclasses
 import json
@@ -62,7 +62,7 @@ def test_news_of_an_executor_of_the_release_before_are_understood():
     assert messages.from_payload(wire) == dataclasses.replace(RESULT, attempts=())
 
 
-def test_an_attempt_of_the_release_before_has_no_phases_and_a_later_one_may_have_others():
+def test_phases_of_an_attempt_may_be_missing_or_unknown():
     wire = json.loads(json.dumps(messages.to_payload(RESULT)))
     del wire['attempts'][0]['phases']
     wire['attempts'][1]['phases']['warm_up'] = 1

@@ -37,7 +37,7 @@ def conf():
     return conf
 
 
-def test_without_configuration_there_is_no_broker(conf):
+def test_an_empty_configuration_gives_no_broker(conf):
     assert transport.find_broker_url(conf) is None and transport.get(conf) is None
 
 
@@ -130,7 +130,7 @@ def test_queues_that_a_restart_of_the_broker_empties_are_warned_of(tmp_path, lin
     assert broker._check_queues(conf, 'at here', 'kafka').text == 'at here'
 
 
-def test_names_of_queues_fit_amqp_whatever_the_aggregate_and_the_host_are_called(monkeypatch):
+def test_queue_names_fit_amqp_for_any_aggregate_and_host(monkeypatch):
     monkeypatch.setattr('socket.gethostname', lambda: 'h' * 63 + '.' + 'x' * 180)
     for scope in ('a' * 128, 'ß' * 255, '#' * 255, 'a' * 255):
         name = f'{messages.migrations_topic(scope)}.{transport.this_host()}'
@@ -201,7 +201,7 @@ def test_a_message_is_held_against_the_task_table(store):
     assert 'has ended (completed)' in store.doubt(task)
 
 
-def test_what_the_table_does_not_know_wakes_nobody(caplog):
+def test_a_task_unknown_to_the_database_wakes_no_executor(caplog):
     woken = []
     endpoint = transport._WakeUp('rack 1', lambda: woken.append(1), lambda task: 'is unknown')
     wire = messages.to_wire(dataclasses.replace(test_messages.TASK, deadline=None))

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is told over HTTP is what the daemon knows of itself."""
+"""The HTTP server reports the daemon's own health and metrics."""
 
 import http.client
 import json
@@ -130,7 +130,7 @@ def test_it_listens_only_when_a_port_is_configured(conf, health):
     assert http_server.start_monitor(conf, health, 'engine_port') is None
 
 
-def test_a_port_that_is_taken_is_said_with_its_option(conf, health):
+def test_error_about_a_used_port_names_its_option(conf, health):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         conf.set_override('executor_port', taken.getsockname()[1], 'monitoring')
         with pytest.raises(exception.ConfigError, match=r'\[monitoring\] executor_port'):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""/metrics: what Prometheus is told, whatever names are like and whatever is away."""
+"""/metrics: the page for Prometheus, with any names and during outages."""
 
 import http.client
 import re
@@ -131,7 +131,7 @@ def full_page(store, **options):
                              workers=Workers(), **options)
 
 
-def test_every_metric_of_the_catalogue_is_told_with_its_type_and_labels(store):
+def test_every_metric_of_the_catalogue_is_exported_with_type_and_labels(store):
     samples, families = told(full_page(store))
     ours = {name: kind for name, kind in families.items() if name.startswith('kronos_')}
     assert ours == {name.removesuffix('_total'): str(metric.kind)
@@ -180,7 +180,7 @@ def test_values_are_those_that_were_told(store):
     assert value(samples, 'kronos_realised_gain', scope='blue') == pytest.approx(-0.1)
 
 
-def test_records_of_workers_are_told_by_scheduler_and_worker(store):
+def test_records_of_workers_are_exported_by_scheduler_and_worker(store):
     samples, _ = told(full_page(store))
     one = {'scheduler': 'controller1', 'worker': '3'}
     other = {'scheduler': ODD, 'worker': '9', 'policies_file': 'p.yaml'}
@@ -200,7 +200,7 @@ def test_records_of_workers_are_told_by_scheduler_and_worker(store):
         assert value(samples, f'kronos_scheduler_{name}', **labels) == expected, (name, labels)
 
 
-def test_a_channel_that_is_away_is_told_and_no_channel_is_not(store):
+def test_a_lost_channel_is_exported_and_an_unconfigured_one_is_not(store):
     workers = Workers()
     workers.reading = None
     samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census,
@@ -232,7 +232,7 @@ def test_a_scrape_asks_the_database_and_the_cache_at_once(store):
 @pytest.mark.parametrize('hosts, expected', [
     ({'a': 0.5, 'b': 0.05, 'c': 0.01}, 0.7), ({'a': 0.04, 'b': 0.04, 'c': 0.01}, None)])
 def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
-    """What they do is their system's doing."""
+    """Their load comes from the operating system."""
     tally = tallies.DaemonTally()
     policy = {'name': 'cpu', 'imbalance_measured': 0.0, 'imbalance_before': 0.0,
               'imbalance_after': 0.0, 'threshold': 0.1,
@@ -245,7 +245,7 @@ def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
         None if expected is None else pytest.approx(expected))
 
 
-def test_a_pause_is_told_also_of_a_scope_that_no_engine_has(store):
+def test_a_pause_of_an_unleased_scope_is_exported(store):
     """In a dry run none is leased."""
     store.pause('new', cases.NOW, seconds=None, paused_by='me', reason='mine')
     samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census))
@@ -287,7 +287,7 @@ def test_odd_names_are_escaped(store):
     assert kind.startswith('application/openmetrics-text') and text.endswith(b'# EOF\n')
 
 
-def test_nothing_of_an_instance_is_told(store):
+def test_the_page_names_no_instance(store):
     """Neither its name, which a tenant writes, nor its UUID, of which there are too many."""
     page = full_page(store)
     _, text = page('')
@@ -296,7 +296,7 @@ def test_nothing_of_an_instance_is_told(store):
     assert not re.search(r'[0-9a-f]{8}-[0-9a-f]{4}-', text.decode())
 
 
-def test_a_database_that_is_away_is_told_and_all_else_too(store):
+def test_a_lost_database_is_exported_beside_all_other_metrics(store):
     def away():
         raise exception.StoreError(problem='is away', remedy='')
 
@@ -308,9 +308,9 @@ def test_a_database_that_is_away_is_told_and_all_else_too(store):
     assert value(samples, 'kronos_tasks', scope='blue', phase='spread', state='queued') is None
 
 
-def test_nobody_waits_for_an_answer_that_does_not_come():
-    """One question is asked, however often somebody wants to know; a later one is
-    asked when that has ended."""
+def test_a_hanging_query_delays_no_reader():
+    """One query runs for any number of readers; the next one starts when it has
+    ended."""
     asked, go_on = [], threading.Event()
 
     def ask():
@@ -328,8 +328,8 @@ def test_nobody_waits_for_an_answer_that_does_not_come():
     assert patient.answer() == patient.answer() == 'answer' and len(asked) == 2
 
 
-def test_a_question_that_hangs_is_left_behind_and_not_many_of_them():
-    """Each in a world of its own: what hangs keeps nobody else from asking."""
+def test_hanging_queries_are_abandoned_up_to_a_limit():
+    """Each query has its own connection: a hanging one blocks no other."""
     hang, renewed, asked = threading.Event(), [], []
 
     def ask():
@@ -371,8 +371,7 @@ def test_a_database_that_accepts_and_says_nothing_is_given_up(url, monkeypatch):
             impatient.census()
 
 
-def test_a_daemon_asks_through_a_connection_of_its_own_that_can_be_given_up(
-        monkeypatch, tmp_path):
+def test_the_census_uses_its_own_connection_with_short_limits(monkeypatch, tmp_path):
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a daemon counts, and what it forgets."""
+"""The counts of a daemon, and the data that it drops."""
 
 from kronos_nova import model
 from kronos_nova.rebalancer.monitoring import stats as tallies
@@ -65,7 +65,7 @@ def test_a_cycle_is_counted_with_its_moves():
     assert found.durations['steps']['plan',].counts[3] == 2
 
 
-def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
+def test_a_failed_scope_keeps_its_planning_time_and_drops_its_scores():
     tally = tallies.DaemonTally()
     tally.expect(['blue', 'red'])
     for name in ('blue', 'red'):
@@ -82,7 +82,7 @@ def test_what_a_failed_scope_was_like_is_not_told_but_when_it_was_planned_is():
     assert not found.seen and found.counts['cycles']['red', 'failed'] == 1
 
 
-def test_a_cycle_that_breaks_off_has_failed_for_those_alone_that_it_had_not_come_to():
+def test_an_aborted_cycle_counts_as_failed_for_unplanned_scopes_alone():
     tally = tallies.DaemonTally()
     tally.expect(['blue', 'red', 'green', 'grey'])
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_a_cycle_that_breaks_off_has_failed_for_those_alone_that_it_had_not_come
         ('blue', 'nothing'): 2, ('green', 'failed'): 2, ('grey', 'failed'): 2}
 
 
-def test_a_scope_that_another_engine_plans_is_not_shown_and_one_of_nobody_is_forgotten():
+def test_scopes_of_other_engines_are_hidden_and_removed_ones_dropped():
     tally = tallies.DaemonTally()
     tally.expect(['blue', 'red'])
     for name in ('blue', 'red'):
