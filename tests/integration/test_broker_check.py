@@ -63,12 +63,12 @@ connection = sqlite:///{directory}/kronos.sqlite
     return {i['name']: i for i in json.loads(done.stdout)['items']}['broker']
 
 
-def test_a_broker_that_takes_a_message_is_ok(broker, tmp_path):
+def test_check_passes_when_broker_takes_message(broker, tmp_path):
     found = item(tmp_path, broker)
     assert found['status'] == 'ok' and found['text'].endswith(', quorum queues')
 
 
-def test_an_exchange_that_others_have_made_otherwise_is_told(broker, tmp_path):
+def test_check_reports_exchange_declared_with_other_options(broker, tmp_path):
     more = '[oslo_messaging_rabbit]\nrabbit_quorum_queue = false'
     with kombu.Connection(broker.replace('rabbit://', 'amqp://', 1)) as connection:
         kombu.Exchange('openstack', 'topic', durable=True)(connection).declare()
@@ -77,13 +77,13 @@ def test_an_exchange_that_others_have_made_otherwise_is_told(broker, tmp_path):
     assert 'virtual host of its own' in found['remedy']
 
 
-def test_a_refused_login_is_told_without_it(broker, tmp_path):
+def test_check_reports_refused_login_without_password(broker, tmp_path):
     address = broker.partition('@')[2]
     found = item(tmp_path, f'rabbit://stranger:{CANARY}@{address}')
     assert found['status'] == 'failed' and 'ACCESS_REFUSED' in found['text']
 
 
-def test_a_virtual_host_that_is_not_there_is_told(broker, tmp_path):
+def test_check_reports_missing_virtual_host(broker, tmp_path):
     assert broker.endswith('/')
     found = item(tmp_path, broker + 'nowhere')
     assert found['status'] == 'failed' and 'nowhere' in found['text']

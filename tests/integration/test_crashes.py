@@ -76,24 +76,24 @@ def run(world, tmp_path):
     return run
 
 
-def test_killed_on_mariadb(run):
+def test_tasks_complete_when_daemons_are_killed_on_mariadb(run):
     run('mariadb', engines=(Fall('in-plan', 'kill'),),
         executors=(Fall('post-sent', 'kill'), Fall('in-end', 'kill')))
 
 
 @pytest.mark.long
-def test_frozen_on_postgresql(run):
+def test_tasks_complete_when_daemons_freeze_on_postgresql(run):
     run('postgresql', engines=(Fall('before-plan', 'stop'),),
         executors=(Fall('in-claim', 'stop'), Fall('after-submitting', 'stop')))
 
 
 @pytest.mark.parametrize('database', ['mariadb'])
-def test_broker_and_database_are_restarted(run, database):
+def test_tasks_complete_when_broker_and_database_restart(run, database):
     run(database, engines=(Fall('after-plan', 'stop', meanwhile='restart_broker'),),
         executors=(Fall('after-post', 'stop', meanwhile='restart_database'),))
 
 
-def test_daemons_poll_on_a_virtual_host_that_the_ancestor_used(world, tmp_path):
+def test_daemons_poll_on_virtual_host_that_ancestor_used(world, tmp_path):
     """Each writes one error, and every task is carried out."""
     url = test_legacy_broker.add_virtual_host(world.broker, 'ancestor')
     test_legacy_broker.leave_topology(url)
@@ -119,7 +119,7 @@ RESTARTS = ['before-claim', 'in-claim', 'after-claim', 'in-submitting', 'after-s
 @pytest.mark.parametrize('how', ['kill', 'stop'])
 @pytest.mark.parametrize('number', range(len(EXECUTOR)), ids=EXECUTOR)
 @pytest.mark.parametrize('database', ['mariadb', 'postgresql', 'sqlite'])
-def test_falls(run, database, number, how, repeat):
+def test_tasks_complete_when_daemons_fall_at_any_point(run, database, number, how, repeat):
     engine = ENGINE[(number + repeat) % len(ENGINE)]
     if database == 'sqlite' and how == 'stop':
         # Whoever freezes in a transaction holds its only lock; see the docs.
@@ -135,7 +135,7 @@ def test_falls(run, database, number, how, repeat):
 @pytest.mark.long
 @pytest.mark.parametrize('number', range(len(RESTARTS)), ids=RESTARTS)
 @pytest.mark.parametrize('database', ['mariadb', 'postgresql'])
-def test_restarts(run, database, number):
+def test_tasks_complete_when_servers_restart_at_any_point(run, database, number):
     engine = ('before-plan', 'after-plan')[number % 2]
     run(database, engines=(Fall(engine, 'stop', meanwhile='restart_broker'),),
         executors=(Fall(RESTARTS[number], 'stop', meanwhile='restart_database'),))
@@ -143,19 +143,18 @@ def test_restarts(run, database, number):
 
 @pytest.mark.long
 @pytest.mark.parametrize('database', ['mariadb', 'postgresql', 'sqlite'])
-def test_a_request_that_comes_when_another_has_moved_the_instance_moves_it_no_more(
-        run, database):
+def test_late_request_does_not_move_already_moved_instance(run, database):
     run(database, executors=(Fall('before-post', 'stop', late=True),))
 
 
 @pytest.mark.long
-def test_without_a_cooldown_it_is_seen_that_instances_move_twice(run):
+def test_harness_detects_second_move_without_cooldown(run):
     with pytest.raises(AssertionError, match='planned twice'):
         run('postgresql', instance_cooldown=0)
 
 
 @pytest.mark.long
-def test_what_was_counted(capsys):
+def test_harness_counts_a_post_for_each_migration(capsys):
     with capsys.disabled():
         print(f'\n{dict(COUNTED)}')
     assert COUNTED['runs'] > 0

@@ -128,25 +128,24 @@ def assert_works(case):
     assert case.item()['status'] == 'ok', case.item()
 
 
-def test_defect_19_the_second_of_two_brokers_serves_when_the_first_is_dead(case, broker):
+def test_defect_19_second_broker_serves_when_first_is_down(case, broker):
     """oslo.messaging begins with either of them: twice, in both orders."""
     dead, alive = (f'guest:guest@127.0.0.1:{port}' for port in (servers.free_port(), broker.port))
     for order in (f'{dead},{alive}', f'{alive},{dead}'):
         assert_works(case.configure(f'rabbit://{order}/'))
 
 
-def test_defect_19_the_only_one_alive_of_four_brokers_serves(case, broker):
+def test_defect_19_only_running_broker_of_four_serves(case, broker):
     hosts = [f'guest:guest@127.0.0.1:{servers.free_port()}' for _ in range(3)]
     assert_works(case.configure(
         f'rabbit://{",".join(hosts)},guest:guest@127.0.0.1:{broker.port}/'))
 
 
-def test_defect_19_tls_with_a_ca_of_the_operators_own(case, tls_broker, authority):
+def test_defect_19_tls_accepts_operators_own_ca(case, tls_broker, authority):
     assert_works(case.configure(tls_broker.url, ssl='true', ssl_ca_file=authority.ca))
 
 
-def test_defect_19_a_broker_of_another_ca_is_refused_with_the_reason(
-        case, tls_broker, tmp_path):
+def test_defect_19_tls_refuses_other_ca_with_reason(case, tls_broker, tmp_path):
     other = servers.Authority(tmp_path)
     found = case.configure(tls_broker.url, ssl='true', ssl_ca_file=other.ca).item()
     assert found['status'] == 'failed'
@@ -155,6 +154,6 @@ def test_defect_19_a_broker_of_another_ca_is_refused_with_the_reason(
     assert 'it does not listen' in case.there_and_back(patience=8).stderr
 
 
-def test_defect_19_plain_text_to_a_broker_that_speaks_tls_is_refused(case, tls_broker):
+def test_defect_19_plain_text_to_tls_broker_is_refused(case, tls_broker):
     found = case.configure(tls_broker.url).item()
     assert found['status'] == 'failed' and 'ssl' in found['remedy']

@@ -202,7 +202,7 @@ def test_check_looks_for_plan_notifications_where_they_are_sent(vhost, tmp_path)
     assert found['status'] == 'failed' and name in found['text'], found
 
 
-def test_conflict_is_one_error_and_no_traceback(vhost, connect, caplog, monkeypatch):
+def test_conflict_logs_one_error_without_traceback(vhost, connect, caplog, monkeypatch):
     """Both listeners, the notifier and the caster: each would have failed in its own way."""
     monkeypatch.setattr(transport, '_CONFLICTS', transport._ConflictLog())
     leave_topology(vhost[1])
@@ -263,8 +263,7 @@ def test_durable_queues_never_become_transient_in_silence(broker, vhost, connect
     assert list_topology(broker, vhost[0]) == ([], ['openstack'])
 
 
-def test_notification_that_the_broker_refuses_is_not_called_published(
-        broker, vhost, connect, caplog):
+def test_refused_notification_does_not_count_as_published(broker, vhost, connect, caplog):
     """Without a traceback: oslo.messaging's notifier swallows the error."""
     permit(broker, vhost[0], '^$')
     assert not transport.ResultNotifier(connect())('migration.completed', make_result())
@@ -354,8 +353,7 @@ def test_ancestor_starts_after_our_check_and_after_our_daemons(
     assert process.poll() is None, log.read_text()
 
 
-def test_ancestor_starts_where_our_quorum_queues_were_deleted(
-        broker, vhost, connect, ancestor):
+def test_ancestor_starts_where_our_quorum_queues_were_deleted(broker, vhost, connect, ancestor):
     """``Going back`` on a virtual host that was ours: its third step."""
     bus = connect(rabbit_transient_quorum_queue=True)
     listeners = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
@@ -407,7 +405,7 @@ def test_ancestor_carries_out_no_expired_cast(broker, vhost, connect, ancestor, 
     assert ': stale' not in log.read_text()
 
 
-def test_check_of_a_virtual_host_that_the_ancestor_used(vhost, ancestor, tmp_path):
+def test_check_fails_on_virtual_host_that_ancestor_used(vhost, ancestor, tmp_path):
     process, log = ancestor('kronos-executor', '--unassigned')
     until(lambda: 'Executor ready; servicing' in log.read_text())
     process.terminate()
@@ -416,7 +414,7 @@ def test_check_of_a_virtual_host_that_the_ancestor_used(vhost, ancestor, tmp_pat
     assert found['status'] == 'failed' and 'PRECONDITION_FAILED' in found['text']
 
 
-def test_slash_is_a_part_of_the_virtual_hosts_name(broker, ancestor, tmp_path):
+def test_virtual_host_name_keeps_leading_slash(broker, ancestor, tmp_path):
     """[messaging] virtual_host = /slash leads both programs to one virtual host."""
     permit(broker, '/slash', '.*', 'rabbit_vhost:add(<<"/slash">>, <<"test">>), ')
     path = tmp_path / 'old.conf'

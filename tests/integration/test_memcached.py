@@ -52,7 +52,7 @@ def asked(api):
 
 
 @pytest.mark.parametrize('backend', BACKENDS)
-def test_all_workers_of_a_host_ask_each_policy_once_per_interval(api, tmp_path, backend):
+def test_workers_of_host_query_each_policy_once_per_interval(api, tmp_path, backend):
     with servers.memcached(tmp_path) as port, test_shared_source.workers(
             conf_of(tmp_path, api.url, port, backend)) as some:
         for interval in (1, 2):
@@ -62,7 +62,7 @@ def test_all_workers_of_a_host_ask_each_policy_once_per_interval(api, tmp_path, 
             test_shared_source.tell(some, test_shared_source.INTERVAL + 1)
 
 
-def test_while_it_is_away_each_asks_and_afterwards_one_asks_again(api, tmp_path):
+def test_each_worker_queries_only_while_memcached_is_down(api, tmp_path):
     with servers.memcached(tmp_path) as port:
         pass
     with test_shared_source.workers(conf_of(tmp_path, api.url, port, BACKENDS[1])) as some:
@@ -75,8 +75,7 @@ def test_while_it_is_away_each_asks_and_afterwards_one_asks_again(api, tmp_path)
 
 
 @pytest.mark.parametrize('backend', BACKENDS)
-def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it(
-        tmp_path, caplog, backend):
+def test_oversized_answer_is_logged_and_blocks_no_worker(tmp_path, caplog, backend):
     hosts = {f'compute-{number:05}.example.org': 0.123456789012345 for number in range(30000)}
 
     class Source(test_shared_source.Source):
@@ -105,7 +104,7 @@ def test_an_answer_that_is_larger_than_its_items_is_said_and_nobody_waits_for_it
 
 
 @pytest.mark.parametrize('backend', BACKENDS)
-def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, backend):
+def test_second_engine_process_reads_published_state(tmp_path, backend):
     with servers.memcached(tmp_path) as port:
         conf = conf_of(tmp_path, 'http://127.0.0.1:1', port, backend)
         now = time.time()
@@ -115,7 +114,7 @@ def test_what_the_engine_publishes_is_read_by_another_process_of_it(tmp_path, ba
         assert feed_channel.FeedChannel(conf).read() == notice
 
 
-def test_the_engine_shows_the_records_of_all_workers(tmp_path, monkeypatch):
+def test_engine_metrics_show_records_of_all_workers(tmp_path, monkeypatch):
     """Of workers that hash alike, through a server that forgets old records."""
     monkeypatch.setattr(worker_records.zlib, 'crc32', lambda text: 255)
     conf = cfg.ConfigOpts()

@@ -73,7 +73,7 @@ def cloud(tmp_path):
     world.store.close()
 
 
-def test_what_daemons_did_is_in_prometheus_and_every_query_of_ours_is_answered(cloud, tmp_path):
+def test_prometheus_has_daemon_metrics_and_answers_our_queries(cloud, tmp_path):
     with prometheus_server.running(tmp_path, cloud) as url:
         def ask(query):
             answer = requests.get(f'{url}/api/v1/query', params={'query': query}, timeout=60)
@@ -112,7 +112,7 @@ def test_what_daemons_did_is_in_prometheus_and_every_query_of_ours_is_answered(c
         assert {found['type'] for found in kinds['data']} == {'histogram'}
 
 
-def test_the_whole_page_is_one_that_promtool_has_nothing_against(cloud):
+def test_promtool_accepts_metrics_page(cloud):
     """Names, help and types, by Prometheus's own lint."""
     for address in cloud:
         text = requests.get(f'http://{address}/metrics', timeout=60).text

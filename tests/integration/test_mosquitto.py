@@ -62,7 +62,7 @@ def subscribe(client, topics):
 
 
 @pytest.mark.parametrize('protocol', ANY)
-def test_what_is_published_arrives(tmp_path, protocol):
+def test_subscriber_receives_published_message(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker,
           connected(broker.port, protocol) as (client, reason, messages)):
         assert not reason.is_failure
@@ -71,7 +71,7 @@ def test_what_is_published_arrives(tmp_path, protocol):
         assert messages.get(timeout=30) == ('a/b', b'x')
 
 
-def test_a_wrong_password_and_nobody_are_refused(tmp_path):
+def test_broker_refuses_wrong_password_and_anonymous_client(tmp_path):
     with servers.mosquitto(tmp_path, users={'kronos': 'secret'}) as broker:
         for user, failure in ((('kronos', 'secret'), False), (('kronos', 'x'), True),
                               (None, True)):
@@ -79,7 +79,7 @@ def test_a_wrong_password_and_nobody_are_refused(tmp_path):
                 assert reason.is_failure is failure, user
 
 
-def test_rights_are_by_user(tmp_path):
+def test_each_user_has_own_access_rights(tmp_path):
     rights = ['user one', 'topic readwrite a/#', 'user other', 'topic write a/#']
     users = {'one': '1', 'other': '2'}
     with (servers.mosquitto(tmp_path, users=users, rights=rights) as broker,
@@ -92,7 +92,7 @@ def test_rights_are_by_user(tmp_path):
         assert unread.empty()
 
 
-def test_it_speaks_tls_alone_and_keeps_retained_messages_over_a_restart(tmp_path):
+def test_tls_broker_keeps_retained_messages_over_restart(tmp_path):
     authority = servers.Authority(tmp_path)
     with servers.mosquitto(tmp_path, tls=authority) as broker:
         with connected(broker.port, ca=authority.ca) as (client, reason, _messages):

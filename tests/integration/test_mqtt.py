@@ -76,7 +76,7 @@ class Client:
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_what_was_not_acknowledged_comes_again_after_a_restart(tmp_path, protocol):
+def test_unacknowledged_messages_return_after_restart(tmp_path, protocol):
     with servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says:
         with Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears:
             for text in ('one', 'two', 'three'):
@@ -97,7 +97,7 @@ def test_what_was_not_acknowledged_comes_again_after_a_restart(tmp_path, protoco
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path, protocol):
+def test_broker_restart_loses_no_message(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'says', protocol=protocol) as says,
           Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
@@ -114,7 +114,7 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path, pro
         assert hears.next(60)[1] == 'two'
 
 
-def test_a_broker_that_comes_later_is_waited_for(tmp_path):
+def test_connection_waits_for_broker_that_starts_later(tmp_path):
     broker = servers.Mosquitto(tmp_path)
     try:
         with Client(broker.port, 'hears', ['a/b'], wait=False) as hears:
@@ -125,7 +125,7 @@ def test_a_broker_that_comes_later_is_waited_for(tmp_path):
         broker.close()
 
 
-def test_acknowledging_a_message_of_an_earlier_connection_harms_no_other(tmp_path):
+def test_late_acknowledgement_affects_no_other_message(tmp_path):
     with (servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says,
           Client(broker.port, 'hears', ['a/b']) as hears):
         assert says.say('a/b', 'one')
@@ -142,7 +142,7 @@ def test_acknowledging_a_message_of_an_earlier_connection_harms_no_other(tmp_pat
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_topics_come_and_go_with_the_hosts(tmp_path, protocol):
+def test_subscriptions_follow_changed_topics(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says,
           Client(broker.port, 'hears', ['a/b'], protocol=protocol) as hears):
         hears.connection.subscribe([f'h{n}/task' for n in range(250)])
@@ -162,7 +162,7 @@ def test_topics_come_and_go_with_the_hosts(tmp_path, protocol):
         assert heard == {'h0/task', 'h249/task'}
 
 
-def test_whether_we_hear_is_told_also_when_we_die(tmp_path):
+def test_status_topic_shows_offline_after_broken_connection(tmp_path):
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'looks', ['s']) as looks):
         dies = Client(broker.port, 'dies', ['a/b'], status='s')
@@ -178,7 +178,7 @@ def test_whether_we_hear_is_told_also_when_we_die(tmp_path):
         assert seen == ['online', 'offline', 'online', 'offline']
 
 
-def test_what_is_not_allowed_is_told_with_mqtt_5(tmp_path):
+def test_mqtt_5_logs_denied_publish_and_subscription(tmp_path):
     rights = ['user one', 'topic readwrite a/#']
     log = fixtures.FakeLogger(level=0)
     with (log, servers.mosquitto(tmp_path, users={'one': 'secret'}, rights=rights) as broker,
@@ -196,7 +196,7 @@ def test_what_is_not_allowed_is_told_with_mqtt_5(tmp_path):
     assert 'secret' not in log.output
 
 
-def test_a_wrong_password_is_told_and_tried_again(tmp_path):
+def test_wrong_password_is_logged_and_login_retried(tmp_path):
     log = fixtures.FakeLogger(level=0)
     with (log, servers.mosquitto(tmp_path, users={'one': 'secret'}) as broker,
           Client(broker.port, 'one', ['a'], wait=False, username='one', password='wr0ng') as one):
@@ -209,7 +209,7 @@ def test_a_wrong_password_is_told_and_tried_again(tmp_path):
     assert 'wr0ng' not in log.output
 
 
-def test_tls_believes_a_broker_by_its_certificate_alone(tmp_path):
+def test_tls_trusts_broker_by_certificate_alone(tmp_path):
     authority = servers.Authority(tmp_path)
     with servers.mosquitto(tmp_path, tls=authority) as broker:
         with Client(broker.port, 'one', ['a'], tls=True, ca_file=str(authority.ca)) as one:
@@ -220,12 +220,12 @@ def test_tls_believes_a_broker_by_its_certificate_alone(tmp_path):
 
 
 @pytest.mark.parametrize('values', [{'ca_file': '/nowhere'}, {'cert_file': '/nowhere'}])
-def test_files_that_cannot_be_used_are_named(values):
+def test_unusable_tls_files_are_named_in_config_error(values):
     with pytest.raises(exception.ConfigError, match=r'\[mqtt\] ca_file, cert_file and key_file'):
         mqtt.MqttConnection(conf(1, tls=True, **values), 'one', lambda message: None)
 
 
-def test_who_may_not_hear_all_of_it_shows_that_until_it_is_not_to(tmp_path):
+def test_status_is_partial_while_denied_topic_is_subscribed(tmp_path):
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'looks', ['s']) as looks,
           Client(broker.port, 'one', ['a/b', 'c/d'], status='s', protocol='5') as one):
@@ -243,7 +243,7 @@ def test_who_may_not_hear_all_of_it_shows_that_until_it_is_not_to(tmp_path):
         assert one.connection.hearing.wait(30)
 
 
-def test_what_came_while_it_was_away_is_lost_to_whom_nothing_is_kept(tmp_path):
+def test_clean_session_loses_messages_sent_while_disconnected(tmp_path):
     for protocol in ('3.1.1', '5'):
         (tmp_path / protocol).mkdir()
         with (servers.mosquitto(tmp_path / protocol) as broker,
@@ -271,7 +271,7 @@ class Slow:
         return self._client.publish(topic, *rest)
 
 
-def test_what_is_shown_and_what_is_acknowledged_wait_for_each_other_no_more(tmp_path):
+def test_status_publish_and_acknowledgement_do_not_deadlock(tmp_path):
     """paho holds a lock that its publish() takes while it tells of an acknowledgement."""
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'one', ['a/b', 'c/d'], status='s', protocol='5') as one):
@@ -289,7 +289,7 @@ def test_what_is_shown_and_what_is_acknowledged_wait_for_each_other_no_more(tmp_
         assert connection.hearing.wait(10)
 
 
-def test_a_topic_that_comes_while_we_connect_is_heard(tmp_path):
+def test_topic_added_while_connecting_is_subscribed(tmp_path):
     with servers.mosquitto(tmp_path) as broker, Client(broker.port, 'says') as says:
         other = Client.__new__(Client)
         other.heard = queue.Queue()
@@ -319,7 +319,7 @@ def test_a_topic_that_comes_while_we_connect_is_heard(tmp_path):
                 raise AssertionError('it is not heard')
 
 
-def test_leaving_a_connection_that_has_just_broken_ends_it_all_the_same(tmp_path):
+def test_stop_ends_connection_that_has_just_broken(tmp_path):
     with servers.mosquitto(tmp_path) as broker:
         one = Client(broker.port, 'one', ['a/b'], status='s')
         client = one.connection._client
@@ -338,7 +338,7 @@ def test_leaving_a_connection_that_has_just_broken_ends_it_all_the_same(tmp_path
         assert not network.is_alive()
 
 
-def test_the_numbers_of_what_is_shown_are_taken_for_no_others(tmp_path):
+def test_status_publications_leave_no_pending_message_ids(tmp_path):
     with (servers.mosquitto(tmp_path) as broker,
           Client(broker.port, 'looks', ['s']) as looks,
           Client(broker.port, 'one', ['a/b'], status='s') as one):

@@ -61,7 +61,7 @@ def users(directory, rights):
                              rights=rights and [*RIGHTS, *rights])
 
 
-def test_a_password_without_tls_is_a_warning(tmp_path):
+def test_password_without_tls_gives_warning(tmp_path):
     authority = servers.Authority(tmp_path)
     with servers.mosquitto(tmp_path, users={'kronos': 'c4n4ry-s3cret'}) as broker:
         found = items(broker.port, username='kronos', password='c4n4ry-s3cret')
@@ -74,14 +74,14 @@ def test_a_password_without_tls_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_a_broker_that_lets_us_do_what_we_do_is_ok(broker, protocol):
+def test_check_passes_when_broker_grants_all_rights(broker, protocol):
     found = items(broker.port, protocol=protocol)
     assert states(found) == {'mqtt': 'ok', 'mqtt: rights': 'ok'}
     assert found['mqtt'].text == f'MQTT {protocol} at 127.0.0.1:{broker.port}'
     assert ('MQTT 3.1.1 does not tell' in found['mqtt: rights'].text) == (protocol == '3.1.1')
 
 
-def test_what_may_not_be_published_is_told_by_topic(tmp_path):
+def test_check_names_topic_with_denied_publish(tmp_path):
     with users(tmp_path, ['topic read fast/migfra/+/result']) as broker:
         login = {'username': 'kronos', 'password': 'c4n4ry-s3cret'}
         found = items(broker.port, protocol='5', **login)
@@ -96,7 +96,7 @@ def test_what_may_not_be_published_is_told_by_topic(tmp_path):
             'mqtt: password': 'warning', 'mqtt': 'ok', 'mqtt: rights': 'ok'}
 
 
-def test_the_topics_begin_with_the_prefix_that_is_configured(tmp_path):
+def test_checked_topics_have_configured_prefix(tmp_path):
     with users(tmp_path, [RESULTS]) as broker:
         found = items(broker.port, protocol='5', prefix='slow', username='kronos',
                       password='c4n4ry-s3cret')
@@ -104,12 +104,12 @@ def test_the_topics_begin_with_the_prefix_that_is_configured(tmp_path):
         assert states(found)['mqtt: rights'] == 'failed'
 
 
-def test_a_prefix_that_no_topic_can_begin_with_is_told(broker):
+def test_check_reports_impossible_topic_prefix(broker):
     found = items(broker.port, protocol='5', prefix='+')
     assert 'prefix' in found['mqtt: rights'].remedy
 
 
-def test_the_topics_of_pscom_are_looked_at_where_the_hook_may_be_called(tmp_path):
+def test_pscom_topics_are_checked_when_hook_may_run(tmp_path):
     rights = [RESULTS, 'topic read fast/pscom/+/+/response']
     with users(tmp_path, rights) as broker:
         wanted = {'protocol': '5', 'username': 'kronos', 'password': 'c4n4ry-s3cret',
@@ -125,7 +125,7 @@ def test_the_topics_of_pscom_are_looked_at_where_the_hook_may_be_called(tmp_path
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
 @pytest.mark.parametrize('password', ['wr0ng', ''])
-def test_a_login_that_is_refused_is_told_without_it(tmp_path, protocol, password):
+def test_check_reports_refused_login_without_password(tmp_path, protocol, password):
     with users(tmp_path, None) as broker:
         found = items(broker.port, protocol=protocol, username='kronos', password=password)
     assert found.pop('mqtt: password', None) is None or password
@@ -134,7 +134,7 @@ def test_a_login_that_is_refused_is_told_without_it(tmp_path, protocol, password
     assert 'wr0ng' not in found['mqtt'].text
 
 
-def test_who_must_log_in_and_does_not_is_told(tmp_path):
+def test_check_reports_missing_login(tmp_path):
     with users(tmp_path, None) as broker:
         assert 'refuses us' in items(broker.port)['mqtt'].text
 
@@ -144,7 +144,7 @@ def authority(tmp_path_factory):
     return servers.Authority(tmp_path_factory.mktemp('authority'))
 
 
-def test_tls_is_believed_with_the_authority_that_has_signed(tmp_path, authority):
+def test_tls_check_accepts_only_signing_authority(tmp_path, authority):
     with servers.mosquitto(tmp_path, tls=authority) as broker:
         found = items(broker.port, tls=True, ca_file=str(authority.ca))
         assert states(found)['mqtt'] == 'ok' and ', TLS' in found['mqtt'].text
@@ -157,17 +157,17 @@ def test_tls_is_believed_with_the_authority_that_has_signed(tmp_path, authority)
         assert found.status is base.CheckStatus.FAILED and 'tls' in found.remedy
 
 
-def test_tls_where_none_is_spoken_is_told(broker, authority):
+def test_check_reports_tls_against_plain_listener(broker, authority):
     found = items(broker.port, tls=True, ca_file=str(authority.ca))['mqtt']
     assert found.status is base.CheckStatus.FAILED and 'tls' in found.remedy
 
 
-def test_a_file_of_tls_that_cannot_be_read_is_told(broker, tmp_path):
+def test_check_reports_unreadable_tls_file(broker, tmp_path):
     found = items(broker.port, tls=True, ca_file=str(tmp_path / 'none.pem'))['mqtt']
     assert 'ca_file, cert_file and key_file: they cannot be used' in found.text
 
 
-def test_a_broker_that_is_away_or_says_nothing_is_told_within_seconds():
+def test_check_reports_dead_or_silent_broker_within_seconds():
     with socket.socket() as sock:
         sock.bind(('127.0.0.1', 0))
         port = sock.getsockname()[1]
@@ -180,13 +180,13 @@ def test_a_broker_that_is_away_or_says_nothing_is_told_within_seconds():
             assert time.monotonic() - began < 3 * check.SECONDS
 
 
-def test_no_broker_is_told_where_something_may_be_asked_for():
+def test_check_reports_missing_broker_only_with_allowed_requests():
     assert 'no broker is named' in items(1, host='')['mqtt'].text
     assert items(1, host='', allow='') == {}
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_nothing_of_us_stays_and_nobody_who_runs_is_cut_off(tmp_path, protocol):
+def test_check_leaves_no_trace_and_disconnects_no_daemon(tmp_path, protocol):
     with (servers.mosquitto(tmp_path) as broker,
           test_mqtt.Client(broker.port, 'kronos-migfra-here', ['fast/migfra/h1/task'],
                            protocol=protocol, status='fast/migfra/kronos-migfra-here/status')
@@ -219,7 +219,7 @@ def test_nothing_of_us_stays_and_nobody_who_runs_is_cut_off(tmp_path, protocol):
     assert 'already connected' not in log
 
 
-def test_a_session_of_mqtt_5_ends_with_the_connection(tmp_path):
+def test_mqtt_5_session_ends_with_connection(tmp_path):
     with servers.mosquitto(tmp_path) as broker:
         items(broker.port, protocol='5')
         with test_mqtt.Client(broker.port, 'looks', ['$SYS/broker/clients/total'],
@@ -260,7 +260,7 @@ class Broker:
         self._thread.join(10)
 
 
-def test_what_a_broker_of_mqtt_5_cannot_do_is_told(monkeypatch):
+def test_check_reports_missing_mqtt_5_capabilities(monkeypatch):
     monkeypatch.setattr(check, 'SECONDS', 1.0)
     # Reason 0; properties Maximum QoS 0 and Retain Available 0.
     with Broker(bytes([0x20, 7, 0, 0, 4, 0x24, 0, 0x25, 0])) as broker:
@@ -272,7 +272,7 @@ def test_what_a_broker_of_mqtt_5_cannot_do_is_told(monkeypatch):
 
 @pytest.mark.parametrize(('protocol', 'granted', 'state'), [
     ('3.1.1', [0x80], 'failed'), ('3.1.1', [0], 'failed'), ('3.1.1', [1], 'ok')])
-def test_a_subscription_that_is_refused_or_not_at_least_once_is_told(protocol, granted, state):
+def test_check_reports_denied_or_qos_0_subscription(protocol, granted, state):
     with Broker(bytes([0x20, 2, 0, 0]), (0x90, granted)) as broker:
         found = items(broker.port, protocol=protocol)
     assert states(found) == {'mqtt': 'ok', 'mqtt: rights': state}
@@ -280,14 +280,14 @@ def test_a_subscription_that_is_refused_or_not_at_least_once_is_told(protocol, g
         state == 'failed')
 
 
-def test_a_broker_that_ends_the_connection_of_who_may_not_is_told():
+def test_check_reports_broker_that_disconnects_on_denial():
     with Broker(bytes([0x20, 2, 0, 0]), (0xe0, [])) as broker:
         found = items(broker.port)
     assert states(found) == {'mqtt': 'ok', 'mqtt: rights': 'failed'}
     assert 'ends the connection instead of an answer (subscribe)' in found['mqtt: rights'].text
 
 
-def test_a_name_that_the_broker_does_not_take_is_no_fault_of_the_daemons():
+def test_rejected_client_id_gives_only_warning():
     with Broker(bytes([0x20, 3, 0, 0x85, 0])) as broker:
         found = items(broker.port, protocol='5')
     assert states(found) == {'mqtt': 'warning'}
@@ -295,7 +295,7 @@ def test_a_name_that_the_broker_does_not_take_is_no_fault_of_the_daemons():
 
 @pytest.mark.parametrize(('protocol', 'packet'), [
     ('5', [0x20, 3, 0, 0x84, 0]), ('5', [0x20, 2, 0, 1])])
-def test_a_version_that_the_broker_does_not_speak_is_told(protocol, packet):
+def test_check_reports_unsupported_protocol_version(protocol, packet):
     with Broker(bytes(packet)) as broker:
         found = items(broker.port, protocol=protocol)
     assert states(found) == {'mqtt': 'failed'}

@@ -110,19 +110,19 @@ def test_each_vcpu_is_pinned_to_its_cpus(libvirt, instance):
     assert pins(libvirt, instance) == [{0, 4}, {2}]
 
 
-def test_another_map_takes_the_place_of_the_first(libvirt, instance):
+def test_new_map_replaces_earlier_map(libvirt, instance):
     for vcpu_map in ([[0], [2]], [[2], [0, 4]]):
         pinning_of().repin('host1', instance.UUIDString(), vcpu_map)
     assert pins(libvirt, instance) == [{2}, {0, 4}]
 
 
-def test_an_instance_without_a_cpuset_may_use_every_cpu_that_is_online(libvirt, cloud):
+def test_instance_without_cpuset_may_use_all_online_cpus(libvirt, cloud):
     free = running(cloud, cpuset='')
     pinning_of().repin('host1', free.UUIDString(), [[4], [4]])
     assert pins(libvirt, free) == [{4}, {4}]
 
 
-def test_an_instance_that_nova_pins_is_left_to_it(libvirt, cloud):
+def test_instance_pinned_by_nova_is_not_repinned(libvirt, cloud):
     """With dedicated CPUs or NUMA nodes: then its definition has pins, and no set of CPUs."""
     name = str(uuid.uuid4())
     defined = cloud.defineXML(
@@ -147,8 +147,7 @@ def test_an_instance_that_nova_pins_is_left_to_it(libvirt, cloud):
     ([[0], '2'], 'no list of CPUs for vCPU 1'), ([0, 2], 'no list of CPUs for vCPU 0'),
     ([[0], [True]], 'has True for vCPU 1'), ([[0], [-1]], 'has -1'), ([[0], [65536]], 'has 65536'),
     ([[0], ['x' * 999]], "has 'xxx")])
-def test_a_map_that_does_not_fit_is_refused_and_nothing_is_pinned(
-        libvirt, instance, vcpu_map, said):
+def test_unfit_map_is_refused_and_changes_no_pin(libvirt, instance, vcpu_map, said):
     before = pins(libvirt, instance)
     with pytest.raises(exception.RepinRefused) as caught:
         pinning_of().repin('host1', instance.UUIDString(), vcpu_map)
@@ -156,7 +155,7 @@ def test_a_map_that_does_not_fit_is_refused_and_nothing_is_pinned(
     assert pins(libvirt, instance) == before
 
 
-def test_cpus_that_nova_has_given_to_others_are_refused(libvirt, cloud):
+def test_cpus_outside_instance_cpuset_are_refused(libvirt, cloud):
     narrow = running(cloud, cpuset='cpuset="0-4,^4"')
     with pytest.raises(exception.RepinRefused, match='may not use CPU 4 of host host1'):
         pinning_of().repin('host1', narrow.UUIDString(), [[0], [4]])
@@ -164,7 +163,7 @@ def test_cpus_that_nova_has_given_to_others_are_refused(libvirt, cloud):
 
 
 @pytest.mark.parametrize('policy', ['dedicated', 'mixed'])
-def test_pins_that_nova_owns_are_left_to_it(libvirt, instance, policy):
+def test_cpu_policy_with_nova_pins_is_not_repinned(libvirt, instance, policy):
     before = pins(libvirt, instance)
     with pytest.raises(exception.RepinUnsupported, match=f'has {policy} CPUs'):
         pinning_of().repin('host1', instance.UUIDString(), [[0], [2]], policy)
@@ -173,8 +172,7 @@ def test_pins_that_nova_owns_are_left_to_it(libvirt, instance, policy):
 
 
 @pytest.mark.parametrize('fails', [(0,), (1,)])
-def test_what_was_pinned_is_pinned_back_when_libvirt_refuses_the_rest(
-        libvirt, instance, monkeypatch, fails):
+def test_failed_repin_restores_earlier_pins(libvirt, instance, monkeypatch, fails):
     pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
     calls = spoil(monkeypatch, libvirt, fails.__contains__)
     with pytest.raises(exception.RepinFailed, match='the host is on fire'):
@@ -183,15 +181,14 @@ def test_what_was_pinned_is_pinned_back_when_libvirt_refuses_the_rest(
     assert calls == [*range(fails[0] + 1), 0, 1]
 
 
-def test_what_cannot_be_pinned_back_is_said_to_be_unknown(libvirt, instance, monkeypatch):
+def test_failed_restore_raises_repin_unknown(libvirt, instance, monkeypatch):
     spoil(monkeypatch, libvirt, lambda call: call > 0)
     with pytest.raises(exception.RepinUnknown, match='could not be pinned back'):
         pinning_of().repin('host1', instance.UUIDString(), [[4], [4]])
 
 
 @pytest.mark.parametrize('vcpus', [1, 2])
-def test_who_waits_no_longer_is_told_so_and_what_was_pinned_is_pinned_back(
-        libvirt, cloud, monkeypatch, vcpus):
+def test_timed_out_repin_raises_and_restores_earlier_pins(libvirt, cloud, monkeypatch, vcpus):
     instance = running(cloud, vcpus)
     before, pin, goes_on = pins(libvirt, instance), libvirt.virDomain.pinVcpu, threading.Event()
 
@@ -209,13 +206,13 @@ def test_who_waits_no_longer_is_told_so_and_what_was_pinned_is_pinned_back(
     assert pins(libvirt, instance) == before
 
 
-def test_a_host_that_does_not_answer_is_given_up_in_time(libvirt, monkeypatch):
+def test_repin_fails_in_time_on_silent_host(libvirt, monkeypatch):
     monkeypatch.setattr(libvirt, 'open', lambda _uri: time.sleep(2))
     with pytest.raises(exception.RepinFailed, match='no answer within 0.1 s'):
         pinning_of(timeout=0.1).repin('host1', str(uuid.uuid4()), [[0]])
 
 
-def test_every_connection_is_closed(libvirt, instance, monkeypatch):
+def test_repin_closes_every_connection(libvirt, instance, monkeypatch):
     open_ones, really = [], libvirt.open
 
     def connect(uri):
@@ -233,13 +230,12 @@ def test_every_connection_is_closed(libvirt, instance, monkeypatch):
             connection.getHostname()
 
 
-def test_an_instance_that_is_not_there_is_named(cloud):
+def test_instance_unknown_to_libvirt_is_refused(cloud):
     with pytest.raises(exception.RepinRefused, match='is not known to libvirt on host host1'):
         pinning_of().repin('host1', str(uuid.uuid4()), [[0]])
 
 
-def test_a_libvirt_that_fails_while_it_looks_is_not_an_instance_that_is_not_there(
-        libvirt, instance, monkeypatch):
+def test_failed_lookup_does_not_mean_missing_instance(libvirt, instance, monkeypatch):
     def fails(_connection, _name):
         raise libvirt.libvirtError('internal error')
 
@@ -248,7 +244,7 @@ def test_a_libvirt_that_fails_while_it_looks_is_not_an_instance_that_is_not_ther
         pinning_of().repin('host1', instance.UUIDString(), [[0], [2]])
 
 
-def test_an_instance_that_does_not_run_is_refused(cloud):
+def test_stopped_instance_is_refused(cloud):
     name = str(uuid.uuid4())
     stopped = cloud.defineXML(
         f'<domain type="test"><name>{name}</name><uuid>{name}</uuid><memory>8192</memory>'
@@ -260,7 +256,7 @@ def test_an_instance_that_does_not_run_is_refused(cloud):
         stopped.undefine()
 
 
-def test_a_daemon_that_refuses_connections_is_told_with_a_remedy(libvirt, capfd):
+def test_refused_libvirt_connection_names_remedy(libvirt, capfd):
     with pytest.raises(exception.RepinFailed, match=r'Connection refused.*\[repin\] uri'):
         pinning_of('qemu+tcp://127.0.0.1:1/system?host={host}').repin(
             'host1', str(uuid.uuid4()), [[0]])
@@ -283,7 +279,7 @@ def looked_at(uri, hosts=('host1', 'host2'), down=('host1',)):
     return item
 
 
-def test_one_host_that_is_up_is_asked_and_nothing_can_be_changed(libvirt, cloud, monkeypatch):
+def test_check_reads_libvirt_of_one_up_host_read_only(libvirt, cloud, monkeypatch):
     opened = []
     read_only = libvirt.openReadOnly
     monkeypatch.setattr(libvirt, 'open', lambda uri: pytest.fail('it could change something'))
@@ -294,13 +290,13 @@ def test_one_host_that_is_up_is_asked_and_nothing_can_be_changed(libvirt, cloud,
     assert opened == ['test:///default?host=host2']
 
 
-def test_a_host_whose_libvirt_is_away_is_told(libvirt):
+def test_check_reports_unreachable_libvirt(libvirt):
     item = looked_at('test:///nowhere/{host}')
     assert item.status is base.CheckStatus.FAILED and 'test:///nowhere/host2' in item.text
     assert '[repin] uri' in item.remedy
 
 
-def test_a_libvirt_that_does_not_answer_is_told_in_time(libvirt, monkeypatch):
+def test_check_reports_silent_libvirt_in_time(libvirt, monkeypatch):
     over = threading.Event()
     monkeypatch.setattr(libvirt, 'openReadOnly', lambda uri: over.wait(60))
     began = time.monotonic()
@@ -310,10 +306,10 @@ def test_a_libvirt_that_does_not_answer_is_told_in_time(libvirt, monkeypatch):
     assert time.monotonic() - began < 30
 
 
-def test_without_a_host_that_is_up_nobody_is_asked(libvirt):
+def test_check_is_skipped_without_up_host(libvirt):
     assert looked_at(URI, down=('host1', 'host2')).status is base.CheckStatus.SKIPPED
 
 
-def test_a_host_whose_name_can_stand_in_no_address_is_told(libvirt):
+def test_check_reports_host_name_invalid_in_uri(libvirt):
     item = looked_at(URI, hosts=('a/b',), down=())
     assert item.status is base.CheckStatus.FAILED and 'cannot stand in a URI' in item.text

@@ -91,7 +91,7 @@ def policy_of(**fields):
     return policies.Policy(**{'name': 'load', 'weight': 1, 'imbalance_query': 'load', **fields})
 
 
-def test_values_by_label_and_what_is_wrong_with_the_rest(source):
+def test_query_maps_values_by_label_and_reports_missing_labels(source):
     result = source.query('load', 'host')
     assert result.series == {'cn1': 0.25, 'cn2': 0.75}
     assert result.health is model.SourceHealth.PARTIAL and result.error is None
@@ -99,18 +99,18 @@ def test_values_by_label_and_what_is_wrong_with_the_rest(source):
     assert any('cn3' in warning for warning in result.warnings)
 
 
-def test_two_series_of_a_host_are_duplicates_and_no_values(source):
+def test_duplicate_series_of_host_give_no_value(source):
     result = source.query('twice', 'host')
     assert result.duplicates == ('cn1',)
     assert result.series == {'cn2': 3.0}
 
 
-def test_a_label_that_no_series_has_is_an_error(source):
+def test_label_absent_from_all_series_is_error(source):
     result = source.query('cores', 'nodename')
     assert 'nodename' in result.error and not result.series
 
 
-def test_every_query_of_a_policy(source):
+def test_fetch_runs_every_query_of_policy(source):
     samples = source.fetch(policy_of(
         imbalance_query='load{host=~"cn[12]"}', age_query='time() - timestamp(load)',
         host_capacity_query='cores', vm_profile_query='used', vm_profile_label='uuid',
@@ -122,56 +122,56 @@ def test_every_query_of_a_policy(source):
     assert abs(samples.taken_at - time.time()) < 60.0
 
 
-def test_the_boot_door_does_not_ask_for_instances(source):
+def test_fetch_without_profile_skips_instance_query(source):
     assert source.fetch(policy_of(vm_profile_query='used'), profile=False).profile is None
 
 
-def test_an_age_query_without_a_label_speaks_of_all_hosts(source):
+def test_age_query_without_label_covers_all_hosts(source):
     samples = source.fetch(policy_of(imbalance_query='load{host=~"cn[12]"}',
                                      age_query='max(time() - timestamp(load)) * 0 + 7'))
     assert samples.age == 7.0
     assert set(samples.imbalance.series) == {'cn1', 'cn2'}
 
 
-def test_a_query_that_does_not_parse_is_prometheus_s_own_words(source):
+def test_parse_error_quotes_prometheus(source):
     result = source.query('sum by (', 'host')
     assert 'parse error' in result.error and '400' in result.error
     assert result.health is model.SourceHealth.PARTIAL
 
 
 @pytest.mark.parametrize('query', ['1', 'load[1m]', '"text"'])
-def test_only_vectors_are_taken(source, query):
+def test_query_accepts_only_instant_vectors(source, query):
     result = source.query(query, 'host')
     assert 'not an instant vector' in result.error
 
 
-def test_many_to_many_is_an_error_and_not_an_empty_answer(source):
+def test_many_to_many_join_is_error_not_empty_answer(source):
     result = source.query('twice * on (host) twice', 'host')
     assert '422' in result.error
 
 
-def test_a_join_on_a_missing_label_is_empty(source):
+def test_join_on_missing_label_is_empty(source):
     result = source.query('load * on (nothing) group_left () cores{host="none"}', 'host')
     assert result.error is None and not result.series
 
 
-def test_health_comes_from_the_server(source, url):
+def test_health_comes_from_server(source, url):
     health, text = source.health()
     assert health is model.SourceHealth.HEALTHY and url in text
 
 
-def test_an_answer_with_too_many_series_or_bytes_is_refused(url, source):
+def test_answer_above_series_or_byte_limit_is_refused(url, source):
     assert 'max_series' in source_of(url, max_series=2).query('load', 'host').error
     big = 'label_replace(load{host=~"cn[12]"}, "x", "' + 'y' * 2000 + '", "", "")'
     assert 'max_body_bytes' in source_of(url, max_body_bytes=1024).query(big, 'host').error
 
 
-def test_the_wrong_path_prefix_is_not_followed(url):
+def test_wrong_path_prefix_is_error(url):
     result = source_of(url.removesuffix('/metrics/api')).query('load', 'host')
     assert result.error and not result.series
 
 
-def test_defect_10_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_path):
+def test_defect_10_dead_exporter_ages_out_only_its_host(exporter, tmp_path):
     """Two exporters, one dies: its host is left out while look-back hides it."""
     dying = prometheus_server.Exporter()
     dying.text = 'heat{host="cn9"} 0.5\n'
@@ -190,7 +190,7 @@ def test_defect_10_a_dead_exporter_ages_its_host_out_and_no_other(exporter, tmp_
         assert samples.age < 3.0
 
 
-def test_tls_and_basic_auth(exporter, tmp_path):
+def test_source_connects_with_tls_and_basic_auth(exporter, tmp_path):
     cert, key = _certificate(tmp_path)
     web = (f'tls_server_config:\n  cert_file: {cert}\n  key_file: {key}\n'
            f'basic_auth_users:\n  kronos: {_BCRYPT_OF_TEST}\n')

@@ -117,7 +117,7 @@ def seen(hook, name='vm-1'):
 
 
 @pytest.mark.parametrize('protocol', ['3.1.1', '5'])
-def test_one_request_asks_all_processes_of_the_guest_that_have_never_spoken(broker, protocol):
+def test_one_request_reaches_all_silent_processes_of_guest(broker, protocol):
     there = {'vm-1': ['11', '12'], 'vm-2': ['21', '22']}
     with guests_of(broker, there) as guests, hook_of(broker, mqtt_protocol=protocol) as hook:
         call = called(hook, 'before', call_of('vm-1', 2))
@@ -129,7 +129,7 @@ def test_one_request_asks_all_processes_of_the_guest_that_have_never_spoken(brok
         assert until(lambda: guests.heard) == [('vm-1', 'any_proc', 'resume')]
 
 
-def test_answers_of_another_instance_on_the_same_host_do_not_count(broker):
+def test_answers_of_other_instance_on_same_host_do_not_count(broker):
     there = {'vm-1': ['11'], 'vm-2': ['21']}
     with guests_of(broker, there, deaf=['11']) as guests, hook_of(broker) as hook:
         step = begun(hook, call_of('vm-1', 1))
@@ -141,7 +141,7 @@ def test_answers_of_another_instance_on_the_same_host_do_not_count(broker):
         until(lambda: step.poll(0.0))
 
 
-def test_instances_of_one_name_are_told_apart_by_uuid(broker):
+def test_uuid_topics_distinguish_instances_with_same_name(broker):
     topics = {'pscom_request_topic': 'pscom/{uuid}/any_proc/request',
               'pscom_response_topic': 'pscom/{uuid}/{process}/response'}
     one, two = servers.TASK.instance_uuid, '00000000-0000-4000-8000-000000000002'
@@ -152,7 +152,7 @@ def test_instances_of_one_name_are_told_apart_by_uuid(broker):
         assert [guest for guest, _, _ in guests.heard] == [one, two]
 
 
-def test_payloads_are_templates_whose_values_stand_in_quotes(broker):
+def test_payload_template_quotes_its_values(broker):
     values = {'pscom_suspend_payload': '{task: suspend, of: {name}, at: {host}, by: {uuid}}'}
     with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
         test_mosquitto.subscribe(client, 'fast/pscom/+/any_proc/request')
@@ -163,7 +163,7 @@ def test_payloads_are_templates_whose_values_stand_in_quotes(broker):
                                        'by': servers.TASK.instance_uuid}
 
 
-def test_processes_that_have_spoken_are_asked_one_by_one_where_topics_say_so(broker):
+def test_per_process_topics_reach_each_known_process(broker):
     topics = {'pscom_request_topic': 'pscom/{name}/{process}/request'}
     with guests_of(broker, {'vm-1': ['31', '32']}) as guests:
         guests.leave('vm-1', '31')
@@ -182,7 +182,7 @@ def test_processes_that_have_spoken_are_asked_one_by_one_where_topics_say_so(bro
 
 @pytest.mark.parametrize('ended, hosts', [(COMPLETED, ['h1', 'h2']), (None, ['h1', 'h2']),
                                           (FAILED, ['h1'])])
-def test_topics_of_hosts_are_resumed_where_the_processes_may_be(broker, ended, hosts):
+def test_resume_reaches_every_possible_host_of_process(broker, ended, hosts):
     with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
         test_mosquitto.subscribe(client, 'fast/pscom/+/+/+/request')
         with hook_of(broker, processes=['vm-1/41'], **PER_PROCESS) as hook:
@@ -192,7 +192,7 @@ def test_topics_of_hosts_are_resumed_where_the_processes_may_be(broker, ended, h
             assert hook.client.ready and heard.empty()
 
 
-def test_one_that_does_not_answer_is_waited_for_and_as_many_as_announced_are_enough(broker):
+def test_suspend_waits_for_announced_number_of_processes(broker):
     with guests_of(broker, {'vm-1': ['41', '42']}, deaf=['42']) as guests, hook_of(broker) as hook:
         step = begun(hook, call_of('vm-1', 2))
         until(lambda: step.poll(0.0) or seen(hook) == {'41'})
@@ -200,7 +200,7 @@ def test_one_that_does_not_answer_is_waited_for_and_as_many_as_announced_are_eno
         called(hook, 'before', call_of('vm-1', 1))
 
 
-def test_an_answer_that_came_before_the_question_is_none(broker):
+def test_answer_before_request_does_not_count(broker):
     with guests_of(broker, {}) as guests, hook_of(broker) as hook:
         guests.client.publish('fast/pscom/vm-1/51/response', b'done', qos=1).wait_for_publish(20)
         until(lambda: hook.client.answers() == 1)
@@ -210,7 +210,7 @@ def test_an_answer_that_came_before_the_question_is_none(broker):
 
 
 @pytest.mark.parametrize('instance', ['vm-1', servers.TASK.instance_uuid])
-def test_listed_processes_need_not_be_seen_and_are_all_that_there_are(broker, instance):
+def test_listed_processes_replace_seen_processes(broker, instance):
     topics = {'pscom_request_topic': 'pscom/{name}/{process}/request'}
     listed = [f'{instance}/62', f'{instance}/63']
     with guests_of(broker, {'vm-1': ['61', '62', '63']}) as guests:
@@ -222,7 +222,7 @@ def test_listed_processes_need_not_be_seen_and_are_all_that_there_are(broker, in
         guests.leave('vm-1', '61', b'')
 
 
-def test_fewer_processes_than_announced_are_an_error_before_anything_is_asked(broker):
+def test_missing_processes_fail_before_any_request(broker):
     with hook_of(broker, **PER_PROCESS) as hook:
         with pytest.raises(base.StepFailed,
                            match='knows 0 processes of the instance, and 4 are to'):
@@ -230,7 +230,7 @@ def test_fewer_processes_than_announced_are_an_error_before_anything_is_asked(br
 
 
 @pytest.mark.parametrize('number', [None, 0])
-def test_an_instance_without_processes_has_nothing_to_suspend(broker, number):
+def test_instance_without_processes_gets_no_suspend_request(broker, number):
     with guests_of(broker, {}) as guests, hook_of(broker) as hook:
         call = called(hook, 'before', call_of('vm-1', number))
         called(hook, 'after', call, COMPLETED)
@@ -238,7 +238,7 @@ def test_an_instance_without_processes_has_nothing_to_suspend(broker, number):
         assert guests.heard == []
 
 
-def test_a_process_that_has_taken_back_what_it_left_is_not_there(broker):
+def test_process_with_cleared_retained_message_is_gone(broker):
     with guests_of(broker, {}) as guests, hook_of(broker) as hook:
         guests.leave('vm-1', '81')
         until(lambda: seen(hook) == {'81'})
@@ -247,7 +247,7 @@ def test_a_process_that_has_taken_back_what_it_left_is_not_there(broker):
         assert seen(hook) == set()
 
 
-def test_the_broker_may_go_away_and_come_back_in_between(tmp_path):
+def test_resume_succeeds_after_broker_restart(tmp_path):
     with programs.mosquitto(tmp_path, users={'kronos': 'secret', 'pscom': 'other'}) as own:
         with hook_of(own) as hook:
             call = call_of('vm-1', 1)
@@ -263,7 +263,7 @@ def test_the_broker_may_go_away_and_come_back_in_between(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['h+', 'h#', 'a/b', 'a\x00', '', '$SYS', 'x' * 256, 'a\ud800'])
-def test_a_name_that_would_change_the_topic_holds_up_no_move_without_processes(broker, name):
+def test_unsafe_name_fails_only_moves_with_processes(broker, name):
     with hook_of(broker) as hook:
         with pytest.raises(base.StepFailed, match='topic'):
             hook.marker(call_of(name, 1))
@@ -272,7 +272,7 @@ def test_a_name_that_would_change_the_topic_holds_up_no_move_without_processes(b
 
 
 @pytest.mark.parametrize('listed', ['h1', 'h1/', '/1', 'h1/a/b', 'h+/1', 'h1/#', 'h1/a\x00'])
-def test_what_is_not_instance_and_process_is_refused(listed):
+def test_malformed_listed_process_is_refused(listed):
     with pytest.raises(exception.ConfigError, match='INSTANCE/PROCESS'):
         pscom.PscomHook.create(servers.conf(mqtt_host='x', pscom_processes=[listed]), None)
 
@@ -287,7 +287,7 @@ def test_what_is_not_instance_and_process_is_refused(listed):
     ('request_topic', 'pscom/{name}/{guest}', 'unknown placeholder {guest}'),
     ('request_topic', 'pscom/{name}/{name}', 'stands there twice'),
     ('resume_payload', 'task: resume, {uid}', 'unknown placeholder {uid}')])
-def test_a_template_that_cannot_be_used_is_refused_at_start(option, value, problem):
+def test_invalid_template_is_refused_at_start(option, value, problem):
     with pytest.raises(exception.ConfigError) as caught:
         pscom.PscomHook.create(servers.conf(mqtt_host='x', **{f'pscom_{option}': value}), None)
     assert caught.value.kwargs['field'] == f'[hook_pscom] {option}'
@@ -295,13 +295,13 @@ def test_a_template_that_cannot_be_used_is_refused_at_start(option, value, probl
 
 
 @pytest.mark.parametrize('number', [-1, 1.5, True, 'four', 10**9])
-def test_a_number_of_processes_is_a_number(broker, number):
+def test_number_of_processes_must_be_whole_number(broker, number):
     with hook_of(broker) as hook:
         with pytest.raises(base.StepFailed, match='whole number'):
             hook.marker(call_of('vm-1', number))
 
 
-def test_a_refused_login_is_never_ready_and_is_said(broker, caplog):
+def test_refused_login_is_logged_and_never_ready(broker, caplog):
     hook = pscom.PscomHook.create(conf_of(broker, mqtt_password='wrong-password'), None)
     try:
         until(lambda: 'refuses us' in caplog.text)
@@ -310,7 +310,7 @@ def test_a_refused_login_is_never_ready_and_is_said(broker, caplog):
         hook.close()
 
 
-def test_it_speaks_tls(tmp_path):
+def test_hook_connects_with_tls(tmp_path):
     authority = programs.Authority(tmp_path)
     with programs.mosquitto(tmp_path, tls=authority) as own:
         with hook_of(own, mqtt_tls=True, mqtt_ca_file=str(authority.ca)) as hook:
@@ -320,12 +320,12 @@ def test_it_speaks_tls(tmp_path):
             mqtt_host='x', mqtt_tls=True, mqtt_ca_file='/nowhere'), None)
 
 
-def test_without_a_broker_it_says_where_one_is_named():
+def test_hook_without_broker_names_missing_option():
     with pytest.raises(exception.ConfigError, match=r'\[mqtt\] host'):
         pscom.PscomHook.create(servers.conf(), None)
 
 
-def test_topics_have_the_prefix_of_the_broker(broker):
+def test_topics_have_broker_prefix(broker):
     with test_mosquitto.connected(broker.port, user=('pscom', 'other')) as (client, _r, heard):
         test_mosquitto.subscribe(client, 'slow/pscom/+/+/request')
         with hook_of(broker, mqtt_prefix='slow') as hook:
@@ -339,7 +339,7 @@ def test_topics_have_the_prefix_of_the_broker(broker):
             assert heard.get(timeout=20) == ('slow/pscom/vm-1/any_proc/request', b'task: resume\n')
 
 
-def test_who_may_not_publish_learns_it(tmp_path):
+def test_denied_publish_fails_step_with_reason(tmp_path):
     rights = ['user kronos', 'topic read fast/pscom/#']
     with programs.mosquitto(tmp_path, users={'kronos': 'secret'}, rights=rights) as own:
         with hook_of(own, mqtt_protocol='5') as hook:

@@ -175,7 +175,7 @@ def find_backends():
 
 @pytest.mark.parametrize('keys', [(), (KEY,)])
 @pytest.mark.parametrize('answer', [a for a in ANSWERS if a.startswith('pickle')])
-def test_a_pickle_in_memcached_is_never_loaded(liar, answer, keys):
+def test_pickle_in_memcached_is_never_loaded(liar, answer, keys):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], *keys)
     with pytest.raises(raw_cache.RecordRefused):
@@ -183,7 +183,7 @@ def test_a_pickle_in_memcached_is_never_loaded(liar, answer, keys):
 
 
 @pytest.mark.parametrize('keys', [(), (KEY,)])
-def test_no_answer_of_a_forged_server_runs_code_with_any_backend(liar, keys):
+def test_forged_server_runs_no_code_with_any_backend(liar, keys):
     liar.answer = 'pickle, flags 1, protocol 2'
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', READER, str(liar.server_address[1]), *keys],
@@ -197,7 +197,7 @@ def test_no_answer_of_a_forged_server_runs_code_with_any_backend(liar, keys):
     assert not any('returned' in line and not line.endswith(' None') for line in lines), lines
 
 
-def test_the_hook_of_this_test_notices_unpickling():
+def test_audit_hook_notices_unpickling():
     """The cache backends of dogpile do unpickle: the same hook sees it there."""
     code = READER.partition('from oslo_config')[0] + '''
 import pickle, os, collections
@@ -209,7 +209,7 @@ assert seen
 
 
 @pytest.mark.parametrize('answer', [a for a in ANSWERS if not a.startswith('pickle')])
-def test_an_answer_that_is_not_ours_is_an_error_or_nothing(liar, answer):
+def test_foreign_answer_gives_error_or_none(liar, answer):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], KEY)
     try:
@@ -219,7 +219,7 @@ def test_an_answer_that_is_not_ours_is_an_error_or_nothing(liar, answer):
 
 
 @pytest.mark.parametrize('answer', ['endless', 'drip', 'silence'])
-def test_a_server_that_never_ends_its_answer_is_left(liar, answer):
+def test_endless_answer_is_abandoned(liar, answer):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], KEY, max_bytes=1_000_000)
     began = time.monotonic()
@@ -228,7 +228,7 @@ def test_a_server_that_never_ends_its_answer_is_left(liar, answer):
     assert time.monotonic() - began < 30
 
 
-def test_a_real_memcached_keeps_signed_records(tmp_path):
+def test_real_memcached_keeps_signed_records(tmp_path):
     with servers.memcached(tmp_path) as port:
         cache_of(port, KEY).set('k', '{"a": 1}')
         assert cache_of(port, KEY).get('k') == '{"a": 1}'
@@ -238,7 +238,7 @@ def test_a_real_memcached_keeps_signed_records(tmp_path):
         assert cache_of(port, KEY).get('k') is None
 
 
-def test_a_pickle_in_a_real_memcached_is_refused(tmp_path):
+def test_pickle_in_real_memcached_is_refused(tmp_path):
     from pymemcache import serde
     from pymemcache.client import base
 
@@ -250,7 +250,7 @@ def test_a_pickle_in_a_real_memcached_is_refused(tmp_path):
                 cache_of(port, *keys).get('k')
 
 
-def test_several_servers_share_the_keys(tmp_path):
+def test_server_order_does_not_change_key_placement(tmp_path):
     for name in 'ab':
         (tmp_path / name).mkdir()
     with servers.memcached(tmp_path / 'a') as one, servers.memcached(tmp_path / 'b') as two:

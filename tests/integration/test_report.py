@@ -53,7 +53,7 @@ def pixels(path):
     return np.asarray(image.imread(str(path)))[:, :, :3]
 
 
-def test_names_of_tenants_do_not_run_and_nothing_is_refused(browser, write):
+def test_tenant_names_run_no_script_and_break_no_policy(browser, write):
     text = page.render_page(made.nasty())
     document, console = browser.document(write(text))
     assert console == []
@@ -64,7 +64,7 @@ def test_names_of_tenants_do_not_run_and_nothing_is_refused(browser, write):
         tag for tag, _ in parsed.parse(text).elements)
 
 
-def test_a_name_that_were_not_escaped_would_be_seen_here(browser, write):
+def test_unescaped_name_is_detected(browser, write):
     """What the tests of this file go by: the console, and what the policy refuses."""
     script = f'<script>document.title = "{OWNED}"</script>'
     text = page.render_page(made.report()).replace('Scope <bdi>', f'{script}Scope <bdi>', 1)
@@ -77,7 +77,7 @@ def test_a_name_that_were_not_escaped_would_be_seen_here(browser, write):
 
 
 @pytest.mark.parametrize(('theme', 'flags'), [('light', ()), ('dark', (chromium.DARK,))])
-def test_the_page_has_its_own_colours_in_the_light_and_in_the_dark(browser, write, theme, flags):
+def test_page_has_own_colours_in_light_and_dark_theme(browser, write, theme, flags):
     found = pixels(browser.picture(write(page.render_page(made.report())), *flags))
     assert found.shape == (2400, 1200, 3)
     assert np.allclose(found[2, 2], colour(palette.INK[theme]['page']), atol=0.005)
@@ -88,13 +88,13 @@ def test_the_page_has_its_own_colours_in_the_light_and_in_the_dark(browser, writ
     assert np.flatnonzero(written.any(axis=1)).max() > 2300, 'the page goes on to the end'
 
 
-def test_a_style_that_is_not_the_one_that_was_hashed_is_not_used(browser, write):
+def test_browser_ignores_style_with_other_hash(browser, write):
     text = page.render_page(made.report()).replace('--h9:', '--h9: ', 1)
     _, console = browser.document(write(text))
     assert console and 'style-src' in console[0]
 
 
-def test_on_paper_everything_is_unfolded(browser, write):
+def test_printed_page_unfolds_every_section(browser, write):
     """2,000 hosts are some fifty pages; folded away they would be a few."""
     large = values.WholeReport('', 0.0, 0.0, '', (made.of_cloud(hosts=2000),))
     paper = browser.paper(write(page.render_page(large)))

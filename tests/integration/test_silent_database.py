@@ -149,7 +149,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize('step', STEPS)
-def test_a_step_on_an_open_connection_gives_up_and_goes_on_afterwards(store, proxy, step):
+def test_step_fails_while_database_is_silent_and_then_recovers(store, proxy, step):
     STEPS[step](store)
     proxy.silent = True
     said = given_up(lambda: STEPS[step](store))
@@ -158,13 +158,13 @@ def test_a_step_on_an_open_connection_gives_up_and_goes_on_afterwards(store, pro
     assert not isinstance(given_up(lambda: STEPS[step](store)), exception.StoreError)
 
 
-def test_a_start_gives_up(conf, proxy):
+def test_daemon_start_fails_on_silent_database(conf, proxy):
     proxy.silent = True
     said = given_up(lambda: daemons.open_store(conf))
     assert 'cannot be reached' in str(said)
 
 
-def test_a_statement_in_mid_transaction_gives_up(store, proxy):
+def test_statement_fails_when_database_falls_silent(store, proxy):
     def step(connection):
         connection.execute(sa.text('SELECT 1'))
         proxy.silent = True
@@ -177,7 +177,7 @@ def _sleep(store, connection):
     connection.execute(sa.text(f'SELECT {name}(5)'))
 
 
-def test_purges_and_migrations_of_the_schema_may_take_longer(store):
+def test_purge_and_schema_migration_have_longer_timeout(store):
     said = given_up(lambda: store.transaction(lambda c: _sleep(store, c)))
     assert isinstance(said, exception.StoreError)
     with store._long_engine() as engine, engine.begin() as connection:
@@ -210,8 +210,7 @@ class Engine:
 
 
 @pytest.mark.parametrize('kind', ['engine', 'executor'])
-def test_health_and_metrics_are_answered_meanwhile_and_daemons_recover(
-        conf, store, proxy, kind):
+def test_daemons_serve_health_while_database_is_silent(conf, store, proxy, kind):
     health, tally = healths.DaemonHealth(daemon=f'kronos-{kind}',
                                          dry_run=False), tallies.DaemonTally()
     option = f'{kind}_port'

@@ -137,7 +137,7 @@ def live(filled):
             '--step', '5m')
 
 
-def test_history_is_what_prometheus_has_and_the_planner_runs_on_it(home_of, filled):
+def test_simulate_replays_history_of_prometheus(home_of, filled):
     _url, start, count = filled
     found = report(home_of, *live(filled), '--policies', 'calm.yaml', '--policies', 'eager.yaml')
     rows = {row['name']: row for row in found['candidates']}
@@ -166,7 +166,7 @@ def test_history_is_what_prometheus_has_and_the_planner_runs_on_it(home_of, fill
     assert any('belong to no instance' in text for text in found['warnings'])
 
 
-def test_a_recorded_trace_gives_the_same_report_without_prometheus(home_of, filled):
+def test_recorded_trace_gives_same_report_without_prometheus(home_of, filled):
     first = report(home_of, *live(filled), '--policies', 'eager.yaml', '--record', 'trace.npz')
     (home_of / 'kronos.conf').write_text('[prometheus]\nurl = http://127.0.0.1:1\n')
     again = report(home_of, '--trace', 'trace.npz', '--policies', 'eager.yaml')
@@ -176,14 +176,14 @@ def test_a_recorded_trace_gives_the_same_report_without_prometheus(home_of, fill
 @pytest.mark.parametrize(('arguments', 'told'), [
     (['--from', '-3h', '--to', '-2h'], 'imbalance_query of policy cpu: no series in this time'),
     (['--from', 'now', '--to', '-2h'], 'is not after --from')])
-def test_what_prometheus_cannot_tell_is_one_clear_line(home_of, arguments, told):
+def test_missing_history_is_one_error_line(home_of, arguments, told):
     done = simulate(home_of, '--snapshot', 'snapshot', '--policies', 'calm.yaml', *arguments)
     assert done.returncode == 1 and done.stdout == ''
     (line,) = done.stderr.splitlines()
     assert line.startswith('kronos simulate: ') and told in line
 
 
-def test_a_query_that_does_not_parse_is_prometheus_s_own_words(home_of, filled):
+def test_simulate_quotes_parse_error_of_prometheus(home_of, filled):
     text = (home_of / 'calm.yaml').read_text()
     (home_of / 'calm.yaml').write_text(text.replace('kronos_test_load', 'sum by ('))
     done = simulate(home_of, *live(filled), '--policies', 'calm.yaml')

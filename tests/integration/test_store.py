@@ -99,17 +99,17 @@ def store(url, schema):
 
 
 @pytest.mark.parametrize('case', every.ALL, ids=lambda case: case.__name__)
-def test_on_a_server(store, case):
+def test_store_case_passes_on_server(store, case):
     case(store)
 
 
 @pytest.mark.parametrize('seed', range(6))
-def test_executors_that_crash_and_freeze(store, seed):
+def test_invariants_hold_when_executors_crash_and_freeze(store, seed):
     run = executor_world.Run(seed, store)
     run.go()
 
 
-def test_who_freezes_in_a_transaction_holds_the_others_up_for_seconds_only(url, monkeypatch):
+def test_frozen_transaction_blocks_others_only_for_seconds(url, monkeypatch):
     """Found by the crash harness: PostgreSQL waited for it for ever."""
     monkeypatch.setattr(database, 'IDLE_SECONDS', 1)
     frozen, other = api.Store.from_url(url), api.Store.from_url(url)
@@ -137,7 +137,7 @@ def unmapped(monkeypatch):
                 each for each in known if '1020' not in getattr(each[1], 'pattern', '')])
 
 
-def test_leases_that_race_under_snapshot_isolation_are_tried_again(url, unmapped, monkeypatch):
+def test_lease_race_under_snapshot_isolation_is_retried(url, unmapped, monkeypatch):
     """MariaDB ends one of two that read and then write with 1020; by default since 11.6."""
     if not url.startswith('mysql'):
         pytest.skip('only MariaDB has it')
@@ -165,7 +165,7 @@ def test_leases_that_race_under_snapshot_isolation_are_tried_again(url, unmapped
     assert races and [each for each in found if isinstance(each, Exception)] == []
 
 
-def test_what_a_case_leaves_is_gone_for_the_next_one(store, schema):
+def test_renew_removes_all_changes_of_a_case(store, schema):
     def content():
         with store.engine.connect() as connection:
             found = sa.MetaData()
@@ -191,7 +191,7 @@ def test_what_a_case_leaves_is_gone_for_the_next_one(store, schema):
         assert content() == new, leave
 
 
-def test_kronos_manage_makes_the_schema_and_upgrades_it_later(url, store, tmp_path):
+def test_kronos_manage_creates_and_upgrades_schema(url, store, tmp_path):
     _empty(store)
     conf = tmp_path / 'kronos.conf'
     conf.write_text(f'[database]\nconnection = {url}\n')

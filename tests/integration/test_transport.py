@@ -78,7 +78,7 @@ def until(holds, seconds=WAIT):
         time.sleep(0.05)
 
 
-def test_a_cast_wakes_the_executor_of_its_scope_alone(bus):
+def test_cast_wakes_only_executor_of_its_scope(bus):
     woken = {scope: threading.Event() for scope in SCOPES}
     each = [listening(transport.WakeUps(bus, [scope], f'x{n}', woken[scope].set))
             for n, scope in enumerate(SCOPES)]
@@ -94,13 +94,13 @@ def test_a_cast_wakes_the_executor_of_its_scope_alone(bus):
             server.stop()
 
 
-def test_a_cast_to_nobody_is_no_error_and_quick(bus):
+def test_cast_without_listener_returns_quickly(bus):
     started = time.monotonic()
     assert not transport.TaskCaster(bus)(task('nobody listens'))
     assert time.monotonic() - started < 30
 
 
-def test_forged_stale_and_poison_casts_wake_nobody(bus):
+def test_forged_stale_and_poison_casts_wake_no_executor(bus):
     woken = threading.Event()
     server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
     try:
@@ -120,7 +120,7 @@ def test_forged_stale_and_poison_casts_wake_nobody(bus):
         server.stop()
 
 
-def test_defect_18_every_pool_hears_every_result(bus):
+def test_defect_18_every_pool_receives_every_result(bus):
     heard = {pool: queue.Queue() for pool in ('engine-1', 'engine-2')}
     each = [listening(transport.ResultServers(
         bus, SCOPES, lambda event, result, q=q: q.put((event, result)), pool))
@@ -141,7 +141,7 @@ def test_defect_18_every_pool_hears_every_result(bus):
             server.stop()
 
 
-def test_whoever_listens_hears_of_plans_and_drains_in_any_scope(bus):
+def test_listener_receives_plans_and_drains_of_any_scope(bus):
     heard = queue.Queue()
 
     class Endpoint:
@@ -167,7 +167,7 @@ def test_whoever_listens_hears_of_plans_and_drains_in_any_scope(bus):
         listener.wait()
 
 
-def test_two_engines_both_hear_every_result(bus, monkeypatch):
+def test_each_engine_receives_every_result(bus, monkeypatch):
     """As the daemons are wired: each engine has a pool of its own, by its name
     or its host's; one that was away hears what was told meanwhile."""
     heard = {name: queue.Queue() for name in ('', 'Zweite / 2')}
@@ -205,7 +205,7 @@ def test_two_engines_both_hear_every_result(bus, monkeypatch):
         cfg.CONF.clear_override('dry_run', 'engine')
 
 
-def test_the_longest_names_are_listened_to(bus, monkeypatch):
+def test_longest_scope_and_host_names_receive_casts(bus, monkeypatch):
     monkeypatch.setattr(socket, 'gethostname', lambda: 'h' * 63 + '.' + 'x' * 190)
     woken = threading.Event()
     scope = 'a' * 128
@@ -222,7 +222,7 @@ def queues_of(broker):
         'list_queues', 'name', 'type', 'durable', '--quiet', '--no-table-headers').splitlines()]
 
 
-def test_queues_are_quorum_queues_and_none_is_left_behind_by_a_restart(broker, bus):
+def test_restarted_listener_reuses_its_quorum_queues(broker, bus):
     for _ in range(2):
         server = listening(transport.WakeUps(bus, ['kept'], transport.this_host(), lambda: None))
         server.stop()
@@ -233,7 +233,7 @@ def test_queues_are_quorum_queues_and_none_is_left_behind_by_a_restart(broker, b
         f'kronos.migrations.kept.{transport.this_host()}': ('quorum', 'true')}
 
 
-def test_bytes_that_are_no_message_of_oslo_stop_nobody(broker, bus, caplog):
+def test_malformed_messages_stop_no_listener(broker, bus, caplog):
     woken = threading.Event()
     server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
     topic = messages.migrations_topic('prod')
@@ -260,7 +260,7 @@ def test_bytes_that_are_no_message_of_oslo_stop_nobody(broker, bus, caplog):
         server.stop()
 
 
-def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
+def test_cast_wakes_worker_and_engine_receives_result(bus, tmp_path):
     store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
     store.upgrade()
     heard = queue.Queue()
@@ -285,7 +285,7 @@ def test_a_worker_is_woken_and_its_result_is_heard(bus, tmp_path):
     assert not thread.is_alive()
 
 
-def test_a_broker_that_is_away_holds_nothing_up_and_is_used_again(broker, bus):
+def test_casts_do_not_block_and_resume_after_broker_outage(broker, bus):
     now = [0.0]
     caster = transport.TaskCaster(bus, clock=lambda: now[0])
     woken = threading.Event()
