@@ -101,6 +101,6 @@ def test_migration_hosts_hidden_by_policy_are_an_error_while_it_matters() -> Non
 
 
 @pytest.mark.parametrize('text', ['yesterday', '0000-00-00T00:00:00', '9999-12-31T23:59:59+99:00'])
-def test_a_time_that_is_none_is_an_error(text: str) -> None:
+def test_an_invalid_time_is_an_error(text: str) -> None:
     with pytest.raises(api.ApiError, match='updated_at'):
         nova_records.parse_migration(answers.migration(1, updated_at=text))
