@@ -113,8 +113,8 @@ def is_own_abort(row: rows.TaskRow, progress: base.MigrationProgress, accepted: 
     """
     return ((progress.broken or progress.patience > 0.0)
             and progress.place == row.task.from_host
-            and (accepted or progress.aborted
-                 or _ABORTED.search(progress.detail) is not None))
+            and (accepted or (progress.aborted_by is None and (
+                progress.aborted or _ABORTED.search(progress.detail) is not None))))
 
 
 def is_foreign_abort(row: rows.TaskRow, progress: base.MigrationProgress) -> bool:

@@ -356,10 +356,14 @@ class NovaExecutor(base.Executor):
             case 'completed':
                 return base.MigrationProgress(base.MigrationStage.COMPLETED, reference=reference)
             case 'cancelled' if server is None or server.status != nova_responses.ERROR:
-                return base.MigrationProgress(
+                found = base.MigrationProgress(
                     base.MigrationStage.CANCELLED, 'aborted, or the nova-compute of its source was '
-                                          'stopped', reference,
-                    patience=0.0 if server is None else self._find_patience(task))
+                                          'stopped', reference)
+                if server is None:
+                    return found
+                aborted, user = nova_responses.read_abort(self._nova, task.instance_uuid)
+                return dataclasses.replace(found, patience=self._find_patience(task),
+                                           aborted=aborted, aborted_by=user)
         if server is None:
             return base.MigrationProgress(base.MigrationStage.CANCELLED, 'the instance was deleted',
                                           reference)
@@ -438,9 +442,9 @@ class NovaExecutor(base.Executor):
                 'copies-disk')
         found = nova_responses.build_failure(task, migration, details)
         if server.status == nova_responses.ERROR:
-            return dataclasses.replace(
-                found, broken=True, place=server.host,
-                aborted=nova_responses.was_aborted(self._nova, task.instance_uuid))
+            aborted, user = nova_responses.read_abort(self._nova, task.instance_uuid)
+            return dataclasses.replace(found, broken=True, place=server.host, aborted=aborted,
+                                       aborted_by=user)
         if allocation_cleanup.is_superseded(migration, migrations):
             return nova_responses.defer_unexplained(found, details)
         held = allocation_cleanup.find_held_allocation(self._nova, self._reader.placement, task,
@@ -452,9 +456,11 @@ class NovaExecutor(base.Executor):
             held = 'Nova still calls the instance migrating'
         if held is not None:
             return base.MigrationProgress(base.MigrationStage.SETTLING, held, migration.uuid)
-        if details is not None and nova_responses.was_aborted(self._nova, task.instance_uuid):
+        aborted, user = (False, None) if details is None else nova_responses.read_abort(
+            self._nova, task.instance_uuid)
+        if aborted:
             # Nova ends the record before it puts the instance into ERROR.
-            return dataclasses.replace(found, place=server.host, aborted=True,
+            return dataclasses.replace(found, place=server.host, aborted=True, aborted_by=user,
                                        patience=endings.ERROR_PATIENCE)
         return nova_responses.defer_unexplained(found, details)
 

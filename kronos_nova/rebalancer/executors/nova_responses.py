@@ -104,11 +104,13 @@ def _find_requester(nova: nova_api.NovaApi, uuid: str, action: str) -> Any:
                 None)
 
 
-def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
-    """Return whether an abort was requested since the newest live migration of the instance.
+def read_abort(nova: nova_api.NovaApi, uuid: str) -> tuple[bool, str | None]:
+    """Return whether the newest live migration of the instance was aborted, and who aborted it.
 
-    False also where Nova does not let us read actions. Nova ends a running migration that was
-    aborted like one that failed: ``error``, the instance in ERROR, and no event that says why.
+    The user is None where we aborted it, or where Nova does not tell. (False, None) also where Nova
+    does not let us read actions. Nova ends a running migration that was aborted like one that
+    failed: ``error``, the instance in ERROR, and no event that says why. Nova records no abort that
+    it refuses.
     Source: nova.compute.api, live_migrate_abort; nova.compute.manager, _do_live_migration.
 
     :raises ApiError: Nova could not be read.
@@ -117,11 +119,14 @@ def was_aborted(nova: nova_api.NovaApi, uuid: str) -> bool:
         actions = nova.actions(uuid)
     except api.ApiError as exc:
         if exc.status is not None and 400 <= exc.status < 500 and exc.status not in (408, 429):
-            return False
+            return False, None
         raise
-    newest = (found.get('action') for found in actions)
-    return next((action == nova_api.ABORT for action in newest
-                 if action in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), False)
+    newest = next((found for found in actions
+                   if found.get('action') in (nova_api.ABORT, nova_api.LIVE_MIGRATION)), {})
+    if newest.get('action') != nova_api.ABORT:
+        return False, None
+    own, user = nova.user_id(), newest.get('user_id')
+    return True, api.format_printable(user) if own and user and user != own else None
 
 
 def find_instance(nova: nova_api.NovaApi, task: model.Task) -> model.Instance | None:

@@ -550,7 +550,8 @@ class Worker:
                                        endings.describe_foreign_abort(row, progress))
             case base.MigrationStage.FAILED:
                 self._outcomes.failed(row, _build_failure_error(row, progress))
-            case base.MigrationStage.CANCELLED if row.error == ABORTING:
+            case base.MigrationStage.CANCELLED if row.error == ABORTING and (
+                    task.task_id in self._aborted or progress.aborted_by is None):
                 self._end_aborted(row, progress)
             case base.MigrationStage.CANCELLED:
                 self._outcomes.end(row, TaskState.CANCELLED, outcomes.CANCELLED_TYPE,
@@ -608,7 +609,7 @@ class Worker:
         since, doubt = self._unchanged.find_note(row, progress.version, now) or (None, None)
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
         row = dataclasses.replace(row, reference=reference)
-        if self._is_past_deadline(row):
+        if self._is_late(row):
             kept = self._check_deadline(row)
             if kept and changed:
                 kept = self._update_task(row, TaskState.UNKNOWN, [TaskState.UNKNOWN],
@@ -660,9 +661,9 @@ class Worker:
         The worker still watches the task, and the task keeps its slot. A row that says ABORTING
         keeps saying so: a predecessor, with another ``abort_at_deadline``, may have asked.
 
-        :returns: False: the task is not past its deadline, or this executor has lost it.
+        :returns: False: the task is not late, or this executor has lost it.
         """
-        if not self._is_past_deadline(row):
+        if not self._is_late(row):
             return False
         wanted = ABORTING if row.error == ABORTING or self._may_abort(row.task) else LATE
         if row.error_type != exception.MigrationTimeout.wire_type:
@@ -677,6 +678,13 @@ class Worker:
     def _is_past_deadline(self, row: rows.TaskRow) -> bool:
         return row.task.deadline is not None and self._clock() >= row.task.deadline
 
+    def _is_late(self, row: rows.TaskRow) -> bool:
+        """Return whether the task is past its deadline, or we abort it since it was.
+
+        An abort is not undone: the database's clock may have been set back since.
+        """
+        return row.error == ABORTING or self._is_past_deadline(row)
+
     def _may_abort(self, task: model.Task) -> bool:
         return self._settings.abort_at_deadline and task.method is model.MoveMethod.LIVE
 
@@ -689,7 +697,7 @@ class Worker:
         """
         task = row.task
         if (not self._may_abort(task) or task.task_id in self._aborted
-                or self._has_clock_jumped()):
+                or self._has_clock_jumped() or not self._is_past_deadline(row)):
             return
         try:
             accepted = self._driver.abort(task, self._bind_marker(row))

@@ -280,6 +280,27 @@ def aborting(bench, **settings):
     assert ('abort', 'h2') in bench.driver.calls and bench.row().error == worker.ABORTING
 
 
+@pytest.mark.parametrize('restarts', [False, True])
+def test_row_says_that_we_abort_until_the_migration_ends_whatever_the_clock(bench, restarts):
+    bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
+    bench.plan()
+    settings = dataclasses.replace(benches.SETTINGS, abort_at_deadline=True)
+    clocks = benches.Clocks(bench, settings)
+    clocks.passes(63)
+    assert (bench.row().error, bench.steps('abort')) == (worker.ABORTING, ['h2'])
+    if restarts:
+        clocks.worker.close()
+        clocks = benches.Clocks(bench, settings)
+    clocks.database = -3600.0
+    clocks.passes(40)
+    assert clocks.worker._clock() < bench.row().task.deadline, 'the jump is believed'
+    assert (bench.state, bench.row().error) == (TaskState.UNKNOWN, worker.ABORTING)
+    assert bench.steps('abort') == ['h2'], 'by this clock the migration is not late'
+    bench.driver.answers['look'] = [base.MigrationStage.CANCELLED]
+    clocks.passes(1)
+    assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
+
+
 def broken(place, detail='Nova: migration error'):
     return base.MigrationProgress(base.MigrationStage.FAILED, detail, MIGRATION, broken=True,
                                   place=place)
@@ -368,6 +389,27 @@ def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench,
     assert 'openstack server set --state active' in row.error and 'runs on h1' in row.error
     assert bench.store.quarantines(bench.now) == []
     assert [event for event, _ in bench.told] == ['migration.failed']
+
+
+@pytest.mark.parametrize('stage', [base.MigrationStage.FAILED, base.MigrationStage.CANCELLED])
+@pytest.mark.parametrize('successor', [False, True])
+def test_abort_by_an_operator_is_not_taken_for_one_that_nova_refused_us(bench, stage, successor):
+    """Nova refused our abort, and an operator aborted the migration later."""
+    bench.driver.answers |= {'look': [base.MigrationStage.RUNNING], 'abort': [False]}
+    bench.plan()
+    bench.worker = bench.new_worker('w1', dataclasses.replace(
+        benches.SETTINGS, abort_at_deadline=True))
+    bench.passes(63)
+    assert 'abort' in [name for name, _ in bench.driver.calls]
+    assert bench.row().error == worker.ABORTING
+    if successor:
+        bench.worker = bench.new_worker('w1')
+    bench.driver.answers['look'] = [base.MigrationProgress(
+        stage, 'aborted', MIGRATION, broken=stage is base.MigrationStage.FAILED, place='h1',
+        aborted=True, aborted_by='operator')]
+    bench.passes(1)
+    row = bench.row()
+    assert (row.task.state, row.error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
 
 
 def aborted_without_error_yet():

@@ -255,6 +255,22 @@ def test_abort_is_known_by_the_actions_of_the_instance(
     assert found.patience == (30.0 if aborted else 0.0)
 
 
+@pytest.mark.parametrize(('user', 'named'), [
+    ('admin', 'admin'), ('kronos', None), (None, None)])
+@pytest.mark.parametrize('status', ['error', 'cancelled'])
+def test_user_who_aborted_the_migration_is_named_unless_we_did(
+        cloud: answers.Answers, status: str, user: str | None, named: str | None) -> None:
+    path = '/servers/vm/os-instance-actions'
+    cloud.user = 'kronos'
+    cloud.answers[path] = [{'instanceActions': [
+        {'action': 'live_migration_cancel', 'request_id': 'r0', 'message': None, 'user_id': user},
+        {'action': 'live-migration', 'request_id': 'r1', 'message': None}]}]
+    for number in range(2):
+        cloud.answers[f'{path}/r{number}'] = [{'instanceAction': {'events': []}}]
+    found = novas.look(cloud, [[answers.migration(6, status=status)]], answers.server('vm'))
+    assert (found.aborted, found.aborted_by) == (True, named)
+
+
 def test_an_unanswered_query_about_an_abort_raises_for_a_retry(cloud: answers.Answers) -> None:
     cloud.answers['/servers/vm/os-instance-actions'] = [answers.Response({}, 503)]
     with pytest.raises(exception.ServiceUnavailable):
