@@ -785,11 +785,13 @@ class Store:
         """End the pause of the scope, or the cloud's; return False when there was none."""
         def end_and_audit(connection: sa.Connection) -> bool:
             held = [pause for pause in pauses.list_pauses(connection, now) if pause.scope == scope]
+            if not pauses.end_pause(connection, scope, now):
+                return False
             for pause in held:
                 audits.add(connection, AuditEntry(
                     now, by, 'resumed', _scope_name(scope),
                     f'paused by {pause.paused_by}: {pause.reason}'))
-            return pauses.end_pause(connection, scope, now)
+            return True
         return self._run(end_and_audit)
 
     def pauses(self, now: float) -> list[PauseRecord]:
@@ -947,10 +949,11 @@ class Store:
 
         def lift_and_audit(connection: sa.Connection) -> bool:
             reason = quarantine.find_reason(connection, kind, name, now)
-            if reason is None:
+            # Of two transactions that have read it, only one deletes the row.
+            if reason is None or not quarantine.lift_quarantine(connection, kind, name):
                 return False
             audits.add(connection, AuditEntry(now, by, 'lifted', f'{kind} {name}', reason))
-            return quarantine.lift_quarantine(connection, kind, name)
+            return True
         return self._run(lift_and_audit)
 
     # The audit.

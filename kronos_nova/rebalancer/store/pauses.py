@@ -82,11 +82,14 @@ def has_longer_pause(connection: sa.Connection, pause: PauseRecord) -> bool:
 
 
 def end_pause(connection: sa.Connection, scope: str | None, now: float) -> bool:
-    """Delete the pause of the scope; return whether it was in force until now."""
+    """Delete the pause of the scope; return whether this ended one that was in force.
+
+    Of two transactions that end the same pause, one ends it.
+    """
     lasted = connection.execute(sa.select(_pause.c.since).where(_match_scope(scope),
                                                                 _match_lasting(now))).first()
-    connection.execute(sa.delete(_pause).where(_match_scope(scope)))
-    return lasted is not None
+    ended = connection.execute(sa.delete(_pause).where(_match_scope(scope))).rowcount
+    return lasted is not None and ended == 1
 
 
 def list_pauses(connection: sa.Connection, now: float) -> list[PauseRecord]:

@@ -16,7 +16,12 @@
 Each function takes a store with an upgraded, empty database, as in :mod:`cases`.
 """
 
+import threading
+from unittest import mock
+
+from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import quarantine
 from tests.unit.rebalancer.store import asked
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
@@ -51,6 +56,43 @@ def a_quarantine_that_is_lifted_is_audited(store):
     assert not store.lift('disks', 'h2', lifted_at, 'ann@ctl1')
     assert written(store) == [('ann@ctl1', 'lifted', 'disks h2', 'local disks'),
                               ('ann@ctl1', 'lifted', 'cells h3 h1', 'not found')]
+
+
+def _run_twice_after_one_read(module, name, action):
+    """Run ``action`` in two threads; neither goes on before both have read by this function.
+
+    A writer of SQLite keeps the other from reading: there the first goes on after half a second.
+    """
+    read, both = getattr(module, name), threading.Barrier(2)
+
+    def read_and_wait(*args):
+        found = read(*args)
+        try:
+            both.wait(0.5)
+        except threading.BrokenBarrierError:
+            pass
+        return found
+
+    with mock.patch.object(module, name, read_and_wait):
+        return cases.at_once(2, action)
+
+
+def two_lifts_at_once_of_a_quarantine_write_one_audit_row(store):
+    store.keeps_disks('h2', NOW, 60, 'local disks')
+    results = _run_twice_after_one_read(
+        quarantine, 'find_reason', lambda n: store.lift('disks', 'h2', NOW + 1, f'admin{n}@ctl1'))
+    assert sorted(results) == [False, True]
+    assert written(store) == [
+        (f'admin{results.index(True)}@ctl1', 'lifted', 'disks h2', 'local disks')]
+
+
+def two_ends_at_once_of_a_pause_write_one_audit_row(store):
+    store.trip(cases.lease_of(store), NOW, seconds=None, paused_by='breaker', reason='3 bad plans')
+    results = _run_twice_after_one_read(
+        pauses, 'list_pauses', lambda n: store.resume('blue', NOW + 1, f'admin{n}@ctl1'))
+    assert sorted(results) == [False, True]
+    assert written(store) == [(f'admin{results.index(True)}@ctl1', 'resumed', 'scope blue',
+                               'paused by breaker: 3 bad plans')]
 
 
 def a_quarantine_that_has_lapsed_is_not_lifted(store):
@@ -101,6 +143,8 @@ def an_audit_entry_has_the_time_of_the_database(store):
 
 ALL = [
     a_breaker_s_pause_that_an_operator_ends_is_audited, a_quarantine_that_is_lifted_is_audited,
+    two_lifts_at_once_of_a_quarantine_write_one_audit_row,
+    two_ends_at_once_of_a_pause_write_one_audit_row,
     a_quarantine_that_has_lapsed_is_not_lifted, what_ends_a_task_or_a_plan_is_audited_once,
     a_plan_that_an_operator_asks_for_is_audited,
     the_audit_outlives_the_plan_and_ends_by_its_own_age,
