@@ -28,6 +28,8 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
 
+Moves = tuple[model.Move, model.Move]
+
 
 def plan(request: planner.PlanRequest, uuids: tuple[str, str],
          parking: str | None = None) -> requested_moves.RequestedPlan:
@@ -45,9 +47,8 @@ def plan(request: planner.PlanRequest, uuids: tuple[str, str],
         return requested_moves.refuse_all_moves(request, held, uuids)
     state = requested_moves.MoveState(request)
     found = _find_swap(state.simulation.view, state.simulation.hosts, uuids, parking)
-    if isinstance(found, model.Rejection):
-        return requested_moves.RequestedPlan(model.Plan(request.cluster.scope),
-                                             dict.fromkeys(uuids, found))
+    if isinstance(found, dict):
+        return requested_moves.RequestedPlan(model.Plan(request.cluster.scope), found)
     moves, swap = found
     return requested_moves.RequestedPlan(state.checked(_apply_swap(state, moves, swap), [swap]), {})
 
@@ -80,10 +81,12 @@ def _make_config_error(field: str, problem: str, remedy: str) -> exception.Confi
 
 def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tuple[str, str],
                parking: str | None,
-               ) -> tuple[tuple[model.Move, model.Move], model.Swap] | model.Rejection:
-    """Find a direct swap, else one by a parking host.
+               ) -> tuple[Moves, model.Swap] | dict[str, model.Rejection]:
+    """Find a direct swap, else one by a parking host, else the refusal of each instance.
 
-    The emptiest parking host is tried first, and the instance with less memory waits there.
+    The emptiest parking host is tried first, and the instance with less memory waits there. The
+    rule of a refusal is the one against a direct swap in which this instance moves first; the
+    detail names the rules against both orders.
     """
     direct: dict[str, model.Rejection] = {}
     for first, second in (uuids, uuids[::-1]):
@@ -104,23 +107,20 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
             parked[first] = found
     by_parking = (f'by parking host {third[-1]}: {_join_rejections(parked)}' if third
                   else 'no third host exists')
-    return model.Rejection(direct[uuids[0]].rule,
-                           f'directly: {_join_rejections(direct)}; {by_parking}')
+    detail = f'directly: {_join_rejections(direct)}; {by_parking}'
+    return {uuid: model.Rejection(found.rule, detail) for uuid, found in direct.items()}
 
 
 def _join_rejections(rejections: Mapping[str, model.Rejection]) -> str:
-    """Join the reasons against both orders; name a reason that holds for both once.
+    """Join rules and reasons against both orders; name those once that hold for both.
 
     :param rejections: by the instance that moves first.
     """
-    details = {rejection.detail for rejection in rejections.values()}
-    if len(details) == 1:
-        return details.pop()
-    return '; '.join(f'instance {first} first: {rejection.detail}'
-                     for first, rejection in rejections.items())
-
-
-Moves = tuple[model.Move, model.Move]
+    reasons = {first: f'{rejection.rule}: {rejection.detail}'
+               for first, rejection in rejections.items()}
+    if len(set(reasons.values())) == 1:
+        return next(iter(reasons.values()))
+    return '; '.join(f'instance {first} first: {reason}' for first, reason in reasons.items())
 
 
 def _try_direct_swap(view: cluster_view.ClusterView, first: str,

@@ -192,8 +192,8 @@ def test_members_of_an_anti_affinity_group_change_places_by_a_third_host():
 
 
 def refuse_room(host, left, uuid, needed):
-    return (f'resource provider {host} of host {host} has {left} VCPU left, instance {uuid} '
-            f'needs {needed}')
+    return (f'no-room: resource provider {host} of host {host} has {left} VCPU left, '
+            f'instance {uuid} needs {needed}')
 
 
 def test_refusal_names_the_reason_against_each_order():
@@ -216,8 +216,22 @@ def test_refusal_names_a_reason_once_that_holds_for_each_order():
     answer = swap_requests.plan(dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances=instances)), ('i0', 'i1'))
     assert answer.refused['i0'] == model.Rejection(
-        'locked', 'directly: instance i0 is locked by its owner; by parking host c: instance i0 '
-                  'is locked by its owner')
+        'locked', 'directly: locked: instance i0 is locked by its owner; by parking host c: '
+                  'locked: instance i0 is locked by its owner')
+
+
+def test_refusal_of_each_instance_has_the_rule_against_its_order():
+    """Host b has no room for i0 before i1 is gone; the group of i1 has an instance on host a."""
+    request = cloud({'a': 9, 'b': 4}, [4, 3], 'ab')
+    group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i1', 'x'}))
+    answer = swap_requests.plan(dataclasses.replace(request, cluster=dataclasses.replace(
+        request.cluster, groups=(group,), instances={
+            **request.cluster.instances, 'x': model.Instance('x', 'a')})), ('i0', 'i1'))
+    assert {uuid: no.rule for uuid, no in answer.refused.items()} == {
+        'i0': 'no-room', 'i1': 'anti-affinity'}
+    details = {no.detail for no in answer.refused.values()}
+    detail = details.pop()
+    assert not details and 'i0 first: no-room: ' in detail and 'i1 first: anti-affinity: ' in detail
 
 
 def test_what_may_not_go_back_does_not_go():
