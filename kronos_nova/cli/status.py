@@ -62,8 +62,7 @@ def _render_row(state: Any, nested: bool) -> tuple[Any, ...]:
         tools.format_printable(cycle.reason or ''),
         plan_text.format_measured_policies(cycle.policies, nested),
         _format_counts(state.tasks, nested), state.overdue,
-        _format_counts({tools.format_printable(name): number
-                        for name, number in state.executors.items()}, nested),
+        _format_counts(state.executors, nested),
         state.draining, '' if state.pause is None else tools.format_printable(state.pause))
 
 
@@ -77,6 +76,10 @@ def _format_failure(cycle: Any) -> str:
 
 
 def _format_counts(numbers: Any, nested: bool) -> Any:
-    if nested:
+    """Format counts by name; two names that print alike stay two counts."""
+    from kronos_nova.wiring import tools
+
+    if nested:  # The serialisers of JSON and YAML escape unprintable characters.
         return dict(sorted(numbers.items()))
-    return ', '.join(f'{number} {name}' for name, number in sorted(numbers.items()))
+    return ', '.join(f'{number} {tools.format_printable(name)}'
+                     for name, number in sorted(numbers.items()))

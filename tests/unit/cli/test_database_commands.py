@@ -362,6 +362,19 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
     assert '1 ctl1:executor, 0 idle' in table
 
 
+def test_status_counts_executors_apart_whose_names_print_alike(run, store):
+    cases.save(store, 1, now=time.time() - 60)
+    cases.claim(store, 'ctl\x1b', now=time.time())
+    store.present('ctl\x07', None)
+    (blue,) = listed(run, 'status')
+    assert blue['Executors'] == {'ctl\x1b': 1, 'ctl\x07': 0}
+    status, table, error = run('status')
+    assert (status, '\x1b' in table, '\x07' in table) == (0, False, False), error
+    assert '0 ctl?, 1 ctl?' in ' '.join(table.split())
+    for form in ('json', 'yaml', 'csv', 'value'):
+        assert not {'\x1b', '\x07'} & set(run('status', '-f', form)[1]), form
+
+
 def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, store):
     now = time.time()
     lease = store.acquire_lease('blue', 'engine', 30, 'hash')
