@@ -242,7 +242,6 @@ def queries(store: api.Store, content: Content) -> dict[str, Callable[[], Any]]:
         'failures': lambda: store.failures(scope, now - 3600),
         'realise': lambda: _realise(store, judged, content),
         'outcomes': lambda: store.outcomes(scope, 3),
-        'spent': lambda: store.spent(scope, now - 3600),
         'waiting': lambda: store.waiting(now),
         'lapse': lambda: store.lapse(lease, now - DAY),
         'tell': lambda: store.tell(lease),

@@ -402,13 +402,6 @@ class Store:
         return self._read(lambda c: [
             rows.plan_row(row) for row in c.execute(query).mappings()])
 
-    def spent(self, scope: str, since: float) -> int:
-        """Return the number of moves that the scope's plans have ordered since ``since``."""
-        budget = tables.budget
-        return int(self._read(lambda c: c.execute(
-            sa.select(sa.func.coalesce(sa.func.sum(budget.c.moves), 0))
-            .where(budget.c.scope == scope, budget.c.spent_at >= since)).scalar_one()))
-
     def purge(self, older_than: float, *, judged: int = 3,
               remembered: float = metric_lag.REMEMBERED, seconds: float | None = None,
               audited_before: float = 0.0) -> int:

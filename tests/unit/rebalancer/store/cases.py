@@ -113,6 +113,11 @@ def at_once(count, action):
     return results
 
 
+def count_moves(store):
+    """Count the moves under way that use up the budget, by the scope of their plan."""
+    return dict(collections.Counter(flight.scope for flight in store.flights()))
+
+
 def models_and_migration_agree(store):
     with store.engine.connect() as connection:
         context = migration.MigrationContext.configure(
@@ -200,7 +205,7 @@ def a_plan_comes_back_as_it_was(store):
     assert [r.task.task_id for r in store.tasks(plan_id)] == sorted(t.task_id for t in tasks)
     assert {(f.instance_uuid, f.scope) for f in store.flights()} == {
         (t.instance_uuid, 'Größe 😀') for t in tasks}
-    assert store.spent('Größe 😀', NOW) == 2 and store.spent('Größe 😀', NOW + 1) == 0
+    assert count_moves(store) == {'Größe 😀': 2}
 
 
 def names_differ_by_case(store):
@@ -226,7 +231,6 @@ def dry_run_writes_the_plan_alone(store):
     plan_id, _, _ = save(store, 2, dry_run=True, draining=['h4'])
     assert store.plan(plan_id).dry_run
     assert store.flights() == () and store.history('blue', NOW) == model.MoveHistory()
-    assert store.spent('blue', 0) == 0
 
 
 def an_empty_plan_is_stored_when_its_reason_is_new(store):

@@ -328,11 +328,10 @@ def whether_a_scope_is_free_is_of_that_scope_now(store):
     assert store.has_free(['blue']) and not store.has_free(['green'])
 
 
-def what_a_scope_has_spent_is_its_own(store):
+def moves_under_way_count_for_the_scope_of_their_plan(store):
     cases.save(store, 2)
     cases.save(store, 3, scope='green')
-    assert [store.spent(scope, NOW) for scope in ('blue', 'green', 'red')] == [2, 3, 0]
-    assert store.spent('green', NOW + 1) == 0
+    assert cases.count_moves(store) == {'blue': 2, 'green': 3}
 
 
 def the_newest_plan_of_each_scope(store):
@@ -404,7 +403,7 @@ ALL = [
     resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged,
     a_lease_that_is_ours_again_is_that_of_its_scope,
     whether_a_scope_is_free_is_of_that_scope_now,
-    what_a_scope_has_spent_is_its_own,
+    moves_under_way_count_for_the_scope_of_their_plan,
     the_newest_plan_of_each_scope,
     realised_values_are_returned_for_the_given_plans,
     what_lapses_is_late_and_waits_in_the_scope,

@@ -65,8 +65,8 @@ def test_on_sqlite(renewed, case):
 
 @pytest.mark.parametrize('module', every.MODULES, ids=lambda module: module.__name__)
 def test_every_case_is_run(module):
-    helpers = {'chain', 'deletions', 'drains', 'dump', 'fill', 'stored', 'table_of_tasks',
-               'two_at_once', 'written'}
+    helpers = {'chain', 'count_moves', 'deletions', 'drains', 'dump', 'fill', 'stored',
+               'table_of_tasks', 'two_at_once', 'written'}
     written = {name for name, found in inspect.getmembers(module, inspect.isfunction)
                if found.__module__ == module.__name__ and not name.startswith('_')
                and list(inspect.signature(found).parameters) == ['store']}
