@@ -69,6 +69,10 @@ FORGET_EVERY = 3600.0
 #: Seconds after which a purge begins no further batch: the next cycle waits for it.
 FORGET_SECONDS = 30.0
 
+#: Reasons of a cycle that a stop of the engine ended.
+STOPPED_BEFORE = 'the engine was stopped before it planned the scope'
+STOPPED_WHILE = 'the engine was stopped while it planned the scope; the plan is dropped'
+
 Cast = Callable[[model.Task], None]
 
 
@@ -316,14 +320,16 @@ class Engine:
         rows = []
         for scope in ours:
             if self._stopping.is_set():
-                break
+                rows.append(self._report_stop(scope, STOPPED_BEFORE))
+                continue
             try:
                 outcome = self._plan_scope(scope, cluster, named, live, samples, policy_set)
             except exception.KronosException as e:
                 rows.append(self._report_failure(scope, e))
                 continue
             if outcome is None:
-                break
+                rows.append(self._report_stop(scope, STOPPED_WHILE))
+                continue
             row = cycle_report.render_scope(outcome, collected)
             rows.append(row)
             self._tally.planned(
@@ -383,7 +389,6 @@ class Engine:
             outcome = self._confirming.confirmed(
                 outcome, now, lambda: plan(self._add_refusals(history, now)))
         if self._stopping.is_set():
-            LOG.info('Scope %s: stopped while it was planned; its plan is dropped', scope)
             return None
         outcome = self._judge_earlier_plans(scope, lease, outcome, now)
         self._store_plan(lease, outcome, policy_set, self._clock())
@@ -563,6 +568,11 @@ class Engine:
             self._troubles[scope] = str(error)
             self._keep_failure(scope, error)
         return cycle_report.render_failed_scope(scope, str(error))
+
+    def _report_stop(self, scope: str, reason: str) -> dict[str, Any]:
+        LOG.info('Scope %s: %s', scope, reason)
+        self._tally.stopped(scope)
+        return cycle_report.render_failed_scope(scope, reason)
 
     def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
         """Store the failure for kronos status; if the database itself fails, only the log has it.

@@ -76,7 +76,7 @@ def _list_metrics() -> tuple[MetricEntry, ...]:
         MetricEntry('kronos_scope_planned_timestamp_seconds', gauge, engine, ('scope',),
                     'When this engine last planned the scope, with any result.'),
         MetricEntry('kronos_cycles_total', counter, engine, ('scope', 'result'),
-                    'Cycles of a scope: result is moves, nothing or failed.'),
+                    'Cycles of a scope: result is moves, nothing, failed or stopped.'),
         MetricEntry('kronos_cycle_failures_total', counter, engine, ('scope', 'code'),
                     'Failed cycles by the code of the error; defect is one of ours.'),
         MetricEntry('kronos_cycle_step_seconds', histogram, engine, ('step',),

@@ -136,7 +136,7 @@ class DaemonTally:
                 self._planned_at.pop(scope, None)
             self._scopes = tuple(scopes)
             for scope in scopes:
-                for result in ('moves', 'nothing', 'failed'):
+                for result in ('moves', 'nothing', 'failed', 'stopped'):
                     self._add_count('cycles', scope, result, by=0)
                 for code in CODES:
                     self._add_count('cycle_failures', scope, code, by=0)
@@ -188,6 +188,12 @@ class DaemonTally:
                 self._seen.pop(name, None)
                 self._add_count('cycles', name, 'failed')
                 self._add_count('cycle_failures', name, code)
+
+    def stopped(self, scope: str) -> None:
+        """Record a cycle of a scope that a stop of the engine ended."""
+        with self._lock:
+            self._told.add(scope)
+            self._add_count('cycles', scope, 'stopped')
 
     def left(self, scope: str) -> None:
         """Drop the last observation of a scope that this engine does not plan any more.

@@ -61,16 +61,20 @@ class PlanRequest:
     now: float = 0.0
 
 
-def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False) -> model.Plan:
+def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False,
+         stopping: Callable[[], bool] = lambda: False) -> model.Plan:
     """Plan the moves of one cycle for ``request.cluster.scope``.
 
-    :param expired: the safety stop; a plan cut off by it or by the count of steps is marked
-        ``truncated``.
+    A plan that is cut off, also by the count of steps, is marked ``truncated``.
+
+    :param expired: whether ``planning_deadline``, the safety stop, is over.
+    :param stopping: whether the engine is being stopped.
     """
     cluster = request.cluster
     request = prepare_request(request)
     simulation = sim.Simulation(cluster, request.scores, request.policies, request.history,
-                                request.options, expired, seed=request.seed, now=request.now)
+                                request.options, expired, seed=request.seed, now=request.now,
+                                stopping=stopping)
     before = InitialImbalances.of(simulation)
     held = scope_hold(request)
     if held is not None:
@@ -361,15 +365,18 @@ def _format_reason(simulation: sim.Simulation) -> str:
     """Format the reasons why nothing moves."""
     notes = list(dict.fromkeys(simulation.notes))
     if simulation.truncated:
-        notes.append(planning_holds.describe_cut_off(_find_ending_steps(simulation)))
+        notes.append(planning_holds.describe_cut_off(
+            _find_ending_steps(simulation), simulation.stopped))
     if simulation.warnings:
         notes.append('see the warnings')
     return '; '.join(notes) or 'no enabled strategy has anything to do'
 
 
 def _find_ending_steps(simulation: sim.Simulation) -> int | None:
-    """Return the count of steps that cut planning off, None: ``planning_deadline`` did."""
-    return simulation.steps if simulation.steps >= simulation.options.max_steps else None
+    """Return the count of steps that cut planning off; None: the time or a stop did."""
+    if simulation.stopped or simulation.steps < simulation.options.max_steps:
+        return None
+    return simulation.steps
 
 
 def scope_hold(request: PlanRequest) -> str | None:
@@ -442,7 +449,7 @@ def _left_out(request: PlanRequest, simulation: sim.Simulation, unfinished: str,
     """Describe the parts that a plan that was cut off lacks."""
     over = simulation.imbalances() > simulation.thresholds
     return planning_holds.cut_off(
-        steps=_find_ending_steps(simulation),
+        steps=_find_ending_steps(simulation), stopped=simulation.stopped,
         unfinished=unfinished, unbegun=unbegun, left=left,
         hosts=[h for h in _ordered_drains(request) if simulation.on_host(h).size],
         policies=[p.name for p, above in zip(simulation.policies, over, strict=True)

@@ -68,25 +68,28 @@ def imbalance_hold(cluster: model.Cluster, scores: model.ClusterScores, history:
     return None
 
 
-def describe_cut_off(steps: int | None) -> str:
+def describe_cut_off(steps: int | None, stopped: bool = False) -> str:
     """Describe the limit that ended planning.
 
-    :param steps: the count that ended it, or None for ``planning_deadline``.
+    :param steps: the count that ended it, or None for ``planning_deadline`` or a stop.
+    :param stopped: a stop of the engine ended it.
     """
-    how = 'by planning_deadline' if steps is None else f'after {steps} steps'
+    how = ('because the engine was stopped' if stopped
+           else 'by planning_deadline' if steps is None else f'after {steps} steps')
     return f'planning was cut off {how}'
 
 
 def cut_off(*, steps: int | None, unfinished: str, unbegun: Sequence[str], left: int,
-            hosts: list[str], policies: Sequence[str]) -> str:
+            hosts: list[str], policies: Sequence[str], stopped: bool = False) -> str:
     """Describe the unfinished part of a plan whose work was bounded.
 
-    :param steps: the count that ended it, or None for ``planning_deadline``.
+    :param steps: the count that ended it, or None for ``planning_deadline`` or a stop.
+    :param stopped: a stop of the engine ended it.
     :param left: moves of the budget that were not used.
     :param hosts: still to be drained.
     :param policies: still above their thresholds.
     """
-    parts = [describe_cut_off(steps)]
+    parts = [describe_cut_off(steps, stopped)]
     if unfinished:
         parts.append(f'{unfinished} was not finished')
     if unbegun:

@@ -79,7 +79,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     :param samples: by name of every enabled policy.
     :param now: seconds since the epoch, the clock of the samples.
     :param clock: monotonic seconds, for timings and the planning deadline.
-    :param stopping: true ends planning early, as the deadline does.
+    :param stopping: true ends planning early: the engine is being stopped.
     :param busy: number of moves in flight that use up the budget.
     :param seed: decides all random choices; the same seed gives the same plan.
     :raises PlanRefused: the checker found a rule broken; nothing may be done.
@@ -90,7 +90,7 @@ def run(cluster: model.Cluster, samples: Mapping[str, model.PolicySamples],
     request = build_request(cluster, scores, history, settings, now=now, busy=busy, seed=seed)
     history = request.history
     end = started + settings.deadline
-    plan = planner.plan(request, expired=lambda: stopping() or clock() > end)
+    plan = planner.plan(request, expired=lambda: clock() > end, stopping=stopping)
     planned = clock()
     plan = dataclasses.replace(plan, load=load(scores, settings.policies))
     check(plan, request)

@@ -94,7 +94,8 @@ def _order_hosts(cluster: model.Cluster, scores: model.ClusterScores,
 class Simulation:
     """A Cluster and its Scores under moves.
 
-    :param expired: true when planning must stop; read between steps.
+    :param expired: true when the time of planning is used up; read between steps.
+    :param stopping: true when the engine is being stopped; read between steps.
     :param seed: for a strategy that leaves something to chance.
     :param now: seconds since the epoch.
     """
@@ -103,7 +104,7 @@ class Simulation:
                  policy_set: policies.PolicySet,
                  history: model.MoveHistory, options: model.PlanningOptions,
                  expired: Callable[[], bool] = lambda: False, seed: int = 0,
-                 now: float = 0.0) -> None:
+                 now: float = 0.0, stopping: Callable[[], bool] = lambda: False) -> None:
         self.cluster = cluster
         self.seed = seed
         self.now = now
@@ -111,6 +112,7 @@ class Simulation:
         self.history = history
         self.mode = policy_set.mode
         self.expired = expired
+        self.stopping = stopping
         self.scores = scores
         self.trusted = not scores.untrusted
         #: Imbalance moves must wait; the planner says so.
@@ -122,6 +124,8 @@ class Simulation:
         self.notes: list[str] = []
         self.steps = 0
         self.truncated = False
+        #: Planning was cut off because the engine is being stopped.
+        self.stopped = False
         self.policies = policy_set.enabled
         self.ceilings = compute_ceilings(policy_set, options)
         self.view = cluster_view.ClusterView(cluster, options, history, scores, self.ceilings,
@@ -477,9 +481,16 @@ class Simulation:
         return True
 
     def stop(self) -> bool:
-        """Return whether the counted work or the time is used up: the plan is cut off here."""
+        """Return whether the plan is cut off here.
+
+        The counted work or the time is used up, or the engine is being stopped.
+        """
+        if self.truncated:
+            return True
         if self.steps >= self.options.max_steps or self.expired():
             self.truncated = True
+        elif self.stopping():
+            self.truncated = self.stopped = True
         return self.truncated
 
 

@@ -1101,7 +1101,7 @@ def test_an_engine_that_is_stopped_tells_no_usage_that_it_has_not_read(world):
     told = []
     one = world.engine(publish_usage=lambda *args: told.append(args))
     world.collector.meanwhile = one.stop
-    assert one.run_cycle() == [] and told == []
+    assert [row['reason'] for row in one.run_cycle()] == [engine.STOPPED_BEFORE] and told == []
 
 
 @pytest.mark.parametrize('dry_run', [False, True])
@@ -1182,26 +1182,37 @@ def test_stopped_while_it_collects_an_engine_asks_and_plans_nothing_more(world):
     one = world.engine()
     world.collector.meanwhile = one.stop
     world.source.fetch = None  # would fail
-    assert one.run_cycle() == []
+    assert [(row['name'], row['reason'], row['truncated']) for row in one.run_cycle()] == [
+        (model.UNASSIGNED, engine.STOPPED_BEFORE, False)]
     assert world.store.plans() == [] and not world.casts
 
 
-def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world):
-    one = world.engine()
+def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world, caplog):
+    caplog.set_level('INFO')
+    tally = tallies.DaemonTally()
+    one = world.engine(tally=tally)
     seen = []
     real = engine.planning_pipeline.planner.plan
 
     def plan(request, **kwargs):
-        assert not kwargs['expired']()
+        assert not kwargs['stopping']()
         one.stop()
-        assert kwargs['expired']()
+        assert kwargs['stopping']() and not kwargs['expired']()
         seen.append(real(request, **kwargs))
         return seen[0]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.planning_pipeline.planner, 'plan', plan)
-        assert one.run_cycle() == []
+        row, = one.run_cycle()
     assert seen[0].truncated
+    assert seen[0].reason == 'planning was cut off because the engine was stopped; see the warnings'
+    assert (row['moves'], row['reason']) == ([], engine.STOPPED_WHILE)
+    scope = row['name']
+    assert f'Scope {scope}: {engine.STOPPED_WHILE}' in caplog.text
+    assert 'planning_deadline' not in caplog.text
+    counts = tally.reading().counts
+    assert counts['cycles'][scope, 'stopped'] == 1 and counts['truncated_plans'][scope,] == 0
+    assert counts['cycles'][scope, 'failed'] == 0
     assert world.store.plans() == [] and world.store.flights() == ()
 
 

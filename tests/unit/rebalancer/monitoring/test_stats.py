@@ -35,7 +35,8 @@ def test_counts_begin_at_zero_so_that_the_first_failure_is_an_increase():
     tally.expect(['blue'])
     tally.serve(['MigrationFailed'])
     counts = tally.reading().counts
-    assert counts['cycles'] == {('blue', result): 0 for result in ('moves', 'nothing', 'failed')}
+    assert counts['cycles'] == {
+        ('blue', result): 0 for result in ('moves', 'nothing', 'failed', 'stopped')}
     assert counts['plans'] == {('blue', 'false'): 0}
     assert len(counts['planned_moves']) == len(model.Phase) * len(model.MoveMethod)
     assert set(counts['planned_moves'].values()) == {0}

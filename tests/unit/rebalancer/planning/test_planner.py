@@ -323,6 +323,11 @@ def test_what_was_cut_off_is_named_by_strategy_and_budget():
                and f'{r.budget} moves of the budget are left' in w for w in by_deadline.warnings)
     assert not any('not finished' in w for w in by_deadline.warnings)
     assert by_deadline.reason == 'planning was cut off by planning_deadline; see the warnings'
+    by_stop = planner.plan(r, stopping=lambda: True)
+    assert by_stop.truncated
+    assert by_stop.reason == 'planning was cut off because the engine was stopped; see the warnings'
+    assert any('the engine was stopped; ' in w for w in by_stop.warnings)
+    assert not any('planning_deadline' in w for w in by_stop.warnings)
     few = dataclasses.replace(r.options, max_steps=1)
     by_count = planner.plan(dataclasses.replace(r, options=few))
     assert by_count.truncated
