@@ -86,19 +86,19 @@ def test_what_holds_engines_holds_what_commands_say(asked):
     assert history.waiting == 'the imbalance has to last for another 540 s (sustain_for)'
 
 
-def test_a_dry_run_waits_neither_for_approval_nor_for_the_imbalance_to_last(asked, conf):
+def test_a_dry_run_ignores_waiting_plans_and_the_sustain_time(asked, conf):
     conf.set_override('dry_run', True, 'engine')
     seen = asked.cloud
     assert (seen.histories['blue'].paused, seen.histories['blue'].waiting) == (None, None)
     assert (seen.waiting, seen.sustain) == ({}, 0.0)
 
 
-def test_what_somebody_asks_for_does_not_wait_for_what_waits_for_approval(asked):
+def test_requested_moves_do_not_wait_for_a_plan_awaiting_approval(asked):
     seen = asked.cloud_for_requests
     assert seen.histories['blue'].paused is None and 'blue' in seen.waiting
 
 
-def test_a_freeze_window_is_told_before_a_plan_that_waits(asked, conf):
+def test_a_freeze_window_is_named_before_a_waiting_plan(asked, conf):
     conf.set_override('freeze_windows', ['* * * * * 1h'], 'engine')
     assert 'freeze window' in asked.cloud.histories['blue'].paused
 
@@ -135,7 +135,7 @@ def test_what_failed_is_tried_first_where_it_has_not_been():
 
 
 @pytest.mark.parametrize('state', list(TaskState))
-def test_only_what_has_moved_is_reverted_and_what_ended_otherwise_retried(state):
+def test_completed_tasks_are_reverted_and_failed_or_cancelled_ones_retried(state):
     assert (plan_requests.build_revert_move(row(state)) is not None) == (
         state is TaskState.COMPLETED)
     assert (plan_requests.build_retry_move(row(state)) is not None) == (

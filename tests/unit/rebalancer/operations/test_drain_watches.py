@@ -90,7 +90,7 @@ def test_looks_that_fail_for_a_while_are_borne_with_and_told_once():
     assert 'Nova: compute services: HTTP 503. It is tried again for 300 s.' in watch.said[0]
 
 
-def test_looks_that_fail_for_too_long_end_it_with_what_was_the_matter():
+def test_readings_that_fail_too_long_end_the_watch_with_the_cause():
     watch = Watch(HERE, GONE)
     with pytest.raises(exception.ConfigError, match='no look has succeeded for 300 s: .*HTTP 503'):
         watch.run()
@@ -102,7 +102,7 @@ def test_only_failures_without_a_break_count():
     assert watch.run()[0] is None
 
 
-def test_while_it_cannot_look_it_tries_more_often_than_a_long_interval_says():
+def test_failed_readings_are_repeated_sooner_than_a_long_interval():
     watch = Watch(HERE, GONE, GONE, EMPTY, interval=600.0)
     assert watch.run()[0] is None
     assert watch.waited == [600.0, 30.0, 30.0]
@@ -120,7 +120,7 @@ def test_a_host_that_is_enabled_again_ends_it_at_once():
     assert len(watch.told) == 2
 
 
-def test_a_host_that_nobody_empties_ends_it_at_the_first_look():
+def test_a_host_that_no_engine_drains_ends_the_watch_at_once():
     why, _rows = Watch(look(enabled=True, emptied=False), EMPTY).run()
     assert why.startswith('is enabled, and no engine empties it: 1 instance is on it')
     assert Watch(look(rows=[], left=0, enabled=True, emptied=False)).run() == (None, [])
@@ -130,7 +130,7 @@ def test_a_host_that_pack_empties_is_enabled_and_watched_all_the_same():
     assert Watch(look(enabled=True), look(enabled=True), EMPTY).run()[0] is None
 
 
-def test_what_holds_it_is_said_once_and_when_it_changes():
+def test_the_cause_of_a_hold_is_reported_once_per_change():
     watch = Watch(HERE, look(holds='a pause'), look(holds='a pause'), look(holds='a plan'),
                   look(holds='a plan'), HERE, HERE, EMPTY)
     assert watch.run()[0] is None
@@ -250,12 +250,12 @@ def test_the_pause_of_another_scope_does_not_hold(conf, store):
         'planned by another engine')
 
 
-def test_a_host_of_no_aggregate_is_held_by_the_pause_of_those(conf, store):
+def test_a_host_without_an_aggregate_is_held_by_the_unassigned_pause(conf, store):
     store.pause('_unassigned_', store.now(), seconds=None, paused_by='me', reason='a storm')
     assert 'a storm' in seen(conf, store, [DISABLED], in_aggregates={'blue': []}).holds
 
 
-def test_a_plan_that_waits_for_approval_holds_with_its_uuid_and_the_commands(conf, store):
+def test_a_hold_by_a_waiting_plan_names_its_uuid_and_the_commands(conf, store):
     now = store.now()
     plan_id, _tasks, _plan = cases.save(store, [lambda p, s: cases.make_task(
         p, s, state=model.TaskState.PENDING, created_at=now, deadline=now + 3600)], now=now)
@@ -271,7 +271,7 @@ def test_a_plan_that_waits_for_approval_holds_with_its_uuid_and_the_commands(con
     ({'evacuate_disabled_hosts': False}, 'change 7', 'evacuate_disabled_hosts is not set'),
     ({'dry_run': True}, 'change 7', '[engine] dry_run is set, and then nothing is moved'),
     ({'freeze_windows': ['0 0 * * * 24h']}, 'change 7', 'freeze')])
-def test_what_engines_leave_alone_is_said(conf, store, options, reason, said):
+def test_a_hold_names_the_rule_by_which_engines_ignore_the_host(conf, store, options, reason, said):
     for name, value in options.items():
         conf.set_override(name, value, 'engine')
     found = seen(conf, store, [served.service('h1', 'disabled', reason)])
@@ -354,7 +354,7 @@ def test_hosts_of_an_earlier_scope_do_not_count_for_an_outage(conf, store):
     assert seen(conf, store, [DISABLED, *services], in_aggregates=both).holds == ''
 
 
-def test_a_scope_that_no_engine_plans_is_said(conf, store):
+def test_a_hold_says_that_no_engine_plans_the_scope(conf, store):
     found = seen(conf, store, [DISABLED], leased=())
     assert found.holds == 'no engine plans scope blue: is kronos-engine running?'
     conf.set_override('dry_run', True, 'engine')
@@ -363,14 +363,14 @@ def test_a_scope_that_no_engine_plans_is_said(conf, store):
         'a dry run takes no lease')
 
 
-def test_a_lease_that_is_over_is_none(conf, store):
+def test_an_expired_lease_counts_as_no_lease(conf, store):
     store.acquire_lease('blue', 'engine', -1, 'hash')
     assert 'no engine plans scope blue' in seen(conf, store, [DISABLED], leased=()).holds
 
 
 @pytest.mark.parametrize(('in_aggregates', 'scopes'), [
     ({'purple': ['h1']}, ('blue', '_unassigned_')), ({'blue': []}, ('blue',))])
-def test_a_host_of_no_planned_scope_is_said(conf, store, in_aggregates, scopes):
+def test_a_hold_says_that_the_host_is_in_no_planned_scope(conf, store, in_aggregates, scopes):
     found = seen(conf, store, [DISABLED], in_aggregates=in_aggregates, scopes=scopes,
                  leased=('blue',))
     assert 'host h1 belongs to no scope that is planned' in found.holds

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whether a host can be emptied: what is planned is legal, and whoever stays has a reason."""
+"""Checks of a drain: planned moves are legal, and each instance that stays has a reason."""
 
 from collections import Counter
 import dataclasses
@@ -111,7 +111,7 @@ def test_compact_fills_one_host_after_the_other_and_scatter_both():
 
 
 @pytest.mark.parametrize('mode', model.DrainMode)
-def test_for_whom_there_is_no_room_it_is_told_how_much_would_be_needed(mode):
+def test_a_drain_without_room_names_the_missing_resources(mode):
     check = drains.plan_drain(cloud(8192, 8192, 3000, 1000), 'a', mode)
     assert len(check.plan.moves) == 2
     assert check.missing == {'MEMORY_MB': 4000}, 'neither host has any left'
@@ -124,7 +124,7 @@ def test_of_what_there_is_enough_nothing_is_missing():
     assert check.missing == {'MEMORY_MB': 3000 - 192}
 
 
-def test_who_cools_down_is_told_whether_there_is_room_for_it():
+def test_cooling_instances_of_a_drain_are_checked_for_room():
     request = cloud(8192, 8192, 3000)
     request = dataclasses.replace(request, history=model.MoveHistory(
         cooling=dict.fromkeys(request.cluster.instances, 600.0), scope_cooling=300.0))
@@ -152,7 +152,7 @@ def test_a_flight_of_its_group_hides_no_lack_of_room():
     ({'evacuate_disabled_hosts': False}, (), 'evacuate_disabled_hosts is not set'),
     ({'evacuate_disabled_hosts': True}, ('b',), 'more than max_drain_fraction'),
     ({'evacuate_disabled_hosts': True}, (), None)])
-def test_what_engines_would_not_do_as_they_are_configured_is_said(options, disabled, said):
+def test_obstacles_name_options_that_keep_engines_from_the_drain(options, disabled, said):
     request = cloud(1024)
     request = dataclasses.replace(
         request, options=model.PlanningOptions(**options), cluster=dataclasses.replace(
@@ -183,7 +183,7 @@ def test_hosts_that_are_drained_already_need_their_room_too():
     assert len(drains.plan_drain(alone, 'a').blocked) == 0, 'nobody else is drained then'
 
 
-def test_ceilings_hold_unless_overbooking_is_asked_for():
+def test_ceilings_hold_unless_overbooking_is_requested():
     request = cloud(1024)
     full = dict.fromkeys('abc', 0.95)
     request = dataclasses.replace(request, scores=model.ClusterScores({
@@ -217,8 +217,7 @@ def test_a_scope_that_is_paused_says_so_and_the_plan_is_there_all_the_same():
     ('disabled', 'change 7', 'down', 'its nova-compute is down'),
     ('disabled', 'change 7', 'up', None),
     ('enabled', 'AUTO: of old', 'up', None)])
-def test_a_host_that_is_disabled_for_a_reason_that_engines_leave_alone_says_so(
-        status, reason, state, said):
+def test_obstacles_name_a_disabled_reason_that_engines_ignore(status, reason, state, said):
     request = cloud(1024)
     request = dataclasses.replace(
         request, options=model.PlanningOptions(evacuate_disabled_hosts=True,
@@ -256,7 +255,7 @@ def test_a_host_that_something_is_on_its_way_to_is_held_by_a_pause(flight, comin
     assert drains.plan_drain(request, 'b').obstacles == (('a storm',) if coming else ())
 
 
-def test_what_has_landed_is_no_longer_on_its_way():
+def test_an_arrived_instance_is_not_incoming():
     cluster = dataclasses.replace(cloud(1024).cluster,
                                   flights=(model.InFlightMove('i0', 'c', 'a'),))
     assert drains.list_incoming_instances(cluster, 'a') == set()

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A host that somebody asks to be emptied: all of it, onto the named hosts, by every rule."""
+"""Requested evacuations: all instances of a host, onto the named hosts, by every rule."""
 
 from collections import Counter
 import dataclasses
@@ -95,7 +95,7 @@ def test_compact_uses_one_host_and_scatter_as_many_as_there_are():
         ['b', 'b', 'd'], ['b', 'd', 'd'])
 
 
-def test_auto_goes_where_the_imbalance_stays_lowest_and_the_host_itself_draws_nobody():
+def test_auto_picks_the_destination_with_the_lowest_imbalance():
     request = test_bin_packing.cloud({'b': 8, 'c': 8, 'd': 8}, [2])
     hot = {'a': 0.1, 'b': 0.9, 'c': 0.2, 'd': 0.5}
     request = dataclasses.replace(request, scores=model.ClusterScores({
@@ -106,7 +106,7 @@ def test_auto_goes_where_the_imbalance_stays_lowest_and_the_host_itself_draws_no
 
 
 @pytest.mark.parametrize('mode', model.DrainMode)
-def test_one_by_one_strands_nobody_whom_all_together_have_room_for(mode):
+def test_an_evacuation_places_all_instances_when_all_fit(mode):
     request = test_bin_packing.cloud({'b': 10, 'c': 10}, [5, 4, 4, 3, 2, 2])
     answer = evacuations.plan(request, 'a', None, mode)
     assert len(answer.plan.moves) == 6 and not answer.refused
@@ -129,7 +129,7 @@ def test_overbooking_lifts_ceilings_and_leaves_claims():
     assert answer.refused['i1'].detail == 'instance i1: no host may take it: no-room (2 hosts)'
 
 
-def test_of_one_destination_its_own_reason_is_told_and_of_an_instance_its_own():
+def test_a_refusal_names_the_reason_of_the_destination_or_the_instance():
     request = test_bin_packing.cloud({'b': 1, 'c': 8}, [2, 1])
     locked = dataclasses.replace(request.cluster.instances['i1'], locked=True)
     request = dataclasses.replace(request, cluster=dataclasses.replace(
@@ -152,7 +152,7 @@ def test_a_pause_holds_it_and_cooldowns_do_not():
 
 @pytest.mark.parametrize(('host', 'named', 'field'), [
     ('nowhere', None, 'host'), ('a', ['b', 'nowhere'], 'destinations')])
-def test_a_host_of_no_scope_or_of_another_one_is_said_to_be(host, named, field):
+def test_error_about_a_host_outside_the_scope_names_the_field(host, named, field):
     request = test_bin_packing.cloud({'b': 8}, [2])
     with pytest.raises(exception.ConfigError, match=f"{field}: host 'nowhere' is not in scope"):
         evacuations.plan(request, host, named)
@@ -170,7 +170,7 @@ def test_a_host_that_is_drained_already_stays_closed():
     assert answer.plan.draining == {'a'} and len(answer.plan.moves) == 1
 
 
-def test_a_host_that_is_packed_away_is_no_destination_in_the_figures_afterwards():
+def test_a_host_drained_by_pack_is_no_destination_in_the_prediction():
     request = test_bin_packing.cloud({'b': 8, 'c': 8}, [2])
     packs = clouds.request(clouds.Knobs(seed=1, hosts=2, instances=2, mode='pack')).policies
     request = dataclasses.replace(request, policies=packs, history=model.MoveHistory(

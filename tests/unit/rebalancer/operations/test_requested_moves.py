@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Moves that somebody asks for: judged by every rule, in waves that the checker passes."""
+"""Moves that operators request: judged by every rule, in waves that the checker passes."""
 
 from collections import Counter
 import dataclasses
@@ -47,8 +47,8 @@ def view_of(request):
 
 @clouds.examples(300)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
-def test_each_wish_is_had_or_refused_with_a_reason_and_the_checker_agrees(knobs, rng):
-    """wanted.plan checks its own plan; here nothing may raise, and nobody is lost."""
+def test_each_requested_move_is_planned_or_refused_with_a_reason(knobs, rng):
+    """requested_moves.plan checks its own plan: it raises no error and drops no request."""
     request = clouds.request(knobs)
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
@@ -86,9 +86,9 @@ def test_one_wish_is_refused_exactly_when_a_rule_refuses_it(knobs, rng):
 
 @clouds.examples(300)
 @hypothesis.given(clouds.knobs(tight=True), st.randoms(use_true_random=False))
-def test_what_is_refused_is_refused_also_when_all_others_have_moved(knobs, rng):
-    """Each wish is asked for again when others have left; what no order makes safe is not done
-    in the figures either."""
+def test_a_refused_move_stays_refused_after_all_others_have_moved(knobs, rng):
+    """Each move is requested again after the others have left; the prediction contains no move
+    that is unsafe in every order."""
     request = clouds.request(knobs)
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
@@ -140,7 +140,7 @@ def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
     assert answer.plan.combined_after == answer.plan.combined_before
 
 
-def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
+def test_cooldowns_and_settling_scores_hold_no_requested_move():
     asked = request(cooling={A0: 600.0}, scope_cooling=300.0, waiting='not yet', completed=())
     assert not planner.plan(asked).moves
     answer = requested_moves.plan(asked, [requested_moves.RequestedMove(A0, 'a', ('b',))])
@@ -149,7 +149,7 @@ def test_neither_cooldowns_nor_scores_that_settle_hold_what_somebody_asks_for():
     assert answer.plan.combined_after < answer.plan.combined_before
 
 
-def test_what_lowers_no_imbalance_is_had_all_the_same():
+def test_a_requested_move_may_raise_the_imbalance():
     # A move that has just ended is laid over the scores, and b is the hotter one.
     answer = requested_moves.plan(request(), [requested_moves.RequestedMove(A0, 'a', ('b',))])
     (move,) = answer.plan.moves
@@ -165,7 +165,7 @@ def test_a_pause_and_a_quarantine_hold_it():
     assert answer.refused[A0].rule == 'quarantined' and not answer.plan.moves
 
 
-def test_the_first_host_that_the_rules_allow_is_taken_and_the_first_no_is_told():
+def test_a_requested_move_takes_the_first_allowed_host():
     asked = request()
     closed = {**asked.cluster.services, 'b': dataclasses.replace(
         asked.cluster.services['b'], status='disabled')}
@@ -180,7 +180,7 @@ def test_the_first_host_that_the_rules_allow_is_taken_and_the_first_no_is_told()
     assert move.to_host == 'b', 'it is on the first one already'
 
 
-def test_an_instance_leaves_a_disabled_host_when_somebody_asks():
+def test_an_instance_leaves_a_disabled_host_on_request():
     asked = request()
     asked = dataclasses.replace(asked, cluster=dataclasses.replace(
         asked.cluster, services={**asked.cluster.services, 'a': dataclasses.replace(
@@ -193,7 +193,7 @@ def test_an_instance_that_has_moved_on_stays_where_it_is():
     assert answer.refused[A0].rule == 'moved-away' and not answer.plan.moves
 
 
-def test_an_instance_that_is_gone_is_said_to_be():
+def test_a_missing_instance_is_refused_by_name():
     answer = requested_moves.plan(request(), [requested_moves.RequestedMove('gone', 'a', ('b',)),
                                               requested_moves.RequestedMove(A0, 'a', ())])
     assert answer.refused['gone'].rule == 'no-such-instance'

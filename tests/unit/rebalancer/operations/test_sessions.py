@@ -169,8 +169,7 @@ def test_a_session_that_reads_for_long_says_so(path, store, monkeypatch, slow):
     assert notices == [sessions.READING] * slow
 
 
-def test_a_plan_that_is_requested_marks_the_database_before_the_cloud_is_read(path, store,
-                                                                              monkeypatch):
+def test_a_requested_plan_marks_the_database_before_reading_the_cloud(path, store, monkeypatch):
     """Or nothing would show that an engine has stored a plan in between."""
     uuid, _tasks, _plan = cases.save(store)
     reads = []
@@ -203,7 +202,7 @@ def test_every_name_of_the_api_is_a_documented_function_or_class():
         _ = operations.nothing
 
 
-def test_a_decision_goes_to_the_database_that_was_made_since_it_was_shown_empty(path, tmp_path):
+def test_a_decision_goes_to_a_database_created_after_the_first_reading(path, tmp_path):
     url = f'sqlite:///{tmp_path}/kronos.sqlite'
     with operations.Session(str(path), notify=lambda text: None) as session:
         assert session.store.plans() == []
@@ -214,8 +213,7 @@ def test_a_decision_goes_to_the_database_that_was_made_since_it_was_shown_empty(
         made.close()
 
 
-def test_a_part_that_cannot_be_closed_hides_no_result_and_leaves_no_other_open(
-        path, store, monkeypatch, caplog):
+def test_a_part_that_fails_to_close_leaves_no_other_part_open(path, store, monkeypatch, caplog):
     def fail():
         raise OSError('the socket is gone')
 

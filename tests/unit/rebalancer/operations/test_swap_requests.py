@@ -43,7 +43,7 @@ def pair(request, rng):
 
 @clouds.examples(400)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
-def test_each_swap_is_had_or_refused_with_a_reason_and_the_checker_agrees(knobs, rng):
+def test_each_requested_swap_is_planned_or_refused_with_a_reason(knobs, rng):
     """swapping.plan checks its own plan: an illegal one raises."""
     request = clouds.request(knobs)
     uuids = pair(request, rng)
@@ -155,7 +155,7 @@ def test_the_one_begins_for_which_there_is_room():
     assert answer.plan.moves[1].requires == ('i1',)
 
 
-def test_between_full_hosts_the_lighter_one_waits_on_the_emptiest_third_one():
+def test_a_swap_of_full_hosts_parks_the_lighter_instance_elsewhere():
     request = cloud({'a': 4, 'b': 4, 'c': 8, 'd': 8}, [4, 3, 1, 1], 'abbc')
     answer = swap_requests.plan(request, ('i0', 'i1'))
     assert answer.refused, 'i2 is in the way'
@@ -250,7 +250,7 @@ def test_what_may_not_go_back_does_not_go():
     (('i0', 'i1'), 'b', 'it is no third host of scope scope'),
     (('i0', 'i1'), 'nowhere', 'it is no third host'),
     (('i0', 'out'), None, 'its host z is not in scope scope')])
-def test_what_cannot_change_places_at_all_is_said(uuids, parking, said):
+def test_error_about_an_impossible_swap_names_the_cause(uuids, parking, said):
     request = cloud({'a': 9, 'b': 9}, [1, 1, 1], 'aba')
     request = dataclasses.replace(request, cluster=dataclasses.replace(
         request.cluster, instances={**request.cluster.instances,
@@ -294,7 +294,7 @@ OTHER = model.Move('i1', 'b', 'a', model.Phase.REQUESTED, requires=('i0',), wave
         'i2', 'c', 'd', model.Phase.REQUESTED)], [model.Swap('i0', 'i1', 'c')]),
     ([ONE, OTHER, model.Move('i2', 'c', 'a', model.Phase.REQUESTED, requires=('i0',), wave=1)],
      [model.Swap('i0', 'i1')])])
-def test_the_checker_refuses_what_is_no_swap(broken):
+def test_the_checker_refuses_an_invalid_swap(broken):
     request = cloud(dict.fromkeys('abcd', 9), [1, 1, 1], 'abc')
     assert 'no-swap' in checked(request, *broken)
     assert checked(request, [ONE, OTHER], [model.Swap('i0', 'i1')]) == set()

@@ -65,7 +65,7 @@ def aged(request, seconds):
 
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
-def test_an_instance_is_held_by_what_every_host_refuses_it_for_until_the_last_is_over(knobs, rng):
+def test_an_instance_is_held_by_the_rules_for_which_all_hosts_refuse_it(knobs, rng):
     request = planner.prepare_request(clouds.request(knobs))
     uuids = sorted(i.uuid for i in request.cluster.instances.values()
                    if i.host in request.cluster.scope_hosts)
@@ -115,7 +115,7 @@ def free():
     ({'scope_cooling': 60.0}, ('the scope cools down for another 60 s',)),
     ({'waiting': 'it has to last'}, ('it has to last',)),
     ({'paused': 'paused', 'waiting': 'it has to last'}, ('paused', 'it has to last'))])
-def test_what_holds_the_scope_of_an_instance_is_told_beside_its_own(change, told):
+def test_a_hold_of_the_scope_is_shown_beside_the_instances_own(change, told):
     request, uuid = free()
     found = views.build_instance_portrait(dataclasses.replace(
         request, history=model.MoveHistory(**change)), uuid)
@@ -123,7 +123,7 @@ def test_what_holds_the_scope_of_an_instance_is_told_beside_its_own(change, told
     assert (found.held, found.wait) == ((), 0.0)
 
 
-def test_who_is_quarantined_and_cools_down_is_told_both():
+def test_quarantine_and_cooldown_of_an_instance_are_both_shown():
     request, uuid = free()
     found = views.build_instance_portrait(dataclasses.replace(request, history=model.MoveHistory(
         quarantined={uuid: 30.0}, cooling={uuid: 70.0})), uuid)
@@ -138,7 +138,7 @@ def test_who_is_quarantined_and_cools_down_is_told_both():
     (model.Service('a', status='disabled', disabled_reason='a change'),
      ('up', 'disabled: a change', 'draining', 'quarantined')),
     (model.Service('a', status='disabled'), ('up', 'disabled'))])
-def test_a_host_s_state_is_told_in_words(service, state):
+def test_the_state_of_a_host_is_described_in_words(service, state):
     history = model.MoveHistory(draining=frozenset('a'), quarantined_hosts=frozenset('a')) if (
         'draining' in state) else model.MoveHistory()
     cluster = model.Cluster({'a': model.Host('a')}, {}, {} if service is None else {'a': service})

@@ -95,7 +95,7 @@ def test_a_host_that_is_not_there_is_named(ask):
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^maint'}, 'a change', False),
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^maint'}, 'maintenance', True),
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '(?i)maint'}, 'what if', True)])
-def test_beside_what_is_supposed_hosts_are_drained_as_they_are(options, reason, drained):
+def test_what_if_drains_its_hosts_beside_those_of_the_reason_regex(options, reason, drained):
     pattern = what_if.build_reason_regex(model.PlanningOptions(**options))
     assert re.search(pattern, what_if.REASON)
     assert bool(re.search(pattern, reason)) is drained

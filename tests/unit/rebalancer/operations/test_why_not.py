@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Why a move was not made: the rules' own verdicts, and what it would have done."""
+"""Why a move was not made: the verdicts of the rules, and the effects of the move."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ PHASES = tuple(model.Phase)
 
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
-def test_each_rule_that_refuses_is_told_and_no_other(knobs, rng):
+def test_exactly_the_refusing_rules_are_named(knobs, rng):
     request = planner.prepare_request(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.hosts)
     hypothesis.assume(uuids)
@@ -48,7 +48,7 @@ def test_each_rule_that_refuses_is_told_and_no_other(knobs, rng):
     assert answer.conclusion.startswith('refused by ' if wrong else 'no rule refuses it')
 
 
-def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
+def test_each_refusing_rule_names_the_change_that_would_allow_the_move():
     request = loader.load(
         loader.HERE / 'spread_waits_until_scores_show_the_last_move.yaml').request
     uuid = loader.uuid_of('a0')
@@ -65,9 +65,9 @@ def test_what_would_allow_a_move_is_told_by_each_rule_that_refuses_it():
 
 @clouds.examples(300)
 @hypothesis.given(clouds.knobs(tight=True, trees=False), st.randoms(use_true_random=False))
-def test_what_is_told_to_be_short_is_just_enough(knobs, rng):
-    """With so much more room, or room below the ceiling, that rule refuses no more; with one
-    less it does."""
+def test_the_named_shortfall_is_exactly_enough(knobs, rng):
+    """With that much more room, or room below the ceiling, the rule allows the move; with one
+    less it still refuses."""
     request = planner.prepare_request(clouds.request(knobs))
     uuids, hosts = sorted(request.cluster.instances), sorted(request.cluster.scope_hosts)
     hypothesis.assume(uuids)
@@ -123,7 +123,7 @@ def test_a_rule_that_counts_tells_what_there_would_be_of_what_there_may_be(knobs
             assert 1 <= int(there) <= int(may)
 
 
-def test_the_change_that_is_told_has_its_amount():
+def test_the_named_change_has_its_amount():
     found = why_not.MoveAnswer(
         model.Move('i', 'a', 'b', model.Phase.SPREAD), (), (
             why_not.RuleVerdict('no-room', False), why_not.RuleVerdict('locked', False),
@@ -137,8 +137,8 @@ def test_the_change_that_is_told_has_its_amount():
 
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(mode='spread', drains=False))
-def test_what_a_plan_of_one_move_does_is_what_was_foreseen_of_it(knobs):
-    """Where no host is emptied: such a one gives and takes no more."""
+def test_the_prediction_equals_a_plan_of_that_one_move(knobs):
+    """Without drains: a draining host neither gives nor takes other instances."""
     request = dataclasses.replace(clouds.request(knobs), budget=1)
     plan = planner.plan(request)
     hypothesis.assume(len(plan.moves) == 1 and plan.combined_after is not None)
@@ -179,7 +179,7 @@ def test_a_scope_that_is_held_says_so(request_):
     assert answer.conclusion == 'no rule refuses it; it waits, because paused by me'
 
 
-def test_what_is_allowed_and_of_no_use_is_told_as_that(request_):
+def test_an_allowed_move_without_benefit_says_so(request_):
     idle = next(u for u, i in request_.cluster.instances.items() if i.host == 'b')
     answer = asked(request_, 'a', idle)
     assert 'it would not lower the imbalance' in answer.conclusion

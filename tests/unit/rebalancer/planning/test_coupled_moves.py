@@ -140,7 +140,7 @@ instances:
     assert swaps == (model.Swap(X, Y),)
 
 
-def test_nobody_counts_on_the_place_of_the_first_one_while_the_second_one_may_fail(tmp_path):
+def test_no_move_uses_the_first_ones_room_while_the_second_may_fail(tmp_path):
     request = requested(tmp_path, CHAIN)
     two = move(Y, 'b', 'c'), move(X, 'a', 'b'), move(Z, 'd', 'a')
     moves, swaps = paired(request, *two, change=lambda m: dataclasses.replace(
@@ -148,7 +148,7 @@ def test_nobody_counts_on_the_place_of_the_first_one_while_the_second_one_may_fa
     assert swaps == () and moves[Z].requires == (X,)
 
 
-def test_whoever_waits_for_the_first_one_of_a_pair_waits_for_both():
+def test_a_move_that_requires_one_of_a_pair_requires_both():
     found = coupled_moves._MovePairing(None, [move(X, 'a', 'b'), dataclasses.replace(
         move(Y, 'b', 'c'), requires=(X,), wave=1)])
     assert found._collect_required_moves(X) == {X}
@@ -189,7 +189,7 @@ def test_a_swap_where_no_single_move_helps_is_both_or_none():
 
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(mode='spread', drains=False))
-def test_what_is_paired_is_legal_and_the_rest_is_as_it_was_planned(knobs):
+def test_pairs_are_legal_and_other_moves_stay_as_planned(knobs):
     """Held to the checker, and to the harm that a simulation shows."""
     request = clouds.request(knobs)
     plan = planner.plan(request)
@@ -216,7 +216,7 @@ def test_what_is_paired_is_legal_and_the_rest_is_as_it_was_planned(knobs):
 
 
 def test_of_moves_that_do_harm_no_other_one_would_spare_it():
-    """Whoever is neither in a pair nor made harmless by what it waits for has no such other."""
+    """No partner exists for a move outside a pair that its requirements do not make harmless."""
     harmful = bound = 0
     for seed in range(80):
         request = clouds.request(clouds.Knobs(seed=seed, hosts=5, instances=20, policies=2,
@@ -251,7 +251,7 @@ def test_the_objective_of_kronos_knows_no_pairs(tmp_path):
     assert swaps == () and not any(m.requires for m in found.values())
 
 
-def test_work_is_counted_and_what_is_not_bound_by_then_stays_as_it_was(tmp_path, monkeypatch):
+def test_pairing_stops_at_its_limit_and_leaves_other_moves_unchanged(tmp_path, monkeypatch):
     request = requested(tmp_path, CHAIN)
     moves = (move(X, 'a', 'b'), move(Y, 'b', 'c'))
     monkeypatch.setattr(coupled_moves, 'MOST', 0)
@@ -260,7 +260,7 @@ def test_work_is_counted_and_what_is_not_bound_by_then_stays_as_it_was(tmp_path,
 
 
 class Table:
-    """Harm as told: of each, unless one of these has been made."""
+    """Harm by table: each move does harm until one of the listed moves is made."""
 
     spent = False
 
@@ -293,7 +293,7 @@ def test_what_drains_and_repairs_need_comes_to_wait_for_nothing():
     assert not held.bind() and not held.pair(always) and held.needs['d'] == {'u'}
 
 
-def test_what_the_second_one_needs_has_been_made_before_the_first_one_leaves():
+def test_the_first_of_a_pair_waits_for_the_requirements_of_the_second():
     harm = Table('xy', x={'y'}, y={'x'})
     found = coupled_moves._MovePairing(harm, made(z='', y='z', x=''))
     assert found.pair(always)
@@ -302,7 +302,7 @@ def test_what_the_second_one_needs_has_been_made_before_the_first_one_leaves():
     assert found.needs[swap.first] == {'z'} and found.needs[swap.second] == {'z', swap.first}
 
 
-def test_whether_the_first_one_may_return_is_asked_with_all_that_it_will_wait_for():
+def test_the_return_check_gets_all_requirements_of_the_pair():
     harm = Table('xy', x={'y'}, y={'x'})
     found = coupled_moves._MovePairing(harm, made(z='', y='z', x=''))
     asked = []

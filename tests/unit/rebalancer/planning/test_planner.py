@@ -86,7 +86,7 @@ def combined_after(r, moves):
     return total
 
 
-def test_each_alternate_says_what_it_would_bring_and_the_best_comes_first():
+def test_alternates_have_improvements_and_the_best_comes_first():
     r = request()
     plan = planner.plan(r)
     assert combined_after(r, plan.moves) == pytest.approx(plan.combined_after)
@@ -114,7 +114,7 @@ def imbalances_after(r, moves):
 
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(clouds.knobs(mode='spread'))
-def test_spread_may_choose_each_alternate_and_its_improvement_is_the_gain_over_staying(knobs):
+def test_the_improvement_of_an_alternate_is_its_gain_over_staying(knobs):
     # As planning begins: of the hosts that were being emptied, those that still are.
     r = planner.prepare_request(clouds.request(knobs))
     plan = planner.plan(r)
@@ -159,7 +159,7 @@ def test_gain_is_lost_without_the_move_and_changes_follow_the_plan(knobs):
             simulation.score[number, simulation.host_index[host]], abs=1e-9)
 
 
-def test_without_trusted_scores_nothing_is_said_of_what_alternates_bring():
+def test_without_trusted_scores_alternates_have_no_improvements():
     r = request(options=model.PlanningOptions(evacuate_disabled_hosts=True, max_drain_fraction=1.0))
     cluster = dataclasses.replace(r.cluster, services={
         name: dataclasses.replace(s, status='disabled' if name == 'h0' else 'enabled')
@@ -230,7 +230,7 @@ def test_of_alternates_that_are_as_good_the_emptiest_comes_first(monkeypatch):
 
 @pytest.mark.parametrize('begun', [False, True])
 def test_a_drain_of_which_a_move_is_dropped_is_dropped_whole_or_goes_on(begun, monkeypatch):
-    """Orders that fail are hard to come by: one move is taken out of them."""
+    """Orders rarely fail, so the test removes one move from an order."""
     scenario = loader.load(loader.HERE / 'pack_closes_several_hosts_without_moving_twice.yaml')
     r = scenario.request
     if begun:
@@ -292,8 +292,8 @@ def test_a_plan_cut_off_by_the_count_of_steps_is_marked():
 
 
 @pytest.mark.parametrize('drains', [True, False])
-def test_what_was_cut_off_is_not_called_impossible(drains):
-    """Wherever the safety stop comes, it is no rule's fault."""
+def test_moves_beyond_the_step_limit_are_not_reported_as_impossible(drains):
+    """The safety stop never counts as a refusal by a rule."""
     r = clouds.request(clouds.Knobs(seed=11, hosts=6, instances=12, budget=8))
     uuids = sorted(u for u, i in r.cluster.instances.items() if i.host == 'h0')
     assert len(uuids) > 1
@@ -316,7 +316,7 @@ def test_what_was_cut_off_is_not_called_impossible(drains):
     raise AssertionError('the plan is never whole')
 
 
-def test_what_was_cut_off_is_named_by_strategy_and_budget():
+def test_warning_about_a_cut_off_plan_names_strategies_and_budget():
     r = request()
     by_deadline = planner.plan(r, expired=lambda: True)
     assert any('by planning_deadline' in w and 'spread was not begun' in w
@@ -464,7 +464,7 @@ def test_a_drain_takes_any_host_that_there_is():
 
 
 class Recorder(base.Strategy):
-    """Notes when it is asked and with which budget."""
+    """Record each call and its budget."""
 
     def __init__(self, log, name, imbalance=False, continues=False, take=0):
         self.log, self.name, self.take = log, name, take
@@ -510,8 +510,7 @@ def test_untrusted_metrics_hold_imbalance_strategies_only():
 
 @pytest.mark.parametrize('trusted, cooling, held', [
     (True, 0.0, False), (False, 0.0, True), (True, 0.9, True), (False, 0.9, True)])
-def test_imbalance_moves_are_held_while_scores_do_not_count_or_the_scope_cools(
-        trusted, cooling, held):
+def test_untrusted_scores_and_scope_cooldown_hold_imbalance_moves(trusted, cooling, held):
     strategy = Recorder([], 'pack', continues=True)
     r = clouds.request(clouds.Knobs(seed=2, hosts=4, instances=16, budget=3, mode='pack'))
     planner.plan(dataclasses.replace(

@@ -131,7 +131,7 @@ def test_the_hold_is_as_long_as_samples_are_old():
     assert 'settle in 100 s' in reason
 
 
-def test_a_plan_that_was_cut_off_names_what_it_lacks():
+def test_a_cut_off_plan_names_its_unfinished_parts():
     text = planning_holds.cut_off(steps=50, unfinished='evacuate', unbegun=['repair', 'spread'],
                                   left=3,
                                   hosts=['d1', 'd2', 'd3', 'd4'], policies=['cpu', 'net'])

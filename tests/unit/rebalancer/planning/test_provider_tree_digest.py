@@ -46,7 +46,7 @@ def test_a_mark_is_small_and_its_generation_grows_with_any_change():
     with_child(name='renamed', traits=frozenset({'CUSTOM_T'})),
     dataclasses.replace(HOST, sharing=frozenset({'nfs'})),
     model.Host('h1', uuid='root')])
-def test_amounts_traits_and_what_is_shared_are_no_shape(other):
+def test_amounts_traits_and_sharing_do_not_reshape_a_tree(other):
     assert not provider_tree_digest.is_tree_reshaped(provider_tree_digest.compute_tree_digest(HOST),
                                                      other)
 

@@ -66,7 +66,7 @@ def test_a_task_knows_the_trees_of_all_hosts_that_it_may_touch():
 
 
 def test_the_second_half_of_a_swap_may_begin_later_than_scores_last():
-    """The first one has moved by then: it would have to go back. Unapproved neither begins."""
+    """The first half has moved and would have to return. Without approval neither begins."""
     moves = (model.Move('x', 'a', 'b', model.Phase.SPREAD),
              model.Move('y', 'b', 'a', model.Phase.SPREAD, requires=('x',), wave=1))
     plan = model.Plan('s', moves, swaps=(model.Swap('x', 'y'),))
@@ -91,7 +91,7 @@ def test_a_stopped_instance_is_moved_cold(status, method):
     assert task.method == method
 
 
-def test_what_somebody_asks_for_waits_for_drains_alone():
+def test_requested_moves_have_priority_after_drains():
     order = sorted(tasks.PRIORITY, key=lambda phase: tasks.PRIORITY[phase])
     assert order[:3] == [model.Phase.EVACUATE, model.Phase.REQUESTED, model.Phase.AFFINITY]
     assert set(order) == set(model.Phase)

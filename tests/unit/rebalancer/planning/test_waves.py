@@ -199,7 +199,7 @@ def test_a_circle_is_broken_by_parking_where_it_is_welcome():
     assert not ordered.dropped
 
 
-def test_nobody_is_parked_where_it_is_not_welcome_or_has_no_room():
+def test_no_instance_is_parked_against_a_rule_or_without_room():
     asked = []
     ordered = order(full_swap(), *SWAP, improves=lambda move: asked.append(move.to_host))
     assert ordered.moves == () and set(asked) == {'z'}
@@ -280,7 +280,7 @@ def test_a_spread_does_not_overload_a_host_on_the_way():
     assert by_uuid(ordered)['ia'].requires == ('ib',)
 
 
-def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
+def test_ceiling_compares_a_source_by_its_load_before_arrivals():
     view = loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
     moves = [model.Move('ic', 'c', 'a', model.Phase.SPREAD),
              model.Move('ia', 'a', 'b', model.Phase.SPREAD)]
@@ -335,7 +335,7 @@ def test_few_hosts_are_tried_for_an_alternate_and_not_again_in_vain(monkeypatch)
     assert tried == ['a', 'b', 'c']
 
 
-def test_what_overloads_a_host_names_it_and_an_unknown_source_excuses_nothing():
+def test_an_overload_is_refused_by_host_also_from_an_unknown_source():
     view = loaded({'a': 1.5, 'b': 0.8})
     move = spreads(('ia', 'a', 'b'))[0]
     assert boards.refuse_overfilling(view, move, {'cpu': 1.5}) is None
@@ -344,7 +344,7 @@ def test_what_overloads_a_host_names_it_and_an_unknown_source_excuses_nothing():
         assert no.rule == 'ceiling' and 'host b would reach 1.30 of cpu' in no.detail
 
 
-def test_a_spread_that_would_have_to_wait_until_its_source_is_better_off_is_dropped():
+def test_a_spread_that_a_later_wave_makes_useless_is_dropped():
     """e must land first, or i takes its room; then a is no worse than h becomes."""
     view = loaded({'a': 1.5, 'h': 0.4}, {'e': 'a'})
     ordered = waves.order_moves(view, [model.Move('e', 'a', 'h', model.Phase.EVACUATE),
@@ -369,7 +369,7 @@ def test_a_spread_may_overload_a_host_whose_source_was_worse():
 
 @pytest.mark.parametrize('count', [50, 100])
 def test_the_work_grows_with_the_moves_not_with_their_square(monkeypatch, count):
-    """Each move is judged a handful of times, all of them to one host or not."""
+    """Each move is judged a few times, whether all go to one host or not."""
     judged = []
     monkeypatch.setattr(constraints, 'check', lambda *a, check=constraints.check: (
         judged.append(1), check(*a))[1])

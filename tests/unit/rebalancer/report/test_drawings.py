@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is drawn is all there, at its place, and no more than can be looked at."""
+"""Drawings are complete, have each mark at its place, and stay readable."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ def test_a_score_has_the_band_that_its_first_decimal_says(score, band):
 
 @clouds.examples(50)
 @hypothesis.given(st.integers(0, 900))
-def test_each_host_is_in_the_map_once_the_hottest_first_and_moving_ones_in_sight(count):
+def test_the_map_has_each_host_once_with_hot_and_moving_hosts_in_sight(count):
     lines = [made.line(f'h{n:03}', n, max(1, count), made.plain) for n in range(count)]
     ranking = heat.sort_by_load(lines[::-1])
     loads = [line.load.before for line in ranking]
@@ -146,7 +146,7 @@ def test_a_curve_is_broken_where_the_imbalance_is_not_known():
     assert first.threshold is not None and first.title == 'policy 1'
 
 
-def test_what_a_plan_foresaw_and_what_came_of_it_stand_beside_each_other():
+def test_curves_show_predicted_and_realised_values_at_the_same_time():
     dots = curve.draw_curves(made.of_cloud())[0].dots
     kinds = [dot.kind for dot in dots]
     assert {kind: kinds.count(kind) for kind in kinds} == {
@@ -175,7 +175,7 @@ def test_the_top_of_an_axis_is_the_next_round_number(value, top):
     assert scale.round_axis_top(value) == pytest.approx(top)
 
 
-def test_a_summary_says_what_moves_what_it_brings_and_what_stays_above():
+def test_a_summary_names_moves_improvement_and_exceeded_thresholds():
     said = summary.list_sentences(made.of_plan())
     assert said[0] == '6 instances of 3 hosts move to 6 hosts, in 2 waves.'
     assert 'from 0.5000 to 0.2000' in said[1] and 'showed 0.2500' in said[2]

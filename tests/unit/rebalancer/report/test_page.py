@@ -140,7 +140,7 @@ def test_each_score_is_a_number_beside_its_colour(good):
                 or abs(number * 10 - round(number * 10)) < 0.051)
 
 
-def test_a_score_that_is_not_known_is_said_to_be_so():
+def test_an_unknown_score_is_shown_as_not_known():
     assert ('<td class="h b"><span aria-hidden="true">–</span><span class="off">not known</span>'
             in page.render_page(made.report()))
 
@@ -156,11 +156,11 @@ def test_a_scope_without_a_plan_says_why(good):
     assert 'No plan: failure' in good.text and 'Nothing is moved: reason.' in good.text
 
 
-def test_what_is_not_stored_is_said_and_not_invented(good):
+def test_missing_data_is_shown_as_not_stored(good):
     assert 'Not stored.' in good.text
 
 
-def test_what_operators_said_of_a_plan_is_told(good):
+def test_decisions_of_operators_are_shown(good):
     assert good.text.count('What operators said of it: decision') == 1
 
 
@@ -172,7 +172,7 @@ def test_every_phase_has_a_line_of_its_own(good):
         assert re.search(rf'{phase} (?!solid)[a-z]', good.text)
 
 
-def test_rules_are_told_in_words_and_those_of_others_too(good):
+def test_rules_are_explained_and_unknown_ones_have_a_general_text(good):
     assert f'would-worsen 949 {meanings.explain_rule("would-worsen")}' in good.text
     assert f'rule 1 {meanings.UNKNOWN}' in good.text
 
@@ -181,7 +181,7 @@ def test_of_many_names_the_first_are_written_and_the_rest_counted(good):
     assert good.text.count('warning') == 2 * page.NAMED and 'and 10 more' in good.text
 
 
-def test_real_times_are_shown_where_there_are_tasks_and_planned_ones_elsewhere(good):
+def test_real_times_are_shown_for_tasks_and_planned_ones_elsewhere(good):
     assert good.text.count('As tasks went, as of 2023-11-14 22:18:20 UTC') == 1
     assert good.text.count('there are no tasks, so nothing is known of real times') == 2
     kinds = [a.get('class') for a in good.of('rect')]
@@ -189,7 +189,7 @@ def test_real_times_are_shown_where_there_are_tasks_and_planned_ones_elsewhere(g
         'done': 2, 'failed': 2, 'running': 1}
 
 
-def test_a_report_says_what_it_is():
+def test_a_page_declares_its_type_and_version():
     head = page.render_page(made.report())[:2048]
     assert head.startswith('<!DOCTYPE html>') and 'content="kronos report version"' in head
 
@@ -209,8 +209,8 @@ def test_two_thousand_hosts_are_one_megabyte_and_most_are_folded_away():
 
 @clouds.examples(60)
 @hypothesis.given(st.lists(st.text(st.characters(), max_size=40), min_size=1, max_size=9))
-def test_whatever_the_names_are_the_page_has_the_same_elements(texts):
-    """Equal names stay equal, and different ones different, as the drawings go by them."""
+def test_any_names_give_the_same_elements(texts):
+    """Equal names stay equal and different ones different, because the drawings compare names."""
     taken = {}
 
     def names(role):

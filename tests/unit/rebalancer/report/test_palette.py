@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whatever is written can be read on what it is written on, in the light and in the dark."""
+"""Each text colour has enough contrast with its background, in light and dark mode."""
 
 import itertools
 import re
@@ -62,7 +62,7 @@ def test_the_style_uses_no_colour_but_these():
     assert texts <= set(palette.TEXTS), 'what is not measured above is no text'
 
 
-def test_what_is_dark_is_dark_on_a_screen_alone():
+def test_dark_mode_applies_to_screens_alone():
     style = page._render_style()
     assert style.count('prefers-color-scheme') == 1
     assert '@media screen and (prefers-color-scheme:dark)' in style

@@ -58,7 +58,7 @@ def test_scores_before_are_the_hosts_and_after_those_with_every_move_made(knobs)
 
 @clouds.examples(150)
 @hypothesis.given(clouds.knobs())
-def test_every_host_and_move_is_counted_whatever_the_cloud_is_like(knobs):
+def test_a_section_counts_every_host_and_move_of_any_cloud(knobs):
     outcome = outcome_of(knobs)
     section = section_of(outcome)
     moves = outcome.plan.moves
@@ -102,7 +102,7 @@ def titles(section):
     return ' '.join(gap.title for gap in section.gaps)
 
 
-def test_what_was_not_looked_at_is_told_with_names():
+def test_a_section_names_the_hosts_that_planning_left_out():
     outcome = outcome_of(clouds.Knobs(1, hosts=4, clean=True))
     cluster = outcome.cluster
     down = sorted(cluster.scope_hosts)[0]

@@ -43,7 +43,7 @@ def board(knobs, moves):
 
 
 def smooth_value(tried, additions, scale):
-    """What :class:`smooth.Smooth` and what is like it stand for, after these additions
+    """Compute the value of :class:`smooth.Smooth` and similar classes after these additions
     (row, column)."""
     score, total = tried.score.copy(), 0.0
     for row, column in additions:

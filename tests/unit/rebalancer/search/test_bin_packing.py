@@ -39,8 +39,8 @@ def simulate(request, host=None):
 
 
 def fewest(request, host, uuids, hosts):
-    """By enumeration: the smallest number of hosts that all of them can go to, one after the
-    other; they fill hosts, and free none."""
+    """Enumerate the smallest number of hosts that all instances can enter one after the
+    other; they fill hosts and free none."""
     simulation = simulate(request, host)
 
     def fit(left, some):
@@ -79,8 +79,7 @@ def test_compact_uses_no_more_destinations_than_any_way_to_place_them(knobs, rng
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.sampled_from([COMPACT, SCATTER]),
                   st.randoms(use_true_random=False))
-def test_each_move_is_legal_after_those_before_it_and_only_to_hosts_that_are_named(
-        knobs, mode, rng):
+def test_moves_are_legal_in_their_order_and_go_to_named_hosts_alone(knobs, mode, rng):
     request = clouds.request(knobs)
     host = rng.choice(sorted(request.cluster.scope_hosts))
     simulation = simulate(request, host)
@@ -102,7 +101,7 @@ def test_each_move_is_legal_after_those_before_it_and_only_to_hosts_that_are_nam
 
 @clouds.examples(200)
 @hypothesis.given(clouds.knobs(), st.randoms(use_true_random=False))
-def test_scatter_takes_a_host_to_which_the_fewest_have_come_of_those_that_may_take_it(knobs, rng):
+def test_scatter_picks_an_allowed_host_with_the_fewest_arrivals(knobs, rng):
     request = clouds.request(knobs)
     host = rng.choice(sorted(request.cluster.scope_hosts))
     simulation = simulate(request, host)
@@ -121,7 +120,7 @@ def test_scatter_takes_a_host_to_which_the_fewest_have_come_of_those_that_may_ta
 def cloud(room, claims, used=None, groups=()):
     """Host ``a`` with instances of so many VCPU; others with room for so many.
 
-    :param used: by host, how many of these are used.
+    :param used: the used VCPU by host.
     """
     instances = {f'i{n}': model.Instance(f'i{n}', 'a', claims={'VCPU': amount})
                  for n, amount in enumerate(claims)}
@@ -153,7 +152,7 @@ def test_compact_fills_hosts_that_are_in_use_and_leaves_empty_ones_empty():
     assert set(placed(request, COMPACT).values()) == {'c'}
 
 
-def test_compact_opens_the_host_that_has_room_for_all_though_another_one_is_fuller(monkeypatch):
+def test_compact_prefers_a_host_with_room_for_all_to_a_fuller_one(monkeypatch):
     monkeypatch.setattr(bin_packing, 'TRIED', 0)
     request = cloud({'b': 2, 'c': 8}, [2, 2, 2], used={'b': 6})
     assert set(placed(request, COMPACT).values()) == {'c'}

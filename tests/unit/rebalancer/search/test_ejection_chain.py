@@ -28,7 +28,7 @@ SCENARIOS = pathlib.Path(loader.__file__).parent
 
 
 def drain(*, guest_budget=5, **history):
-    """Only a resident of e or f can make room for what is drained off d."""
+    """Build a drain of d for which only an instance of e or f can make room."""
     scenario = loader.load(SCENARIOS / 'evacuate_makes_room.yaml')
     request = dataclasses.replace(scenario.request, budget=guest_budget,
                                   history=model.MoveHistory(**history))

@@ -60,7 +60,7 @@ def value(board, exchange, scale):
 
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs(**TIGHT))
-def test_the_best_exchange_is_the_smallest_smooth_value_of_all_that_may_be_made(knobs):
+def test_the_best_exchange_has_the_smallest_smooth_value_of_all_allowed(knobs):
     board = laid.board(knobs, moves=2)
     if board is None:
         return
@@ -80,7 +80,7 @@ def test_the_best_exchange_is_the_smallest_smooth_value_of_all_that_may_be_made(
 
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs(**TIGHT))
-def test_an_exchange_is_between_the_ends_and_leaves_nobody_without_room(knobs):
+def test_an_exchange_swaps_two_sources_and_overflows_no_host(knobs):
     board = laid.board(knobs, moves=0)
     if board is None:
         return
@@ -225,7 +225,7 @@ def test_a_search_that_finds_nothing_better_goes_back_to_its_best_plan(monkeypat
     assert len(begun) > 9 and all(begun[::3]) and not all(begun)
 
 
-def test_what_may_come_is_up_to_the_ceiling_or_to_what_the_worst_source_has():
+def test_headroom_reaches_the_ceiling_or_the_load_of_the_worst_source():
     """As the rule ``ceiling``: a spread may go above it from a host that is worse off."""
     case = clusters.build(clusters.Spec('tight', hosts=4, instances=20, room=1.08), 0)
     state = sim.Simulation(case.cluster, case.scores, case.policies, model.MoveHistory(),

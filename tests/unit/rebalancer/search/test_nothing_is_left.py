@@ -28,7 +28,7 @@ FAR = 1e-7
 
 
 def after(request, plan):
-    """The cloud with the plan carried out, and nobody moved."""
+    """Return a simulation of the cloud after the plan, without further moves."""
     done = clouds.moved(request, plan)
     return sim.Simulation(done.cluster, done.scores, done.policies, done.history, done.options)
 
@@ -43,8 +43,8 @@ def excess(state):
 
 
 def gain(state, limits, *pairs):
-    """Fall in combined imbalance beyond prices and soft groups, if every move
-    is legal in this order, what is above the thresholds falls and no policy
+    """Return the fall in combined imbalance beyond prices and soft groups, if every
+    move is legal in this order, the excess over the thresholds falls and no policy
     ends above both its limit and its threshold."""
     before, above = state.combined(), excess(state)
     done, cost = [], 0.0

@@ -61,7 +61,7 @@ def legal_on(tried):
 @hypothesis.example(knobs=clouds.Knobs(seed=307, hosts=3, instances=25, groups=2, policies=1,
                                        budget=5, clean=False))
 def test_a_board_follows_the_simulation(knobs):
-    """But for ceilings, of which it knows nothing: replay refuses what is above one."""
+    """A board does not know ceilings: replay refuses moves above one."""
     state = simulation(knobs)
     if not state.trusted or not state.takers.any():
         return
@@ -259,7 +259,7 @@ def test_three_tied_hot_hosts_are_levelled_within_one_budget():
     assert plan.combined_after == pytest.approx(0.0)
 
 
-def test_below_the_thresholds_only_what_is_above_counts():
+def test_only_the_excess_over_the_thresholds_counts_fully():
     start = measure.StateMeasure(simulation(clouds.Knobs(seed=3, policies=1)))
     start.weights, start.thresholds = np.array([1.0]), np.array([0.2])
     level = np.full((1, 4), 0.5)

@@ -49,13 +49,13 @@ def test_without_measurements_memory_is_all_that_counts():
     assert known.one('a', 512, 0, 1e12) is None and known.rate is None
 
 
-def test_time_is_that_of_copying_at_the_median_rate_and_of_the_other_phases():
+def test_expected_time_is_copying_at_the_median_rate_plus_other_phases():
     known = of(measured(10, 20, 1000, other=3.0))
     assert (known.rate, known.overhead) == (50.0, 3.0)
     assert known.one('a', 4000, 0, 0.0) == migration_costs.MigrationExpectation(83.0, 0.0)
 
 
-def test_what_is_written_meanwhile_is_sent_again():
+def test_memory_written_during_a_migration_is_copied_again():
     known = of(measured(10, 10, 10))
     one = known.one('a', 1000, 0, 50 * MIB)
     assert one.seconds == pytest.approx(20.0), '1 / (1 - 50 / 100)'
@@ -68,7 +68,7 @@ def test_who_writes_faster_than_most_were_sent_is_a_risk():
     assert risks == pytest.approx([0, 0, 0.4, 0.4, 0.8])
 
 
-def test_who_was_slow_before_is_expected_to_be_slow_again_the_more_the_oftener_it_was():
+def test_repeated_slow_migrations_raise_expected_duration():
     cloud = measured(*[10] * 9)
     found = [of(cloud, measured(*[40] * times, uuid='a')).one('a', 1000, 0, 0.0).seconds
              for times in (0, 1, 2, 4)]
@@ -96,7 +96,7 @@ def test_what_did_not_arrive_after_much_longer_than_usual_did_not_converge(attem
     assert of(measured(*[10] * 9), own).one('a', 1000, 0, 0.0).risk == pytest.approx(risk)
 
 
-def test_what_each_takes_whatever_its_size_is_no_part_of_the_rate():
+def test_the_fixed_time_of_each_migration_is_not_part_of_the_rate():
     """Most are small; a large one is copied at what the network gives."""
     small, large = measured(*[8] * 20, memory_mb=1024), measured(39, 71, memory_mb=32 * 1024)
     found = of(small, large, measured(263, memory_mb=256 * 1024))
@@ -130,7 +130,7 @@ attempts = st.lists(st.builds(
 
 
 @hypothesis.given(attempts, st.lists(st.floats(0, 1e15), min_size=3, max_size=3), st.booleans())
-def test_whatever_was_measured_costs_are_finite_and_bounded(found, dirty, copies_disk):
+def test_costs_are_finite_and_bounded_for_any_measurements(found, dirty, copies_disk):
     known = migration_costs.MigrationCosts(found, copies_disk)
     index, rates = {'a': 0, 'b': 1, 'x': 2}, np.array(dirty)
     times, risks = known.times(index, rates), known.risks(index, rates)
@@ -188,7 +188,7 @@ def test_of_two_that_gain_the_same_the_calmer_one_is_moved():
 
 @clouds.examples(40)
 @hypothesis.given(knobs=clouds.knobs(), local=st.booleans())
-def test_without_measurements_a_migration_costs_what_it_copies(knobs, local):
+def test_without_measurements_a_migration_costs_its_copied_size(knobs, local):
     r = clouds.request(knobs)
     options = dataclasses.replace(r.options, instance_storage='local' if local else 'shared')
     found = sim.Simulation(r.cluster, r.scores, r.policies, r.history, options)
@@ -199,7 +199,7 @@ def test_without_measurements_a_migration_costs_what_it_copies(knobs, local):
 
 
 @pytest.mark.parametrize('local', [True, False])
-def test_disks_are_part_of_what_was_measured_where_they_are_copied(local):
+def test_copied_disks_count_in_the_measured_size(local):
     request = test_drains.cloud(1024)
     one = dataclasses.replace(request.cluster.instances['i0'], disk_gb=1, local_disk_gb=1)
     cluster = dataclasses.replace(request.cluster, instances={'i0': one})
@@ -212,7 +212,7 @@ def test_disks_are_part_of_what_was_measured_where_they_are_copied(local):
 
 
 @pytest.mark.parametrize('mode', list(model.DrainMode))
-def test_drains_begin_with_the_largest_whatever_they_write(mode):
+def test_drains_begin_with_the_largest_at_any_dirty_rate(mode):
     from kronos_nova.rebalancer.operations import drains
 
     request = test_drains.cloud(4096, 2048, 1024)

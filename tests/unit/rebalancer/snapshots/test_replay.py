@@ -72,7 +72,7 @@ def test_the_configuration_chooses_among_the_recorded_scopes(options, expected, 
     assert [row['name'] for row in rows(conf)] == expected
 
 
-def test_a_configuration_that_plans_nothing_of_it_is_refused(conf):
+def test_a_configuration_without_the_snapshots_scopes_is_refused(conf):
     conf.set_override('aggregates', ['elsewhere'], 'engine')
     conf.set_override('include_unassigned_hosts', False, 'engine')
     with pytest.raises(exception.SnapshotError, match='fast-storage'):
@@ -162,7 +162,7 @@ def test_policies_of_which_no_query_was_recorded_move_nothing_by_load(conf, tmp_
         assert policy['skipped'] and 'not in the snapshot' in policy['reason']
 
 
-def test_an_aggregate_that_was_not_recorded_is_told_and_the_rest_is_planned(conf, copy):
+def test_an_unrecorded_aggregate_is_reported_and_the_rest_is_planned(conf, copy):
     change(copy, 'meta.json', aggregates=['fast-storage', 'gone'])
     conf.set_override('aggregates', ['fast-storage', 'gone'], 'engine')
     fast, gone = rows(conf, copy)

@@ -30,7 +30,7 @@ from tests.unit import clouds
 
 def packing(seed, *, drained=3, kept=4, slack=0.0):
     """Drained hosts whose instances fill the others to the last vCPU and MiB,
-    in a way that is known: each instance was drawn for one of those."""
+    with a known solution: each instance was drawn for one of those hosts."""
     rng = random.Random(seed)
     instances, hosts, services = {}, {}, {}
     sources = [f'd{n}' for n in range(drained)]
@@ -95,9 +95,9 @@ def after(cluster, plan):
 
 
 @pytest.mark.parametrize('seed', range(clouds.many(20)))
-def test_nobody_is_stranded_whom_an_assignment_places(seed):
-    """What is left free is a sixteenth: one by one, nearly every such drain
-    strands somebody."""
+def test_a_drain_strands_no_instance_that_an_assignment_places(seed):
+    """A sixteenth stays free: when instances are placed one by one, nearly every such drain
+    strands an instance."""
     cluster = packing(seed, slack=0.06)
     asked = request(cluster)
     plan = planner.plan(asked)
@@ -107,7 +107,7 @@ def test_nobody_is_stranded_whom_an_assignment_places(seed):
     assert plan == planner.plan(asked)
 
 
-def test_one_by_one_strands_somebody(monkeypatch):
+def test_placing_one_by_one_strands_instances(monkeypatch):
     """Else these packings would prove nothing."""
     monkeypatch.setattr(batch, 'place_together', lambda *args: None)
     clusters = [packing(seed, slack=0.06) for seed in range(20)]
@@ -159,7 +159,7 @@ def simulate(cluster):
 
 
 def test_a_scope_of_many_hosts_is_one_batch_too():
-    """Whoever else there is: instances times hosts are more than are looked at."""
+    """Other instances do not count, although instances times hosts exceed the bound."""
     cluster = packing(3, slack=0.06)
     large = [model.Instance(clouds.uuid_of(f'large {n}'), 'd9', memory_mb=512,
                             claims={'VCPU': 50, 'MEMORY_MB': 512}) for n in range(54)]
@@ -180,13 +180,13 @@ def test_a_scope_of_many_hosts_is_one_batch_too():
 
 
 @pytest.mark.parametrize('seed', range(8))
-def test_hosts_that_can_take_nobody_do_not_count_towards_the_bound(seed, monkeypatch):
+def test_hosts_without_room_do_not_count_towards_the_bound(seed, monkeypatch):
     cluster = packing(seed, slack=0.06)
     monkeypatch.setattr(batch, 'LARGEST', 4 * len(cluster.instances))
     assert stranded(cluster, planner.plan(request(cluster))) == []
 
 
-def test_a_batch_that_looks_at_some_hosts_only_says_so_when_it_finds_nothing(monkeypatch):
+def test_a_failed_batch_says_that_it_tried_some_hosts_only(monkeypatch):
     cluster = packing(3, slack=0.06)
     count = len(cluster.instances)
     monkeypatch.setattr(batch, 'LARGEST', 2 * count)

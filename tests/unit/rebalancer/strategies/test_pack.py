@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Pack, whatever the cloud: what its arrays and its plans keep."""
+"""Pack on any cloud: the invariants of its arrays and plans."""
 
 import dataclasses
 import math
@@ -154,7 +154,7 @@ def test_a_relief_in_which_planning_is_cut_off_is_not_called_impossible(calls):
 
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs(mode='pack', clean=True))
-def test_a_plan_predicts_hosts_in_use_and_overload_as_they_are_measured_later(knobs):
+def test_a_plan_predicts_the_later_hosts_in_use_and_overload(knobs):
     """If its moves do what usages say: added up here move by move."""
     request = clouds.request(knobs)
     plan = planner.plan(request)
