@@ -12,8 +12,8 @@
 
 """Random clouds for property tests: from a few small knobs to a Request.
 
-hypothesis draws and shrinks the knobs; a random generator seeded by one of
-them fills in the rest. Nothing here uses a simulation, rule or planner.
+hypothesis draws and shrinks the knobs; a random generator that one knob
+seeds fills in the rest. Nothing here uses a simulation, rule or planner.
 """
 
 import dataclasses
@@ -56,9 +56,9 @@ def examples(count):
 
 @dataclasses.dataclass(frozen=True)
 class Knobs:
-    """``clean``: no history, flights, odd services, outsiders or gaps.
+    """Knobs of a cloud. ``clean``: no history, flights, odd services, outsiders or gaps.
     ``trees``: hosts have nested and sharing providers. ``devices``: hosts have PCI devices,
-    some of them live-migratable."""
+    and some devices can be live-migrated."""
 
     seed: int
     hosts: int = 4
@@ -135,14 +135,14 @@ def request(k):
 
 
 def _some(k, what, names):
-    """Each by itself, so that no rule hides what another one reads."""
+    """Draw each name separately, so that no rule hides the inputs of another one."""
     rng = random.Random(f'{what} {k!r}')
     return frozenset(name for name in sorted(names) if not k.clean and rng.random() < 0.6)
 
 
 def _pinned(k, cluster):
-    """With flavors, aggregates and hypervisors that not every host suits; by
-    a generator of its own, so that the rest of a cloud stays what it is."""
+    """Add flavors, aggregates and hypervisors that do not suit every host, with a
+    separate generator, so that the rest of the cloud does not change."""
     rng = random.Random(f'pinned {k!r}')
     if k.clean or rng.random() < 0.5:
         return cluster

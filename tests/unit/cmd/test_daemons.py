@@ -206,8 +206,8 @@ def test_otherwise_both_call_it(place, broker, name):
 
 @pytest.mark.parametrize('name, loop', [
     ('engine', 'engine/daemon.py'), ('executor', 'executors/worker.py')])
-def test_sigusr2_has_a_daemon_tell_where_it_stands_and_it_goes_on(place, name, loop):
-    """Without a secret, also of those that are in no secret option."""
+def test_sigusr2_prints_the_stacks_of_a_running_daemon(place, name, loop):
+    """The output has no secret, not even one from an option that is not secret."""
     with place.daemon(name, dry_run=True) as process:
         until(lambda: '(dry run' in process.log.read_text(), process)
         for number in (1, 2):
@@ -236,7 +236,7 @@ def test_a_report_that_cannot_be_written_ends_no_daemon(place, name, monkeypatch
 
 
 def unblocked(process):
-    """Threads that a SIGTERM could end the process through, whoever made them."""
+    """Return all threads through which a SIGTERM could end the process."""
     masks = {}
     for status in Path(f'/proc/{process.pid}/task').glob('*/status'):
         fields = dict(line.split(':\t', 1) for line in status.read_text().splitlines())

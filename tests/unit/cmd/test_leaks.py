@@ -11,8 +11,8 @@
 # under the License.
 
 
-"""Canaries: every secret of kronos.conf, every command, every kind of fault; what
-is printed, logged at DEBUG or written into files is searched for them."""
+"""Canaries: every secret of kronos.conf, every command, every kind of fault; the
+tests search output, logs at DEBUG and written files for them."""
 
 import base64
 import contextlib
@@ -66,7 +66,7 @@ def closed_port():
 
 
 def options(port):
-    """Every secret holds the canary, and nobody listens anywhere."""
+    """Return options whose secrets hold the canary and whose ports are all closed."""
     where = f'127.0.0.1:{port}'
     return {
         'DEFAULT': {'transport_url': f'rabbit://kronos:{CANARY}-1@{where}/'},
@@ -123,7 +123,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize('fault', FAULTS)
-def test_no_command_shows_a_secret_whatever_fails(fault, tmp_path, closed_port):
+def test_no_command_shows_a_secret_on_any_fault(fault, tmp_path, closed_port):
     changes, names = FAULTS[fault]
     found = options(closed_port)
     (tmp_path / 'policies.yaml').write_text(POLICIES)
@@ -146,7 +146,7 @@ def test_no_command_shows_a_secret_whatever_fails(fault, tmp_path, closed_port):
         p.read_bytes() for p in tmp_path.rglob('*') if p.is_file() and p.suffix != '.conf')
 
 
-def test_options_that_are_logged_at_debug_hide_what_is_secret(caplog, closed_port):
+def test_options_logged_at_debug_hide_secrets(caplog, closed_port):
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], default_config_files=[])

@@ -116,7 +116,7 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
 
 
 @pytest.mark.parametrize('age', ['soon', '-1', '3 days'])
-def test_an_age_that_is_none_is_refused_before_anything_is_deleted(run, age):
+def test_an_invalid_age_is_refused_before_any_deletion(run, age):
     status, _, error = run('db', 'purge', f'--older-than={age}')
     assert status == 1 and 'write 300, 5m, 1h30m or 2d' in error
 

@@ -97,17 +97,17 @@ class Keystone:
         return types.SimpleNamespace(status_code=status, json=lambda: body)
 
 
-def test_where_neither_a_broker_nor_a_permit_is_named_nothing_is_said():
+def test_no_check_reports_without_a_broker_and_a_permit():
     assert found(migfra.check) == {} == found(hooks.check) == found(repin.check)
 
 
-def test_who_allows_nothing_is_told_that_every_request_is_refused():
+def test_a_missing_permit_warns_that_every_request_is_refused():
     item = found(migfra.check, mqtt__host='broker')['migfra']
     assert item.status is base.CheckStatus.WARNING and 'refuses every request' in item.text
     assert 'OPERATIONS:PROJECTS:SCOPES' in item.remedy
 
 
-def test_hooks_that_requests_have_asked_for_and_that_are_not_allowed_are_told(tmp_path):
+def test_requested_hooks_that_are_not_allowed_are_reported(tmp_path):
     url = f'sqlite:///{tmp_path}/kronos.sqlite'
     allow = ['migrate-vm,evacuate-node:*:rack-1']
 
@@ -134,13 +134,13 @@ def test_hooks_that_requests_have_asked_for_and_that_are_not_allowed_are_told(tm
 
 
 @pytest.mark.parametrize('alias', ['n1', 'a/b=h1', '=h1'])
-def test_an_alias_of_a_host_that_cannot_be_used_is_told(alias):
+def test_an_invalid_host_alias_is_reported(alias):
     item = found(migfra.check, allow=['*:*:*'], migfra__host_aliases=[alias])[
         'migfra: host_aliases']
     assert item.status is base.CheckStatus.FAILED and repr(alias) in item.text
 
 
-def test_a_broker_that_only_the_hook_pscom_needs_is_no_reason_to_allow_something():
+def test_a_broker_for_the_hook_pscom_alone_needs_no_permit():
     assert found(migfra.check, mqtt__host='broker', hooks__on_request=['pscom']) == {}
 
 
@@ -163,13 +163,13 @@ def test_a_scope_that_is_not_served_is_named():
     assert 'no scope x is served' in item.text and model.UNASSIGNED in item.remedy
 
 
-def test_scopes_without_a_host_are_told():
+def test_scopes_without_a_host_are_reported():
     items = found(migfra.check, cloud({'rack-1': ('h1',), 'rack-2': ()}),
                   allow=['start-vm:*:rack-2', 'start-vm:*:*'])
     assert states(items) == {'migfra: allow 1': 'warning', 'migfra: allow 2': 'ok'}
 
 
-def test_a_scope_that_nova_does_not_have_is_left_to_the_check_of_aggregates():
+def test_a_scope_missing_in_nova_is_left_to_the_aggregates_check():
     items = found(migfra.check, cloud({'rack-1': ('h1',)}), allow=['start-vm:*:*'])
     assert states(items) == {'migfra: allow 1': 'ok'}
 
@@ -188,7 +188,7 @@ def test_the_name_of_a_project_gets_its_id_for_an_answer():
     assert f'write its ID, {OTHER}' in item.remedy
 
 
-def test_a_project_with_a_server_is_there_whatever_keystone_says():
+def test_a_project_with_a_server_exists_also_without_keystone():
     items = found(migfra.check, allow=[f'start-vm:{PROJECT}:*'], connection=Keystone({}))
     assert states(items) == {'migfra: allow 1': 'ok'}
 
@@ -202,7 +202,7 @@ def test_what_keystone_does_not_tell_is_not_taken_for_no(connection):
     assert 'by ID, not by name' in items['migfra: allow 2'].remedy
 
 
-def test_hosts_whose_names_no_topic_bears_are_told():
+def test_hosts_whose_names_fit_no_topic_are_reported():
     items = found(migfra.check, cloud({'rack-1': ('h1', 'h+2'), 'rack-2': ()},
                                       hosts=('h1', 'h+2')), allow=['start-vm:*:*'])
     assert items['migfra: hosts'].text.endswith('not served: h+2')
@@ -214,7 +214,7 @@ def test_a_host_of_two_scopes_belongs_to_the_first():
     assert 'such as h2, are in rack-1 and rack-2' in item.text
 
 
-def test_names_that_several_servers_bear_are_told_without_them():
+def test_ambiguous_server_names_are_reported_by_uuid():
     both = [('u2', 'we\x1bb', PROJECT), ('u1', 'we\x1bb', OTHER)]
     item = found(migfra.check, cloud({'rack-1': ('h1',), 'rack-2': ()}, both),
                  allow=['start-vm:*:*'])['migfra: names']
@@ -233,7 +233,7 @@ def test_names_collide_only_where_both_projects_may_be_asked_for():
     assert 'migfra: names' in found(migfra.check, cluster, allow=together)
 
 
-def test_what_is_allowed_and_refused_nevertheless_is_told():
+def test_permits_that_other_options_defeat_are_reported():
     everything = {'migfra: dry run': 'warning', 'migfra: repin-vm': 'warning',
                   'migfra: warm': 'warning', 'migfra: allow 1': 'ok'}
     items = found(migfra.check, allow=['*:*:*'], engine__dry_run=True, hooks__on_request=[])
@@ -247,7 +247,7 @@ def test_what_is_allowed_and_refused_nevertheless_is_told():
 
 @pytest.mark.parametrize(('aliases', 'text'), [
     (['ib=nonsense'], 'names no device'), (['ib=15b3/1004', 'ib=15b3/1005'], 'the last one')])
-def test_pci_aliases_that_name_no_device_or_two_are_told(aliases, text):
+def test_invalid_and_duplicate_pci_aliases_are_reported(aliases, text):
     item = found(migfra.check, allow=['start-vm:*:*'],
                  migfra__pci_aliases=aliases)['migfra: pci_aliases']
     assert item.status is base.CheckStatus.FAILED and text in item.text
@@ -266,14 +266,14 @@ def hook(name, option='enabled', **options):
     return items[f'hook: {name}']
 
 
-def test_a_hook_that_is_not_installed_is_told_with_those_that_are():
+def test_a_missing_hook_is_reported_with_the_installed_ones():
     item = hook('webhok')
     assert item.status is base.CheckStatus.FAILED and 'webhook' in item.text
     item = hook('pausee', 'on_request')
     assert item.status is base.CheckStatus.FAILED and '[hooks] on_request' in item.text
 
 
-def test_a_hook_whose_options_cannot_be_used_is_told_with_them():
+def test_a_hook_with_invalid_options_is_reported_with_their_names():
     assert '[hook_webhook] url' in hook('webhook').text
     assert '[hook_alertmanager] url' in hook('alertmanager').text
     assert '[mqtt] host' in hook('pscom').text
@@ -303,7 +303,7 @@ def test_the_program_of_webhook_is_seen_and_gets_no_post(tmp_path, status, state
     assert str(item.status) == state, item
 
 
-def test_a_program_of_webhook_that_is_away_is_told_without_the_login(tmp_path):
+def test_an_unreachable_webhook_is_reported_without_the_login(tmp_path):
     with servers.Server() as server:
         url = server.url
     item = webhook(tmp_path, url.replace('://', '://user:c4n4ry-s3cret@'))
@@ -331,12 +331,12 @@ def test_pscom_is_made_without_a_connection(monkeypatch):
 # Pinning.
 
 
-def test_an_address_without_a_place_for_the_host_is_told():
+def test_a_repin_uri_without_a_host_field_is_reported():
     item = found(repin.check, repin__uri='qemu+tls://h1/system')['repin']
     assert item.status is base.CheckStatus.FAILED and '{host}' in item.text
 
 
-def test_without_libvirt_python_it_is_told_what_to_install(monkeypatch):
+def test_a_missing_libvirt_python_is_reported_with_the_package(monkeypatch):
     vcpu_pinning._load_libvirt.cache_clear()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, 'libvirt', None)

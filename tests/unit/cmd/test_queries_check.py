@@ -37,8 +37,7 @@ class Source:
 
 @pytest.mark.parametrize(('covered', 'scopes'), [
     ('', ['a']), ('aggregates: [b]\n', ['b']), ('aggregates: [c]\n', [])])
-def test_a_host_of_two_aggregates_is_scored_where_there_are_policies_for_it(
-        tmp_path, covered, scopes):
+def test_a_host_of_two_aggregates_is_scored_by_the_one_with_policies(tmp_path, covered, scopes):
     path = tmp_path / 'policies.yaml'
     path.write_text('policies: [{name: cpu, weight: 1, imbalance_query: q}]\n' + covered)
     conf = cfg.ConfigOpts()

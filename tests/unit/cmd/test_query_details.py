@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What a policy's queries say beside Nova: names, what is missing, range, and units."""
+"""Results of a policy's queries compared with Nova: names, gaps, range and units."""
 
 import dataclasses
 import time
@@ -61,7 +61,7 @@ def policy(**fields):
 
 
 class Source:
-    """Answers with what it is given."""
+    """Return the given answers."""
 
     def __init__(self, imbalance, profile=None, **fields):
         self.samples = model.PolicySamples(
@@ -98,7 +98,7 @@ USED = {f'{h}-{n}': 0.7 * score * CORES / 4 for h, score in LOAD.items() for n i
 ABSOLUTE = {'vm_profile_unit': 'absolute', 'host_capacity': 'VCPU'}
 
 
-def test_when_all_is_well_every_check_says_what_it_found():
+def test_successful_checks_report_their_findings():
     found = look(Source(LOAD, USED), chosen=policy(**ABSOLUTE))
     assert states(found) == {}
     text = {key: item.text for key, item in found.items()}
@@ -161,7 +161,7 @@ def test_a_policy_that_is_disabled_is_judged_as_if_it_were_enabled():
     assert found == ['imbalance 0.4000, threshold 0.1500']
 
 
-def test_the_mapping_of_labels_is_told():
+def test_the_mapping_of_labels_is_reported():
     load = {'h1.example.org': 0.8, 'stranger:9100': 0.1, **{f's{n}': 0.1 for n in range(8)}}
     found = look(Source(load))
     item = found['imbalance_query', 'labels']
@@ -219,7 +219,7 @@ def test_two_series_of_one_host_fail(answer):
     assert 'by (host)' in item.remedy
 
 
-def test_duplicates_of_what_is_nobodys_do_not_matter():
+def test_duplicates_of_unknown_labels_are_ignored():
     answer = result(LOAD, duplicates=('stranger',))
     assert look(Source(answer))['imbalance_query', 'duplicates'].status == 'ok'
 
@@ -235,7 +235,7 @@ def test_names_that_tenants_share_are_no_usage():
     assert found['vm_profile_query', 'duplicates'].text.startswith('8 have more than one series')
 
 
-def test_what_is_not_finite_is_told_by_its_label():
+def test_values_that_are_not_finite_are_reported_by_label():
     answer = result(LOAD, warnings=('1 values are not finite and left out: host h3',))
     item = look(Source(answer))['imbalance_query', 'series']
     assert item.status == 'warning' and 'not finite' in item.text
@@ -262,7 +262,7 @@ def test_a_score_that_is_no_ratio_fails_with_its_likely_unit(load, said, remedy)
     ([2.1, 2.1], 'percent'), ([16.1, 0.1, 0.2], 'percent'), ([3.0, 2.5, 0.2], 'percent'),
     ([100.0, 0.0, 0.1], 'percent'), ([100.1, 60.0], 'an absolute amount'),
     ([100.1, 0.1, 0.1], 'an absolute amount')])
-def test_a_score_above_1_is_called_percent_only_where_no_ratio_is_that_high(load, said):
+def test_a_score_above_1_is_called_percent_only_beyond_any_ratio(load, said):
     mistake = units.of_score(load, None)
     assert said in mistake.unit
     assert ('clamp_max' in mistake.remedy) is (said == 'right unit')
@@ -376,7 +376,7 @@ def test_without_instances_no_series_is_right():
     assert found['vm_profile_query', 'series'].status == 'ok'
 
 
-def test_without_nova_series_are_told_and_nothing_is_compared():
+def test_without_nova_series_are_counted_and_not_compared():
     chosen = policy()
     found = {(d.field, d.item.name): d.item for d in details.examine_queries(
         context(Source(LOAD, USED), None, chosen), [chosen], False)}
@@ -393,7 +393,7 @@ def test_a_query_that_fails_says_why():
 
 
 class Hanging(Source):
-    """Its queries are not answered; ``health`` is what it says of itself."""
+    """Answer no queries; ``health`` is the reported state of the source."""
 
     def __init__(self, health):
         super().__init__(model.QueryResult('q', model.SourceHealth.UNREACHABLE, error='no answer'))

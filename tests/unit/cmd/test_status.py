@@ -246,7 +246,7 @@ def test_a_trap_of_nova_conf_is_named_with_what_to_write(nova, was, is_now, code
     ('kronos_nova.filters.all_filters', 'kronos_nova.filters.capacity.KronosCapacityFilter'),
     (NOVA, '[filter_scheduler]\nenabled_filters = ComputeFilter\n'),
     ('nova.scheduler.weights.all_weighers', ','.join(sorted(upgrades.SOFT_WEIGHERS)))])
-def test_what_is_no_trap_is_not_reported(nova, was, is_now):
+def test_harmless_changes_are_not_reported(nova, was, is_now):
     assert nova(was, is_now) == ('SUCCESS', '')
 
 
@@ -296,14 +296,14 @@ def test_a_near_miss_in_a_group_that_others_use_too_is_named(options, group, nam
     ('[oslo_messaging_rabit]\nx = s3cret\n', '(is [oslo_messaging_rabbit] meant?)'),
     ('[cache]\nenabld = s3cret\n', '[cache] enabld is no option (is enabled meant?)'),
     ('[DEFAULT]\ntransport_urll = s3cret\n', '(is transport_url meant?)')])
-def test_in_a_kronos_conf_what_belongs_to_nobody_is_named(options, text, said):
+def test_unknown_groups_and_options_in_kronos_conf_are_named(options, text, said):
     details = options(f'[executor]\n{text}')
     assert said in details and 's3cret' not in details
     assert options(text) == options(f'[filter_scheduler]\n[executor]\n{text}') == '', (
         'a nova.conf, or part of one, has groups that are not ours to know')
 
 
-def test_in_a_kronos_conf_groups_of_libraries_and_those_that_options_name_are_known(options):
+def test_groups_of_libraries_and_groups_named_by_options_are_known(options):
     assert options('''[DEFAULT]
 debug = true
 rpc_backend = x
@@ -361,7 +361,7 @@ def test_how_keystoneauth_asks_for_a_service_is_no_near_miss(options):
 
 
 def test_what_keystoneauth_offers_and_has_no_effect_is_named(options):
-    """Each option of its adapters is one of ours, or is said to be ignored."""
+    """Each option of its adapters is one of ours, or the check names it as ignored."""
     names = {o.dest for o in loading.get_adapter_conf_options(include_deprecated=True)}
     assert names - {o.dest for o in nova_conf.OPTS} == nova_conf.IGNORED
     for name in nova_conf.IGNORED:
@@ -429,7 +429,8 @@ def test_a_policy_that_states_its_unit_is_no_leftover():
     ('[messaging]\nhost = mq1\n[nova]\ninterface = public\n', [], 'interface'),
     ('[messaging]\nplan_notifications = true\n', [], 'interface'),
     ('[nova]\nauth_type = password\n', [], 'interface')])
-def test_changed_defaults_are_told_to_a_site_of_the_ancestor(tmp_path, text, words, absent):
+def test_changed_defaults_are_reported_for_a_configuration_of_the_ancestor(tmp_path, text, words,
+                                                                           absent):
     path = tmp_path / 'kronos.conf'
     path.write_text(text)
     code, details = upgrades.check_leftovers([str(path)], None)

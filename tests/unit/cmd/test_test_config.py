@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""kronos-test-config where the services are away, and what it must not print."""
+"""kronos-test-config with unreachable services, and the secrets that it must not print."""
 
 import json
 import os
@@ -40,7 +40,7 @@ policies:
 
 @pytest.fixture
 def closed_port():
-    """Nobody listens there."""
+    """Yield a port on which no process listens."""
     with socket.socket() as sock:
         sock.bind(('127.0.0.1', 0))
         yield sock.getsockname()[1]
@@ -48,7 +48,7 @@ def closed_port():
 
 @pytest.fixture
 def silent_port():
-    """Somebody listens there and never says a word."""
+    """Yield a port that accepts connections and never answers."""
     with socket.socket() as sock:
         sock.bind(('127.0.0.1', 0))
         sock.listen(16)
@@ -119,7 +119,7 @@ def test_the_database_file_is_not_made_by_looking_at_it(case):
     assert not (case.directory / 'kronos.sqlite').exists()
 
 
-def test_a_database_that_was_never_upgraded_is_told(case):
+def test_a_database_without_a_schema_is_reported(case):
     (case.directory / 'kronos.sqlite').touch()
     item = case.items()['database']
     assert item['status'] == 'failed' and 'revision' in item['text']
@@ -132,12 +132,12 @@ def test_a_database_that_refuses_us_shows_no_password(case, closed_port):
     assert item['status'] == 'failed' and '127.0.0.1' in item['text']
 
 
-def test_a_wrong_database_url_is_told_without_it(case):
+def test_a_wrong_database_url_is_reported_without_the_url(case):
     case.options['database']['connection'] = f'nonsense://kronos:{CANARY}@x/y'
     assert case.items()['database']['status'] == 'failed'
 
 
-def test_every_wrong_value_is_told_at_once(case):
+def test_every_wrong_value_is_reported_at_once(case):
     case.options['engine'] |= {'max_down_fraction': 2, 'cooldown': 'soon'}
     items = case.items()
     assert items['options: [engine] max_down_fraction']['status'] == 'failed'
@@ -182,7 +182,7 @@ def test_daemons_log_misspelt_options_as_they_start(case, daemon):
     assert '[engine] dryrun is no option of this release (is dry_run meant?)' in done.stderr
 
 
-def test_a_wrong_policy_file_is_told(case):
+def test_a_wrong_policy_file_is_reported(case):
     (case.directory / 'policies.yaml').write_text(POLICIES.replace('1.0', '0.4'))
     item = case.items()['policies']
     assert item['status'] == 'failed' and 'sum to 1.0' in item['text']
@@ -215,7 +215,7 @@ def test_display_names_are_warned_of(case):
     assert case.items()['policies: cpu']['status'] == 'warning'
 
 
-def test_deprecated_broker_options_are_told_and_their_password_is_not(case, closed_port):
+def test_deprecated_broker_options_are_reported_without_the_password(case, closed_port):
     case.options['messaging'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'u',
                                  'password': CANARY}
     items = case.items()
@@ -226,7 +226,7 @@ def test_deprecated_broker_options_are_told_and_their_password_is_not(case, clos
 
 
 @pytest.mark.parametrize('port', ['closed_port', 'silent_port'])
-def test_a_broker_that_does_not_answer_is_told_within_seconds(port, case, request):
+def test_a_broker_that_does_not_answer_is_reported_within_seconds(port, case, request):
     case.options['engine']['dry_run'] = 'false'
     case.default['transport_url'] = (
         f'rabbit://kronos:{CANARY}@127.0.0.1:{request.getfixturevalue(port)}/')
@@ -274,7 +274,7 @@ def test_sqlite_and_executors_named_on_other_hosts_are_refused(case):
         assert item['status'] == 'failed' and 'names other machines: ctl2' in item['text']
 
 
-def test_who_says_that_executors_are_here_is_not_warned_of_a_broker_elsewhere(case, closed_port):
+def test_sqlite_gives_no_warning_if_the_executors_run_on_this_host(case, closed_port):
     case.options['engine']['dry_run'] = 'false'
     case.default['transport_url'] = f'rabbit://u:p@127.0.0.2:{closed_port}/'
     case.options['executor'] = {'hosts': socket.gethostname()}
@@ -315,13 +315,13 @@ def test_queries_are_run_without_nova_too(case):
     assert 'no series' in items['query: cpu vm_profile_query']['text']
 
 
-def test_missing_credentials_are_told(case):
+def test_missing_credentials_are_reported(case):
     del case.options['nova']
     item = case.items()['keystone']
     assert item['status'] == 'failed' and 'auth_type' in item['text']
 
 
-def test_a_configuration_file_that_is_none_is_one_line(tmp_path):
+def test_a_missing_configuration_file_gives_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, '-c', 'import sys; from kronos_nova.cmd import test_config; '
                                'sys.exit(test_config.main())',
@@ -345,7 +345,7 @@ def test_what_may_be_asked_for_over_mqtt_is_looked_at_where_something_is(case, c
     assert case.items()['migfra']['status'] == 'warning'
 
 
-def test_a_permit_that_permits_nothing_is_told_where_it_stands(case):
+def test_an_invalid_permit_is_reported_with_its_file(case):
     case.options['migfra'] = {'allow': 'fly-vm:*:*'}
     items = case.items()
     item = items['options: [migfra] allow']
@@ -376,6 +376,6 @@ def test_the_program_of_plan_events_is_looked_at_and_its_password_not_told(case,
     assert CANARY not in str(item)
 
 
-def test_pinning_without_libvirt_or_a_host_to_ask_is_told(case):
+def test_pinning_without_libvirt_or_a_host_is_reported(case):
     case.options['repin'] = {'uri': 'qemu+ssh://{host}/system'}
     assert case.items()['repin']['status'] in ('failed', 'skipped')

@@ -12,7 +12,7 @@
 
 
 
-"""Each host is scored by one file: which one is a rule, and doubts are said."""
+"""Each host is scored by one file: the rule that selects it, and warnings about doubts."""
 
 from unittest import mock
 
@@ -59,15 +59,14 @@ HOSTS = [host('a', 'az', 'spread'), host('b', 'az', 'pack'), host('c', 'az'), ho
     ({'one': None, 'two': ()}, 'two two two two'),
     ({'one': None}, '- - - -'),
     ({}, '- - - -')])
-def test_a_host_is_scored_by_the_file_that_names_its_aggregate_else_by_the_default(
-        files, expected):
+def test_a_host_is_scored_by_its_aggregates_file_or_the_default_file(files, expected):
     found, overlaps = split({path: None if names is None else policies(*names)
                              for path, names in files.items()}, *HOSTS)
     assert [found[h] or '-' for h in 'abcd'] == expected.split()
     assert not overlaps
 
 
-def test_of_two_files_for_a_host_the_first_holds_whatever_the_aggregates_order():
+def test_the_first_of_two_files_scores_a_host_in_any_aggregate_order():
     files = {'one': policies('x'), 'two': policies('y')}
     for state in (host('a', 'x', 'y'), host('a', 'y', 'x')):
         found, overlaps = split(files, state)
@@ -99,7 +98,7 @@ def test_a_sign_against_the_mode(mode, multiplier, done):
     assert bindings.find_contradiction(policies(mode=mode), multiplier) == done
 
 
-def test_before_a_cloud_is_known_only_the_default_file_is_held_against_the_option():
+def test_without_a_cloud_only_the_default_file_is_compared_to_the_option():
     files = [('pack.yaml', policies('dense', mode='pack')), ('spread.yaml', policies())]
     assert bindings.check(files, 1.0) == []
     [text] = bindings.check(files, -2.0)

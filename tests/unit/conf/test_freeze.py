@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Freeze windows: when they are open, and what is no window."""
+"""Freeze windows: when they are open, and invalid windows."""
 
 import datetime
 import itertools
@@ -107,7 +107,7 @@ def test_a_beginning_that_the_clocks_show_twice_holds_twice(text, expected):
     assert opened(text, '2026-10-25') == expected
 
 
-def test_of_several_open_windows_the_last_to_end_is_told():
+def test_of_several_open_windows_the_last_to_end_is_named():
     windows = [freeze.WindowType()(text) for text in (
         '0 8 * * * 2h', '0 7 * * * 4h', '0 20 * * * 1h')]
     assert freeze.find_open_window(windows, datetime.UTC, at('2026-11-20T09:00:00')) == (
@@ -131,7 +131,7 @@ def read(tmp_path):
 @pytest.mark.parametrize('value', [
     'always', '0 8 * * mon-fri', '0 8 * * 10h', '0 25 * * * 1h', '0 8 * * * 0h',
     '0 0 30 2 * 1h', '0 8 * * mon-fri 10', '* 0 8 * * mon-fri 10h'])
-def test_what_is_no_window_is_refused_with_file_and_option(read, value):
+def test_an_invalid_window_is_refused_with_file_and_option(read, value):
     problem, = opts.wrong_values(read(f'freeze_windows = {value}'))
     assert 'freeze_windows' in str(problem) and 'kronos.conf' in str(problem)
 

@@ -299,6 +299,6 @@ def test_an_unchanged_file_is_not_read_again(file, monkeypatch):
     assert watch.refresh() is first
 
 
-def test_without_any_good_content_there_is_no_watch(file):
+def test_a_watch_needs_valid_content_at_first(file):
     with pytest.raises(exception.PolicyFileError):
         policy_watch.PolicyWatch(str(file))

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""[engine] scope_mode: what it may say, and what is refused."""
+"""[engine] scope_mode: valid and refused values."""
 
 from oslo_config import cfg
 import pytest

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is under way, or has just ended, counts."""
+"""Moves in flight and moves that have just ended count in a cluster view."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_novas_word_on_the_destination_goes_first(order):
     assert seen.used('b', 'VCPU') == 2 and members(seen) == {'a', 'b'}
 
 
-def test_a_member_counts_where_its_task_may_end_besides_but_not_twice_nor_where_nobody_is():
+def test_a_moving_member_counts_once_on_each_known_destination():
     hosts = {h: model.Host(h) for h in 'abc'}
     cluster = model.Cluster(
         hosts, {'i': model.Instance('i', 'a'), 'j': model.Instance('j', 'a')},
@@ -82,8 +82,8 @@ def test_a_member_counts_where_its_task_may_end_besides_but_not_twice_nor_where_
     assert {h: set(m) for h, m in seen.spread_of(GROUP).items()} == {h: {'i'} for h in 'abc'}
 
 
-def test_groups_are_as_the_moves_left_them_whenever_they_are_asked_for():
-    """They are read late: from the cluster, but never without a move that came before."""
+def test_groups_contain_all_earlier_moves_at_any_time_of_reading():
+    """The view reads groups late from the cluster, but never without an earlier move."""
     both = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i', 'j', 'gone'}))
     other = model.ServerGroup('h', model.GroupPolicy.AFFINITY, frozenset({'j'}))
     cluster = model.Cluster(
@@ -106,7 +106,7 @@ def test_groups_are_as_the_moves_left_them_whenever_they_are_asked_for():
     assert spread(seen, both) == {'a': {'i'}, 'b': {'j'}}
 
 
-def test_an_instance_without_a_destination_is_in_flight_and_charged_nowhere():
+def test_a_flight_without_a_destination_is_charged_to_no_host():
     seen = view((None, 'nova'))
     assert seen.in_flight('i') and members(seen) == {'a'} and seen.used('b', 'VCPU') == 0
 
@@ -148,7 +148,7 @@ def three_hosts(*completed, at='c', **known):
                                     scores)
 
 
-def test_an_instance_that_was_moved_twice_is_laid_where_samples_have_not_seen_it():
+def test_an_instance_moved_twice_is_added_where_samples_lack_it():
     """Of the last 300 s it was on a for 100, on b for 100 and on c for 100."""
     seen = three_hosts(('a', 'b', 200.0), ('b', 'c', 100.0))
     for host, share in (('a', -1 / 3), ('b', -1 / 3), ('c', 2 / 3)):
@@ -181,7 +181,7 @@ def test_a_peak_has_risen_at_once_and_falls_when_its_range_has_passed():
         0.5 + 0.8 * USAGE)
 
 
-def test_a_peak_that_remembers_an_instance_rises_no_more_when_it_comes_back():
+def test_a_peak_with_an_instance_does_not_rise_when_it_returns():
     away = (('c', 'a', 7200.0), ('a', 'c', 30.0))
     seen = three_hosts(*away, fill_look=PEAK)
     assert seen.fills('c')['cpu'] == 0.5
@@ -197,8 +197,8 @@ def test_a_peak_never_saw_an_instance_that_only_passed_by():
 
 
 def test_of_an_age_that_is_not_measured_bounds_are_known():
-    """Two hundred seconds ago, samples between 0 and 100 s old: between 1/3 and
-    2/3 of it are shown."""
+    """The move ended 200 s ago and samples are 0 to 100 s old: they show 1/3 to
+    2/3 of the usage."""
     seen = three_hosts(('b', 'c', 200.0), age=None, staleness=100.0)
     assert seen.unseen('cpu', 'c') == pytest.approx((USAGE / 3, USAGE * 2 / 3))
     assert seen.unseen('cpu', 'b') == pytest.approx((-USAGE * 2 / 3, -USAGE / 3))

@@ -99,8 +99,8 @@ ROOT, CHILD, POOL = 'root', 'child', 'pool'
      [('VCPU', 2), ('CUSTOM_IP', 1, True), ('DISK_GB', 5)]),
 ])
 def test_pieces(allocations, expected):
-    """What was on a nested provider stays together; of a sharing provider Nova
-    asks nothing of its own classes."""
+    """Allocations of a nested provider stay together; Nova requests no classes of its own
+    from a sharing provider."""
     instance = model.Instance('i', 'h', claims={'VCPU': 2, 'DISK_GB': 5, 'PCPU': 0},
                               allocations=allocations)
     found = provider_assignment.split_allocation(instance, lambda p: p == ROOT, {POOL})

@@ -51,7 +51,7 @@ def test_an_age_that_is_not_measured_leaves_bounds():
     assert unseen(policy(age=None, staleness=100.0), RATE, 200.0) == pytest.approx((1/3, 2/3))
 
 
-def test_what_is_uncertain_is_taken_towards_the_middle():
+def test_clamping_moves_a_value_to_the_nearest_bound():
     assert metric_lag.clamp_to_bounds(0.5, 0.6, 0.8) == 0.6
     assert metric_lag.clamp_to_bounds(0.5, 0.1, 0.2) == 0.2
     assert metric_lag.clamp_to_bounds(0.5, 0.4, 0.7) == 0.5

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is allocated on which provider, while moves come and go."""
+"""Allocations per provider while moves are made and reverted."""
 
 import dataclasses
 import random
@@ -34,7 +34,7 @@ def overlay(knobs, flights=True):
 
 
 def state(view):
-    """Of every provider of a tree and of every one that shares, what is used."""
+    """Return the usage of every provider of a tree and of every sharing provider."""
     found, some = {}, min(view.cluster.instances)
     for name, host in sorted(view.cluster.hosts.items()):
         occupancy = view.occupancy
@@ -55,7 +55,7 @@ def some_move(view, rng, moved=()):
 
 @clouds.examples(40)
 @hypothesis.given(knobs=clouds.knobs(trees=True))
-def test_what_is_taken_back_leaves_no_trace_and_no_order_makes_a_difference(knobs):
+def test_reverted_moves_leave_no_trace_in_any_order(knobs):
     view, other = overlay(knobs), overlay(knobs)
     rng = random.Random(knobs.seed)
     before = state(view)
@@ -80,7 +80,7 @@ def test_what_is_taken_back_leaves_no_trace_and_no_order_makes_a_difference(knob
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs(trees=True))
 def test_legal_moves_fill_no_provider_above_its_capacity(knobs):
-    """Judged by counting, provider by provider, for what has been assigned."""
+    """The test counts the assigned resources provider by provider."""
     view = overlay(knobs, flights=False)  # those of clouds.py need not be legal
     rng = random.Random(knobs.seed)
     if not view.claims_known():
@@ -255,7 +255,7 @@ def test_nova_asks_for_its_own_classes_in_the_tree_of_the_destination():
 
 
 def test_those_that_come_are_placed_together():
-    """Whoever came first, there is room for both: 1 on the small one, 2 on the other."""
+    """In either order of arrival both fit: 1 on the small provider, 2 on the other."""
     for order in (('small', 'large'), ('large', 'small')):
         view = cloud(host('a', 8), host('b', 2, 1), small=GPU, large=TWO)
         for uuid in order:
@@ -265,7 +265,7 @@ def test_those_that_come_are_placed_together():
         assert judge(cloud(host('a', 8), host('b', 2, 0), small=GPU, large=TWO), 'large') is None
 
 
-def test_an_executor_takes_every_no_of_this_rule_for_the_destination_s_fault():
+def test_an_executor_blames_the_destination_for_each_refusal_of_this_rule():
     said = {judge(cloud(host('a', 2), to, i=GPU), 'i').rule for to in (
         host('b', 0), host('b'), host('b', vcpus=0))}
     assert said <= nova.NO_ROOM

@@ -70,7 +70,7 @@ def or_no(verdict):
 
 
 def view(enabled=(), prefilters_=(), metadata=(), instance=None, **fields_):
-    """Host a in no aggregate, b in each of these."""
+    """Return a view with host a in no aggregate and host b in each given aggregate."""
     names = {f'agg{n}': dict(found) for n, found in enumerate(metadata)}
     instances = {UUID: model.Instance(UUID, 'a', **(instance or {}))}
     return cluster_view.ClusterView(model.Cluster(
@@ -243,7 +243,7 @@ def not_matching(metadata, keys, prefix, value):
         k.startswith(prefix) and v == value and k not in keys for k, v in m.items())})
 
 
-def test_aggregates_of_a_project_are_asked_for_as_by_novas_request_filter():
+def test_aggregates_of_a_project_equal_those_of_novas_request_filter():
     rng = random.Random(5)
     verdicts = []
     options = (prefilters.TENANTS, prefilters.TENANTS_REQUIRED)
@@ -323,7 +323,7 @@ def request_spec(extra_specs):
         requested_resources=[])
 
 
-def test_a_flavor_asks_for_what_nova_makes_of_it():
+def test_request_groups_of_a_flavor_equal_novas():
     rng = random.Random(7)
     for _ in range(CASES):
         extra_specs = some_extra_specs(rng)
@@ -340,7 +340,7 @@ def test_a_flavor_asks_for_what_nova_makes_of_it():
 
 
 def device_host(name, tags):
-    """A host with a device for each of these tags, and the traits that Nova gives them."""
+    """Return a host with a device for each tag and the traits that Nova derives."""
     return model.Host(name, nested=tuple(model.Provider(
         f'{name}{n}', inventories={'CUSTOM_PCI': model.Inventory(1)},
         traits=frozenset(pci_placement_translator._get_traits_for_dev(tag)))

@@ -182,9 +182,9 @@ def test_what_nova_allows_stays_allowed(case):
 
 
 @pytest.mark.parametrize('rule', CASES)
-def test_what_is_not_known_refuses_nothing(rule):
-    """Nova judges it then. Wishes are no matter of knowledge: they are there
-    or they are not."""
+def test_unknown_data_refuses_no_move(rule):
+    """Nova judges the move then. Opt-outs and tenant aggregates are never unknown: they are
+    set or not."""
     if rule in ('owner-opted-out', 'project-opted-out', 'aggregate-tenant', 'tenant-aggregate',
                 'tenant-without-aggregate'):
         return
@@ -231,7 +231,7 @@ def test_traits_are_looked_for_in_the_whole_tree_and_what_shares_with_it(
 
 
 def test_an_owner_can_keep_an_instance_and_free_none():
-    """Whatever a tenant writes: another rule's no stays."""
+    """The owner's value never removes the refusal of another rule."""
     assert judge(instance={'locked': True, 'opted_out': None}) == 'locked'
     assert judge(instance={'opted_out': 'tag x'}, move=phase('evacuate'), services={
         'a': model.Service('a', status='disabled', zone='az1')}) == 'owner-opted-out'
@@ -254,8 +254,8 @@ def test_who_is_hinted_at_is_involved():
     assert set(part.instances) == {rules.UUID, OTHER}
 
 
-def test_a_hint_holds_whatever_order_the_plan_is_carried_out_in():
-    """The other one leaves b by the same plan: it may still be there."""
+def test_a_hint_holds_in_any_order_of_the_moves():
+    """The other instance leaves b by the same plan and may still be there."""
     case = CASES['different-host']
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'b')}

@@ -136,14 +136,13 @@ def test_a_rule_says_no_by_its_name(rule):
     {'instance': {'local_disk_gb': 1}, 'options': {'instance_storage': 'shared'},
      'history': model.MoveHistory(local_disk_hosts=frozenset('a'))},
 ], ids=lambda case: ' '.join(case))
-def test_what_is_allowed_stays_allowed(case):
+def test_allowed_moves_stay_allowed(case):
     assert judge(**case) is None
 
 
 @pytest.mark.parametrize('local_disk_gb', [1, None])
 @pytest.mark.parametrize('value', ['spread', 'pack'])
-def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
-        value, local_disk_gb):
+def test_local_disks_by_nova_or_by_default_hold_an_imbalance_move(value, local_disk_gb):
     assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
                  history=model.MoveHistory(local_disk_hosts=frozenset('a'))) == 'copies-disk'
     assert judge(phase(value), instance={'local_disk_gb': local_disk_gb},
@@ -151,7 +150,7 @@ def test_what_nova_said_of_a_host_or_what_is_unknown_holds_an_imbalance_move(
 
 
 @pytest.mark.parametrize('names', [(None, None), ('1', None), (None, '1'), ('1', '1')])
-def test_what_nova_has_shown_of_two_hosts_counts_whatever_their_names_say(names):
+def test_cells_shown_by_nova_override_configured_cell_names(names):
     source, destination = names
     apart = model.MoveHistory(other_cells=frozenset({('a', 'b')}))
     hosts = {'a': host('a', cell=source), 'b': host('b', cell=destination)}
@@ -172,7 +171,7 @@ def test_the_ceiling_uses_the_destinations_capacity():
     assert judge(to_c, ceilings={'cpu': 0.7}) is None
 
 
-def test_a_spread_goes_above_the_ceiling_only_from_a_host_that_is_worse_off():
+def test_a_spread_exceeds_the_ceiling_only_from_a_fuller_host():
     for fill, said in ((0.75, None), (0.74, 'ceiling')):
         worse = trusted(fill={'a': fill, 'b': 0.5, 'c': 0.5})
         assert judge(scores=worse, ceilings={'cpu': 0.6}) == said
@@ -183,7 +182,7 @@ def test_pre_flight_judges_all_but_metrics():
     assert left_out == {'scored', 'ceiling'}
 
 
-def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
+def test_check_all_gives_every_rejection_or_the_missing_object_alone():
     whole = model.Cluster({h: host(h) for h in 'ab'}, {
         UUID: model.Instance(UUID, 'a', locked=True, claims={'VCPU': 99})},
         {h: model.Service(h) for h in 'ab'}, scope_hosts=frozenset('ab'))
@@ -196,7 +195,7 @@ def test_check_all_gives_every_rejection_but_stops_at_what_is_not_there():
 @pytest.mark.parametrize(('launched_at', 'left'), [
     (None, 0.0), (1000.0, 900.0), (900.0, 800.0), (100.0, 0.0), (100.5, 0.5), (0.0, 0.0),
     (1060.0, 900.0), (1061.0, 0.0)])
-def test_an_instance_is_fresh_for_a_cooldown_whatever_its_compute_s_clock_says(launched_at, left):
+def test_an_instance_is_fresh_for_at_most_one_cooldown_by_any_clock(launched_at, left):
     assert recently_booted.compute_fresh_seconds(launched_at, 1000.0, 900.0) == left
     assert recently_booted.compute_fresh_seconds(launched_at, 1000.0, 0.0) == 0.0
 

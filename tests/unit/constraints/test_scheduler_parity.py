@@ -14,7 +14,7 @@
 """Thousands of random clouds: our rules and costs against nova-scheduler's own
 filters and weighers.
 
-Groups and services take the way they take in life: Nova's object, the record
+Groups and services take their real path: Nova's object, the record
 that Nova's API makes of it, our reading of that record, our rule.
 """
 
@@ -146,7 +146,7 @@ def landed(cluster, flights):
 
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
-def test_what_is_legal_beside_flights_nova_allows_before_and_after_they_land(policy):
+def test_nova_allows_legal_moves_before_and_after_flights_land(policy):
     """We may refuse more while members are in flight; we never allow more."""
     rng = random.Random(f'flights {policy}')
     legal = 0
@@ -180,8 +180,8 @@ SOFT = {'soft-affinity': affinity_weights.ServerGroupSoftAffinityWeigher,
 
 @pytest.mark.parametrize('policy', POLICIES)
 def test_soft_costs_differ_between_destinations_as_the_weighers_weights_do(policy):
-    """Of two destinations Nova weighs one higher by as much as our cost of it
-    is lower; of hard groups, and of who is in no group, neither says anything."""
+    """The weights of two destinations in Nova differ as our costs do, with the opposite
+    sign; hard groups and instances without a group have neither weight nor cost."""
     rng = random.Random(f'soft {policy}')
     weigher = SOFT.get(policy, affinity_weights.ServerGroupSoftAffinityWeigher)()
     seen = set()
@@ -205,7 +205,7 @@ def test_soft_costs_differ_between_destinations_as_the_weighers_weights_do(polic
     assert seen == ({True, False} if policy in SOFT else {False})
 
 
-def test_a_soft_cost_against_the_source_is_what_its_weight_would_be_without_the_mover():
+def test_a_soft_cost_equals_the_weight_of_the_source_without_the_mover():
     """A move that Nova's weigher would not make when it could choose costs."""
     rng = random.Random('source')
     for policy, weigher in SOFT.items():

@@ -39,7 +39,7 @@ def notice_of(now, **fields):
     return feed_channel.PublishedState(**{'written_at': now, 'expires_at': now + 60, **fields})
 
 
-def test_what_is_written_is_read_by_another_process_s_channel(conf):
+def test_another_processs_channel_reads_the_written_notice(conf):
     now = time.time()
     notice = notice_of(now, draining=frozenset({'cn1'}), quarantined=frozenset({'cn2'}),
                        flights=(model.InFlightMove('u1', 'cn1', 'cn2', 'kronos'),
@@ -104,7 +104,7 @@ def test_it_holds_until_it_expires_and_no_clock_makes_it_eternal(conf, written, 
         {'draining': [1]}, {'quarantined': [None]}, {'flights': [1]}, {'flights': [['u1']]},
         {'flights': [['u1', 'a', {}]]}, {'written_at': None}, {'written_at': [1]},
         {'expires_at': 'now'}, {'written_at': 10 ** 400}, {'expires_at': float('nan')}))])
-def test_what_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, value):
+def test_a_foreign_record_raises_a_value_error(conf, value):
     channel = feed_channel.FeedChannel(conf)
     channel._cache.set(feed_channel.KEY, value)
     with pytest.raises(ValueError):
@@ -123,7 +123,7 @@ def test_a_deeply_nested_answer_is_a_value_error(conf, opening, depth):
 
 
 def test_an_unclosed_string_is_read_once(conf):
-    """Reading it anew at each quote would take hours."""
+    """Reading the string again at each quote would take hours."""
     channel = feed_channel.FeedChannel(conf)
     channel._cache.set(feed_channel.KEY, '"' + '\\"' * 1_000_000)
     with pytest.raises(ValueError):
@@ -189,7 +189,7 @@ def test_usage_that_is_not_ours_is_an_error_for_the_reader_to_swallow(conf, valu
         channel.read_usage('k', 1e9 + 1)
 
 
-def test_usage_is_bounded_whoever_wrote_it(conf):
+def test_published_usage_is_bounded(conf):
     channel = feed_channel.FeedChannel(conf)
     shapes = {flavor_usages.FlavorShape(n, 512): 1.0
               for n in range(1, 2 * flavor_usages.MAX_SHAPES)}
@@ -209,7 +209,7 @@ def test_usage_is_bounded_whoever_wrote_it(conf):
     ({'threshold': 0.5}, True), ({'name': 'other'}, True), ({'weight': 0.5}, True),
     ({'boot_ceiling': 0.5}, True), ({'imbalance_query': 'y'}, False),
     ({'vm_profile_query': 'y'}, False), ({'host_capacity': 'VCPU'}, False)])
-def test_usage_is_found_by_what_is_measured(fields, same):
+def test_the_key_of_usage_depends_on_the_measured_query(fields, same):
     one = {'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'x'}
     keys = {feed_channel.usage_key(policy.Policy(**{**one, **more})) for more in ({}, fields)}
     assert (len(keys) == 1) == same

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What came to a host is told by its flavor, and counts as flavors are measured."""
+"""Arrivals on a host are recognised by their flavor and count with its measured usage."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ SHAPES = (SMALL, LARGE)
     ((6, 9216), ((SMALL, 2), (LARGE, 1))), ((-5, -8704), ((SMALL, -1), (LARGE, -1))),
     ((2, 512), None), ((1, 8192), None), ((0, 512), None), ((0, -512), None), ((0, 0), None),
     ((3, -512), None), ((1.5, 768), None)])
-def test_a_change_is_one_flavor_s_or_two_s_or_nobody_s(change, expected):
+def test_a_change_is_explained_by_one_or_two_flavors_or_none(change, expected):
     assert flavor_usages.explain_change(*change, SHAPES) == expected
 
 
@@ -40,7 +40,7 @@ def test_the_fewest_instances_that_explain_it():
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.sampled_from([1, -1]))
-def test_whatever_is_told_adds_up(small, large, sign):
+def test_an_explanation_adds_up_to_the_change(small, large, sign):
     change = (sign * (small + 4 * large), sign * (512 * small + 8192 * large))
     found = flavor_usages.explain_change(*change, SHAPES)
     if small or large:
@@ -57,7 +57,7 @@ def test_extras_are_what_a_flavor_uses_beyond_the_mean():
     assert found.of(3, 512) == (0, 0)
 
 
-def test_extras_of_several_policies_go_by_their_weights_and_units():
+def test_extras_combine_policies_by_weight_and_unit():
     parts = [(0.75, 0.5, False, {SMALL: 1.0}), (0.25, 0.25, False, {}),
              (0.5, 0.5, True, {SMALL: 512.0})]
     vcpus, ram_mb = flavor_usages.build_extras(parts).of(1, 512)
@@ -73,7 +73,7 @@ def test_nothing_known_is_nothing_extra():
     assert flavor_usages.compute_typical_use({SMALL: 1.0, LARGE: 1.5}, False) == pytest.approx(0.5)
 
 
-def test_what_is_remembered_is_bounded():
+def test_known_extras_are_bounded():
     found = flavor_usages.build_extras([(1.0, 0.5, False, {SMALL: 1.0})])
     for count in range(flavor_usages.MAX_KNOWN + 10):
         found.of(count, 0)

@@ -144,7 +144,7 @@ def test_faults_keep_their_kinds_apart():
     assert error.call_count == 3
 
 
-def test_an_interval_that_cannot_be_had_does_not_end_the_thread():
+def test_a_failing_interval_does_not_end_the_thread():
     calls, intervals = [], iter([ValueError('no interval')])
     faults = periodic.FaultCounters()
 

@@ -85,7 +85,7 @@ def test_a_changed_bit_is_noticed(tmp_path_factory, place, bit):
     b'', b'{}', b'kronos-nova 2 \ntext', b'kronos-nova 1 ' + b'a' * 65 + b'\ntext',
     b'\x80\x04\x95', b'kronos-nova 1 \n\xff\xfe'])
 @pytest.mark.parametrize('keys', [(), (KEY,)])
-def test_what_is_no_record_is_refused(tmp_path, keys, record):
+def test_an_invalid_record_is_refused(tmp_path, keys, record):
     cache = cache_of(tmp_path, *keys)
     cache._store.set('k', record)
     with pytest.raises(raw_cache.RecordRefused):
@@ -145,7 +145,7 @@ def test_servers_are_written_as_for_other_services(text, server):
 
 
 @pytest.mark.parametrize('text', ['', ':11', 'h:eleven', '[]:11'])
-def test_what_is_no_server_is_refused(text):
+def test_an_invalid_server_is_refused(text):
     with pytest.raises(exception.ConfigError, match='is no server.*HOST:PORT'):
         raw_cache.parse_server(conf_of(), text)
 

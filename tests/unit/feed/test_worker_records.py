@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Each worker of nova-scheduler has a record of its own, and the engine reads all of them."""
+"""Each worker of nova-scheduler has its own record, and the engine reads all records."""
 
 import dataclasses
 import json
@@ -121,7 +121,7 @@ def test_the_number_of_keys_is_bounded(conf, clock):
             slot_of(conf).write(dataclasses.replace(RECORD, pid=3))
 
 
-def test_a_record_is_bounded_whatever_is_in_it():
+def test_a_record_is_bounded_for_any_content():
     long = 'x\n' * 5000
     record = dataclasses.replace(
         RECORD, files=tuple(worker_records.FileState(f'{n}{long}', 0, 1.0, long)

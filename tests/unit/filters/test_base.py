@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Whom our filters do not judge, and that they never raise."""
+"""Requests that our filters do not judge, and errors that they never raise."""
 
 import pytest
 

@@ -122,7 +122,7 @@ def state(host, **fields):
         'vcpus_total': 16, 'total_usable_ram_mb': 1000, 'free_ram_mb': 1000, **fields})
 
 
-def test_what_the_request_is_expected_to_add_counts_on_the_size_of_each_host():
+def test_the_expected_load_of_a_request_depends_on_the_host_size():
     # 0.6 x 64 + 0.6 x 16 = 48 cores are busy for 96 vCPUs: half a core each.
     states = [state('big', vcpus_total=64, vcpus_used=64),
               state('small', vcpus_total=16, vcpus_used=32)]
@@ -132,14 +132,14 @@ def test_what_the_request_is_expected_to_add_counts_on_the_size_of_each_host():
     assert judged(states, 0.7, fill, vcpus=12) == ['big']  # 0.694 and 0.975
 
 
-def test_a_memory_ceiling_goes_by_memory():
+def test_a_memory_ceiling_uses_memory():
     states = [state('a', total_usable_ram_mb=1000, free_ram_mb=500),
               state('b', total_usable_ram_mb=4000, free_ram_mb=2000)]
     fill = {'a': 0.5, 'b': 0.5}
     assert judged(states, 0.6, fill, memory=True, memory_mb=200) == ['b']  # 0.7 and 0.55
 
 
-def test_what_was_allocated_since_the_sample_counts_and_what_was_freed_too():
+def test_allocations_and_releases_since_the_sample_count():
     states = [state('a', vcpus_used=16), state('b', vcpus_used=16)]
     fill = {'a': 0.5, 'b': 0.5}  # half a core for each vCPU
     then = {'a': {'vcpus_used': 24}, 'b': {'vcpus_used': 8}}

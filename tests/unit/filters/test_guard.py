@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""No error of our plug-ins reaches Nova, wherever it is raised and whatever the options say."""
+"""No error of our plug-ins reaches Nova, from any line and with any options."""
 
 import ast
 import contextlib
@@ -79,7 +79,7 @@ class Source(base.ScoreSource):
 
 
 class Injected(Exception):
-    """An error at a line of ours, whose text cannot be had either."""
+    """An error at a line of ours whose text cannot be read either."""
 
     def __str__(self):
         raise RuntimeError('no text')
@@ -369,7 +369,7 @@ def configure_background(tmp_path, name):
     return conf
 
 
-def test_an_error_of_a_thread_reaches_no_request_and_is_over_at_its_next_work(quiet, tmp_path):
+def test_a_threads_error_reaches_no_request_and_ends_with_its_next_run(quiet, tmp_path):
     reached = set()
     for name in OPTIONS:
         places = [place for place in find_background_lines(tmp_path, name)

@@ -64,7 +64,7 @@ def test_a_member_under_way_counts_at_both_ends():
     assert passing(notice, on={'a': ['u1']}, instance_group=group_of('u1', 'u-new')) == 'c'
 
 
-def test_a_flight_of_another_group_or_to_nowhere_yet_counts_only_where_it_is():
+def test_a_flight_of_another_group_or_without_target_counts_at_its_host():
     group = group_of('u2', 'u-new')
     assert passing(notice_of(flights=[('u1', 'a', 'b')]), instance_group=group) == 'abc'
     assert passing(notice_of(flights=[('u2', 'a', None)]), on={'a': ['u2']},
@@ -104,8 +104,8 @@ def test_a_host_that_an_affinity_repair_is_leaving_gets_no_member():
                    instance_group=affine('u1', 'u2')) == 'abc'
 
 
-def test_a_member_that_has_just_landed_counts_where_it_is_and_not_on_its_source():
-    """Nova's scheduler has it on its source still."""
+def test_a_member_that_just_landed_counts_on_its_new_host_alone():
+    """Nova's scheduler still sees the member on its source."""
     flights = [('u1', 'b', 'b'), ('u2', 'a', 'b')]
     assert passing(notice_of(flights=flights), {'a': ['u1', 'u2']},
                    instance_group=affine('u1', 'u2')) == 'bc'

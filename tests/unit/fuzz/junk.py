@@ -11,9 +11,9 @@
 # under the License.
 
 
-"""What nobody in their right mind would send, for every reader of foreign data.
+"""Hostile values for every reader of foreign data.
 
-``tools/test long`` sets KRONOS_TEST_EXAMPLES for more of it.
+``tools/test long`` sets KRONOS_TEST_EXAMPLES for more examples.
 """
 
 import contextlib

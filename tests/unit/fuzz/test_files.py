@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Snapshots and traces from anybody: a sound cloud, or one clear error."""
+"""Snapshots and traces from any source: a valid cloud or one clear error."""
 
 import json
 import math

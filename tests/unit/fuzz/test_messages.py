@@ -78,7 +78,7 @@ def test_no_payload_causes_another_error(data):
 @junk.examples(200)
 @hypothesis.given(data=junk.spoiled(TASK) | junk.values, event=st.sampled_from(
     [messages.COMPLETED, messages.FAILED, 'x', None]))
-def test_an_endpoint_never_raises_and_wakes_for_what_is_sound_alone(data, event):
+def test_an_endpoint_never_raises_and_wakes_for_valid_messages_alone(data, event):
     woken, heard = [], []
     transport._WakeUp(TASK['aggregate'], lambda: woken.append(1),
                       lambda task: None).execute_migration({}, data)

@@ -151,12 +151,12 @@ def test_nothing_that_placement_says_causes_another_error(document):
 
 
 def _bodies(document):
-    """:class:`api.ServiceApi` itself refuses what is no object: see below."""
+    """Return the bodies that are objects or lists; :class:`api.ServiceApi` refuses all others."""
     return {path: body for path, body in document.items()
             if path.startswith('/') and isinstance(body, dict | list)}
 
 
-def test_what_is_right_is_read():
+def test_valid_answers_are_read():
     assert [s.uuid for s in nova_api.NovaApi(connection(
         {**NOVA, '/servers/detail': {'servers': [SERVER]}})).servers()] == [VM]
     placement = placement_api.PlacementApi(connection(PLACEMENT))
@@ -177,7 +177,7 @@ def test_an_inventory_that_cannot_be_counted_with_is_refused(field, value):
 
 
 @pytest.mark.parametrize('key', ['../x', 'a' * 5000, '', 'a b'])
-def test_an_allocation_of_what_is_no_uuid_is_refused_in_a_short_line(key):
+def test_an_allocation_without_a_uuid_is_refused_in_a_short_line(key):
     body = {'allocations': {key: {'resources': {'VCPU': 2}}}, 'resource_provider_generation': 3}
     made = placement_api.PlacementApi(connection({
         **PLACEMENT, f'/resource_providers/{NODE}/allocations': body,

@@ -134,7 +134,7 @@ def linted(directory, document):
 
 @junk.examples(150)
 @hypothesis.given(document=with_one_value_replaced())
-def test_lint_has_rows_for_whatever_stands_in_the_place_of_one_value(directory, document):
+def test_lint_has_rows_for_any_replacement_of_a_value(directory, document):
     linted(directory, document)
 
 

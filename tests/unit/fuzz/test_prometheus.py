@@ -101,7 +101,7 @@ def test_no_depth_causes_another_error(depth, place):
 
 
 def test_the_largest_answer_takes_a_bounded_part_of_memory():
-    """A body of max_body_bytes, of whatever takes most."""
+    """A body of max_body_bytes with the content that needs most memory."""
     for text in ('[' + '[],' * (2**16) + '[]]', '{"a":' * 2**16, '"' + '\\u1234' * 2**16 + '"'):
         with junk.within(60 * len(text) / 2**20 + 1):
             read(text.encode())

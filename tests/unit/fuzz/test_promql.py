@@ -12,7 +12,7 @@
 
 
 
-"""PromQL of policy files: ``kronos policy lint`` has an answer, whatever is written."""
+"""PromQL of policy files: ``kronos policy lint`` has an answer for any text."""
 
 import hypothesis
 from hypothesis import strategies as st
@@ -46,8 +46,8 @@ QUERIES = st.recursive(
     max_leaves=8)
 
 
-class Nobody:
-    """No server can be asked."""
+class UnusableServer:
+    """A server that accepts no requests."""
 
     away, remedy = 'nobody is there', 'Ask again.'
 
@@ -57,7 +57,7 @@ class Nobody:
 
 def check(query):
     found = policy_findings._lint_query('policies[0].age_query', query, {'host_label': 'host'},
-                                        Nobody(), 60.0)
+                                        UnusableServer(), 60.0)
     for item in found:
         assert item.status is not base.CheckStatus.OK and item.text and item.remedy
         assert len(item.text) < 2000 + len(query) and '\n' not in item.text
@@ -82,7 +82,7 @@ def test_a_query_that_the_parser_panics_on_is_not_called_right_or_wrong(query, c
     assert capfd.readouterr() == ('', '')
 
 
-def test_a_panic_on_a_beginning_does_not_hide_what_is_wrong_with_the_whole():
+def test_a_panic_on_a_prefix_does_not_hide_the_fault_of_the_whole_query():
     (item,) = check('x offset +Inf [5m')
     assert item.status is base.CheckStatus.FAILED and 'at [5m' in item.text
 

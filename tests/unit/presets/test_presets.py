@@ -169,7 +169,7 @@ def _promtool(directory, series, tests):
 
 
 @pytest.mark.parametrize('name', presets.names())
-def test_every_query_says_what_it_promises(name, tmp_path):
+def test_every_query_returns_its_documented_values(name, tmp_path):
     _promtool(tmp_path, _series(name), [
         _case(entry, field, f'round(({query}), {DIGITS})', _expected(entry)[field])
         for entry in _load(name).policies for field, query in entry.queries.items()])
@@ -193,7 +193,7 @@ def test_a_host_that_is_gone_has_no_score_and_no_age(name, tmp_path):
 
 @pytest.mark.parametrize('name', presets.names())
 def test_a_value_that_is_no_number_costs_its_own_host_or_instance_alone(name, tmp_path):
-    """What is not finite is left out by the source; it must not be in others' values."""
+    """The source drops values that are not finite; they must not affect other values."""
     series = _series(name)
     for entry in series:
         names = ('node_uname_info', 'libvirt_domain_openstack_info', 'libvirt_domain_info_meta')
