@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The rules for Prometheus, run by its own promtool on series as our daemons tell them:
-each alert fires on what it is for, and on nothing else."""
+"""The rules for Prometheus, run by its own promtool on series like those of our daemons:
+each alert fires on its own fault and on no other one."""
 
 import json
 from pathlib import Path
@@ -272,7 +272,7 @@ def run(command):
 
 
 @pytest.mark.parametrize('slow', [False, True])
-def test_each_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path, slow):
+def test_each_alert_fires_on_its_own_fault_alone(tmp_path, slow):
     assert set(CASES) == set(ALERTS)
     file = tmp_path / 'test.yml'
     file.write_text(yaml.safe_dump({
@@ -330,7 +330,7 @@ def queries():
 
 
 def choices():
-    """Queries of the dashboard's variables; Grafana's own function is none of PromQL."""
+    """Queries of the dashboard's variables; Grafana's own function does not belong to PromQL."""
     board = json.loads(DASHBOARD.read_text())
     return [item['query'] for item in board['templating']['list'] if item['type'] == 'query']
 
@@ -338,7 +338,7 @@ def choices():
 @pytest.mark.parametrize('expression', [rule['expr'] for group in GROUPS
                                         for rule in group['rules']] + queries()
                          + choices())
-def test_queries_name_only_what_is_told(expression):
+def test_queries_name_exported_metrics_alone(expression):
     found = names_in(expression)
     assert found or 'up{' in expression
     assert [name for name in found if not exists(name)] == []
@@ -346,7 +346,7 @@ def test_queries_name_only_what_is_told(expression):
 
 @pytest.mark.parametrize('expression', [
     rule['expr'] for group in GROUPS for rule in group['rules']] + queries() + choices())
-def test_queries_ask_for_labels_that_are_told(expression):
+def test_queries_use_exported_labels_alone(expression):
     for name, matchers in re.findall(r'(?<![\w:])(kronos_[a-z_]+)\{(.*?)\}', expression):
         metric = catalogue.METRICS[re.sub('_(bucket|count|sum)$', '', name)]
         assert set(re.findall(r'(\w+)[=!]', matchers)) <= {*metric.labels, 'le'}, name
@@ -384,7 +384,7 @@ def asked(title):
         r'\$(?!__)(\w+)', '.*', panel(title)['targets'][0]['expr']))
 
 
-def test_the_dashboard_counts_what_is_paused_or_dead_and_nothing_twice(tmp_path):
+def test_the_dashboard_counts_paused_scopes_and_dead_daemons_once(tmp_path):
     paused, dead = asked('Paused scopes'), asked('Daemons not ready')
     tasks = [series('kronos_tasks', f'{n}x30', scope='blue', phase='spread', state=state, **daemon)
              for state, n in (('pending', 5), ('queued', 2), ('submitted', 1))
@@ -451,8 +451,8 @@ def test_the_dashboard_does_not_say_that_a_wet_run_moves():
         '0': 'off', '1': 'on'}
 
 
-def test_what_is_told_as_one_number_is_of_now():
-    """A range's last value is that of a daemon that may be dead by now."""
+def test_single_numbers_come_from_instant_queries():
+    """The last value of a range may belong to a dead daemon."""
     stats = [panel for panel in json.loads(DASHBOARD.read_text())['panels']
              if panel['type'] == 'stat']
     assert len(stats) > 5
@@ -460,7 +460,7 @@ def test_what_is_told_as_one_number_is_of_now():
 
 
 def test_the_dashboard_can_be_brought_in_anywhere():
-    """No data source of somebody's, no number of a database, nothing twice in one place."""
+    """No site's data source, no number of a database, no two panels at one place."""
     board = json.loads(DASHBOARD.read_text())
     assert board['id'] is None and board['uid'] == 'kronos-nova'
     assert len({panel['id'] for panel in board['panels']}) == len(board['panels'])
@@ -476,7 +476,7 @@ def test_the_dashboard_can_be_brought_in_anywhere():
             assert panel['description'], panel['title']
 
 
-def test_the_page_has_every_metric_with_its_labels_and_what_it_says():
+def test_the_page_has_every_metric_with_its_labels_and_text():
     for metric in catalogue.METRICS.values():
         wanted = f'   * - ``{metric.name}``\n'
         assert wanted in PAGE, metric.name

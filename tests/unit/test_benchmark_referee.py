@@ -123,7 +123,7 @@ def test_a_query_that_the_referee_cannot_answer_is_an_error(referee):
             state_of(1, [0, 1], [500.0, 500.0]))
 
 
-def test_the_placer_prefers_headroom_and_counts_what_has_just_booted(referee):
+def test_the_placer_prefers_headroom_and_counts_recent_boots(referee):
     placer = referee.make_placer(multiplier=100.0)
     state = state_of(5, [0, 1, 1, 2, -1, -1, -1], [400.0, 2000.0, 2000.0, 2000.0, 0.0, 0.0, 0.0],
                      hosts=3)
@@ -190,7 +190,7 @@ def test_bursts_of_different_instances_add_up_as_squares(referee):
     assert cloud._ask(query).series['host-0001'] == pytest.approx(300 * 2 ** 0.5 / 5320)
 
 
-def test_what_has_booted_since_counts_with_the_measured_use(referee):
+def test_boots_since_the_sample_count_with_the_measured_use(referee):
     """3,000 of 5,000 allocated MIPS are used, and 2,500 more booted on host 0."""
     _placer, state = placing(referee)
     state.place[2] = 0
@@ -225,7 +225,7 @@ def test_nothing_fits_nowhere(referee):
     assert referee.make_placer()(state, 0) is None
 
 
-def test_the_policies_beside_boots_leave_a_burst_alone_and_relieve_an_overfull_host(referee):
+def test_policies_with_boots_ignore_a_burst_and_relieve_overfull_hosts(referee):
     """A third of a host more on average is left alone; more than it has is not."""
     policy = referee.make_policy('both')
     assert policy(state_of(40, [0, 0, 1, 2, 3], [1000.0, 1000.0, 100.0, 100.0, 100.0])) == []

@@ -75,5 +75,5 @@ def test_what_another_try_cannot_change_is_final():
 @pytest.mark.parametrize(('said', 'found'), [
     ('it said no', 'it said no.'), ('Correct it.', 'Correct it.'),
     (exception.MigrationFailed(instance_uuid='i', problem='no'), 'Instance i: no.')])
-def test_what_was_said_ends_before_another_sentence_follows(said, found):
+def test_a_formatted_sentence_ends_before_the_next_one(said, found):
     assert exception.format_sentence(said) == found

@@ -88,7 +88,7 @@ names = st.text(string.ascii_lowercase + '.', min_size=1, max_size=5)
 
 
 @given(st.dictionaries(names, names | st.just(''), max_size=6), names)
-def test_what_is_found_is_a_host_and_the_exact_one_if_there_is_one(hosts, label):
+def test_a_found_name_is_a_host_and_an_exact_match_comes_first(hosts, label):
     found = labels.HostNames(hosts).find(label)
     assert found is None or found in hosts
     if label in hosts:

@@ -24,7 +24,7 @@ USAGE = flavor_usages.FlavorUsages({flavor_usages.FlavorShape(1, 512): 0.25})
 
 
 class Channel:
-    """Gives what it was told to."""
+    """Return the scripted answers."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -40,7 +40,7 @@ def board():
     return runtime.NoticeBoard(mock.Mock(), periodic.FaultCounters(), mock.Mock(keys={'k'}))
 
 
-def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
+def test_read_usages_hold_until_their_expiry_without_the_cache():
     notices, now = board(), time.time()
     channel = Channel((USAGE, now + 60), ConnectionError(), None)
     for _ in range(3):
@@ -49,7 +49,7 @@ def test_what_was_read_holds_until_its_time_though_the_cache_is_away():
         assert notices._read_usages(Channel(None)) == {}
 
 
-def test_what_is_read_anew_takes_its_place():
+def test_newer_usages_replace_older_ones():
     notices, now = board(), time.time()
     newer = flavor_usages.FlavorUsages({flavor_usages.FlavorShape(1, 512): 0.5})
     channel = Channel((USAGE, now + 60), (newer, now + 60))

@@ -149,7 +149,7 @@ def test_a_host_has_the_same_score_at_both_doors(seed):
 
 @clouds.examples(150)
 @given(st.integers(0, 2**20))
-def test_the_planner_s_combined_imbalance_is_of_these_scores_and_weights(seed):
+def test_the_planners_combined_imbalance_uses_these_scores_and_weights(seed):
     found, cluster, samples = drawn(seed)
     snapshot, _ = door(found, cluster, samples)
     scores = scored(found, cluster, samples)

@@ -48,7 +48,7 @@ def _entry_points() -> list[tuple[str, str]]:
 
 
 def _closure(wanted: list[requirements.Requirement]) -> set[str]:
-    """Names of everything that installing ``wanted`` brings, from what is installed."""
+    """Return the names that installing ``wanted`` brings, from the installed distributions."""
     extras: dict[str, set[str]] = {}
     todo = list(wanted)
     while todo:

@@ -111,7 +111,7 @@ def test_a_missing_field_is_named():
 
 
 @pytest.mark.parametrize('document', [None, [], 'text', 7])
-def test_what_is_no_mapping_is_no_policy_file(document):
+def test_a_policy_file_must_be_a_mapping(document):
     with pytest.raises(exception.PolicyFileError, match='not a mapping'):
         policy.parse(document)
 

@@ -148,7 +148,7 @@ def test_the_age_of_samples_is_theirs_and_the_time_since(age, asked, old):
         assert 'staleness_threshold' in reason
 
 
-def test_require_age_refuses_what_has_none():
+def test_require_age_refuses_samples_without_an_age():
     samples = model.PolicySamples('cpu', result_of({}), taken_at=0.0)
     assert 'age_query' in scoring.find_stale_reason(samples, 0.0, 300.0, True)
 
@@ -261,7 +261,7 @@ def test_means_and_deviations_are_in_the_unit_of_the_capacity():
     assert found.untrusted is None
 
 
-def test_what_instances_write_is_in_bytes_whatever_the_unit_of_the_profile():
+def test_dirty_rates_are_in_bytes_for_any_unit_of_the_profile():
     policy = policy_of(host_capacity='VCPU', vm_profile_query='p', vm_dirty_rate_query='w')
     found = score({'a': 0.5, 'b': 0.5}, policy=policy, vcpus={'a': 8, 'b': 16},
                   instances=[instance_of('u', 'a'), instance_of('v', 'b'), instance_of('w', 'b')],
@@ -270,7 +270,7 @@ def test_what_instances_write_is_in_bytes_whatever_the_unit_of_the_profile():
     assert found.dirty_rates == {'u': 2048.0, 'w': 0.0} and found.untrusted is None
 
 
-def test_without_an_answer_about_what_instances_write_a_policy_is_trusted_and_says_so():
+def test_a_policy_without_dirty_rates_is_trusted_with_a_warning():
     policy = policy_of(vm_dirty_rate_query='w')
     failed = model.QueryResult('w', model.SourceHealth.UNREACHABLE, error='timed out')
     found = score({'a': 0.5, 'b': 0.5}, policy=policy, dirty_rate=failed)
@@ -304,7 +304,7 @@ def test_trusted_scores_are_the_samples(series):
         assert len(series) < 5
 
 
-def test_usage_per_unit_is_what_is_busy_by_what_is_allocated():
+def test_usage_per_unit_is_busy_capacity_by_allocation():
     assert scoring.usage_per_unit([(0.5, 64, 64), (0.25, 64, 64)]) == 0.375
     assert scoring.usage_per_unit([(0.9, 64, 10)]) == 1.0, 'base load is no instance'
     assert scoring.usage_per_unit([(0.5, 64, 0)]) == 0.0

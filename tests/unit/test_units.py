@@ -206,7 +206,7 @@ def test_logrotate_understands_its_file(tmp_path):
     assert 'error' not in done.stderr and 'kronos-engine.log' in done.stderr
 
 
-def test_all_of_it_is_installed_and_told_of():
+def test_all_units_are_installed_and_documented():
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(TOP / 'setup.cfg')
     assert 'share/kronos-nova/systemd = etc/systemd/*' in setup['files']['data_files']

@@ -75,7 +75,7 @@ def grown(cluster, rng, tight=False):
 
 
 def _placed(host, claims, shape, store, rng, whole=False):
-    """Which provider has what; ``whole``: nobody minds which."""
+    """Place claims on providers at random; ``whole``: on one provider of any kind."""
     root = uuid_of(f'provider {host}')
     found = {}
 

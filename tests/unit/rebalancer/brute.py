@@ -13,8 +13,8 @@
 """Every state that a plan's moves can bring a cloud into, by enumeration.
 
 A move has not begun (or failed: the cloud is the same), is under way to one
-of its destinations, or has landed there. It may begin when what it requires
-has landed. All combinations are visited and judged by counting; nothing here
+of its destinations, or has landed there. It may begin when its required
+moves have landed. All combinations are visited and judged by counting; nothing here
 uses kronos_nova.constraints.
 """
 
@@ -174,7 +174,7 @@ def ceilings_of(request):
 
 
 def without_history(request):
-    """What has just completed shifts the fill for a time; brute force does
-    not model that."""
+    """Return the request without completed moves: they shift the fill for a time,
+    and brute force does not model that."""
     return dataclasses.replace(
         request, history=dataclasses.replace(request.history, completed=()))

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Nothing of the original's names is left, and the same plan comes out of it."""
+"""An anonymised snapshot has no original name and gives the same plan."""
 
 import dataclasses
 import itertools
@@ -439,7 +439,7 @@ def test_a_part_that_was_not_read_stays_unread(tmp_path):
     assert found.documents['cooldowns.json'] == {'unknown': True, 'error': anonymiser.REMOVED}
 
 
-def test_what_is_no_snapshot_or_no_salt_is_refused(tmp_path, original):
+def test_an_invalid_snapshot_or_salt_is_refused(tmp_path, original):
     (tmp_path / 'short').write_bytes(b'123')
     with pytest.raises(exception.SnapshotError, match='3 bytes can be guessed'):
         anonymiser.salt_of(str(tmp_path / 'short'))

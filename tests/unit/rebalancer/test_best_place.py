@@ -101,8 +101,8 @@ def test_the_representatives_show_every_rule_that_refuses(knobs):
         assert rules(chosen) == rules(h for h in hosts if h != state.place[n])
 
 
-def test_what_blocks_a_drain_is_asked_of_few_hosts(monkeypatch):
-    """However many hosts there are: 16 of each kind, for the count and the warning."""
+def test_the_reason_of_a_blocked_drain_is_read_from_few_hosts(monkeypatch):
+    """Any number of hosts: the planner reads 16 of each kind for the count and the warning."""
     r = clouds.request(clouds.Knobs(seed=1, hosts=120, instances=120))
     services = dict(r.cluster.services)
     services['h0'] = model.Service('h0', status='disabled', disabled_reason='maintenance')

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The checker says no to every plan that somebody has tampered with."""
+"""The checker refuses every tampered plan."""
 
 import collections
 import dataclasses
@@ -186,7 +186,7 @@ def filled(scores, **fills):
                                 for n, p in scores.policies.items()}, scores.taken_at)
 
 
-def test_a_move_above_the_ceiling_is_refused_but_for_a_spread_from_where_it_is_worse(good):
+def test_a_move_above_the_ceiling_is_refused_except_from_a_fuller_host(good):
     request, plan = good
     plan = dataclasses.replace(plan, moves=plan.moves[:1])
     low = {'cpu': 0.0}
@@ -204,7 +204,7 @@ def test_a_move_to_a_host_being_drained_is_refused(good):
     assert 'host-draining' in verdict(request, drained)
 
 
-def test_what_is_required_must_be_in_an_earlier_wave_of_the_plan(good):
+def test_a_required_move_must_be_in_an_earlier_wave(good):
     request, plan = good
     other = plan.moves[1].instance_uuid
     assert verdict(request, altered(plan, requires=(other,))) == {'wave-order'}
@@ -287,7 +287,7 @@ def test_a_plan_for_a_paused_scope_is_refused(good):
                    history=history) == set()
 
 
-def test_an_imbalance_move_on_scores_that_do_not_show_the_last_one_is_refused(good):
+def test_an_imbalance_move_is_refused_on_scores_before_the_last_move(good):
     request, plan = good
     last = dataclasses.replace(plan.moves[0], instance_uuid=clouds.uuid_of('gone'))
     history = model.MoveHistory(completed=((last, clouds.NOW - 299.0),))
@@ -433,7 +433,7 @@ def test_affinity_to_a_member_that_may_be_elsewhere_is_refused():
     assert judged(cluster, loose, second, third) == {'affinity'}
 
 
-def test_affinity_is_asked_of_every_group_of_an_instance():
+def test_affinity_is_checked_for_every_group_of_an_instance():
     cluster = test_waves.cloud(
         {'i': ('a', 1), 'l': ('b', 1), 'k': ('c', 1)},
         groups=[test_waves.group('soft-anti-affinity', 'i', 'k'),
@@ -444,7 +444,7 @@ def test_affinity_is_asked_of_every_group_of_an_instance():
     assert judged(cluster, first, second, move('k', 'c', 'b', 'i', 'l')) == {'affinity'}
 
 
-def test_a_source_is_as_badly_off_as_it_was_not_as_what_comes_to_it_makes_it():
+def test_ceiling_compares_a_source_by_its_load_before_arrivals():
     view = test_waves.loaded({'a': 0.9, 'b': 0.8, 'c': 1.5})
     comes, leaves = move('ic', 'c', 'a'), move('ia', 'a', 'b')
     assert judged(view.cluster, comes, view=view) == set()
@@ -458,7 +458,7 @@ def test_a_spread_that_overloads_a_host_on_the_way_is_refused():
     assert judged(view.cluster, leaves, move('ia', 'a', 'b'), view=view) == {'ceiling'}
 
 
-def test_what_is_required_by_what_is_required_has_completed_too():
+def test_requirements_of_a_required_move_have_completed_too():
     cluster = test_waves.cloud({'i': ('h', 6), 'j': ('b', 1), 'k': ('c', 6)})
     chain = (move('i', 'h', 'z'), move('j', 'b', 'c', 'i'))
     last = dataclasses.replace(move('k', 'c', 'h', 'j'), wave=2)
@@ -466,7 +466,7 @@ def test_what_is_required_by_what_is_required_has_completed_too():
     assert judged(cluster, *chain, dataclasses.replace(last, requires=())) == {'no-room'}
 
 
-def test_a_member_that_somebody_else_migrates_keeps_the_others_in_place():
+def test_a_member_that_another_user_migrates_keeps_its_group_in_place():
     cluster = test_waves.cloud({'i': ('a', 1), 'j': ('b', 1)},
                                groups=[test_waves.group('soft-affinity', 'i', 'j')])
     assert judged(cluster, move('i', 'a', 'z')) == set()
@@ -500,7 +500,7 @@ def test_a_plan_without_its_requirements_is_refused(knobs):
 @clouds.examples(100)
 @hypothesis.given(knobs=clouds.knobs(tight=True))
 def test_swapped_destinations_are_refused_when_a_rule_forbids_them(knobs):
-    """Whatever the checker passes after tampering, brute force passes too."""
+    """Brute force accepts each tampered plan that the checker accepts."""
     request = clouds.request(knobs)
     plan = planner.plan(request)
     if len(plan.moves) < 2:
@@ -539,7 +539,7 @@ def shortened(plan, most=6, combinations=2500):
 
 
 def tampered(rng, request, plan):
-    """A plan that somebody has changed in one or two places."""
+    """Return the plan with changes in one or two places."""
     moves = list(plan.moves)
     hosts = sorted(request.cluster.scope_hosts)
     for _ in range(rng.choice([1, 1, 2])):

@@ -13,8 +13,8 @@
 
 """Poison, duplicate, late and forged messages change nothing.
 
-A store with tasks in every state, an executor and an engine that listen; whatever
-is sent to them over oslo.messaging, the database stays as it is.
+A store with tasks in every state, an executor and an engine that listen; no message
+over oslo.messaging changes the database.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ class World:
             bus, 'x', driver='messagingv2', topics=[messages.results_topic('blue')])
 
     def _task(self, state):
-        """One in that state that nobody has to do anything with now."""
+        """Store a task in that state that no daemon has to process now."""
         _, (task,), _ = cases.save(self.store, [lambda p, s: cases.make_task(
             p, s, not_before=self.now - 5)], now=self.now)
         if state is TaskState.QUEUED:
@@ -118,7 +118,7 @@ def world(bus, tmp_path_factory):
 
 
 def mutated(rng, wire, junk):
-    """A message of ours after an accident, or as somebody else would like it."""
+    """Return a message of ours with random damage or with forged fields."""
     wire = dict(wire)
     for _ in range(rng.randrange(4)):
         field = rng.choice(sorted(wire) or ['task_id'])
@@ -141,7 +141,7 @@ def mutated(rng, wire, junk):
 @clouds.examples(60)
 @hypothesis.given(st.sampled_from(STATES), st.integers(0, 2**32), test_messages.junk,
                   st.integers(1, 3), st.booleans())
-def test_whatever_is_sent_the_database_stays_as_it_is(world, state, seed, junk, times, bare):
+def test_no_message_changes_the_database(world, state, seed, junk, times, bare):
     rng = random.Random(seed)
     task = dataclasses.replace(world.tasks[state], deadline=time.time() + 999)
     result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,

@@ -333,7 +333,7 @@ def test_bounds_are_no_higher_than_they_need_be():
 
 
 def test_a_policy_may_rise_to_its_threshold_and_no_further():
-    """i relieves h0 of cpu; net then spans 0 to 0.25, whoever takes it."""
+    """i relieves h0 of cpu; net then spans 0 to 0.25 on any destination."""
     hosts = ['h0', 'h1', 'h2', 'h3']
     cluster = Small(
         hosts=hosts, takers=set(hosts),
@@ -373,7 +373,7 @@ def test_nothing_is_looked_at_that_cannot_win():
     assert equal[:51] == list(range(51)) and len(equal) < 300, 'of equals the first wins'
 
 
-def test_candidates_that_are_looked_at_are_counted_as_work_and_what_is_vetoed_by_name():
+def test_search_counts_its_candidates_as_work_and_vetoes_by_rule():
     vetoed = 0
     for seed in range(clouds.many(400)):
         state = simulation(small(seed))

@@ -33,7 +33,7 @@ def simulate(knobs):
 
 
 def some_moves(knobs, simulation):
-    """Some moves, so that what is judged is kept up to date and not read anew."""
+    """Yield some moves, so that the masks are updated and not computed from the start."""
     rng = random.Random(knobs.seed)
     numbers = [int(n) for n in np.flatnonzero(simulation.movable)]
     for n in rng.sample(numbers, min(len(numbers), rng.randint(0, 4))):
@@ -109,7 +109,7 @@ def test_with_too_many_kinds_the_mask_permits_everything(monkeypatch):
         assert masks.hosts.unpinned(simulation, rows, columns).all()
 
 
-def test_kinds_that_nobody_asks_about_do_not_count_as_too_many(monkeypatch):
+def test_kinds_outside_the_query_do_not_count_towards_the_limit(monkeypatch):
     """Most kinds of instance are on hosts of few kinds."""
     refused = 0
     for seed in range(20):
@@ -127,7 +127,7 @@ def test_kinds_that_nobody_asks_about_do_not_count_as_too_many(monkeypatch):
     assert refused > 50
 
 
-def test_many_kinds_are_judged_when_more_are_asked_about_than_there_was_space_for(monkeypatch):
+def test_more_kinds_than_the_reserved_space_are_judged(monkeypatch):
     monkeypatch.setattr(flavor_compatibility, '_SPACE', 1)
     for seed in range(10):
         knobs = clouds.Knobs(seed, hosts=6, instances=12, clean=False)
@@ -177,7 +177,7 @@ def test_the_masks_together_are_their_conjunction(knobs):
 
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs())
-def test_masks_still_permit_what_is_legal_after_moves_were_made_and_taken_back(knobs):
+def test_masks_permit_legal_moves_after_moves_and_reverts(knobs):
     simulation = simulate(knobs)
     rng = random.Random(knobs.seed)
     rows, columns = all_of(simulation)

@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Neighbouring releases: what each earlier one has written is read, and what it would
-write on our schema is taken. ``tools/record_release.py`` makes the records."""
+"""Neighbouring releases: we read the records of each earlier release, and accept its writes
+on our schema. ``tools/record_release.py`` makes the records."""
 
 import contextlib
 import dataclasses
@@ -86,9 +86,9 @@ def test_its_messages_are_understood_field_by_field(release):
             _same(payload[field], getattr(result, field))
 
 
-def test_it_understands_what_we_send(release):
-    """It passes over what it does not know; so what it has must go on coming, in the
-    type that it had."""
+def test_an_earlier_release_understands_our_messages(release):
+    """The release ignores unknown fields, so its known fields must stay in our messages with
+    their types."""
     recorded = read(release, 'messages')
     ours = messages.to_wire(model.Task(
         'a', 'b', 'c', 'd', 'e', 'f', model.Phase.SPREAD, created_at=NOW, deadline=NOW))
@@ -139,7 +139,7 @@ def _fill(store: api.Store, recorded: dict) -> None:
                 connection.execute(sa.insert(there).values(row))
 
 
-def _means_what_it_meant(store: api.Store, recorded: dict) -> None:
+def _check_meaning(store: api.Store, recorded: dict) -> None:
     for row in recorded['tables']['plan']:
         found = store.plan(row['plan_id'])
         document = json.loads(row['document'])
@@ -173,7 +173,7 @@ def test_its_database_is_carried_over(release, tmp_path):
     assert schema.read_current_revision(store.engine) == recorded['revision']
     store.upgrade()
     store.check()
-    _means_what_it_meant(store, recorded)
+    _check_meaning(store, recorded)
     new = _open_new_store(tmp_path)
     assert _reflect(store) == _reflect(new)
     new.close()
@@ -186,7 +186,7 @@ def test_while_its_daemons_run_they_write_on_our_schema(release, tmp_path):
     recorded = read(release, 'rows')
     store = _open_new_store(tmp_path)
     _fill(store, recorded)
-    _means_what_it_meant(store, recorded)
+    _check_meaning(store, recorded)
     assert store.resume(None, NOW) and store.resume(recorded['tables']['lease'][0]['scope'], NOW)
     claimed = store.claim('ours', None, NOW + 7200 - 1, per_scope=99, total=99, claim_seconds=60)
     assert claimed is not None, 'one of its tasks is ours to carry out'
@@ -207,7 +207,7 @@ def test_a_column_without_a_default_would_be_noticed(tmp_path):
     store.close()
 
 
-def test_a_later_releases_plan_is_read_without_what_it_added():
+def test_a_later_releases_plan_is_read_without_its_new_fields():
     recorded = read(RELEASES[-1], 'rows')
     (row, *_) = (row for row in recorded['tables']['plan'] if not row['dry_run'])
     document = json.loads(row['document'])

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whatever the cloud: what every plan keeps."""
+"""Properties of every plan for any cloud."""
 
 import copy
 import dataclasses
@@ -49,7 +49,7 @@ def test_every_plan_passes_the_checker(knobs):
 
 @clouds.examples(150)
 @hypothesis.given(knobs=clouds.knobs())
-def test_defect_24_plans_are_bounded_deterministic_and_leave_their_input_alone(knobs):
+def test_defect_24_plans_are_bounded_deterministic_and_keep_their_input(knobs):
     request = clouds.request(knobs)
     before = copy.deepcopy((request.cluster, request.scores, request.history))
     plan = planner.plan(request)
@@ -74,7 +74,7 @@ def test_no_policy_ends_worse_and_above_its_threshold(knobs):
 @clouds.examples(80)
 @hypothesis.given(knobs=clouds.knobs(drains=False, hard_repairs=False, soft_repairs=False,
                                      mode='spread'))
-def test_what_is_above_the_thresholds_never_grows(knobs):
+def test_the_excess_over_the_thresholds_never_grows(knobs):
     """``combined`` may: below a threshold an imbalance does not matter."""
     request = clouds.request(knobs)
     plan = planner.plan(request)
@@ -229,7 +229,7 @@ def test_any_order_and_any_failure_keep_every_hard_rule(knobs):
 @clouds.examples(500)
 @hypothesis.given(knobs=clouds.knobs(), share=st.sampled_from([0.1, 0.3, 0.6]))
 def test_hints_refuse_no_whole_plan_and_hold_in_any_order(knobs, share):
-    """Of those that somebody asks for as well."""
+    """Also among requested moves."""
     rng = random.Random(knobs.seed)
     request = clouds.hinted(clouds.request(knobs), rng, share)
     request = dataclasses.replace(

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The arrays that follow each move, held to what reading anew would give."""
+"""The arrays that follow each move equal those of a new simulation."""
 
 import math
 import random
@@ -133,9 +133,9 @@ def test_extremes_follow_moves_and_drains():
 
 @clouds.examples(150)
 @hypothesis.given(knobs=clouds.knobs(), steps=st.integers(1, 40))
-def test_what_was_taken_back_leaves_no_trace(knobs, steps):
-    """Applied, taken back in any order, drained and reopened at random: what
-    is left is exactly what a new simulation with the remaining moves has."""
+def test_reverted_moves_leave_no_trace(knobs, steps):
+    """After random moves, reverts in any order, drains and reopened hosts the arrays
+    equal those of a new simulation with the remaining moves."""
     r = clouds.request(knobs)
     rng = random.Random(knobs.seed)
     state, fresh = (sim.Simulation(r.cluster, r.scores, r.policies, r.history, r.options)

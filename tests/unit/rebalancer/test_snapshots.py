@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is written is what is read; what is broken is refused by name."""
+"""A reader gets the written snapshot, and refuses a broken one by the name of its file."""
 
 import dataclasses
 import json
@@ -148,7 +148,7 @@ def refused(written, *texts):
 
 # Round trip.
 
-def test_what_is_written_is_read(written):
+def test_a_written_snapshot_is_read_unchanged(written):
     found = reader.read(written)
     assert found.cluster == cluster()
     assert found.recorded_at == NOW
@@ -161,7 +161,7 @@ def test_what_is_written_is_read(written):
         assert found.history(scope, cooldown=1e9, instance_cooldown=1e9) == history
 
 
-def test_writing_again_what_was_read_gives_the_same_files(written, tmp_path):
+def test_writing_a_read_snapshot_gives_the_same_files(written, tmp_path):
     found = reader.read(written)
     again = recording(cluster=found.cluster, now=found.recorded_at, histories={
         s: found.history(s, cooldown=1e9, instance_cooldown=1e9) for s in found.scopes})
@@ -172,7 +172,7 @@ def test_writing_again_what_was_read_gives_the_same_files(written, tmp_path):
             assert get(other, path) == get(written, path)
 
 
-def test_cooldowns_are_clamped_to_the_configured_durations_quarantines_are_not(written):
+def test_cooldowns_and_not_quarantines_are_clamped_to_the_options(written):
     found = reader.read(written).history('ssd', cooldown=10, instance_cooldown=2)
     assert found.scope_cooling == 10
     assert found.cooling == {'u1': 2}
@@ -292,7 +292,7 @@ def test_what_cannot_be_read_is_recorded_as_unknown(tmp_path):
         assert found.error == 'no answer' and found.series == {}
 
 
-def test_unknown_cooldowns_are_told(tmp_path):
+def test_unknown_cooldowns_give_a_warning(tmp_path):
     written = writer.write(str(tmp_path), recording(histories='the database is away'))
     found = reader.read(written)
     assert found.history('ssd', cooldown=1, instance_cooldown=1) == model.MoveHistory()
@@ -393,7 +393,7 @@ def test_the_ancestors_snapshot_is_read(tmp_path):
     assert found.history('ssd', cooldown=1, instance_cooldown=1).quarantined == {'u1': -1}
 
 
-def test_a_group_that_no_filter_of_nova_knows_binds_nobody(tmp_path):
+def test_a_group_with_a_policy_unknown_to_nova_is_ignored(tmp_path):
     directory = old(tmp_path)
     put(directory, schema.GROUPS, [
         {'id': 'g1', 'policy': None}, {'id': 'g2', 'policies': []},
@@ -584,7 +584,7 @@ def test_a_directory_in_a_files_place_is_refused(written):
     refused(written, schema.GROUPS)
 
 
-def test_what_is_no_snapshot_is_refused(tmp_path):
+def test_a_directory_without_a_snapshot_is_refused(tmp_path):
     refused(str(tmp_path), 'meta.json', 'No such file')
     refused(str(tmp_path / 'nowhere'), 'meta.json', 'No such file')
 
@@ -597,7 +597,7 @@ def test_hosts_of_different_cells_may_be_written_in_any_order(written):
         ('a', 'b')}
 
 
-def test_where_nova_has_shown_no_other_cell_a_release_before_cells_reads_it(tmp_path):
+def test_a_snapshot_without_other_cells_is_readable_by_older_releases(tmp_path):
     without = {s: dataclasses.replace(h, other_cells=frozenset()) for s, h in histories().items()}
     found = get(writer.write(str(tmp_path), recording(histories=without)), 'cooldowns.json')
     assert 'other_cells' not in found and 'completed' in found

@@ -47,7 +47,7 @@ def simulate(knobs):
 
 @clouds.examples(80)
 @hypothesis.given(knobs=clouds.knobs(trees=True, devices=True))
-def test_the_mask_permits_what_the_rule_permits_and_knows_what_a_tree_holds(knobs):
+def test_the_mask_equals_the_rule_and_tracks_the_holdings_of_a_tree(knobs):
     simulation = simulate(knobs)
     rng = random.Random(knobs.seed)
     rows = np.arange(len(simulation.uuids), dtype=np.intp)
@@ -79,7 +79,7 @@ def test_plans_on_trees_are_legal_move_by_move_and_in_any_order(knobs):
     assert plan == planner.plan(r)
 
 
-def test_the_plans_of_these_clouds_move_what_has_nested_allocations():
+def test_plans_of_these_clouds_move_instances_with_nested_allocations():
     """Else the test above says little."""
     moved = nested = 0
     for seed in range(clouds.many(25)):
@@ -131,8 +131,8 @@ def test_room_is_summed_over_a_tree_and_endless_where_a_pool_may_serve():
 @pytest.mark.parametrize(('parts', 'fits'), [
     (((2, 1), (2, 0)), True), (((1, 3), (2, 0)), False), (((3, 1), (1, 0)), False),
     (((1, 0), (1, 0)), True), (((3, 0), (0, 1)), False)])
-def test_of_a_class_on_several_providers_the_largest_part_must_fit_into_one(parts, fits):
-    """By provider, how much of VGPU and of VCPU; where it may go takes 2 of each in a piece."""
+def test_the_largest_part_of_a_class_must_fit_into_one_provider(parts, fits):
+    """Parts are (VGPU, VCPU) per provider; the destination accepts at most 2 per piece."""
     claim = {'VGPU': sum(gpu for gpu, _ in parts), 'VCPU': sum(cpu for _, cpu in parts)}
     there = model.Provider('there', inventories={
         name: model.Inventory(9, max_unit=2) for name in claim})
@@ -186,7 +186,7 @@ def renamed(scores, hosts, uuids):
         capacity=keys(p.capacity, hosts)) for n, p in scores.policies.items()}, scores.taken_at)
 
 
-def test_a_cloud_with_trees_replays_from_its_snapshot_and_its_anonymous_copy(tmp_path):
+def test_a_cloud_with_trees_replays_from_snapshot_and_anonymous_copy(tmp_path):
     moved = 0
     for seed in range(clouds.many(6)):
         r = clouds.request(clouds.Knobs(seed, hosts=6, instances=24, budget=6, groups=2,
@@ -219,7 +219,7 @@ def test_a_cloud_with_trees_replays_from_its_snapshot_and_its_anonymous_copy(tmp
 
 @clouds.examples(30)
 @hypothesis.given(knobs=clouds.knobs(trees=True, clean=True))
-def test_holdings_are_placements_while_nothing_moves_and_no_unit_is_lost_when_it_does(knobs):
+def test_holdings_equal_placements_and_moves_lose_no_unit(knobs):
     cluster = clouds.request(knobs).cluster
     rng = random.Random(knobs.seed)
     found = allocations.ProviderHoldings(cluster)

@@ -12,7 +12,7 @@
 
 
 
-"""What samples do not show is what has been allocated less their mean."""
+"""Samples lack the present allocations minus the mean of their window."""
 
 import datetime
 import math
@@ -66,7 +66,7 @@ def test_growth_counts_with_the_measured_use_and_shrinkage_is_given_back():
     assert load_now(ledger, state(vcpus=7), score=0.25) == pytest.approx(0.35)
 
 
-def test_memory_goes_by_memory():
+def test_a_memory_policy_uses_memory():
     ledger = noted((0.0, state(vcpus=5, free=600)))
     # 500 MiB are busy for 400 allocated: at most all of each.
     assert load_now(ledger, state(vcpus=9, free=500), memory=True) == pytest.approx(0.6)
@@ -126,7 +126,7 @@ def test_a_host_that_tells_no_longer_has_its_score(fields):
     assert load_now(noted((0.0, state(vcpus=5))), state(**fields)) == 0.5
 
 
-def test_a_host_that_lacks_attributes_has_its_score_and_the_others_do_not_suffer():
+def test_a_host_without_attributes_keeps_its_score_and_harms_no_other():
     class Bare:
         host = 'b'
 
@@ -144,7 +144,7 @@ def test_a_host_that_begins_to_tell_is_compared_with_that():
     assert load_now(ledger, state(vcpus=6)) == pytest.approx(0.6)
 
 
-def test_a_new_host_is_told_apart_from_a_changed_one():
+def test_a_new_host_differs_from_a_changed_one():
     ledger = depletion.AllocationLedger()
     assert ledger.note([state()], 0.0, 0.0)
     assert not ledger.note([state(vcpus=1)], 1.0, 1.0)
@@ -162,8 +162,7 @@ changes = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 64)), min_size=1,
 
 
 @given(changes, st.floats(0, 5000), st.just(0.0) | st.floats(1, 3600))
-def test_what_is_shown_lies_between_the_least_and_the_most_and_memory_is_bounded(
-        seen, sampled_at, window):
+def test_the_shown_mean_lies_within_the_extremes_in_bounded_memory(seen, sampled_at, window):
     now, ledger = 0.0, depletion.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
@@ -179,8 +178,8 @@ def test_what_is_shown_lies_between_the_least_and_the_most_and_memory_is_bounded
 
 @given(st.lists(st.tuples(st.floats(2, 50), st.integers(0, 64)), min_size=2, max_size=20),
        st.floats(1, 300))
-def test_what_is_shown_is_the_mean_of_what_was_there(seen, window):
-    """Held against a sum over small steps of time."""
+def test_the_shown_value_is_the_mean_of_past_allocations(seen, window):
+    """Compare with a sum over small steps of time."""
     now, held, ledger = 0.0, [], depletion.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
@@ -233,7 +232,7 @@ def test_hosts_that_left_are_forgotten():
     assert set(ledger._last) == {'cn1', 'cn3'}
 
 
-def test_an_idle_night_forgets_nobody_with_a_score():
+def test_an_idle_night_forgets_no_host_with_a_score():
     ledger = depletion.AllocationLedger()
     ledger.note([state('cn1')], 0.0, 0.0)
     for hour in range(100):
@@ -281,7 +280,7 @@ def test_many_threads_leave_a_whole_ledger():
     ({'imbalance_query': '1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes'}, True),
     ({'imbalance_query': 'node_memory_x', 'host_capacity': 'VCPU'}, False),
     ({'imbalance_query': 'x', 'host_capacity': 'MEMORY_MB'}, True)])
-def test_what_a_policy_s_load_goes_by(fields, memory):
+def test_the_load_of_a_policy_follows_memory_or_vcpus(fields, memory):
     assert depletion.goes_by_memory(policy.Policy(name='p', weight=1.0, **fields)) == memory
 
 

@@ -90,7 +90,7 @@ def test_one_growth_lands_one_of_two():
     assert both.see(4, 4096) and both.landed == {'u1', 'u2'}
 
 
-def test_what_has_landed_is_remembered_while_it_is_published_and_told_from_a_new_move():
+def test_a_landed_move_is_kept_while_published_and_differs_from_a_new_one():
     host = Watched(MOVE)
     host.see(2, 2048)
     host.arrivals.expect([MOVE, OTHER])

@@ -268,7 +268,7 @@ def test_without_a_valid_file_there_are_no_scores_and_then_there_are(board, tmp_
     assert seen(board) is not None
 
 
-def test_losing_and_finding_scores_is_said_once_each(board, source):
+def test_loss_and_return_of_scores_are_logged_once_each(board, source):
     with mock.patch.object(policy_scores.LOG, 'warning', autospec=True) as warning, \
             mock.patch.object(policy_scores.LOG, 'info', autospec=True) as info:
         for _ in range(3):
@@ -318,7 +318,7 @@ def host(name, *aggregates, **fields):
     return state
 
 
-def test_what_has_been_allocated_since_the_sample_is_added(board, source, clock):
+def test_allocations_since_the_sample_are_added(board, source, clock):
     board.conf.set_override('settle_seconds', 0, 'kronos')
     board.write(entry('cpu'), entry('mem', 0.5, enabled=False))
     sizes = {'vcpus_total': 10, 'total_usable_ram_mb': 1000, 'free_ram_mb': 500}
@@ -431,7 +431,7 @@ def test_growth_and_shrinkage_count_as_the_flavor_is_measured(board, source):
     assert loads_of(board, cn1=(8, 510), cn2=(6, 600)) == pytest.approx([0.8, 0.51])
 
 
-def test_what_is_no_longer_published_is_the_mean_again(board, source):
+def test_an_unpublished_usage_falls_back_to_the_mean(board, source):
     flavored(board, source)
     assert loads_of(board, cn1=(6, 600), cn2=(5, 500)) == pytest.approx([0.51, 0.5])
     board.learn({})
@@ -468,7 +468,7 @@ def test_a_move_that_was_given_up_counts_no_longer(board, source):
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.5])
 
 
-def test_a_move_to_a_host_nobody_knows_is_nothing(board, source):
+def test_a_move_to_an_unknown_host_is_ignored(board, source):
     flavored(board, source, MOVE._replace(to_host='cn9'), MOVE)
     assert loads_of(board, cn1=(5, 500), cn2=(5, 500)) == pytest.approx([0.5, 0.8])
 
@@ -487,7 +487,7 @@ def test_rankings_are_made_where_boots_may_be_unseen(board, source, concurrent, 
         assert abs(found - before) <= 0.1 * 4.1 + 0.09
 
 
-def test_a_host_that_loses_its_score_is_said_once_and_its_return_too(board, source):
+def test_loss_and_return_of_a_hosts_score_are_logged_once_each(board, source):
     with mock.patch.object(score_cache.LOG, 'warning', autospec=True) as warning, \
             mock.patch.object(score_cache.LOG, 'info', autospec=True) as info:
         for _ in range(2):
@@ -563,7 +563,7 @@ PAIR = [host('cn1', 'dense'), host('cn2', 'az')]
 
 
 def headrooms(board, hosts=PAIR):
-    """host -> its headroom, or why there is none."""
+    """Return host -> its headroom, or the reason for its absence."""
     board.look(hosts)
     board.refresh()
     return {h.host: group.reason if group.snapshot is None else group.snapshot.headroom[h.host]
@@ -574,7 +574,7 @@ def test_each_host_has_the_scores_of_its_file(boards):
     assert headrooms(boards) == {'cn1': pytest.approx(0.6), 'cn2': pytest.approx(0.2)}
 
 
-def test_each_policy_of_each_file_is_asked_once(boards, source):
+def test_each_policy_of_each_file_is_fetched_once(boards, source):
     headrooms(boards)
     assert source.asked == [('mem', False), ('cpu', False)]
 
@@ -615,8 +615,7 @@ def test_a_file_that_was_never_valid_may_be_anyone_s(boards, tmp_path):
     assert headrooms(boards) == {'cn1': pytest.approx(0.6), 'cn2': ''}
 
 
-def test_a_bad_new_version_of_one_file_keeps_the_last_good_one_and_says_so_once(
-        boards, tmp_path):
+def test_a_bad_version_of_a_file_keeps_the_good_one_with_one_log_line(boards, tmp_path):
     before = headrooms(boards)
     with mock.patch('kronos_nova.conf.policy_watch.LOG.error', autospec=True) as error:
         (tmp_path / 'pack.yaml').write_text('policies: [')
@@ -645,7 +644,7 @@ class Said:
         return [call.args[1] for call in warning.call_args_list]
 
 
-def test_a_multiplier_against_a_file_s_mode_is_said_once_while_it_is_so(boards):
+def test_a_multiplier_against_the_mode_of_a_file_is_logged_once(boards):
     headrooms(boards)
     said = Said(boards)
     assert said() == [] == said(dense=-1.0, az=1.0, rack=None)
@@ -668,7 +667,7 @@ def test_an_aggregate_without_a_multiplier_has_the_option_s(boards):
     assert 'policies.yaml says mode: spread' in text
 
 
-def test_two_files_for_one_host_are_said_once(boards):
+def test_two_files_for_one_host_are_logged_once(boards):
     boards.write('policies.yaml', entry('cpu'), aggregates=['az'])
     both = [host('cn1', 'az', 'dense'), PAIR[1]]
     assert headrooms(boards, both)['cn1'] == pytest.approx(0.6)
@@ -679,13 +678,13 @@ def test_two_files_for_one_host_are_said_once(boards):
     assert len(texts) == 1 and 'host cn1 is in aggregates of both' in texts[0]
 
 
-def test_what_is_remembered_of_aggregates_is_bounded(boards):
+def test_remembered_aggregates_are_bounded(boards):
     for i in range(score_cache.MAX_HEARD + 10):
         boards.hear(PAIR[0], 1.0, (f'aggregate{i}',))
     assert 0 < len(boards._heard) <= score_cache.MAX_HEARD
 
 
-def test_a_multiplier_counts_for_the_file_of_the_host_whichever_aggregate_sets_it(boards):
+def test_a_multiplier_of_any_aggregate_counts_for_the_file_of_the_host(boards):
     headrooms(boards)
     boards.hear(host('cn1', 'dense', 'other'), -5.0, ('other',))
     assert Said(boards)() == []

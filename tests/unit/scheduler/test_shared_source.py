@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""Workers of one host ask once for all of them, and by themselves if need be."""
+"""The workers of one host fetch once for all, and alone when the cache fails."""
 
 import contextlib
 import dataclasses
@@ -277,7 +277,7 @@ def imbalance_of(**change):
     json.dumps(imbalance_of(series={'cn1': math.nan})),
     json.dumps(imbalance_of(series={'cn1': '0.5'})), json.dumps(imbalance_of(series=[1])),
     json.dumps(imbalance_of(warnings='w')), json.dumps(imbalance_of(duplicates=[1]))])
-def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, value):
+def test_foreign_and_outdated_records_are_ignored(tmp_path, clock, value):
     source, own = source_of(tmp_path)
     record = value if isinstance(value, bytes) else b'kronos-nova 1 \n' + str(value).encode()
     source._cache._store.set(source._build_cache_key(policy_of()), record)
@@ -290,7 +290,7 @@ def test_what_is_not_ours_or_not_of_this_interval_is_nothing(tmp_path, clock, va
 
 @pytest.mark.parametrize('lease', [
     'x', 'x y', 'x nan', 'x inf', 'x 999', 'x 99999', 'x -inf', ''])
-def test_a_lease_that_is_none_or_over_holds_nobody_up(tmp_path, clock, lease):
+def test_an_invalid_or_expired_lease_delays_no_worker(tmp_path, clock, lease):
     source, own = source_of(tmp_path)
     source._cache.set(shared_source._build_lease_key(source._build_cache_key(policy_of())), lease)
     source.fetch(policy_of(), profile=False)
@@ -320,7 +320,7 @@ def test_who_took_the_lease_late_uses_the_answer_that_came_meanwhile(tmp_path, c
 
 
 @pytest.mark.parametrize('broken', [{'directory': None}, {'directory': '/nowhere/at/all'}])
-def test_a_cache_that_does_not_work_leaves_each_to_itself_and_is_said_once(tmp_path, broken):
+def test_without_a_cache_each_worker_fetches_alone_with_one_log_line(tmp_path, broken):
     conf, own = conf_of(str(tmp_path)), Source()
     for name, value in broken.items():
         conf.set_override(name, value, 'kronos_channel')
@@ -351,7 +351,7 @@ results = st.builds(
 
 
 @given(results, st.none() | results, st.none() | st.floats(0, 1e6), st.floats(0, INTERVAL - 1))
-def test_what_is_read_is_what_was_written(imbalance, capacity, age, passed):
+def test_samples_are_read_as_they_were_written(imbalance, capacity, age, passed):
     samples = model.PolicySamples('cpu', imbalance, capacity=capacity, age=age, taken_at=5.0)
     since = 1000.0 + passed
     found = shared_source.load(shared_source.dump_samples(samples, 1000.0), policy_of(), since,

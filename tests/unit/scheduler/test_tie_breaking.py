@@ -24,7 +24,7 @@ from kronos_nova.scheduler import tie_breaking
 
 @pytest.mark.parametrize(('boot', 'concurrent', 'expected'), [
     (0.1, 1, 0.0), (0.0, 4, 0.0), (-0.1, 4, 0.0), (0.1, 4, 0.2), (0.1, 9, 0.3)])
-def test_the_width_grows_with_what_is_unseen(boot, concurrent, expected):
+def test_the_width_grows_with_unseen_load(boot, concurrent, expected):
     assert tie_breaking.compute_width(boot, concurrent) == pytest.approx(expected)
 
 
@@ -38,7 +38,7 @@ def test_rankings_differ_and_are_the_same_in_every_process():
         assert all(abs(ranked[h].base - 0.4) <= 0.05 and ranked[h].score == 0.5 for h in loads)
 
 
-def test_a_request_s_ranking_is_one_of_them():
+def test_every_ranking_is_used_by_some_request():
     rng = random.Random(1)
     used = {tie_breaking.ranking_of(str(uuid.UUID(int=rng.getrandbits(128)))) for _ in range(200)}
     assert used == set(range(tie_breaking.RANKINGS))

@@ -47,7 +47,7 @@ def computed(hosts, found):
 
 
 @given(loads, requests)
-def test_whatever_was_asked_before_weights_are_those_computed_anew(found, asked):
+def test_cached_weights_equal_computed_weights(found, asked):
     kept = weight_cache.WeightCache()
     for request in asked:
         hosts = [state_of(*fields) for fields in request]
@@ -59,7 +59,7 @@ def test_whatever_was_asked_before_weights_are_those_computed_anew(found, asked)
         assert weights == weight_cache.compute_raw_weights(depletion.project_loads(hosts, found))
 
 
-def test_many_threads_each_get_the_weights_of_what_they_see():
+def test_each_thread_gets_the_weights_of_its_own_hosts():
     found = {name: depletion.HostLoad(0.0, 0.0, 0.01) for name in HOSTS}
     kept, wrong = weight_cache.WeightCache(), []
 

@@ -52,7 +52,7 @@ def test_prometheus_s_words_for_no_number(value):
     assert result.series == {'cn2': 0.5} and 'cn1' in result.warnings[0]
 
 
-def test_a_label_that_comes_twice_is_a_duplicate_even_three_times_or_as_nan():
+def test_a_repeated_label_is_a_duplicate_even_thrice_or_as_nan():
     rows = [('a', '1'), ('a', '2'), ('a', '3'), ('b', 'NaN'), ('b', '1'), ('c', '1')]
     result = vector(body_of(series_of(*rows)))
     assert result.duplicates == ('a', 'b') and result.series == {'c': 1.0}

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""A call is bounded, whatever it hangs in."""
+"""A call has a deadline at any place where it can hang."""
 
 import threading
 import time

@@ -151,7 +151,7 @@ def test_a_refusal_is_not_repeated_and_said_in_prometheus_s_words(api, status, h
 
 
 @pytest.mark.parametrize('status', [429, 500, 502, 503])
-def test_a_passing_failure_is_asked_again(api, status):
+def test_a_temporary_failure_is_retried(api, status):
     api.respond = lambda handler, form: (
         setattr(api, 'respond', None) if len(api.requests) == 2 else None,
         api.send(handler, status, {'status': 'error', 'error': 'busy'}))
@@ -250,7 +250,7 @@ def test_a_server_that_is_not_there_is_unreachable_and_said_so():
     assert result.health is model.SourceHealth.UNREACHABLE
 
 
-def test_one_dead_server_is_asked_once_per_policy():
+def test_a_dead_server_gets_one_request_per_policy():
     with socket.create_server(('127.0.0.1', 0)) as listener:
         port = listener.getsockname()[1]
     samples = source_of(f'http://127.0.0.1:{port}').fetch(policy_of(
@@ -286,14 +286,14 @@ def test_a_url_that_is_no_base_is_refused_at_once(url):
         source_of(url)
 
 
-def test_what_instances_write_is_asked_with_the_profile_only(api):
+def test_dirty_rates_are_fetched_with_the_profile_only(api):
     api.series |= {'dirty': {'vm1': 2048.0}}
     policy = policy_of(vm_dirty_rate_query='dirty', vm_profile_label='host')
     assert source_of(api.url).fetch(policy).dirty_rate.series == {'vm1': 2048.0}
     assert source_of(api.url).fetch(policy, profile=False).dirty_rate is None
 
 
-def test_means_and_deviations_are_asked_with_the_profile_only(api):
+def test_means_and_deviations_are_fetched_with_the_profile_only(api):
     api.series |= {'mean': {'vm1': 0.5}, 'deviation': {'vm1': 0.125}, 'now': {'vm1': 0.75}}
     policy = policy_of(vm_profile_query='now', vm_mean_query='mean', vm_profile_label='host',
                        vm_deviation_query='deviation')
@@ -305,7 +305,7 @@ def test_means_and_deviations_are_asked_with_the_profile_only(api):
 
 @pytest.mark.parametrize(('fields', 'asked'), [
     ({}, ['load']), ({'boot_ceiling': 0.8}, ['load', 'peak'])])
-def test_the_boot_door_is_asked_for_what_it_uses_only(api, fields, asked):
+def test_the_scheduler_fetches_only_the_queries_that_it_uses(api, fields, asked):
     policy = policy_of(capacity_query='peak', host_capacity_query='cores', **fields)
     source_of(api.url).fetch(policy, profile=False)
     assert [form['query'] for _, _, _, form in api.requests] == asked
@@ -372,7 +372,7 @@ def test_health_without_runtimeinfo_asks_a_query(api):
         model.SourceHealth.HEALTHY, f'Prometheus at {api.url} answers queries')
 
 
-def test_health_says_what_is_wrong(api):
+def test_health_names_the_problem(api):
     api.respond = lambda handler, form: api.send(handler, 200, {
         'status': 'success', 'data': {'reloadConfigSuccess': False}})
     assert 'reload failed' in source_of(api.url).health()[1]

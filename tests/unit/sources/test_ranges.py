@@ -71,7 +71,7 @@ def ask(api, window=WINDOW, label='host', mark='host', progress=ranges.ignore_pr
     return source_of(api, **options).query_range('load', label, mark, window, progress)
 
 
-def test_every_time_has_its_value_whatever_parts_it_came_in(api):
+def test_every_time_has_its_value_for_any_partition(api):
     done = []
     found = ask(api, progress=done.append)
     assert found.error is None and found.keys == found.marks == ('cn1', 'cn2')
@@ -161,7 +161,7 @@ def test_a_degraded_answer_is_refused(api):
     ({'resultType': 'matrix', 'result': [{'metric': {}}]}, 'without plain values'),
     ({'resultType': 'matrix', 'result': [{'metric': {}, 'values': [[1]]}]}, 'no pair'),
     ({'resultType': 'matrix', 'result': [{'metric': {}, 'values': [[1, 'x']]}]}, 'no pair')])
-def test_what_is_no_matrix_is_refused(api, data, told):
+def test_an_answer_without_a_matrix_is_refused(api, data, told):
     api.respond.refuse = lambda points: (200, {'status': 'success', 'data': data})
     assert told in ask(api).error
 

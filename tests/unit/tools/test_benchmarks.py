@@ -33,7 +33,7 @@ def test_a_size_is_measured_step_by_step():
 
 
 @pytest.mark.parametrize('number', range(0, 24, 5))
-def test_the_clusters_that_are_compared_with_the_ancestor_have_something_to_move(number):
+def test_the_clusters_for_comparison_with_the_ancestor_have_moves(number):
     assert spread.Spread().propose(planner.simulate(planner.request(planner.small(number), 4)), 4)
 
 

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What is not the cloud itself in a burst."""
+"""The parts of a burst outside the cloud."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_the_engine_measures_what_the_burst_boots():
     assert sum(flavor is burst.BUSY for _, flavor in guests()) >= 5
 
 
-def test_workers_with_scores_are_told_from_the_log():
+def test_workers_with_scores_are_found_in_the_log():
     line = '2026-01-01 00:00:00.0 %d INFO kronos_nova.scheduler.policy_scores [-] kronos: ' \
         'scores of 6 hosts by f are in use\n'
     text = line % 11 + line % 12 + line % 11 + '2026-01-01 00:00:00.0 13 INFO nova [-] up\n'

@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def check(tmp_path, monkeypatch):
-    """check_constraints of a tree whose one pin is not what is installed."""
+    """Run check_constraints on a tree whose one pin differs from the installed version."""
     spec = importlib.util.spec_from_file_location('check_constraints',
                                                   TOP / 'tools/check_constraints.py')
     module = importlib.util.module_from_spec(spec)

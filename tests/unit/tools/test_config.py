@@ -100,7 +100,7 @@ def test_our_sections_join_those_that_are_there(cloud, tmp_path):
     assert conf.filter_scheduler.enabled_filters
 
 
-def test_nova_computes_are_told_of_no_database(cloud):
+def test_nova_computes_get_no_database_options(cloud):
     lines = config.computes(cloud).splitlines()
     assert '[sandbox]' in lines
     assert not {f'[{section}]' for section in FORBIDDEN_IN_COMPUTES} & set(lines)

@@ -68,7 +68,7 @@ def test_a_new_load_counts_from_its_moment_on(integrator):
     assert counters.cpu_time == pytest.approx(30)
 
 
-def test_a_migrated_guest_begins_anew_on_its_destination(integrator):
+def test_a_migrated_guest_starts_from_zero_on_its_destination(integrator):
     integrator.set([guest()], loads(u1=load.Use(cpu=2)), now=0)
     integrator.set([guest(host='compute-02')], loads(u1=load.Use(cpu=2)), now=10)
     integrator.advance(13)

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What tools/test novas installs is what it says."""
+"""tools/test novas installs the versions that it names."""
 
 import ast
 import configparser
@@ -67,7 +67,7 @@ def test_each_nova_has_its_own_placement_and_the_rest_of_constraints(series):
     assert list(theirs.values()) == sorted(theirs.values(), key=str.lower)
 
 
-def test_the_oldest_nova_admitted_is_tested_with_the_oldest_openstacksdk_admitted():
+def test_the_oldest_nova_is_tested_with_the_oldest_openstacksdk():
     oldest = bounds()
     assert min(SERIES) == oldest['nova'].partition('.')[0]
     pinned = novas.pins(novas.overlay(min(SERIES)).read_text())
@@ -76,7 +76,7 @@ def test_the_oldest_nova_admitted_is_tested_with_the_oldest_openstacksdk_admitte
         assert f'{name}=={oldest[name]}' in pinned.values()
 
 
-def test_the_part_runs_beside_each_of_them_and_selects_tests_that_exist():
+def test_the_part_runs_with_each_nova_and_selects_existing_tests():
     assert set(SERIES) == {path.name.split('-')[1]
                            for path in (TOP / 'tools').glob('nova-*-constraints.txt')}
     tests = functional_tests()

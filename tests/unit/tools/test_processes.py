@@ -107,7 +107,7 @@ def test_a_dead_service_is_reported_with_the_end_of_its_log(tmp_path):
             run.wait('never so', lambda: 'not ready', timeout=30)
 
 
-def test_a_wait_that_takes_too_long_says_what_is_missing(tmp_path):
+def test_error_about_an_expired_wait_names_the_missing_part(tmp_path):
     with (run_module.private(tmp_path / 'run', ('a',)) as run,
           pytest.raises(errors.ServiceDied, match='everything: not so after 0 s: the rest')):
         run.wait('everything', lambda: 'the rest', timeout=0)
@@ -128,7 +128,7 @@ def test_the_state_survives_a_round_trip(tmp_path):
     assert (tmp_path / 'state.json').stat().st_mode & 0o777 == 0o600
 
 
-def test_no_state_is_none(tmp_path):
+def test_a_missing_state_file_gives_none(tmp_path):
     assert state.load(tmp_path / 'state.json') is None
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_state_file_is_named(tmp_path, text):
         state.load(file)
 
 
-def test_down_deletes_only_what_is_the_sandboxs(tmp_path):
+def test_down_deletes_the_sandboxs_files_alone(tmp_path):
     place = layout.Layout(tmp_path)
     place.create()
     (tmp_path / 'mine.txt').write_text('keep')

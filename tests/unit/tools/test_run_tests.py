@@ -114,7 +114,7 @@ runner.check(tally, 'daemon', ['sh', '-c', 'setsid sleep 600 & echo pid=$!'])
     assert not psutil.pid_exists(int(pid))
 
 
-def test_what_is_made_for_a_later_part_outlives_the_parts_before_it():
+def test_preparation_for_a_later_part_outlives_earlier_parts():
     status, output = _run('''
 commands = [['sh', '-c', 'sleep 3; echo made in passing'], ['echo', 'made again']]
 runner.making_pythons = lambda found, stage='': commands.pop(0)
@@ -132,7 +132,7 @@ assert runner.make_pythons({}) == 0 and not runner.PREPARING
     assert not psutil.pid_exists(int(pid))
 
 
-def test_what_is_made_for_a_part_that_never_comes_is_ended():
+def test_preparation_for_a_skipped_part_is_ended():
     status, output = _run('''
 runner.making_pythons = lambda found, stage='': ['sleep', '600']
 runner.other_pythons = dict
@@ -158,7 +158,7 @@ def test_the_environments_of_other_pythons_are_begun_when_they_come_later(runner
     assert begun
 
 
-def test_minutes_of_the_processors_are_told_beside_those_of_the_clock(runner):
+def test_processor_minutes_are_shown_beside_clock_minutes(runner):
     tally = runner.Tally(passed=3, seconds=120.0, processor_seconds=90.0)
     head, row, together, *_ = (line.split() for line in runner.summary({'unit': tally}))
     assert head == ['part', 'minutes', 'of', 'cpu', 'passed', 'failed', 'skipped']
@@ -174,7 +174,7 @@ def test_what_a_command_and_its_own_commands_have_used_is_counted(runner):
 
 
 @pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_run_says_so_and_ends_what_it_started(signum):
+def test_an_interrupted_run_reports_it_and_ends_its_processes(signum):
     process = _start('''
 runner.check(tally, 'sleeper', ['sh', '-c', 'echo pid=$$; exec sleep 600'])
 ''')
@@ -198,7 +198,7 @@ def test_junit_report_is_counted(runner, tmp_path):
     assert runner.junit_counts(report) == (3, 3, 3)
 
 
-def test_failed_tests_are_told_again_at_the_end(tmp_path):
+def test_failed_tests_are_repeated_at_the_end(tmp_path):
     tests = tmp_path / 'test_two.py'
     tests.write_text('def test_good(): pass\ndef test_bad(): assert 1 == 2, "one is not two"\n')
     status, output = _run(
@@ -211,7 +211,7 @@ def test_failed_tests_are_told_again_at_the_end(tmp_path):
 
 
 @pytest.mark.needs_nova
-def test_failed_test_of_stestr_is_told_with_what_it_said(runner, tmp_path, monkeypatch):
+def test_a_failed_test_of_stestr_is_shown_with_its_output(runner, tmp_path, monkeypatch):
     (tmp_path / 'test_two.py').write_text(
         'import unittest\nclass Case(unittest.TestCase):\n    def test_good(self): pass\n'
         '    def test_bad(self): self.fail("one is not two")\n')

@@ -11,10 +11,10 @@
 # under the License.
 
 
-"""tools/sandbox itself, where something is missing: one message, and out.
+"""tools/sandbox without one of its needs: one message, and the script ends.
 
-Each run is the real script in a process of its own. Nothing is installed and
-nothing is started: what is missing is found before.
+Each run is the real script in a process of its own. The script finds
+the missing part before it installs or starts anything.
 """
 
 import os
@@ -84,12 +84,12 @@ def test_a_missing_package_without_root_is_named_with_the_command(checkout):
         'As root: apt-get install --no-install-recommends no-such-package-at-all')
 
 
-def test_another_system_than_debian_is_told_what_to_install(bare_path):
+def test_another_system_than_debian_gets_a_list_of_packages(bare_path):
     assert_refused(sandbox('up', PATH=bare_path), 1, 'this is not a Debian system',
                    'bindep.txt')
 
 
-def test_no_python_is_told(bare_path, place):
+def test_a_missing_python_is_reported(bare_path, place):
     assert_refused(sandbox('status', PATH=bare_path, KRONOS_VENV=str(place / 'none')), 2,
                    'there is no Python 3', 'apt-get install python3')
 
@@ -105,7 +105,7 @@ def installed(place):
     return place
 
 
-def test_a_venv_that_is_none_is_told(installed):
+def test_an_invalid_venv_is_reported(installed):
     assert_refused(sandbox('up', top=installed, KRONOS_VENV=str(installed / 'none')), 1,
                    'has no bin/python', 'Unset it')
 
@@ -134,7 +134,7 @@ def test_a_taken_port_is_named_and_nothing_is_left(installed):
 
 
 @pytest.mark.needs_nova
-def test_no_memory_is_told_with_both_numbers(installed):
+def test_low_memory_is_reported_with_both_numbers(installed):
     """In a mount namespace where the kernel says so."""
     needs_programs()
     said = installed / 'meminfo'

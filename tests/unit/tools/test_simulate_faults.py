@@ -31,7 +31,7 @@ def command(*arguments):
                           capture_output=True, check=False, timeout=300)
 
 
-def test_what_was_counted_is_read_back(tmp_path):
+def test_stored_counts_are_read_back(tmp_path):
     path = tmp_path / 'kept'
     assert simulate_faults.kept(path, CODE) == {}
     simulate_faults.keep(path, CODE, (0, 50), COUNTED)
@@ -75,7 +75,7 @@ def test_a_line_of_something_else_at_the_end_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_code_has_another_name_when_a_file_of_it_changes(tmp_path, monkeypatch):
+def test_code_has_another_name_after_a_change_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate_faults, 'TOP', tmp_path)
     (tmp_path / 'kronos_nova').mkdir()
     names = {simulate_faults.code()}
@@ -96,7 +96,7 @@ def test_a_run_goes_on_where_it_was_ended(tmp_path):
     assert [(row['first'], row['count']) for row in lines] == [(0, 50), (50, 2)]
 
 
-def test_what_cannot_be_gone_on_with_is_said_in_a_line(tmp_path):
+def test_results_of_other_code_are_refused_in_one_line(tmp_path):
     path = tmp_path / 'kept'
     simulate_faults.keep(path, CODE, (0, 50), COUNTED)
     done = command('--seeds', '50', '--keep', str(path))

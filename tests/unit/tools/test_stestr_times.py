@@ -54,7 +54,7 @@ def test_long_tests_are_dealt_out_evenly_in_a_directory_without_a_run(tmp_path):
 
 
 @pytest.mark.parametrize('known', [False, True])
-def test_times_are_told_where_there_is_no_run_to_know_them_by(known, tmp_path, monkeypatch):
+def test_times_are_given_when_no_earlier_run_has_them(known, tmp_path, monkeypatch):
     commands = []
     monkeypatch.setattr(run_tests, 'TOP', tmp_path)
     monkeypatch.setattr(run_tests, 'stestr_tests', lambda binaries: [])

@@ -115,7 +115,7 @@ def test_a_multiplier_that_is_text_is_the_option():
     assert found == {'a': 1.0, 'b': 0.0}
 
 
-def test_what_has_been_allocated_counts():
+def test_allocations_since_the_sample_lower_headroom():
     snapshot = policy_scores.ScoreSnapshot({'a': 0.7, 'b': 0.6}, {
         'a': depletion.HostLoad(0.3, 0.3 - 0.05 * 4, 0.05),
         'b': depletion.HostLoad(0.4, 0.4 + 0.001 * 500, 0.0, 0.001)})
@@ -136,7 +136,7 @@ def test_no_allocation_leaves_the_bounds(base, per_vcpu, per_mib, vcpus, free):
     assert weight == pytest.approx(0.5 - min(1.0, max(0.0, load)), abs=1e-5)
 
 
-def test_hosts_of_another_file_are_weighed_by_its_scores_and_keep_their_places():
+def test_hosts_of_two_files_are_weighed_by_their_own_scores_in_order():
     class TwoFiles(nova_fakes.FakeDoor):
         def look(self, hosts):
             def some(names):

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Whatever the scale: finite, bounded, in order, and equal hosts weigh exactly 0."""
+"""On any scale weights are finite, bounded and in order, and equal hosts weigh exactly 0."""
 
 import math
 
@@ -166,7 +166,7 @@ def test_files_are_scaled_apart_and_one_without_scores_stays_0():
     assert found == [0.5, -0.5, 0.0]
 
 
-def test_with_the_request_counted_the_larger_of_two_equally_full_hosts_is_better():
+def test_the_larger_of_two_equally_full_hosts_wins_with_the_request():
     """4 of 8 and 8 of 16 cores are busy; a busy core for each of 2 more vCPUs."""
     snapshot = policy_scores.ScoreSnapshot({'s': 0.5, 'l': 0.5}, {
         's': depletion.HostLoad(0.5, 0.5 - 4 / 8, 1 / 8),

@@ -67,8 +67,8 @@ def test_the_multiplier_is_0_by_default(kind):
 
 
 @BOTH
-def test_off_nothing_is_asked_and_nothing_runs(kind):
-    """FakeDoor keeps nothing: whoever asks it for a board fails."""
+def test_a_disabled_weigher_reads_no_board(kind):
+    """FakeDoor has no boards: each request for a board fails."""
     assert final(kind(), 0.0) == ({'a': 0.0, 'b': 0.0}, {})
     assert final(kind(), 1.0) == ({'a': 0.0, 'b': 0.0}, {f'{kind.__name__}: KeyError': 1})
 

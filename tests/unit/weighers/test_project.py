@@ -137,7 +137,7 @@ def test_elder_siblings_of_the_request_count():
     assert weights(states, ('u1',)) == [-0.66667, -0.5]
 
 
-def test_without_a_project_there_is_no_opinion():
+def test_a_request_without_a_project_gives_no_weights():
     assert weights([host('a', 'u1')], ('u1',), nova_fakes.spec(project_id=None)) == [0.0]
 
 

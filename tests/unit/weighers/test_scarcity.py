@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What is scarce and not asked for costs; the rest costs exactly 0."""
+"""Scarce resources that a request does not use cost weight; all others cost exactly 0."""
 
 import math
 from unittest import mock
@@ -62,7 +62,7 @@ def test_costs_combine_and_stay_below_1():
     assert found.cost(set()) == 0.0
 
 
-def test_what_all_nodes_have_and_what_is_on_no_node_is_not_special():
+def test_traits_of_all_nodes_and_of_no_node_are_not_special():
     found = scarce_traits.build_specials({'HW_CPU_X86_AVX2': nodes(),
                                           'CUSTOM_STORAGE': {'a-sharing-provider'}},
                                          nodes(), {})
@@ -95,7 +95,7 @@ def request(extra_specs=None, image=None):
         request_level_params=objects.RequestLevelParams(root_required={'CUSTOM_ROOT'}))
 
 
-def test_what_is_asked_for_is_what_nova_asks_placement_for():
+def test_requested_names_equal_novas_query_to_placement():
     found = scarcity.asked_for(request(
         {'resources:VGPU': '1', 'trait:CUSTOM_A': 'required', 'trait:CUSTOM_NO': 'forbidden',
          'resources_fpga:CUSTOM_FPGA': '1', 'trait_fpga:CUSTOM_F': 'required',
@@ -128,12 +128,12 @@ def weights(found, spec, multiplier=1.0, uuids=('n0', 'n1', 'n7')):
     return result
 
 
-def test_a_plain_instance_costs_much_on_a_special_host_and_nothing_on_a_plain_one():
+def test_a_plain_instance_costs_more_on_a_special_host():
     found = scarce_traits.build_specials({'VGPU': {'n0'}, 'CUSTOM_A': {'n0', 'n1'}}, nodes(), {})
     assert weights(found, request()) == [-1.0, -round(scarce_traits.compute_scarcity(2, 8), 5), 0.0]
 
 
-def test_what_is_asked_for_costs_nothing_and_the_rest_still_does():
+def test_requested_resources_cost_nothing_and_others_still_cost():
     found = scarce_traits.build_specials({'VGPU': {'n0', 'n1'}, 'CUSTOM_A': {'n0'}}, nodes(), {})
     vgpu = request({'resources:VGPU': '1'})
     assert weights(found, vgpu) == [-1.0, 0.0, 0.0]
@@ -194,7 +194,7 @@ def placement():
         yield found
 
 
-def test_placement_is_asked_by_name_and_a_tree_is_its_compute_node(placement):
+def test_placement_is_queried_by_name_and_a_tree_counts_as_its_root(placement):
     found = board(placement)
     assert found.look() is None
     found.refresh()
@@ -202,7 +202,7 @@ def test_placement_is_asked_by_name_and_a_tree_is_its_compute_node(placement):
     assert len(placement.asked) == 5
 
 
-def test_without_an_answer_the_last_one_holds_and_it_is_said_once_each_way(placement):
+def test_a_lost_placement_keeps_the_last_board_with_one_log_line(placement):
     found = board(placement)
     found.refresh()
     before = found.look()
@@ -218,7 +218,7 @@ def test_without_an_answer_the_last_one_holds_and_it_is_said_once_each_way(place
     assert info.call_count == 1
 
 
-def test_an_answer_that_is_too_old_is_none(placement):
+def test_an_outdated_board_is_not_used(placement):
     found = board(placement, scarcity_refresh_interval=0.0)
     found.refresh()
     assert found.look() is None
@@ -248,7 +248,7 @@ def test_options_are_read_as_they_are_documented(tmp_path):
     assert conf.kronos.scarcity_resource_classes == ['*']
 
 
-def test_a_weight_that_is_none_is_said_and_nothing_is_weighed(tmp_path, placement):
+def test_an_invalid_weight_is_logged_and_disables_the_weigher(tmp_path, placement):
     conf = configured(tmp_path, 'scarcity_weights = VGPU:much')
     found = scarce_traits.ScarcityBoard(conf, periodic.FaultCounters())
     found._refresher.ensure = lambda: None

@@ -27,7 +27,7 @@ from tests.unit import nova_fakes
 
 @pytest.mark.parametrize(('what', 'expected'), [
     ('exclude', 'it has no score, and unknown_hosts is exclude'), ('penalty', '')])
-def test_a_host_without_a_score_is_told_so_when_it_is_excluded(what, expected):
+def test_reason_for_an_excluded_host_names_its_missing_score(what, expected):
     snapshot = policy_scores.ScoreSnapshot({'a': 0.5}, {'a': depletion.HostLoad(0.5, 0.5)})
     states = nova_fakes.hosts('a', 'b')
     with nova_fakes.FakeDoor(snapshot, unknown_hosts=what).opened():

@@ -48,7 +48,7 @@ def test_other_names_are_refused_with_those_there_are(text):
         settings.parse(CONF, [text])
 
 
-def test_values_and_what_they_were():
+def test_apply_sets_values_and_returns_the_old_ones():
     before = (CONF.filter_scheduler.ram_weight_multiplier, CONF.kronos.hard_ceiling,
               CONF.kronos.policies_file)
     taken = settings.apply(CONF, settings.parse(CONF, [

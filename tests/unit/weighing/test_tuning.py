@@ -128,7 +128,7 @@ def test_multiplier_0_is_nova_without_us():
     (ours,) = tuner(found).run([0.0])
 
     class Deaf(boot_replay.ReplayDoor):
-        """Nothing of ours is in the list of weighers: nobody asks it."""
+        """A door for a list of weighers without ours: no weigher calls it."""
 
         def scrape(self, hosts, samples, at):
             pass
@@ -177,8 +177,8 @@ def in_racks(metadata=None):
     return past(change=change, scopes=('all',))
 
 
-def test_the_metadata_of_aggregates_give_their_hosts_a_multiplier_of_their_own():
-    """As nova-scheduler has it: over the option, and recorded or asked for."""
+def test_aggregate_metadata_set_the_multiplier_of_their_hosts():
+    """As in nova-scheduler: metadata override the option, recorded or given."""
     busy, idle = ('h1', 'h1', 'h1'), places_of(in_racks(), 8.0)
     assert 'h1' not in idle
     recorded = in_racks({'kronos_weight_multiplier': '-8.0'})
@@ -215,7 +215,8 @@ def bound(name, **fields):
 
 
 def test_each_policy_file_scores_the_hosts_of_its_aggregates():
-    """With no file for h2 and h3, ours says nothing of them; with two, each of its own."""
+    """Without a file for h2 and h3 our weigher gives them no weight; with two files each scores
+    its own hosts."""
     def change(cluster):
         return dataclasses.replace(cluster, aggregates={'left': ('h1',), 'right': ('h2', 'h3')})
     found = past(change=change, scopes=('left', 'right'))

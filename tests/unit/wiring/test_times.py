@@ -27,7 +27,7 @@ def test_durations(text, expected):
 
 
 @pytest.mark.parametrize('text', ['', '5x', 'm', '-5m', '5m 3', '1e3', 'nan', 'm5'])
-def test_what_is_no_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match='write 300, 5m, 1h30m or 2d'):
         times.parse_duration(text)
 
@@ -42,7 +42,7 @@ def test_moments(text, expected):
 
 @pytest.mark.parametrize('text', ['', 'yesterday', '-', '-x', '2026-13-01', '1e400', '9' * 30,
                                   '1900-01-01', 'NaN', '-99999w'])
-def test_what_is_no_moment_is_refused(text):
+def test_an_invalid_time_is_refused(text):
     with pytest.raises(ValueError, match='is no time; write'):
         times.parse_time(text, NOW)
 
