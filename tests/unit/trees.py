@@ -75,7 +75,7 @@ def grown(cluster, rng, tight=False):
 
 
 def _placed(host, claims, shape, store, rng, whole=False):
-    """Place claims on providers at random; ``whole``: on one provider of any kind."""
+    """Place claims on providers at random; ``whole``: never split between GPUs."""
     root = uuid_of(f'provider {host}')
     found = {}
 

@@ -14,8 +14,8 @@
 """Thousands of random clouds: our rules and costs against nova-scheduler's own
 filters and weighers.
 
-Groups and services take their real path: Nova's object, the record
-that Nova's API makes of it, our reading of that record, our rule.
+Groups and services take their real path: Nova's object, its record
+in Nova's API, our reading of that record, our rule.
 """
 
 import datetime

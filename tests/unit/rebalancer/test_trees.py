@@ -79,8 +79,8 @@ def test_plans_on_trees_are_legal_move_by_move_and_in_any_order(knobs):
     assert plan == planner.plan(r)
 
 
-def test_plans_of_these_clouds_move_instances_with_nested_allocations():
-    """Else the test above says little."""
+def test_plans_for_the_random_clouds_move_nested_allocations():
+    """Without such moves the test above would prove little."""
     moved = nested = 0
     for seed in range(clouds.many(25)):
         r = clouds.request(clouds.Knobs(seed, hosts=5, instances=20, budget=8, trees=True))

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The loop of an executor: when it reads its tasks, and what it reports about its state."""
+"""The loop of an executor: when it reads its tasks, and how it reports its state."""
 
 import dataclasses
 import logging

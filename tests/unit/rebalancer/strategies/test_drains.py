@@ -29,8 +29,8 @@ from tests.unit import clouds
 
 
 def packing(seed, *, drained=3, kept=4, slack=0.0):
-    """Drained hosts whose instances fill the others to the last vCPU and MiB,
-    with a known solution: each instance was drawn for one of those hosts."""
+    """Build drained hosts whose instances fill the others to the last vCPU and MiB,
+    with a known solution: each instance was drawn for one host among the others."""
     rng = random.Random(seed)
     instances, hosts, services = {}, {}, {}
     sources = [f'd{n}' for n in range(drained)]
