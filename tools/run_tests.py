@@ -74,7 +74,7 @@ NOVA_UNIT_TESTS = (
         'filters', 'weighers', 'weighing', 'test_packaging.py', 'constraints/test_parity.py',
         'constraints/test_parity_pins.py', 'constraints/test_scheduler_parity.py')),
     '--deselect', 'tests/unit/constraints/test_parity_pins.py::'
-    'test_what_novas_api_refuses_to_move_live')
+    'test_pins_equal_the_live_migration_refusals_of_novas_api')
 #: Keystone is not installed beside them; bursts and random plans measure our own Nova.
 WHOLE = ('--exclude-regex', r'test_(keystone|bursts|random_plans)\.')
 #: Kronos 0.2.0, its Python, and the tests that start it.

@@ -161,7 +161,7 @@ def test_the_placers_weights_are_the_headroom_of_the_last_scrape(referee):
     assert weights(state).tolist() == pytest.approx([0.5 - 500 / 5320, 0.5 - 1000 / 5320])
 
 
-def test_what_the_request_is_expected_to_use_counts_if_wanted(referee):
+def test_the_expected_usage_of_the_request_counts_if_given(referee):
     """3,000 of 5,000 allocated MIPS are used."""
     _placer, state = placing(referee)
     assert weights(state, (1000.0, 870.0)).tolist() == pytest.approx(
@@ -198,7 +198,7 @@ def test_boots_since_the_sample_count_with_the_measured_use(referee):
         [0.5 - (500 + 0.3 * 2500) / 5320, 0.5 - 1000 / 5320])
 
 
-def test_what_booted_before_the_last_scrape_is_in_it(referee):
+def test_a_boot_before_the_last_scrape_is_in_the_sample(referee):
     placer, state = placing(referee)
     state.place[2] = 0
     later = state_of(6, state.place, state.req, mem=state.mem, hosts=2)

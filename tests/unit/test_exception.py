@@ -66,7 +66,7 @@ def test_wire_types_are_kronos_names():
                                       'PlacementRejected', 'NovaClientError'}
 
 
-def test_what_another_try_cannot_change_is_final():
+def test_permanent_errors_are_not_retriable():
     final = {c.__name__ for c in every(exception.MigrationError) if not c.retriable}
     assert final == {'AllocationsLeft', 'HookNotAllowed', 'InstanceInError', 'InstanceRefused',
                      'MigrationAbandoned', 'OtherCell', 'PreFlightError'}

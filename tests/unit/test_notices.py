@@ -57,7 +57,7 @@ def test_newer_usages_replace_older_ones():
     assert notices._read_usages(channel) == {'k': newer}
 
 
-def test_what_no_policy_asks_for_any_more_is_dropped():
+def test_usages_that_no_policy_uses_are_dropped():
     notices = board()
     assert notices._read_usages(Channel((USAGE, time.time() + 60))) == {'k': USAGE}
     notices._scores.keys = set()

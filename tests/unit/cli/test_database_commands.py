@@ -63,7 +63,7 @@ def store(tmp_path):
     store.close()
 
 
-def test_a_pause_tells_who_why_and_until_when(run, store):
+def test_a_pause_shows_operator_reason_and_end(run, store):
     status, out, error = run('pause', '--scope', 'blue', '--reason', 'a\tstorm\n\x1b[31m')
     assert (status, out) == (0, 'Scope blue is paused until kronos resume.\n'), error
     status, out, error = run('pause', '--for', '2h', '--reason', 'holidays')
@@ -511,7 +511,7 @@ def waiting_plan(store, now):
                                      requires=(first,))], now=now)
 
 
-def test_a_plan_is_approved_by_its_moves_and_tells_who_said_so(run, store):
+def test_a_plan_is_approved_by_its_moves_and_names_the_operator(run, store):
     now = time.time()
     plan_id, (first, second), _ = waiting_plan(store, now)
     status, _, error = run('plan', 'approve', plan_id, '--move', second.instance_uuid)
@@ -599,7 +599,7 @@ def test_status_without_an_engine_says_when_the_last_plan_was_made(run, store):
     assert 'none (last plan 2 min ago)' in run('status')[1]
 
 
-def test_what_cannot_be_decided_says_why_and_what_waits(run, store):
+def test_error_about_an_undecidable_plan_names_cause_and_waiting_plans(run, store):
     now = time.time()
     plan_id, tasks, _ = waiting_plan(store, now)
     done, _, _ = cases.save(store, [lambda p, s: cases.make_task(p, s, from_host='h8')], now=now)

@@ -118,7 +118,7 @@ def test_they_begin_one_after_the_other_as_executors_have_them(conf):
         pytest.approx(17.0))
 
 
-def test_who_writes_much_to_its_memory_takes_longer_and_is_named(conf):
+def test_an_instance_with_a_high_dirty_rate_takes_longer_and_is_named(conf):
     request = test_drains.cloud(1000, 1000)
     name = request.policies.enabled[0].name
     scores = {name: dataclasses.replace(
@@ -249,12 +249,12 @@ def test_a_disabled_host_is_refused_with_its_reason_and_the_engines_rule():
     (answer(blocked=[LATER, STAYS]), '1 instance would stay, the first i1: it is locked'),
     (answer(obstacles=['one', 'two']), 'h1: one; two'),
     (answer(moves=(), reason='an outage'), 'h1: an outage')])
-def test_what_check_finds_in_the_way_is_refused(found, said):
+def test_obstacles_found_by_the_check_refuse_a_drain(found, said):
     text = refused(found, model.Service('h1'))
     assert said in text and '--force disables the host all the same' in text
 
 
-def test_what_only_leaves_later_is_not_refused():
+def test_instances_that_leave_later_do_not_refuse_a_drain():
     drain_starts._refuse_without_force('h1', answer(blocked=[LATER]), model.Service('h1'),
                                     model.PlanningOptions())
 

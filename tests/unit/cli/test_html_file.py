@@ -74,7 +74,7 @@ def test_error_about_an_unwritable_path_names_the_cause(tmp_path):
         written(tmp_path / 'nowhere' / 'report.html')
 
 
-def test_what_fails_half_way_leaves_the_older_report_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_older_report_alone(tmp_path):
     path = tmp_path / 'report.html'
     written(path)
     with pytest.raises(UnicodeEncodeError):

@@ -289,7 +289,7 @@ def test_a_blocked_drain_names_staying_instances_and_missing_resources():
                                                   '7 stay')
 
 
-def test_a_drain_is_checked_in_the_mode_of_engines_unless_told_otherwise(tmp_path):
+def test_a_drain_is_checked_in_the_engines_mode_by_default(tmp_path):
     conf = (EXAMPLE / 'kronos.conf').read_text().replace(
         'policies.yaml', str(EXAMPLE / 'policies.yaml')).replace(
         'evacuate_disabled_hosts = true', 'evacuate_disabled_hosts = true\ndrain_mode = compact')

@@ -31,7 +31,7 @@ def test_list_shows_every_namespace():
     assert {row['Namespace'] for row in rows} == set(plugin.NAMESPACES)
 
 
-def test_what_plug_ins_load_does_not_tell_of_itself_on_standard_error():
+def test_loading_plug_ins_prints_nothing_on_standard_error():
     # A new interpreter: one that is forked has chosen its backend already.
     done = subprocess.run(
         [sys.executable, '-c', 'from kronos_nova.cli import app; app.main(["plugin", "list"])'],

@@ -119,7 +119,7 @@ def test_one_age_for_all_hosts_needs_no_label(file):
     assert [r[1] for r in rows] == ['ok'] and status == 0
 
 
-def test_the_scrape_interval_can_be_told(file):
+def test_the_scrape_interval_is_an_option(file):
     path = file(VALID.replace('(x)', '(rate(x[1m]))'))
     assert len(lint(path)[0]) == 2
     assert [r[1] for r in lint(path, '--scrape-interval', 15)[0]] == ['ok']

@@ -46,7 +46,7 @@ def test_list_prints_in_every_form(form):
 
 
 @pytest.mark.parametrize('name', presets.names())
-def test_what_show_prints_is_a_policy_file_as_it_is(name, tmp_path):
+def test_the_output_of_show_is_a_complete_policy_file(name, tmp_path):
     done = kronos('show', name)
     assert (done.returncode, done.stderr) == (0, '')
     path = tmp_path / 'policies.yaml'

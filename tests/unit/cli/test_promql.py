@@ -140,7 +140,7 @@ def test_an_age_without_the_label_is_one_for_all_hosts():
 @pytest.mark.parametrize(('query', 'kind'), [
     ('rate(x[5m])[30m:1m]', 'matrix'), ('x[5m]', 'matrix'), ('1', 'scalar'), ('"a"', 'string'),
     ('time() - scalar(x)', 'scalar')])
-def test_what_returns_no_vector_is_wrong(query, kind):
+def test_a_query_that_returns_no_vector_is_wrong(query, kind):
     (finding,) = _findings(query)
     assert finding.wrong and f'a {kind}, not' in finding.problem
 

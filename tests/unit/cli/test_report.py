@@ -197,7 +197,7 @@ def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_pl
     assert dots.count('realised') == 1
 
 
-def test_what_operators_said_of_a_stored_plan_is_shown(store, of_plan):
+def test_decisions_about_a_stored_plan_are_shown(store, of_plan):
     plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
     said = plan_approvals.OperatorDecision('anna@ops', 'not <b>today</b>')
     store.reject(plan_id, NOW + 60, said, instance_cooldown=0)

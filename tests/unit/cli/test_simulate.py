@@ -218,7 +218,7 @@ def refusals(tmp_path_factory):
 
 
 @pytest.mark.parametrize('name', [*WRONG, *LIVE])
-def test_what_cannot_be_used_is_one_clear_line(refusals, name):
+def test_unusable_input_gives_one_clear_line(refusals, name):
     status, out, errors = refusals[name]
     assert status == 1 and out == ''
     (line,) = errors.splitlines()

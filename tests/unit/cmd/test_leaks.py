@@ -203,7 +203,7 @@ LOGINS = {
 
 
 @pytest.mark.parametrize('login', LOGINS)
-def test_what_prometheus_does_wrong_never_shows_our_login(login, caplog, tmp_path):
+def test_faults_of_prometheus_never_show_our_login(login, caplog, tmp_path):
     given = policy.parse({'policies': [{
         'name': 'cpu', 'weight': 1.0, 'imbalance_query': 'cpu', 'vm_profile_query': 'vm'}]})
     for name, respond in ANSWERS.items():
@@ -250,7 +250,7 @@ def test_tls_that_fails_shows_nothing(caplog):
 
 @pytest.mark.parametrize('url', [
     f'ftp://u:{CANARY}@h', f'http://u:{CANARY}/x@h:1', f'http://[{CANARY}'])
-def test_nova_scheduler_is_not_told_a_url_that_it_cannot_use(url, tmp_path):
+def test_error_about_an_invalid_prometheus_url_omits_the_url(url, tmp_path):
     path = tmp_path / 'nova.conf'
     path.write_text(f'[prometheus]\nurl = {url}\n')
     conf = cfg.ConfigOpts()
@@ -277,13 +277,13 @@ class Response:
     'authorization=Basic c4n4ry', "Header part ('Bearer c4n4ry\\n') from ('Authorization', ...)",
     'the credentials Basic dTpjNG40cnk= are not valid', 'BEARER c4n4ry',
     'token gAAAAABc4n4ryc4n4ryc4n4ryc4n4ry-_x== is bad', 'see http://u:c4n4ry@h/v3'])
-def test_what_nova_repeats_of_our_request_is_hidden(text):
+def test_secrets_that_nova_echoes_are_hidden(text):
     """Such a message goes into tasks, notifications and logs."""
     said = api.ServiceApi(None, 'Nova', 'compute').refusal(Response(text), 'rule')
     assert CANARY not in said and 'dTpj' not in said and '***' in said
 
 
-def test_what_requests_says_of_a_header_that_cannot_be_sent_is_hidden():
+def test_error_of_requests_about_an_invalid_header_hides_the_token():
     with pytest.raises(requests.exceptions.InvalidHeader) as error:
         requests.Request('GET', 'http://h/', {
             'Authorization': f'Bearer {CANARY}-token\n'}).prepare()
@@ -293,7 +293,7 @@ def test_what_requests_says_of_a_header_that_cannot_be_sent_is_hidden():
 @pytest.mark.parametrize('text', [
     'Basic authentication failed', 'bearer token expected', 'neither bearer nor basic',
     'the Bearer authentication/login is missing', 'Basic: 2024'])
-def test_what_only_speaks_of_credentials_is_left_as_it_is(text):
+def test_text_about_credentials_without_secrets_stays_unchanged(text):
     assert secret_mask.mask_text(text) == text
 
 

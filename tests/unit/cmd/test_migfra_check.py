@@ -194,7 +194,7 @@ def test_a_project_with_a_server_exists_also_without_keystone():
 
 
 @pytest.mark.parametrize('connection', [None, Keystone({}, 403), Keystone({}, 500)])
-def test_what_keystone_does_not_tell_is_not_taken_for_no(connection):
+def test_projects_unknown_to_keystone_are_not_reported_as_missing(connection):
     items = found(migfra.check, allow=[f'start-vm:{OTHER}:*', 'start-vm:hpc:*'],
                   connection=connection)
     assert states(items) == {'migfra: allow 1': 'ok', 'migfra: allow 2': 'warning'}

@@ -125,7 +125,7 @@ def one_line(done):
     (['--config-file', 'kronos.conf', '.'], 'meta.json'),
     (['--config-file', '/nonexistent', 'snapshot'], '/nonexistent'),
     (['--config-file', 'policies.yaml', 'snapshot'], 'policies.yaml')])
-def test_what_cannot_be_used_is_one_clear_line(arguments, problem):
+def test_unusable_input_gives_one_clear_line(arguments, problem):
     assert problem in one_line(run(*arguments))
 
 

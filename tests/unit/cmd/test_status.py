@@ -186,7 +186,7 @@ def test_the_documented_nova_conf_is_as_it_should_be(nova):
 
 
 @pytest.mark.needs_nova
-def test_what_the_traps_are_compared_with_is_novas_own():
+def test_the_defaults_behind_the_traps_are_novas_own():
     """Nova's defaults, and the words that its scheduler looks for."""
     done = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', 'import json, inspect; import nova.conf; '
@@ -360,7 +360,7 @@ def test_how_keystoneauth_asks_for_a_service_is_no_near_miss(options):
     assert options('[nova]\n' + ''.join(f'{name} = x\n' for name in used)) == ''
 
 
-def test_what_keystoneauth_offers_and_has_no_effect_is_named(options):
+def test_ineffective_options_of_keystoneauth_are_named(options):
     """Each option of its adapters is one of ours, or the check names it as ignored."""
     names = {o.dest for o in loading.get_adapter_conf_options(include_deprecated=True)}
     assert names - {o.dest for o in nova_conf.OPTS} == nova_conf.IGNORED
@@ -398,7 +398,7 @@ def test_a_value_out_of_its_bounds_is_a_failure(run):
     assert 'Check: Options Result: Failure' in report
 
 
-def test_what_kronos_0_2_has_left_is_named(run, tmp_path):
+def test_leftovers_of_kronos_0_2_are_named(run, tmp_path):
     old = tmp_path / 'old.yaml'
     old.write_text('policies: [{name: cpu, weight: 1, imbalance_query: q, '
                    'vm_profile_query: q}]\n')

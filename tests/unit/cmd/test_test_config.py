@@ -331,7 +331,7 @@ def test_a_missing_configuration_file_gives_one_line(tmp_path):
     assert done.stdout == '' and len(done.stderr.splitlines()) == 1
 
 
-def test_what_may_be_asked_for_over_mqtt_is_looked_at_where_something_is(case, closed_port):
+def test_migfra_is_checked_if_a_permit_is_configured(case, closed_port):
     case.options['mqtt'] = {'host': '127.0.0.1', 'port': closed_port, 'username': 'kronos',
                             'password': CANARY}
     case.options['migfra'] = {'allow': 'start-vm:*:*'}
@@ -364,7 +364,7 @@ def test_hooks_that_may_be_called_are_looked_at_and_not_called(case, closed_port
         'hook: webhook': 'failed', 'hook: pause': 'ok', 'hook: nobody': 'failed'}
 
 
-def test_the_program_of_plan_events_is_looked_at_and_its_password_not_told(case, closed_port):
+def test_the_plan_webhook_is_checked_and_its_password_hidden(case, closed_port):
     case.options['plan_webhook'] = {'url': f'http://user:{CANARY}@127.0.0.1:{closed_port}'}
     item = case.items()['plan webhook']
     assert (item['status'], item['text']) == (

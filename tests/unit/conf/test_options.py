@@ -48,7 +48,7 @@ def conf():
 
 @pytest.mark.parametrize('name', sorted(
     {f.name for f in dataclasses.fields(model.PlanningOptions)} - engine.NOT_SET))
-def test_what_an_operator_sets_is_what_the_planner_reads(name, conf):
+def test_the_planner_reads_each_option_that_an_operator_sets(name, conf):
     before = getattr(engine.build_options(conf), name)
     value = OTHERS.get(name, changed(conf.engine[name]))
     conf.set_override(name, value, 'engine')
@@ -63,6 +63,6 @@ def test_options_made_by_hand_have_the_defaults_of_the_configuration(conf):
         engine.build_options(conf), nova_enabled_filters=frozenset()) == model.PlanningOptions()
 
 
-def test_what_no_operator_sets_is_no_option(conf):
+def test_internal_planning_fields_are_not_options(conf):
     assert [name for name in engine.NOT_SET if name in conf.engine] == []
     assert engine.build_options(conf).overbooking is model.PlanningOptions().overbooking

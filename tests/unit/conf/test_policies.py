@@ -161,7 +161,7 @@ LOADED_BY_THE_ANCESTOR = {
 
 
 @pytest.mark.parametrize('case', LOADED_BY_THE_ANCESTOR)
-def test_what_the_ancestor_loads_and_is_harmless_loads_with_a_warning(file, caplog, case):
+def test_harmless_files_of_the_ancestor_load_with_a_warning(file, caplog, case):
     text, warned = LOADED_BY_THE_ANCESTOR[case]
     file.write_text(text)
     (found,) = policies.load(str(file)).enabled
@@ -214,7 +214,7 @@ LOADED_BY_THE_ANCESTOR_ALONE = {
 
 
 @pytest.mark.parametrize('case', LOADED_BY_THE_ANCESTOR_ALONE)
-def test_what_would_change_a_decision_is_refused_with_a_remedy(file, case):
+def test_files_of_the_ancestor_that_change_a_decision_are_refused(file, case):
     text, place, problem, remedy = LOADED_BY_THE_ANCESTOR_ALONE[case]
     found = refusal(file, text)
     assert found.startswith(f'{place}: ')

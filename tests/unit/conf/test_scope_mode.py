@@ -33,7 +33,7 @@ def configuration(tmp_path, text):
 
 
 @pytest.mark.parametrize('text', ['rack-1', 'rack-1:', ':approve', 'rack-1:perhaps', ''])
-def test_what_says_no_mode_is_refused_with_what_to_write(text):
+def test_an_invalid_mode_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match='rack-1:approve'):
         scope_mode.ScopeModeType()(text)
 

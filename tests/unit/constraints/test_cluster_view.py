@@ -53,7 +53,7 @@ def test_a_task_that_nova_does_not_know_is_charged_by_us():
     assert seen.fills('b') == {'cpu': 0.5 + USAGE} and seen.fills('a') == {'cpu': 0.5}
 
 
-def test_what_placement_charges_already_is_not_charged_twice():
+def test_claims_that_placement_charges_are_not_charged_twice():
     seen = view(('b', 'nova'), used_b=2)
     assert seen.used('b', 'VCPU') == 2
     assert members(seen) == {'a', 'b'}
@@ -156,7 +156,7 @@ def test_an_instance_moved_twice_is_added_where_samples_lack_it():
         assert seen.unseen('cpu', host) == pytest.approx((share * USAGE, share * USAGE))
 
 
-def test_what_went_before_a_move_that_is_not_ours_is_not_known():
+def test_moves_before_a_foreign_move_are_unknown():
     seen = three_hosts(('c', 'a', 200.0), ('a', 'b', 100.0), at='a')
     assert {h: seen.fills(h)['cpu'] for h in 'abc'} == dict.fromkeys('abc', 0.5)
 

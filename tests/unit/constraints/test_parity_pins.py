@@ -385,7 +385,7 @@ def test_devices_of_a_destination_that_are_left_to_nova(source, destination, cha
 BOOLS = (None, 'true', 'True', '1', 'no', 'false', 'maybe')
 
 
-def test_what_novas_api_refuses_to_move_live():
+def test_pins_equal_the_live_migration_refusals_of_novas_api():
     """By what reject_mem_enc_instances and reject_legacy_vtpm_live_migration
     ask :mod:`nova.virt.hardware`."""
     cases = 0

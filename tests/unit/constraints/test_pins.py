@@ -177,7 +177,7 @@ def test_a_rule_says_no_by_its_name(rule):
     {'instance': {'scheduler_hints': {'same_host': (OTHER,)}}, 'other': 'b',
      'options': {'nova_enabled_filters': frozenset({hints.SAME, hints.DIFFERENT})}},
 ], ids=lambda case: ' '.join(case))
-def test_what_nova_allows_stays_allowed(case):
+def test_moves_that_nova_allows_stay_allowed(case):
     assert judge(**case) is None
 
 
@@ -246,7 +246,7 @@ def test_metadata_of_aggregates_is_split_as_nova_splits_it():
     assert set(found.of('h')) == {'one', 'two'}
 
 
-def test_who_is_hinted_at_is_involved():
+def test_an_instance_named_by_a_hint_is_in_the_reduced_cluster():
     instances = {u: model.Instance(u, 'a') for u in (OTHER, 'x')} | {
         rules.UUID: model.Instance(rules.UUID, 'a', scheduler_hints={'same_host': (OTHER,)})}
     part = relevant_cluster.reduce_cluster(model.Cluster({}, instances, {}), [rules.MOVE],
@@ -269,7 +269,7 @@ def test_a_hint_holds_in_any_order_of_the_moves():
 @pytest.mark.parametrize('flight', [
     model.InFlightMove(OTHER, 'c', 'b'), model.InFlightMove(OTHER, 'c', 'b', 'task'),
     model.InFlightMove(OTHER, 'c', 'd', 'task', ('b',))])
-def test_who_is_hinted_at_counts_wherever_it_may_end(flight):
+def test_an_instance_named_by_a_hint_counts_at_all_its_destinations(flight):
     """As an executor's pre-flight sees it: from c by a move of Nova's, a task, its alternate."""
     case = CASES['different-host']
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
@@ -282,7 +282,7 @@ def test_who_is_hinted_at_counts_wherever_it_may_end(flight):
     assert hints.hints(cluster_view.ClusterView(apart, view.options), rules.MOVE) is None
 
 
-def test_who_is_hinted_at_and_has_departed_counts_at_both_ends():
+def test_a_moved_instance_named_by_a_hint_counts_at_both_ends():
     case = CASES['different-host']
     instances = {rules.UUID: model.Instance(rules.UUID, 'a', **case['instance']),
                  OTHER: model.Instance(OTHER, 'c')}

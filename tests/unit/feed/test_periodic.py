@@ -78,7 +78,7 @@ def test_an_error_is_counted_logged_once_and_ends_nothing():
     assert error.call_count == 1
 
 
-def test_who_wakes_it_is_served_soon_and_does_not_cause_work():
+def test_wake_runs_the_wake_hook_without_other_work():
     work, woken = [], threading.Event()
     refresher, _ = made(lambda: work.append(1), interval=3600, on_wake=woken.set)
     refresher.ensure()

@@ -62,7 +62,7 @@ def test_a_rebuild_and_a_named_destination_are_not_judged(fields, judged):
     ({'ignore_hosts': []}, False),
     ({'ignore_hosts': None}, False),
 ])
-def test_what_a_move_looks_like(fields, moving):
+def test_a_move_is_recognised_by_its_request_fields(fields, moving):
     assert base.is_move(nova_fakes.spec(**fields)) == moving
 
 

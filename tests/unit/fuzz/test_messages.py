@@ -98,7 +98,7 @@ def test_a_time_that_no_clock_shows_is_refused(field, value):
         read({**good, field: value})
 
 
-def test_what_oslo_decodes_takes_a_bounded_part_of_memory():
+def test_reading_a_decoded_message_takes_bounded_memory():
     many = {**TASK, 'requires': [str(uuid.UUID(int=n)) for n in range(50_000)]}
     names = {f'field {n}': n for n in range(100_000)}
     for data in (many, names, {**TASK, 'to_host': 'x' * 5_000_000},

@@ -196,7 +196,7 @@ PROMQL = st.lists(st.sampled_from([
 
 @junk.examples(300)
 @hypothesis.given(query=PROMQL)
-def test_what_no_query_can_mean_is_looked_back_on_for_some_time(query):
+def test_the_lookback_of_any_query_is_finite(query):
     look = lookback.parse_query(query)
     for seconds in (look.ramp, look.slack, look.span, look.quantile, lookback.compute_reach(query)):
         assert 0 <= seconds < math.inf

@@ -311,7 +311,7 @@ def test_an_imbalance_move_is_refused_on_scores_before_the_last_move(good):
      {'status': 'disabled', 'disabled_reason': None}, True),
     ({'evacuate_disabled_hosts': True, 'drain_reason_regex': '^move'},
      {'status': 'disabled', 'disabled_reason': 'move it'}, True)])
-def test_only_what_an_operator_disabled_is_drained(good, options, service, allowed):
+def test_only_hosts_that_an_operator_disabled_are_drained(good, options, service, allowed):
     request, plan = good
     plan = dataclasses.replace(plan, moves=plan.moves[:1])
     cluster = with_service(request, plan.moves[0].from_host, **service)
@@ -579,7 +579,7 @@ def tampered(rng, request, plan):
     return dataclasses.replace(plan, moves=tuple(moves))
 
 
-def test_what_the_checker_passes_no_order_of_events_breaks():
+def test_no_order_of_events_breaks_a_plan_that_the_checker_accepts():
     """The planner's own plans are passed and sound; tampered ones are refused
     at least when some state breaks a rule."""
     seen = collections.Counter()

@@ -427,7 +427,7 @@ def test_a_move_that_a_rule_alone_refuses_is_left_out(monkeypatch):
     assert state.rejections['no-room'] > 0 and not state.truncated
 
 
-def test_what_a_rule_refuses_is_left_out_and_nothing_else():
+def test_only_moves_that_a_rule_refuses_are_left_out():
     """The next best is taken, of the same instance to another host too."""
     other_host = 0
     for seed in range(clouds.many(2000)):
@@ -449,7 +449,7 @@ def test_what_a_rule_refuses_is_left_out_and_nothing_else():
     assert other_host > clouds.many(100), other_host
 
 
-def test_what_would_not_improve_is_not_named_as_refused():
+def test_moves_without_improvement_are_not_counted_as_rejections():
     state = simulation(dataclasses.replace(full(), usage={
         p: dict.fromkeys(row, 0.0) for p, row in full().usage.items()}))
     assert state.extremes.only_highest(0) >= 0
@@ -457,7 +457,7 @@ def test_what_would_not_improve_is_not_named_as_refused():
     assert not +state.rejections
 
 
-def test_what_masks_refuse_is_named():
+def test_moves_refused_by_masks_are_counted_by_rule():
     state = simulation(full())
     assert greedy.best_move(state) is None
     assert state.rejections['no-room'] > 0

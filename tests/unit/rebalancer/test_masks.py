@@ -139,7 +139,7 @@ def test_more_kinds_than_the_reserved_space_are_judged(monkeypatch):
         monkeypatch.setattr(flavor_compatibility, '_SPACE', 1)
 
 
-def test_what_placement_refused_is_read_once():
+def test_refusals_of_placement_are_read_once():
     """Not for every question: there may be hundreds of pairs."""
     class Counted(dict):
         read = 0

@@ -69,7 +69,7 @@ def test_extremes_are_found_again_after_a_change():
 
 @clouds.examples(100)
 @hypothesis.given(seed=st.integers(0, 2**20), hosts=st.integers(1, 6), count=st.integers(0, 20))
-def test_residents_are_who_is_there(seed, hosts, count):
+def test_residents_equal_the_instances_on_each_host(seed, hosts, count):
     rng = random.Random(seed)
     place = np.array([rng.randrange(hosts) for _ in range(count)], dtype=np.intp)
     found = residents.HostResidents(place.copy(), hosts)
@@ -188,7 +188,7 @@ def test_reverted_moves_leave_no_trace(knobs, steps):
         assert state.view.host_of(uuid) == state.hosts[state.place[state.index[uuid]]]
 
 
-def test_who_is_in_groups_in_hard_ones_and_awaits_a_member_under_way():
+def test_arrays_mark_grouped_hard_grouped_and_waiting_instances():
     def group(uuid, policy, *members):
         return model.ServerGroup(uuid, policy, frozenset(members))
 

@@ -279,7 +279,7 @@ class Mute:
                                    host_capacity=down(one.host_capacity_query), taken_at=NOW)
 
 
-def test_what_cannot_be_read_is_recorded_as_unknown(tmp_path):
+def test_unreadable_parts_are_recorded_as_unknown(tmp_path):
     seen = recorder.read_recording(Blind(), Mute(), Blind(), policies(), ('ssd',), lambda: NOW)
     assert len(recorder.list_unknown_parts(seen)) == 5
     written = writer.write(str(tmp_path), seen)
@@ -461,7 +461,7 @@ def test_a_query_that_was_not_recorded_is_an_error_that_names_it(field, attribut
     assert field in found.error and 'policy cpu' in found.error
 
 
-def test_an_age_that_was_not_recorded_is_unverified_and_told(tmp_path):
+def test_an_unrecorded_age_gives_a_warning(tmp_path):
     found = snapshot.SnapshotSource(None, old(tmp_path)).fetch(policies().policy('cpu'))
     assert found.age is None and found.taken_at == NOW
     assert any('age not verified' in w for w in found.imbalance.warnings)

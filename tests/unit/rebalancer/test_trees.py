@@ -92,7 +92,7 @@ def test_plans_for_the_random_clouds_move_nested_allocations():
     assert nested >= 10 and moved > nested
 
 
-def test_what_no_tree_changes_stays_as_it_was():
+def test_flat_trees_leave_plans_unchanged():
     """Trees without children, and allocations that say what claims say."""
     for seed in range(clouds.many(15)):
         r = clouds.request(clouds.Knobs(seed, hosts=5, instances=20, budget=5, groups=2))

@@ -305,7 +305,7 @@ def test_a_lease_of_another_is_waited_for_until_it_ends(tmp_path, clock):
     assert own.asked == 1 and clock.return_value == pytest.approx(1010, abs=1)
 
 
-def test_who_took_the_lease_late_uses_the_answer_that_came_meanwhile(tmp_path, clock):
+def test_a_worker_with_a_late_lease_uses_the_answer_of_another_worker(tmp_path, clock):
     source, own = source_of(tmp_path)
     other, others_own = source_of(tmp_path)
     take = source._take_lease

@@ -79,7 +79,7 @@ def test_each_thread_gets_the_weights_of_its_own_hosts():
     assert not wrong
 
 
-def test_what_the_background_has_learnt_is_not_computed_in_a_request():
+def test_weights_learnt_in_the_background_are_not_computed_again():
     kept = weight_cache.WeightCache()
     kept.learn([weight_cache.SeenAllocation('a', 4, 100)], {'a': depletion.HostLoad(0.25, 0.25)})
     # Other loads would give another weight: they are not looked at.

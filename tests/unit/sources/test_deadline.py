@@ -21,7 +21,7 @@ import pytest
 from kronos_nova.sources import deadline
 
 
-def test_what_a_call_returns_or_raises_is_passed_on():
+def test_the_result_or_exception_of_a_call_is_passed_on():
     bound = deadline.BoundedCalls()
     assert bound.call(lambda: 7, 10) == 7
     with pytest.raises(ZeroDivisionError):

@@ -141,7 +141,7 @@ def test_redirects_are_not_followed(api, status):
     (400, model.SourceHealth.PARTIAL), (422, model.SourceHealth.PARTIAL),
     (404, model.SourceHealth.PARTIAL),
     (401, model.SourceHealth.UNREACHABLE), (403, model.SourceHealth.UNREACHABLE)])
-def test_a_refusal_is_not_repeated_and_said_in_prometheus_s_words(api, status, health):
+def test_a_refusal_is_not_retried_and_quotes_prometheus(api, status, health):
     api.respond = lambda handler, form: api.send(
         handler, status, {'status': 'error', 'error': 'line 1:\n\x1b[31m' + 'x' * 1000})
     result = ask(api.url, max_retries=3)
@@ -241,7 +241,7 @@ def test_a_server_that_drips_is_given_up_at_the_deadline(first, drop):
     assert result.error and result.health is model.SourceHealth.UNREACHABLE
 
 
-def test_a_server_that_is_not_there_is_unreachable_and_said_so():
+def test_a_missing_server_is_reported_as_unreachable():
     with socket.create_server(('127.0.0.1', 0)) as listener:
         port = listener.getsockname()[1]
     result = ask(f'http://kronos:{CANARY}@127.0.0.1:{port}/p')
@@ -267,7 +267,7 @@ def test_a_dead_server_gets_one_request_per_policy():
     (requests.exceptions.ReadTimeout(CANARY), 'did not answer'),
     (OSError(f'invalid path: {CANARY}'), 'ca_cert'),
 ])
-def test_what_fails_on_the_way_is_named_and_tells_no_secret(error, words):
+def test_transport_errors_are_named_without_secrets(error, words):
     responses.post('http://p.example.org/api/v1/query', body=error)
     result = ask('http://p.example.org', bearer_token=CANARY)
     assert words in result.error and CANARY not in result.error

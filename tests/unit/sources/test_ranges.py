@@ -115,7 +115,7 @@ def test_one_time_that_is_too_much_is_an_error_that_names_the_limit(api):
     assert 'max_body_bytes' in found.error and not found.values
 
 
-def test_what_never_fits_ends(api):
+def test_ranges_that_never_fit_end_with_an_error(api):
     api.respond.refuse = lambda points: (422, {'status': 'error', 'error': 'too many samples'})
     found = ask(api)
     assert 'too many samples' in found.error
@@ -171,7 +171,7 @@ def test_no_server_is_one_error(api):
     assert 'cannot be reached' in ask(api).error
 
 
-def test_labels_and_values_that_cannot_be_used_are_left_out_and_told():
+def test_unusable_labels_and_values_are_left_out_with_a_warning():
     found = ranges.RangeCollector('q', 'uuid', 'host', WINDOW, 10)
     found.add([({'uuid': 'a', 'host': 'h1', 'job': 'x'}, [(1000.0, 1.0), (1060.0, math.nan)]),
                ({'uuid': 'a', 'host': 'h2'}, [(1120.0, 2.0), (5.0, 3.0), (10.0**9, 4.0)]),

@@ -37,7 +37,7 @@ def test_the_clusters_for_comparison_with_the_ancestor_have_moves(number):
     assert spread.Spread().propose(planner.simulate(planner.request(planner.small(number), 4)), 4)
 
 
-def test_what_follows_a_second_move_of_an_instance_is_not_compared():
+def test_moves_from_a_second_move_of_an_instance_on_are_not_compared():
     first, second = ['a', 'x', 'y'], ['b', 'x', 'y']
     assert planner.once([first, second]) == [first, second]
     assert planner.once([first, second, ['a', 'y', 'z']]) == [first, second]

@@ -29,7 +29,7 @@ def guests():
             for _ in range(burst.SETTLED[flavor])]
 
 
-def test_what_hosts_really_do_is_their_own_and_their_servers_use():
+def test_true_load_of_hosts_is_their_own_and_their_servers_usage():
     found = burst.cores(HOSTS, guests())
     busy, idle = scenario.halves(HOSTS)
     assert [found[host] for host in busy] == pytest.approx([(0.4 + 3 * 1.6) / 16] * 3)

@@ -166,7 +166,7 @@ def test_processor_minutes_are_shown_beside_clock_minutes(runner):
     assert together == ['together', '2.0', '1.5']
 
 
-def test_what_a_command_and_its_own_commands_have_used_is_counted(runner):
+def test_processor_time_of_a_command_and_its_children_is_counted(runner):
     before = runner.processor_seconds()
     subprocess.run(['sh', '-c', f'{sys.executable} -c "import time\nwhile time.process_time() '
                     '< 0.6: pass"; true'], check=True)

@@ -159,7 +159,7 @@ def aggregate(name, **metadata):
     return found
 
 
-def test_multipliers_are_looked_up_once_per_request_and_told():
+def test_multipliers_are_read_once_per_request_and_reported():
     plain, heavy = aggregate('plain'), aggregate('heavy', kronos_weight_multiplier='3')
     states = nova_fakes.hosts('a', 'b', 'c', 'd')
     for state, aggregates in zip(states, ([plain], [plain, heavy], [heavy], []), strict=True):

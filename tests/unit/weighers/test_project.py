@@ -73,7 +73,7 @@ def test_projects_are_looked_up_once_and_only_where_nova_does_not_tell(api_datab
     assert api_database.asked == []
 
 
-def test_what_a_request_tells_needs_no_lookup(api_database):
+def test_projects_noted_from_requests_need_no_lookup(api_database):
     found, hosts = book(), [host('a', 'u1')]
     found.note('u1', 'mine')
     assert found.look(hosts, 'mine') == {'u1'}

@@ -156,7 +156,7 @@ def test_policies_that_score_alike_are_one_measure_and_others_get_a_number():
     assert [m.name for m in history.measures_of([calm, eager, packing, other])] == ['cpu', 'cpu#2']
 
 
-def test_what_pack_foresees_with_makes_no_other_measure():
+def test_forecast_queries_of_pack_add_no_measure():
     found = [made.policy_set(mode='pack', capacity_query='peak', **more)
              for more in ({}, {'vm_mean_query': 'mean', 'vm_deviation_query': 'deviation'},
                           {'vm_mean_query': 'another mean'})]
@@ -190,7 +190,7 @@ def test_a_mean_that_was_not_recorded_is_an_error_that_names_it():
         history.build_past(recorded, [chosen], made.SCOPES)
 
 
-def test_strangers_of_a_mean_are_not_told_again():
+def test_unknown_series_of_a_mean_give_no_second_warning():
     chosen = made.policy_set(vm_mean_query='mean')
     found = made.built(made.cluster({'a': 'h1'}), EVEN, {'a': [1] * 4}, policies=chosen,
                        vm_mean_query={'a': [1] * 4, 'gone': [1] * 4})

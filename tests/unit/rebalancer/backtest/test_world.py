@@ -67,7 +67,7 @@ def test_metrics_show_a_move_little_by_little():
     assert shown(made.START + 400) == pytest.approx([0.3, 0.4, 0.1])
 
 
-def test_what_metrics_show_ends_at_a_full_host_and_the_truth_does_not():
+def test_samples_are_capped_at_a_full_host_and_true_scores_are_not():
     places, used = {'a': 'h1', 'b': 'h2'}, {'a': [8.0] * 2, 'b': [8.0] * 2}
     past = made.built(made.cluster(places), made.scores_of(places, used), used)
     found = entered(past, lag=0.0)
@@ -264,7 +264,7 @@ def test_a_candidate_without_moves_equals_the_history_without_moves(seed):
 
 @clouds.examples(150)
 @given(HISTORY)
-def test_what_instances_use_is_neither_lost_nor_made_by_moves(seed):
+def test_moves_conserve_the_usage_of_instances(seed):
     past = random_past(seed)
     rng = np.random.default_rng(seed + 1)
     found = world.InstancePlaces(past, 600.0)

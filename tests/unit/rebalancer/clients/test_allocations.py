@@ -40,8 +40,8 @@ def test_claims_are_sums_over_the_tree_and_its_sharing_providers() -> None:
     ({'nfs': {'DISK_GB': 1}}, HOST, 'no-allocations'), ({}, HOST, 'no-allocations'),
     ({'gpu0': {'VCPU': 1}, 'nfs': {'DISK_GB': 1}}, HOST, 'no-allocations'),
     ({}, BARE, 'no-provider'), ({'root': {'VCPU': 1}}, BARE, 'no-provider')])
-def test_what_cannot_be_judged_pins_the_instance(
-        own: dict[str, dict[str, int]], host: model.Host, reason: str) -> None:
+def test_allocations_that_cannot_be_judged_pin_the_instance(own: dict[str, dict[str, int]],
+                                                            host: model.Host, reason: str) -> None:
     found = allocations.attach_claims(VM, own, host)
     assert str(found.pinned).startswith(f'{reason}: ')
     assert found.allocations.keys() <= {'root', 'gpu0', 'nfs'}, 'what is elsewhere is no claim here'

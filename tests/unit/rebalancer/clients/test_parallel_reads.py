@@ -18,7 +18,7 @@ from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import parallel_reads
 
 
-def test_what_takes_too_long_is_given_up() -> None:
+def test_a_read_that_takes_too_long_raises() -> None:
     gate = threading.Event()
     try:
         with parallel_reads.ReadingContext(0.2) as reads, pytest.raises(
@@ -49,7 +49,7 @@ def test_each_reads_at_most_eight_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(('status', 'reads'), [(404, 2), (409, 2), (400, 2), (500, 1), (None, 1)])
-def test_only_what_can_pass_is_read_again_and_once(status: int | None, reads: int) -> None:
+def test_only_temporary_errors_are_retried_and_once(status: int | None, reads: int) -> None:
     count = 0
 
     def read() -> None:

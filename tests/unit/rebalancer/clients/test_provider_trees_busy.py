@@ -269,7 +269,7 @@ def test_an_unread_sharing_provider_makes_its_hosts_unsettled() -> None:
 
 # A reading that breaks off.
 
-def test_what_a_reading_has_read_before_it_broke_off_is_not_read_again() -> None:
+def test_content_read_before_an_abort_is_not_read_again() -> None:
     cloud = Cloud()
 
     def fault() -> None:

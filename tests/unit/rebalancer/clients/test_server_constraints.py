@@ -39,7 +39,7 @@ def opted_out(where: server_constraints.OptOut = BOTH, **fields: Any) -> str | N
     return nova_records.parse_instance(data, where).opted_out
 
 
-def test_what_nova_does_not_show_is_not_known() -> None:
+def test_fields_that_nova_does_not_show_are_unknown() -> None:
     found = nova_records.parse_instance(answers.server('vm'))
     assert (found.extra_specs, found.image_properties, found.power_state) == (None, None, None)
     assert found.scheduler_hints == {} and found.opted_out is None

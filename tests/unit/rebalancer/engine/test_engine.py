@@ -225,7 +225,7 @@ def test_a_waiting_plan_blocks_its_scope_after_a_change_of_mode(world):
     assert 'waits for approval' in engine.run_cycle()[0]['reason'] and world.casts == []
 
 
-def test_what_waits_for_approval_holds_no_boot(world):
+def test_a_plan_awaiting_approval_holds_no_boot(world):
     approving(world)
     told = []
     engine = world.engine(publish=lambda *args: told.append(args[2].flights))
@@ -914,7 +914,7 @@ def test_dry_run_stores_the_plan_and_nothing_else(world):
     assert [p.dry_run for p in world.store.plans()] == [True]
 
 
-def test_what_cannot_be_collected_stops_every_scope_with_a_reason(world):
+def test_a_failed_collection_stops_every_scope_with_a_reason(world):
     world.collector.cluster = exception.CollectError(
         what='server groups', service='Nova', problem='HTTP 500')
     row, = world.engine().run_cycle()
@@ -1230,7 +1230,7 @@ class FakeConfirming:
         return outcome
 
 
-def test_what_placement_refuses_is_not_stored_and_stands_in_the_snapshot(world, tmp_path):
+def test_a_move_refused_by_placement_is_only_in_the_snapshot(world, tmp_path):
     world.conf.set_override('snapshot_dir', str(tmp_path / 'snapshots'), 'engine')
     engine = world.engine(confirming=FakeConfirming([(A0, 'b')]))
     row, = engine.run_cycle()

@@ -141,7 +141,7 @@ def test_a_swap_is_kept_only_if_placement_accepts_both_halves() -> None:
     assert plan.moves == plan.swaps == () and 'confirm_max_replans' in str(plan.reason)
 
 
-def test_what_only_others_make_possible_is_not_asked_for() -> None:
+def test_moves_that_need_room_from_others_are_not_checked() -> None:
     """Placement would refuse it: the room is not there yet."""
     held = asked = 0
     for seed in range(60):
@@ -177,7 +177,7 @@ def test_replans_are_bounded_and_a_move_still_refused_is_left_out() -> None:
     assert plan.combined_after == pytest.approx(plan.combined_before)
 
 
-def test_asks_are_bounded_and_the_rest_goes_unconfirmed_and_said() -> None:
+def test_requests_are_bounded_and_unchecked_moves_give_a_warning() -> None:
     bench = Bench(confirm_max_asks=1)
     plan = bench.confirmed()
     assert len(bench.candidates.asked) == 1 and len(plan.moves) > 1
@@ -278,8 +278,8 @@ SMALL = {f'small{n}' for n in range(6)}
 
 
 @pytest.mark.parametrize('options', [{}, {'confirm_max_replans': 0}])
-def test_what_placement_refuses_everywhere_gives_way(
-        tmp_path: pathlib.Path, options: dict[str, Any]) -> None:
+def test_an_instance_refused_everywhere_gives_way_to_others(tmp_path: pathlib.Path,
+                                                            options: dict[str, Any]) -> None:
     """In a large scope there is always another host to ask for."""
     bench = Drain(tmp_path, **options)
     bench.candidates.refuses = lambda root, resources: is_big(resources)
@@ -384,8 +384,8 @@ def test_unanswered_moves_give_way_even_if_they_fill_the_budget(tmp_path: pathli
 
 @pytest.mark.parametrize('fatal', [
     error(401), error(403), error(None, unreachable=True)], ids=['401', '403', 'unreachable'])
-def test_what_no_other_ask_would_change_stops_the_scope_at_once(
-        tmp_path: pathlib.Path, fatal: api.ApiError) -> None:
+def test_a_permanent_error_stops_the_scope_at_once(tmp_path: pathlib.Path,
+                                                   fatal: api.ApiError) -> None:
     bench = Drain(tmp_path)
     bench.candidates.refuses = lambda root, resources: is_big(resources) and fatal
     with pytest.raises(exception.CollectError):
@@ -400,7 +400,7 @@ def test_most_asks_without_an_answer_stop_the_scope(tmp_path: pathlib.Path) -> N
         bench.confirmed()
 
 
-def test_what_requires_a_move_that_is_not_answered_is_dropped_with_it() -> None:
+def test_an_unanswered_move_is_dropped_with_its_dependents() -> None:
     """In the last round; cycle.without holds the rest to the checker."""
     request = loader.load(loader.HERE / 'waves_protect_what_started_earlier.yaml').request
     plan = planner.plan(request)

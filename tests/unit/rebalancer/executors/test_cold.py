@@ -77,7 +77,7 @@ def test_cold_migrations_and_resizes_of_others_are_not_ours(
      base.MigrationStage.ABSENT),
     ([{'action': 'migrate', 'user_id': None}], base.MigrationStage.UNCONFIRMED),
     ([], base.MigrationStage.UNCONFIRMED)])
-def test_what_another_user_asked_for_is_not_confirmed(
+def test_a_migration_that_another_user_requested_is_not_confirmed(
         cloud: answers.Answers, actions: list[dict[str, Any]], stage: base.MigrationStage) -> None:
     cloud.user = 'kronos'
     cloud.answers['/servers/vm/os-instance-actions'] = [{'instanceActions': actions}]

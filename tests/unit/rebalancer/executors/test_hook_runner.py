@@ -180,7 +180,7 @@ def test_the_claim_is_renewed_while_hooks_are_waited_for(bench):
     assert bench.row().worker == 'w1'
 
 
-def test_what_pre_flight_refuses_after_the_hooks_is_not_asked_for(bench):
+def test_a_pre_flight_refusal_after_the_hooks_sends_no_request(bench):
     bench.use(Hook(bench))
     bench.driver.answers['pre_flight'] = [
         'marker', benches.error(exception.PreFlightError)]
@@ -272,7 +272,7 @@ def hold_up(bench, seconds):
     return real
 
 
-def test_who_was_held_up_for_less_than_half_a_claim_goes_on(bench):
+def test_a_delay_of_less_than_half_a_claim_still_runs_hooks(bench):
     hook = Hook(bench)
     bench.use(hook)
     hold_up(bench, 29)
@@ -537,7 +537,7 @@ def test_two_afters_are_gone_on_with_in_one_pass(bench):
     assert bench.order[-2:] == ['after two', 'after one'] and bench.owed() == []
 
 
-def test_what_a_task_brings_is_not_passed_over(bench):
+def test_a_failed_hook_of_the_task_itself_always_fails_it(bench):
     bench.use(Hook(bench), Hook(bench, 'pause', before=[failed()]), enabled=('one',), abort=False)
     bench.plan(lambda p, s: cases.make_task(p, s, hooks=(model.TaskHook('pause'),)))
     bench.passes(2)
@@ -556,7 +556,7 @@ def test_a_hook_that_is_not_allowed_ends_its_task_at_once(bench):
     assert 'is in neither [hooks] enabled nor on_request' in row.error
 
 
-def test_what_may_not_begin_any_more_is_still_ended(bench):
+def test_a_hook_that_is_no_longer_allowed_can_still_end(bench):
     bench.use(Hook(bench))
     catalogue = hook_runner.HookCatalogue(bench.hooks.__getitem__, frozenset({'two'}))
     with pytest.raises(hooks.StepFailed) as error:
@@ -694,7 +694,7 @@ def test_a_stopping_executor_closes_its_steps_and_keeps_hooks_pending(bench):
     assert first.owed_id not in {owed.owed_id for owed in bench.owed()}, 'a successor ended it'
 
 
-def test_how_an_earlier_attempt_ended_is_not_told_of_one_that_never_did(bench):
+def test_hooks_of_a_cancelled_attempt_get_no_earlier_result(bench):
     bench.use(Hook(bench, before=[True, False]))
     bench.driver.answers['look'] = [base.MigrationStage.FAILED]
     bench.plan()

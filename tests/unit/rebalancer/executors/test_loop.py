@@ -52,7 +52,7 @@ def test_an_idle_pass_sends_one_query_and_writes_nothing(bench):
     assert cases.dump(bench.store) == before
 
 
-def test_what_another_executor_has_in_hand_is_no_work_either(bench):
+def test_tasks_of_another_executor_are_no_work(bench):
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     bench.passes(2)
@@ -102,7 +102,7 @@ def test_a_failed_attempt_is_retried_elsewhere_in_the_same_pass(bench, silent):
     assert bench.steps('submit') == ['h2', 'h3']
 
 
-def test_half_a_swap_that_is_too_late_is_undone_and_told_in_the_same_pass(bench, caplog):
+def test_an_expired_half_of_a_swap_is_undone_and_logged_in_the_same_pass(bench, caplog):
     plan_id, one, two = swapping.begun(bench.store, deadline=bench.now + 50)
     bench.passes(1)
     bench.store.pause(None, bench.now, seconds=None, paused_by='me', reason='why')

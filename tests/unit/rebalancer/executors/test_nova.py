@@ -352,7 +352,7 @@ def test_novas_events_tell_how_long_the_phases_took(cloud: answers.Answers) -> N
         'pre_check': 5, 'preparing': 7, 'running': 78, 'post_migrating': 5}
 
 
-def test_what_nova_has_not_come_to_is_part_of_the_phase_before(cloud: answers.Answers) -> None:
+def test_the_last_measured_phase_lasts_until_the_end(cloud: answers.Answers) -> None:
     unfinished = [event | {'finish_time': None} for event in EVENTS if 'pre' in event['event']]
     assert measured(cloud, [], status='error') == {'pre_check': 95}
     assert measured(cloud, unfinished, status='failed') == {'pre_check': 5, 'preparing': 90}

@@ -156,13 +156,13 @@ def test_a_dependent_tasks_cancellation_is_logged_counted_and_final(bench, logge
     assert bench.counted('tasks_ended')['spread', 'live', 'cancelled'] == 1
 
 
-def test_a_task_that_a_purge_has_taken_is_counted_and_not_told(bench, logged):
+def test_a_purged_task_is_counted_and_not_notified(bench, logged):
     bench.worker._outcomes.cancelled(cases.make_task('p'), bench.now)
     assert (logged(), bench.told) == ([], [])
     assert bench.counted('tasks_ended') == {('spread', 'live', 'cancelled'): 1}
 
 
-def test_news_that_cannot_be_told_are_named_with_their_event_and_task(bench, logged):
+def test_error_about_a_failed_notification_names_event_and_task(bench, logged):
     def broken(event, result):
         raise OSError('broker is away')
     bench.worker._outcomes._notify = broken
@@ -253,7 +253,7 @@ def test_log_of_a_failed_swap_names_its_instances(logged, found, level, text):
     assert logged() == [(level, text)]
 
 
-def test_all_who_are_away_are_named_the_last_that_moved_first(logged):
+def test_a_stuck_swap_names_displaced_instances_the_last_moved_first(logged):
     found = swap(swaps.STUCK)
     tasks = [rows.TaskRow(cases.make_task('p', instance_uuid=uuid, state=TaskState.COMPLETED),
                           completed_at=when) for when, uuid in enumerate('ab')]

@@ -162,8 +162,8 @@ def test_the_reason_for_a_drain_must_stand_still(ready: Ready) -> None:
     (base.StoredFacts(history=model.MoveHistory(quarantined={'vm': 60.0})), 'quarantined'),
     (base.StoredFacts(draining=frozenset({'host2'})), 'host-draining'),
     (base.StoredFacts(flights=(model.InFlightMove('vm', 'host1', 'host3', 'task'),)), 'in-flight')])
-def test_what_only_the_database_knows_is_heeded(ready: Ready, known: base.StoredFacts,
-                                                rule: str) -> None:
+def test_pre_flight_applies_facts_from_the_database(ready: Ready, known: base.StoredFacts,
+                                                    rule: str) -> None:
     assert ready.refused(known=known)[1] == rule
 
 
@@ -296,7 +296,7 @@ def waits(ready: Ready, migration: nova_api.Migration, seconds: int = SECONDS) -
     return None
 
 
-def test_who_has_just_left_the_destination_is_waited_for(ready: Ready) -> None:
+def test_an_instance_that_just_left_the_destination_delays_the_move(ready: Ready) -> None:
     now = time.time()
     left = live('a', 'host2', 'host3', 'completed', at=now)
     assert waits(ready, left) == 'just-left'

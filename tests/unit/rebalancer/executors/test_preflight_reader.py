@@ -235,7 +235,7 @@ def test_instances_named_by_hints_are_read_if_a_filter_uses_the_hint(
     assert (BESIDE in found.instances) is looked_for
 
 
-def test_who_is_on_another_host_by_now_is_left_to_the_rules(cloud: Cloud) -> None:
+def test_an_instance_on_another_host_is_read_without_allocations(cloud: Cloud) -> None:
     cloud.servers['vm'] = answers.server('vm', 'host3', server_groups=['g1'])
     found = read(cloud).cluster
     assert found.instances['vm'].host == 'host3' and found.instances['vm'].claims == {}
@@ -261,7 +261,7 @@ def test_the_first_migration_has_none_before_it(cloud: Cloud) -> None:
     '/servers/near', '/os-server-groups/g1', '/os-migrations', '/os-services', '/os-aggregates',
     '/os-hypervisors/detail', '/allocations/vm', '/resource_providers',
     '/resource_providers/node2/inventories'])
-def test_what_cannot_be_read_is_not_taken_for_nothing(cloud: Cloud, path: str) -> None:
+def test_an_unreadable_part_raises(cloud: Cloud, path: str) -> None:
     cloud.errors[path] = 503
     with pytest.raises(api.ApiError) as error:
         read(cloud)

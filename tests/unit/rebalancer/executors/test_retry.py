@@ -41,7 +41,7 @@ def after(error, of=None):
 
 
 @pytest.mark.parametrize('error', [exception.PreFlightError, exception.MigrationTimeout])
-def test_what_waiting_cannot_change_is_final_and_quarantined(error):
+def test_a_permanent_error_is_final_and_quarantines(error):
     verdict = after(error)
     assert not verdict.again and verdict.quarantine and not verdict.refused
 
@@ -129,7 +129,7 @@ def changed(rule, of):
 
 @pytest.mark.parametrize('rule', [
     'service-disabled', 'anti-affinity', 'drain-over', 'tree-reshaped'])
-def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
+def test_changes_around_the_instance_do_not_quarantine_it(rule):
     verdict = changed(rule, row(alternates=()))
     assert not verdict.again and not verdict.quarantine and not verdict.refused
 
@@ -137,7 +137,7 @@ def test_what_changed_around_the_instance_does_not_quarantine_it(rule):
 @pytest.mark.parametrize('rule', [
     'copies-disk', 'quarantined', 'locked', 'method-changed', 'source-reshaped',
     'source-overcommitted'])
-def test_what_no_destination_and_no_wait_changes_ends_without_a_quarantine(rule):
+def test_permanent_rules_end_the_task_without_a_quarantine(rule):
     assert changed(rule, row()) == retry.RetryVerdict(again=False)
 
 

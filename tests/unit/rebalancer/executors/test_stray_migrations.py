@@ -156,7 +156,7 @@ def test_a_late_request_that_began_nothing_is_forgotten(bench):
 @pytest.mark.parametrize(('stage', 'said'), [
     (base.MigrationStage.COMPLETED, 'has moved it to h2 before it could be aborted'),
     (base.MigrationStage.UNCONFIRMED, 'Revert it: openstack server resize revert')])
-def test_what_cannot_be_aborted_any_more_is_an_error_for_people(bench, stage, said, caplog):
+def test_a_late_migration_that_cannot_be_aborted_is_logged_once(bench, stage, said, caplog):
     stand_still(bench, 8)
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.passes()
@@ -173,7 +173,7 @@ def test_a_failed_abort_of_a_late_migration_is_repeated(bench):
     assert bench.steps('abort') == ['h2'] * 3
 
 
-def test_one_who_stood_still_before_the_request_does_not_send_it(bench):
+def test_an_executor_delayed_before_the_request_does_not_send_it(bench):
     """Between the commit and the request: no retry is used up."""
     real = bench.store.mark
 
@@ -316,7 +316,7 @@ def test_defect_of_a_driver_does_not_end_the_passes_of_an_executor(bench, caplog
 
 
 @pytest.mark.parametrize('reset', [False, True])
-def test_instance_that_the_abort_left_in_error_is_reset_or_told_of(bench, reset, caplog):
+def test_an_instance_in_error_after_an_abort_is_reset_or_logged(bench, reset, caplog):
     bench.worker = bench.new_worker('w1', dataclasses.replace(
         benches.SETTINGS, reset_state_after_abort=reset))
     bench.driver.reset_state = lambda task: True

@@ -210,7 +210,7 @@ def test_a_driver_failure_while_watching_names_the_task_and_is_retried(bench, ca
     assert bench.state is TaskState.COMPLETED
 
 
-def test_what_does_not_look_as_nova_says_is_after_its_flight_all_the_while(bench):
+def test_repeated_post_flight_checks_count_in_the_post_flight_phase(bench):
     bench.driver.answers['post_flight'] = [error(exception.MigrationFailed)] * 2 + [None]
     bench.plan()
     bench.passes(5)
@@ -229,7 +229,7 @@ def test_a_nova_outage_while_watching_is_logged_with_the_task(bench, caplog):
 
 @pytest.mark.parametrize('failure', [ZeroDivisionError('by nothing'),
                                      error(exception.NovaClientError)])
-def test_what_cannot_be_looked_at_any_more_is_late_all_the_same(bench, failure):
+def test_an_unreadable_migration_is_late_at_its_deadline(bench, failure):
     bench.driver.answers['look'] = [failure]
     bench.plan()
     bench.passes(70)

@@ -35,7 +35,7 @@ from tests.unit.rebalancer.store import cases
 
 
 @pytest.mark.parametrize('step', ['pre_flight', 'submit'])
-def test_what_a_foreign_driver_says_is_kept_and_told_without_secrets(bench, caplog, step):
+def test_errors_of_a_foreign_driver_are_stored_and_logged_without_secrets(bench, caplog, step):
     bench.plan()
     bench.driver.answers[step] = [RuntimeError(
         'POST http://u:c4n4ry@h X-Auth-Token: c4n4ry {"Authorization": "Bearer c4n4ry"} '
@@ -156,7 +156,7 @@ def test_an_older_reading_does_not_revert_a_phase(bench):
                               'post_flight': 0}
 
 
-def test_what_nova_has_measured_is_better_than_what_looks_have_found(bench):
+def test_phases_measured_by_nova_replace_observed_ones(bench):
     bench.driver.seconds = {'pre_check': 1.0, 'preparing': 2.0, 'running': 14.0}
     bench.driver.answers['look'] = [at('running'), base.MigrationStage.COMPLETED]
     bench.plan()
@@ -168,7 +168,7 @@ def test_what_nova_has_measured_is_better_than_what_looks_have_found(bench):
 
 
 @pytest.mark.parametrize('problem', [error(exception.NovaClientError), RuntimeError('a bug')])
-def test_what_cannot_be_measured_keeps_no_task_from_its_end(bench, problem):
+def test_a_failed_measurement_delays_no_end_of_a_task(bench, problem):
     bench.driver.seconds = problem
     bench.plan()
     bench.passes(3)
@@ -551,8 +551,8 @@ def test_a_successor_reads_the_cause_of_a_doubt(bench):
     (nova_error_classes.FaultyPart.INSTANCE, ['h2'], 'MigrationFailed', True, False),
     (nova_error_classes.FaultyPart.API, ['h2'] * 4, 'NovaClientError', False, False),
     (nova_error_classes.FaultyPart.DESTINATION, ['h2', 'h3'] * 4, 'MigrationFailed', True, True)])
-def test_what_follows_depends_on_whose_fault_it_is(bench, fault, asked, kind, quarantined,
-                                                   charged):
+def test_a_failure_has_consequences_by_its_faulty_part(bench, fault, asked, kind, quarantined,
+                                                       charged):
     bench.driver.answers['look'] = [base.MigrationProgress(base.MigrationStage.FAILED, 'no', M % 1,
                                                            fault=fault)]
     bench.plan()

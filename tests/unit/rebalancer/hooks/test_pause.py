@@ -72,7 +72,7 @@ def hook(*states, seconds=5.0):
 
 @pytest.mark.parametrize('status, marker', [('ACTIVE', 'ours'), ('PAUSED', 'theirs'),
                                             ('SHUTOFF', 'theirs')])
-def test_only_who_runs_is_paused_and_unpaused(status, marker):
+def test_only_running_servers_are_paused_and_unpaused(status, marker):
     found = hook(status)
     assert found.marker(servers.call()) == marker
     if marker == 'theirs':
@@ -81,7 +81,7 @@ def test_only_who_runs_is_paused_and_unpaused(status, marker):
         assert found.nova.asked == []
 
 
-def test_who_is_moved_cold_is_left_alone_and_nova_is_not_asked():
+def test_a_cold_move_is_not_paused_and_sends_no_request():
     task = dataclasses.replace(servers.TASK, method=model.MoveMethod.OFFLINE)
     assert hook(AssertionError()).marker(servers.call(task=task)) == 'theirs'
 

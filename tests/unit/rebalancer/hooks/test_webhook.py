@@ -79,7 +79,7 @@ def test_only_2xx_is_an_answer_and_no_redirect_is_followed(hook, server, status,
     assert [path for _m, path, _h, _b in server.requests] == ['/x']
 
 
-def test_who_does_not_answer_is_given_up_and_the_loop_does_not_wait(hook, server):
+def test_a_silent_receiver_is_given_up_without_blocking_the_loop(hook, server):
     go = threading.Event()
 
     def slow(*args):
@@ -93,7 +93,7 @@ def test_who_does_not_answer_is_given_up_and_the_loop_does_not_wait(hook, server
     go.set()
 
 
-def test_the_secret_is_read_each_time_and_never_told(hook, server, tmp_path, caplog):
+def test_the_secret_is_read_for_each_call_and_never_shown(hook, server, tmp_path, caplog):
     (tmp_path / 'secret').write_bytes(b'another secret of its length')
     servers.ended(hook.before(servers.call()))
     _m, _p, headers, body = server.requests[0]

@@ -117,7 +117,7 @@ def test_a_wrong_field_is_refused_by_name(field, value):
 
 
 @pytest.mark.parametrize('version', ['1.0', '1.1', '1.27'])
-def test_what_a_later_release_adds_is_passed_over(version):
+def test_fields_of_a_later_release_are_ignored(version):
     wire = {**messages.to_wire(TASK), 'version': version, 'surprise': {'a': [1]}, 5: None}
     assert messages.from_wire(wire, 1700000000) == TASK
     payload = {**messages.to_payload(RESULT), 'surprise': 'x' * 100}
@@ -172,7 +172,7 @@ def test_an_aggregate_called_unassigned_is_not_the_pool():
     assert topic != messages.migrations_topic(model.UNASSIGNED)
 
 
-def test_what_an_error_says_cannot_begin_a_line_of_a_log():
+def test_an_error_text_cannot_begin_a_line_of_a_log():
     payload = {**messages.to_payload(RESULT), 'error': 'no\n2026 INFO forged\x1b[2J\ud800'}
     assert messages.from_payload(payload).error == 'no 2026 INFO forged [2J '
 

@@ -75,7 +75,7 @@ def test_a_cached_view_is_shared_until_its_age_limit(bench):
     assert not looks.look(POLICIES).old and cloud.collected == 2
 
 
-def test_who_asks_for_a_new_look_gets_one_and_others_share_that(bench):
+def test_a_requested_new_view_is_shared_with_later_readers(bench):
     looks, cloud, _store, _now = bench
     looks.look(POLICIES)
     assert not looks.look(POLICIES, new=True).old
@@ -182,7 +182,7 @@ def test_an_earlier_look_may_let_begin_and_never_refuses(old, again):
     assert (found is None) == again
 
 
-def test_what_no_look_changes_is_refused_at_once():
+def test_a_final_refusal_needs_no_new_view():
     with pytest.raises(request_handler.RequestRefusal):
         Handler(moves._FinalRefusal(
             'no such server'), None)._judge_by_cached_cloud(None, MOVE, None, None)

@@ -93,7 +93,7 @@ def read(text, dialect=MessageDialect.FAST_LIB):
 
 
 @pytest.mark.parametrize('text, fields', ACCEPTED)
-def test_what_fast_lib_writes_is_read(text, fields):
+def test_messages_of_fast_lib_are_read(text, fields):
     found, _ = read(text)
     for path, expected in fields.items():
         value = found
@@ -104,7 +104,7 @@ def test_what_fast_lib_writes_is_read(text, fields):
 
 
 @pytest.mark.parametrize('text, field, reason', REFUSED)
-def test_what_nova_does_not_have_is_refused_for_that(text, field, reason):
+def test_fields_without_an_equivalent_in_nova_are_refused_by_name(text, field, reason):
     with pytest.raises(protocol.MessageRefused) as caught:
         read(text)
     assert caught.value.kwargs['field'] == field

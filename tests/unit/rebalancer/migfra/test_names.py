@@ -77,7 +77,7 @@ def test_a_uuid_of_another_project_is_not_taken_for_a_name():
         meant(nova, A, frozenset({'p1'}))
 
 
-def test_a_server_is_where_it_was_said_to_be():
+def test_a_server_on_another_host_than_named_is_refused():
     nova = Nova(**{A: ('vm', 'p1', 'h2'), B: ('off', 'p1', '')})
     with pytest.raises(names.NotMeant, match='it is on h2, not on h1'):
         meant(nova, 'vm')

@@ -191,7 +191,7 @@ def test_a_start_of_many_silent_servers_holds_up_no_other_request(handler, serve
     assert not found.failed and 'success' in found.reply
 
 
-def test_who_is_not_known_to_be_silent_is_not_given_up(handler, servers):
+def test_an_unprobed_server_is_not_given_up(handler, servers):
     """Its turn has not come."""
     request = start(*UUIDS[:probes.THREADS + 5])
     assert handler.step(request, NOW) is None

@@ -136,7 +136,7 @@ def test_a_task_that_is_kept_is_read_as_it_came(kind):
     assert request_handler.parse_task(kept) == found
 
 
-def test_what_a_stop_says_once_holds_for_all_of_its_list():
+def test_options_of_a_stop_apply_to_its_whole_list():
     found = parse(TASKS[RequestKind.SUSPEND].replace('suspend', 'stop') + 'force: true\n')
     assert (found.force, found.undefine, found.list[0].force) == (True, False, None)
 

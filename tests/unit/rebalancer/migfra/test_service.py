@@ -485,7 +485,7 @@ def test_giving_up_cancels_queued_tasks_and_keeps_submitted_ones(store, answer):
     assert said.reason == f'request {ID} was given up'
 
 
-def test_what_ends_by_a_defect_does_not_begin_either(store):
+def test_a_request_that_ends_by_a_defect_cancels_its_queued_tasks(store):
     world = World(store)
     plan_id, submitted, others = planned(world, RuntimeError('x'))
     for _ in range(request_worker.TRIES):
@@ -502,7 +502,7 @@ def test_a_request_that_its_handler_ended_cancels_no_task(store):
     assert 'cancelled' not in states(world, plan_id).values()
 
 
-def test_who_has_been_overtaken_cancels_nothing(store):
+def test_a_process_that_lost_its_request_cancels_no_task(store):
     world = World(store)
     plan_id, _, _ = planned(world, None)
     request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
@@ -525,7 +525,7 @@ def test_giving_up_cancels_a_plan_that_the_claim_did_not_have(store):
     assert states(world, plan_id) == {tasks[0].task_id: 'cancelled'}
 
 
-def test_a_defect_is_tried_three_times_and_told_without_its_words(store):
+def test_a_defect_is_retried_three_times_and_reported_without_its_text(store):
     world = World(store, ZeroDivisionError('secret=1'))
     log = fixtures.FakeLogger(level=logging.ERROR)
     with log:
@@ -745,7 +745,7 @@ def test_a_stop_does_not_wait_for_a_full_queue(store):
     assert world.broker.acknowledged == []
 
 
-def test_what_may_be_asked_for_is_nothing_unless_it_is_named(store):
+def test_only_named_permits_allow_requests(store):
     hosts = names.ScopesByHost(Nova(), ['rack', '_unassigned_'])
     hosts.refresh()
     world = World(store, None)

@@ -79,7 +79,7 @@ def test_an_instance_is_named_by_its_uuid(instance):
 
 
 @pytest.mark.parametrize('policy', ['dedicated', 'mixed'])
-def test_what_nova_pins_is_unsupported_with_or_without_libvirt(policy):
+def test_cpus_that_nova_pins_are_unsupported_with_or_without_libvirt(policy):
     with pytest.raises(exception.RepinUnsupported, match=f'has {policy} CPUs'):
         repin(policy=policy)
 

@@ -81,7 +81,7 @@ def test_a_daemon_that_works_is_alive_and_ready(ask, health, clock):
     assert ask('/healthz')[0] == 200
 
 
-def test_what_cannot_be_done_now_makes_it_unready_and_not_dead(ask, health):
+def test_problems_of_a_cycle_make_the_daemon_unready_and_not_dead(ask, health):
     health.note('cycle', {'blue': 'could not read servers from Nova', '': 'at all'})
     assert ask('/healthz')[0] == 200
     status, body = ask('/readyz')

@@ -152,7 +152,7 @@ def test_names_follow_the_conventions_of_prometheus():
             assert name.endswith('_seconds')
 
 
-def test_values_are_those_that_were_told(store):
+def test_exported_values_equal_the_recorded_ones(store):
     samples, _ = told(full_page(store))
     cpu = {'scope': 'blue', 'policy': 'cpu'}
     for name, expected in (('kronos_imbalance_ratio', 0.5), ('kronos_coverage_ratio', 0.75),

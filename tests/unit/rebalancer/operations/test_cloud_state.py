@@ -80,7 +80,7 @@ def asked(conf, monkeypatch):
         yield session
 
 
-def test_what_holds_engines_holds_what_commands_say(asked):
+def test_commands_report_the_holds_of_engines(asked):
     history = asked.cloud.histories['blue']
     assert history.paused.startswith('plan ') and 'waits for approval' in history.paused
     assert history.waiting == 'the imbalance has to last for another 540 s (sustain_for)'
@@ -126,7 +126,7 @@ def row(state, attempts=(), **task):
         attempts=[types.SimpleNamespace(to_host=host) for host in attempts])
 
 
-def test_what_failed_is_tried_first_where_it_has_not_been():
+def test_a_retry_tries_untried_destinations_first():
     found = plan_requests.build_retry_move(row(
         TaskState.FAILED, ('h2', 'h4'), to_host='h4', alternates=('h3', 'h5')))
     assert (found.from_host, found.hosts) == ('h1', ('h3', 'h5', 'h4', 'h2'))

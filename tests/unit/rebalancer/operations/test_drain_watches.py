@@ -82,7 +82,7 @@ def test_the_first_look_must_succeed(error):
     assert not watch.waited
 
 
-def test_looks_that_fail_for_a_while_are_borne_with_and_told_once():
+def test_temporary_failures_of_a_watch_are_reported_once():
     watch = Watch(HERE, *[GONE] * 12, NO_DATABASE, HERE, GONE, EMPTY)
     assert watch.run() == (None, [])
     assert [text.split(':')[0] for text in watch.said] == [
@@ -232,7 +232,7 @@ def test_a_host_that_nova_does_not_know_is_no_empty_host(conf, store):
 
 
 @pytest.mark.parametrize('scope', ['blue', None])
-def test_a_pause_holds_with_who_why_and_until(conf, store, scope):
+def test_a_hold_by_a_pause_names_operator_reason_and_end(conf, store, scope):
     store.pause(scope, store.now(), seconds=3600, paused_by='me', reason='a storm')
     found = seen(conf, store, [DISABLED])
     assert 'was paused by me until 2' in found.holds and 'a storm' in found.holds

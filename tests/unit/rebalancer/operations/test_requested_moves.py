@@ -129,7 +129,7 @@ def request(name='spread_waits_until_scores_show_the_last_move', **history):
     return dataclasses.replace(found, history=dataclasses.replace(found.history, **history))
 
 
-def test_what_no_order_makes_safe_is_refused_and_not_counted(monkeypatch):
+def test_a_move_without_a_safe_order_is_refused_and_not_counted(monkeypatch):
     """None is known of which that is so."""
     asked = request(completed=())
     monkeypatch.setattr(requested_moves.waves, 'order_moves', lambda view,

@@ -234,7 +234,7 @@ def test_refusal_of_each_instance_has_the_rule_against_its_order():
     assert not details and 'i0 first: no-room: ' in detail and 'i1 first: anti-affinity: ' in detail
 
 
-def test_what_may_not_go_back_does_not_go():
+def test_an_instance_that_may_not_return_moves_last():
     """Of i0 no rule would let it onto its own host again."""
     request = cloud({'a': 9, 'b': 9, 'c': 9}, [1, 1], 'ab')
     group = model.ServerGroup('g', model.GroupPolicy.ANTI_AFFINITY, frozenset({'i0', 'x'}))

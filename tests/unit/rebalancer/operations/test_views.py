@@ -28,7 +28,7 @@ from tests.unit import clouds
 
 @clouds.examples(100)
 @hypothesis.given(clouds.knobs())
-def test_what_instances_use_and_the_base_make_the_score(knobs):
+def test_the_usage_of_instances_and_the_base_add_up_to_the_score(knobs):
     request = clouds.request(knobs)
     found = views.list_host_portraits(request)
     assert [h.name for h in found] == sorted(request.cluster.scope_hosts)

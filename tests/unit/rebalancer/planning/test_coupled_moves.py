@@ -156,7 +156,7 @@ def test_a_move_that_requires_one_of_a_pair_requires_both():
     assert found._collect_required_moves(X) == found._collect_required_moves(Y) == {X, Y}
 
 
-def test_what_may_not_go_back_is_no_pair(tmp_path):
+def test_a_move_without_a_legal_return_is_not_paired(tmp_path):
     """Its host has lost a trait that its flavor asks for."""
     text = CHAIN.replace('{a: , b: , c: , d: }', '{a: {traits: [T]}, b: {traits: [T, CUSTOM_A]}, '
                          'c: {traits: [T]}, d: }')
@@ -284,7 +284,7 @@ def always(first, second, needs):
     return True
 
 
-def test_what_drains_and_repairs_need_comes_to_wait_for_nothing():
+def test_requirements_of_drains_and_repairs_get_no_new_requirements():
     harm = Table('uv', u={'v'})
     free = coupled_moves._MovePairing(harm, made(v='', u='', w='u'))
     assert free.bind() and free.needs['w'] == {'u', 'v'}

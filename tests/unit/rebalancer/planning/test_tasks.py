@@ -32,12 +32,12 @@ def test_moves_of_a_wave_are_staggered():
 @pytest.mark.parametrize(('phase', 'cooldown', 'deadline'), [
     (model.Phase.SPREAD, 900.0, 2800.0), (model.Phase.PACK, 0.0, 2200.0),
     (model.Phase.EVACUATE, 900.0, None), (model.Phase.AFFINITY, 900.0, None)])
-def test_what_follows_scores_is_dropped_when_they_are_old(phase, cooldown, deadline):
+def test_tasks_based_on_scores_expire_with_the_scores(phase, cooldown, deadline):
     assert {t.deadline for t in made(phase, cooldown)} == {deadline}
 
 
 @pytest.mark.parametrize('phase', [model.Phase.SPREAD, model.Phase.EVACUATE])
-def test_what_needs_approval_waits_for_it_as_long_as_it_may(phase):
+def test_tasks_that_need_approval_wait_until_its_limit(phase):
     assert {(t.state, t.deadline) for t in made(phase, approval_seconds=60.0)} == {
         (model.TaskState.PENDING, 1060.0)}
     assert {t.state for t in made(phase)} == {model.TaskState.QUEUED}

@@ -68,7 +68,7 @@ def test_members_of_one_group_go_one_after_the_other():
     assert by_uuid(ordered)['j'].requires == ('i',)
 
 
-def test_what_an_earlier_move_needs_is_not_taken_from_it():
+def test_a_later_move_leaves_the_room_that_an_earlier_one_needs():
     """x fits beside r; y fits when r is gone; y must not start before x has
     arrived, for then x would not fit."""
     cluster = cloud({'x': ('a', 3), 'r': ('h', 4), 's': ('h', 1), 'y': ('b', 4)})

@@ -125,7 +125,7 @@ def test_every_name_that_an_attribute_refers_to_is_there_once(good):
     assert referred and set(referred) <= set(ids)
 
 
-def test_what_scrolls_can_be_reached_by_keyboard_and_has_a_name(good):
+def test_scrolling_regions_have_keyboard_focus_and_a_name(good):
     regions = [a for a in good.of('div') if a.get('class') == 'wide']
     assert regions and all(a['tabindex'] == '0' and a['role'] == 'region' and a['aria-label']
                            for a in regions)

@@ -142,7 +142,7 @@ def test_a_policy_that_is_not_believed_is_left_out_with_its_reason():
     assert Counter(line.load.before for line in section.lines) == {None: section.hosts}
 
 
-def test_what_one_policy_lacks_is_not_taken_from_another():
+def test_an_untrusted_policy_takes_no_values_from_another():
     """A drain goes on without one of two policies: it changes the scores of the other."""
     outcome = outcome_of(clouds.Knobs(3, policies=2, drains=True, hosts=5, instances=12))
     one, other = sorted(outcome.scores.policies)

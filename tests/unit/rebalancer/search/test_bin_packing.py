@@ -167,7 +167,7 @@ def test_compact_finds_fewer_hosts_where_first_fit_does_not(monkeypatch):
     assert len(found) == 6 and len(set(found.values())) == 3, 'the search is bounded'
 
 
-def test_who_finds_no_room_is_left_out_and_the_others_are_placed():
+def test_an_instance_without_room_is_left_out_and_others_are_placed():
     request = cloud({'b': 4, 'c': 4}, [9, 2, 2])
     assert placed(request, COMPACT) == {'i1': 'b', 'i2': 'b'}
     assert placed(request, SCATTER) == {'i1': 'b', 'i2': 'c'}

@@ -103,7 +103,7 @@ def test_taking_moves_back_leaves_nothing(knobs):
 
 @clouds.examples(60)
 @hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'tight': True}))
-def test_what_an_addition_lacks_is_what_the_board_lacks_afterwards(knobs):
+def test_the_predicted_overflow_of_an_addition_equals_the_later_one(knobs):
     state = simulation(knobs)
     if not state.trusted or not state.takers.any():
         return

@@ -62,7 +62,7 @@ def test_a_variant_is_worth_what_the_board_says_of_its_plan(knobs):
 
 @clouds.examples(40)
 @hypothesis.given(knobs=clouds.knobs(**{**SPREAD, 'groups': 4}))
-def test_what_a_variant_adds_is_permitted_and_one_of_each_group(knobs):
+def test_a_variant_adds_permitted_moves_and_one_of_each_group(knobs):
     board = planned(knobs)
     if board is None:
         return

@@ -62,7 +62,7 @@ def test_memory_written_during_a_migration_is_copied_again():
     assert known.one('a', 1000, 0, 99e9).seconds == pytest.approx(10 * migration_costs.MOST_TIMES)
 
 
-def test_who_writes_faster_than_most_were_sent_is_a_risk():
+def test_a_dirty_rate_above_measured_rates_is_a_risk():
     known = of(measured(*[10] * 4, *[5] * 4))  # 100 and 200 MiB/s
     risks = [known.one('a', 1000, 0, mib * MIB).risk for mib in (0, 99, 100, 199, 200)]
     assert risks == pytest.approx([0, 0, 0.4, 0.4, 0.8])
@@ -90,7 +90,7 @@ def test_idle_instances_are_sent_faster_and_no_faster_than_a_limit():
     ({'running': 20.0, 'arrived': False, 'late': False}, 0.0),
     ({'running': 0.0, 'arrived': False, 'late': True}, 0.0),
     ({'running': 40.0, 'arrived': True}, 0.0)])
-def test_what_did_not_arrive_after_much_longer_than_usual_did_not_converge(attempt, risk):
+def test_only_an_unusually_long_timeout_counts_as_not_converging(attempt, risk):
     """Another that fails, or that an operator cancels, says nothing about its memory."""
     own = [dataclasses.replace(one, **attempt) for one in measured(1, uuid='a')]
     assert of(measured(*[10] * 9), own).one('a', 1000, 0, 0.0).risk == pytest.approx(risk)
@@ -110,7 +110,7 @@ def test_where_larger_ones_took_no_longer_the_median_rate_is_taken():
     assert (found.rate, found.overhead) == (100.0, 0.0)
 
 
-def test_who_copies_nothing_is_no_measurement():
+def test_migrations_without_copied_memory_are_not_measured():
     own = measured(60, 60, uuid='a', memory_mb=0), measured(60, uuid='a', memory_mb=0,
                                                             arrived=False)
     found = of(measured(*[10] * 9), *own)

@@ -58,7 +58,7 @@ def a_task_is_claimable_from_its_time_on_for_executors_of_its_scope(store):
     assert found(store, NOW + 5, ['red']) == found(store, NOW + 5, []) == set()
 
 
-def what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long(store):
+def a_worker_owns_its_task_until_it_is_silent_too_long(store):
     in_state(store, TaskState.CLAIMED)
     assert found(store, NOW + 59) == {'mine'} == found(store, NOW + 59, ['red'])
     assert found(store, NOW + 59, worker='other') == set()
@@ -66,7 +66,7 @@ def what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long(store):
     assert found(store, NOW + 60, ['red'], 'other') == set()
 
 
-def what_may_be_in_nova_is_abandoned_by_the_silent(store):
+def tasks_in_nova_are_abandoned_by_silent_executors(store):
     for state in rows.MAYBE_IN_NOVA:
         row = in_state(store, state)
         assert found(store, NOW + 59, worker='other') == set(), state
@@ -111,7 +111,7 @@ def hooks_pass_from_a_silent_executor_to_all_of_the_scope(store):
     assert found(store, NOW + 60) == set(), "it is the other's now"
 
 
-def a_pair_waits_to_be_told_of_once(store):
+def an_ended_swap_is_due_for_settling_once(store):
     _, a, b = swapping.begun(store)
     assert found(store) == {'claimable'}
     swapping.ended(store, a)
@@ -146,11 +146,11 @@ def an_undo_that_has_no_task_any_more_waits_to_be_settled(store):
 
 ALL = [nothing_is_to_be_done_where_nothing_is,
        a_task_is_claimable_from_its_time_on_for_executors_of_its_scope,
-       what_a_worker_holds_is_its_own_until_it_has_been_silent_for_too_long,
-       what_may_be_in_nova_is_abandoned_by_the_silent,
+       a_worker_owns_its_task_until_it_is_silent_too_long,
+       tasks_in_nova_are_abandoned_by_silent_executors,
        an_idle_task_past_its_deadline_is_late,
        a_claimed_task_is_late_when_its_executor_is_silent,
        hooks_pass_from_a_silent_executor_to_all_of_the_scope,
-       a_pair_waits_to_be_told_of_once,
+       an_ended_swap_is_due_for_settling_once,
        a_pair_that_has_no_task_any_more_waits_to_be_settled,
        an_undo_that_has_no_task_any_more_waits_to_be_settled]

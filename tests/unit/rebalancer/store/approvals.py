@@ -56,7 +56,7 @@ def states(store, tasks):
     return [str(store.task(t.task_id).task.state) for t in tasks]
 
 
-def what_waits_for_approval_is_not_claimed_and_holds_its_instance(store):
+def a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
     _, tasks, _ = save(store, [pending(), pending()])
     assert claim(store, now=NOW + 60) is None
     assert store.renew_claim('w', NOW) is None and states(store, tasks) == ['pending'] * 2
@@ -156,7 +156,7 @@ def an_unapproved_plan_lapses_for_every_reader(store):
     assert (row.error_type, row.error) == ('TaskExpired', 'No operator approved it in time.')
 
 
-def who_has_asked_is_not_who_has_approved_or_cancelled(store):
+def the_requester_of_a_plan_differs_from_its_decider(store):
     plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
     for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
         store.transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
@@ -263,13 +263,13 @@ def an_executor_stores_that_no_operator_approved_the_task(store):
     assert 'not begun in time' in store.task(queued.task_id).error
 
 
-def who_says_it_fits_its_column(store):
+def the_name_of_an_operator_is_cut_to_its_column(store):
     plan_id, _, _ = save(store, [pending()])
     store.approve(plan_id, NOW, plan_approvals.OperatorDecision('x' * 300, 'why'), **LIMITS)
     assert store.decisions(plan_id)[0].decided_by == 'x' * 255
 
 
-def what_an_engine_has_in_mind_undoes_no_approval_and_no_cancelling(store):
+def an_engines_older_plan_undoes_no_approval_and_no_cancelling(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1'])
     for decide in (lambda: store.approve(plan_id, NOW, SAID, **LIMITS),
@@ -310,7 +310,7 @@ def the_holder_of_the_lease_gets_each_decision_once(store):
 
 ALL = [
     the_holder_of_the_lease_gets_each_decision_once,
-    what_an_engine_has_in_mind_undoes_no_approval_and_no_cancelling,
+    an_engines_older_plan_undoes_no_approval_and_no_cancelling,
     cancelling_ends_no_drain_of_another_plan,
     a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on,
     an_approved_drain_holds_until_it_is_cancelled,
@@ -318,9 +318,9 @@ ALL = [
     cooldowns_begin_when_a_plan_is_approved,
     a_move_that_waits_no_more_refuses_those_that_are_named_beside_it,
     an_executor_stores_that_no_operator_approved_the_task,
-    who_says_it_fits_its_column,
-    what_waits_for_approval_is_not_claimed_and_holds_its_instance,
-    who_has_asked_is_not_who_has_approved_or_cancelled,
+    the_name_of_an_operator_is_cut_to_its_column,
+    a_task_awaiting_approval_is_unclaimed_and_holds_its_instance,
+    the_requester_of_a_plan_differs_from_its_decider,
     an_approved_plan_keeps_its_stagger_from_the_approval_on,
     a_phase_without_a_limit_has_as_long_as_any_task,
     single_moves_are_approved_with_those_they_require_or_not_at_all,

@@ -104,7 +104,7 @@ def a_quarantine_that_has_lapsed_is_not_lifted(store):
     assert store.refused('h3', NOW + 2, limit=2, seconds=60, reason='again'), 'still counted'
 
 
-def what_ends_a_task_or_a_plan_is_audited_once(store):
+def ending_a_task_or_a_plan_is_audited_once(store):
     plan_id, (task,), _ = cases.save(store)
     store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no', instance_cooldown=1)
     assert store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
@@ -145,7 +145,7 @@ ALL = [
     a_breaker_s_pause_that_an_operator_ends_is_audited, a_quarantine_that_is_lifted_is_audited,
     two_lifts_at_once_of_a_quarantine_write_one_audit_row,
     two_ends_at_once_of_a_pause_write_one_audit_row,
-    a_quarantine_that_has_lapsed_is_not_lifted, what_ends_a_task_or_a_plan_is_audited_once,
+    a_quarantine_that_has_lapsed_is_not_lifted, ending_a_task_or_a_plan_is_audited_once,
     a_plan_that_an_operator_asks_for_is_audited,
     the_audit_outlives_the_plan_and_ends_by_its_own_age,
     an_audit_entry_has_the_time_of_the_database]

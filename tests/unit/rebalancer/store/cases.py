@@ -405,7 +405,7 @@ def a_silent_claim_passes_on_and_its_worker_is_fenced(store):
     assert store.history('blue', NOW).completed == ()
 
 
-def what_may_be_in_nova_is_adopted_from_the_silent(store):
+def tasks_in_nova_are_adopted_from_silent_executors(store):
     save(store)
     task_id = claim(store, 'w1').task.task_id
     assert store.mark(task_id, 'w1', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW, marker='m')
@@ -495,7 +495,7 @@ def hosts_of_different_cells_are_remembered_for_a_time(store):
     assert store.history('blue', NOW).other_cells == frozenset()
 
 
-def what_did_not_begin_in_time_is_cancelled(store):
+def a_task_that_did_not_begin_in_time_is_cancelled(store):
     first = new_id()
     plan_id, tasks, _ = save(store, [
         lambda p, s: make_task(p, s, instance_uuid=first, deadline=NOW + 10),
@@ -793,7 +793,7 @@ def a_breaker_shortens_no_pause_of_an_operator(store):
     assert store.paused('blue', NOW + 31).reason == 'why', 'the other is over'
 
 
-def only_what_began_to_move_counts_as_a_failure(store):
+def only_begun_migrations_count_as_failures(store):
     for error_type in ('MigrationFailed', 'MigrationTimeout', 'PreFlightError',
                        'NovaClientError'):
         spread(store, NOW, end_as=TaskState.FAILED, error_type=error_type)
@@ -939,7 +939,7 @@ ALL = [
     load_that_grows_everywhere_is_no_harm_of_a_plan,
     a_plan_after_which_a_drain_moved_is_not_judged, a_plan_of_which_a_part_moved_is_judged,
     a_breaker_shortens_no_pause_of_an_operator,
-    only_what_began_to_move_counts_as_a_failure, an_open_breaker_pauses_and_forgives,
+    only_begun_migrations_count_as_failures, an_open_breaker_pauses_and_forgives,
     a_newer_schema_is_refused, a_pre_release_s_schema_is_refused_and_kept,
     its_clock_is_utc, one_of_many_engines_gets_a_lease, a_lease_passes_on_when_it_is_over,
     another_policies_file_is_refused, a_fenced_epoch_writes_nothing,
@@ -955,10 +955,11 @@ ALL = [
     a_failed_requirement_cancels_all_that_hangs_on_it,
     a_requirement_outside_the_plan_is_refused,
     a_silent_claim_passes_on_and_its_worker_is_fenced,
-    what_may_be_in_nova_is_adopted_from_the_silent, one_of_many_workers_adopts,
+    tasks_in_nova_are_adopted_from_silent_executors, one_of_many_workers_adopts,
     a_requeued_task_goes_to_the_destination_asked_for, completion_is_history,
     quarantine_lasts_as_long_as_it_was_set, a_host_that_refuses_in_a_row_is_quarantined,
     a_host_whose_disks_are_its_own_is_remembered_for_a_time,
     hosts_of_different_cells_are_remembered_for_a_time,
-    what_did_not_begin_in_time_is_cancelled, purge_forgets_no_running_cooldown_and_no_live_task,
+    a_task_that_did_not_begin_in_time_is_cancelled,
+    purge_forgets_no_running_cooldown_and_no_live_task,
 ]

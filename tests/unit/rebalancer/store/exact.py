@@ -236,7 +236,7 @@ def a_claim_changes_its_task_alone(store):
         'timings': f'[["queue", {NOW}], ["pre_flight", {NOW + 1}]]'}}
 
 
-def quarantines_are_lengthened_never_shortened_and_told_apart(store):
+def quarantines_are_separate_and_only_ever_lengthened(store):
     def add(name, now, seconds, reason, kind='host'):
         with store.engine.begin() as connection:
             quarantine.add(connection, kind, name, now, seconds, reason)
@@ -357,7 +357,7 @@ def realised_values_are_returned_for_the_given_plans(store):
     assert store.realised(ids[:3]) == {ids[0]: 0.2, ids[1]: 0.3}
 
 
-def what_lapses_is_late_and_waits_in_the_scope(store):
+def only_late_waiting_tasks_of_the_scope_lapse(store):
     lease = cases.lease_of(store)
     for deadline in (NOW + 10, NOW + 20):
         cases.save(store, [lambda p, s, at=deadline: cases.make_task(
@@ -397,7 +397,7 @@ ALL = [
     an_adoption_is_of_silent_tasks_that_nova_may_know,
     one_silent_worker_is_adopted_from_and_not_its_neighbour,
     late_tasks_are_cancelled_in_the_given_scope_alone, a_claim_changes_its_task_alone,
-    quarantines_are_lengthened_never_shortened_and_told_apart,
+    quarantines_are_separate_and_only_ever_lengthened,
     a_completed_move_is_remembered_by_its_instance_hosts_and_phase,
     a_repeated_reason_is_dropped_per_scope_and_mode,
     resuming_tells_whether_that_very_pause_lasted, the_newest_plan_of_the_scope_is_judged,
@@ -406,6 +406,6 @@ ALL = [
     moves_under_way_count_for_the_scope_of_their_plan,
     the_newest_plan_of_each_scope,
     realised_values_are_returned_for_the_given_plans,
-    what_lapses_is_late_and_waits_in_the_scope,
+    only_late_waiting_tasks_of_the_scope_lapse,
     pending_hooks_of_a_task_are_listed_by_attempt_and_time,
     lifting_a_quarantine_of_an_unknown_kind_raises]

@@ -83,7 +83,7 @@ def a_hook_that_is_owed_changes_alone(store):
         one.owed_id for one in ours[1:]]
 
 
-def only_who_has_claimed_a_task_owes_hooks_for_it(store):
+def only_the_executor_that_claimed_a_task_stores_its_hooks(store):
     row = claimed(store)
     assert owe(store, owing(row), worker='other') == [False]
     store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
@@ -162,7 +162,7 @@ def a_task_keeps_the_hooks_that_it_brings(store):
 
 ALL = [a_pending_hook_is_stored_whole_with_the_marks_of_its_task,
        a_hook_that_is_owed_changes_alone,
-       only_who_has_claimed_a_task_owes_hooks_for_it,
+       only_the_executor_that_claimed_a_task_stores_its_hooks,
        nothing_is_due_before_the_attempt_has_ended,
        a_hook_is_due_however_its_attempt_has_ended,
        a_due_hook_belongs_to_one_executor_at_a_time,

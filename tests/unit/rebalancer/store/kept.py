@@ -207,7 +207,7 @@ def a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long(store):
 
 # Decisions.
 
-def what_waits_says_until_when(store):
+def a_waiting_plan_names_the_time_of_its_lapse(store):
     plan_id, _, _ = save(store, [pending(), pending(deadline=NOW + 60)])
     found, = store.waiting(NOW)
     assert str(found) == (
@@ -273,7 +273,7 @@ def moves_that_are_required_are_all_named(store):
 
 # Quarantine.
 
-def what_a_host_accepts_forgets_its_own_refusals_alone(store):
+def a_completed_move_removes_the_refusals_of_its_host_alone(store):
     store.keeps_disks('h2', NOW, 60, 'told')
     store.refused('h2', NOW, limit=2, seconds=60, reason='no')
     store.refused('h3', NOW, limit=2, seconds=60, reason='no')
@@ -399,7 +399,7 @@ def a_wish_lasts_from_its_beginning_until_its_scope_is_content(store):
     assert store.wish(blue, NOW + 90) == NOW + 90
 
 
-def what_lapses_in_another_scope_is_left_to_its_engine(store):
+def plans_of_another_scope_lapse_by_its_engine_alone(store):
     save(store, [pending(deadline=NOW + 60)], 'green')
     lease = lease_of(store)
     before = cases.dump(store)
@@ -408,7 +408,7 @@ def what_lapses_in_another_scope_is_left_to_its_engine(store):
     assert store.task(task.task_id).error_type == 'TaskExpired'
 
 
-def what_an_operator_cancels_says_so(store):
+def a_cancelled_task_names_the_operator(store):
     _, (task,), _ = save(store)
     store.cancel(task.task_id, NOW, cancelled_by='me', reason='why not', instance_cooldown=0)
     row = store.task(task.task_id)
@@ -568,13 +568,13 @@ ALL = [rejections_are_stored_with_their_plan,
        requests_are_counted_with_the_time_that_the_oldest_has_waited,
        times_to_come_are_no_ages, pauses_are_listed_with_their_operator_and_reason,
        a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long,
-       what_waits_says_until_when,
+       a_waiting_plan_names_the_time_of_its_lapse,
        approving_changes_its_tasks_alone_and_keeps_the_drains_of_others,
        rejecting_a_plan_ends_no_drain_and_fences_no_engine,
        cancelling_ends_the_drains_that_it_began_and_no_others,
        moves_that_have_nothing_to_decide_are_all_named,
        moves_that_are_required_are_all_named,
-       what_a_host_accepts_forgets_its_own_refusals_alone,
+       a_completed_move_removes_the_refusals_of_its_host_alone,
        a_completed_earlier_move_ends_no_quarantine_of_a_host,
        a_host_that_is_quarantined_is_first_refused_again_after_it,
        an_operators_plan_leaves_an_unleased_scope_without_an_owner,
@@ -585,8 +585,8 @@ ALL = [rejections_are_stored_with_their_plan,
        a_cast_that_differs_from_its_task_names_the_field,
        a_hook_is_owed_for_its_instance_until_it_is_settled,
        a_wish_lasts_from_its_beginning_until_its_scope_is_content,
-       what_lapses_in_another_scope_is_left_to_its_engine,
-       what_an_operator_cancels_says_so,
+       plans_of_another_scope_lapse_by_its_engine_alone,
+       a_cancelled_task_names_the_operator,
        the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old,
        only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop,
        only_failures_that_say_something_of_the_cloud_count,

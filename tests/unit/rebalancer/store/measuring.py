@@ -68,7 +68,7 @@ def attempts_are_measured_one_by_one_the_newest_first(store):
     assert store.history('green', NOW).measured == _known(store), 'those of the whole cloud'
 
 
-def what_nova_did_not_begin_to_copy_is_no_measurement(store):
+def an_attempt_that_copied_nothing_is_not_measured(store):
     _ended(store, TaskState.FAILED, [REFUSED], NOW)
     assert _known(store) == ()
     uuid = _ended(store, TaskState.COMPLETED, [REFUSED, GOOD], NOW + 100)
@@ -90,7 +90,7 @@ def an_attempt_without_a_running_phase_copied_while_preparing(store):
     assert _known(store) == (model.MeasuredAttempt(uuid, 2048, 7, 11.0, 0.5),)
 
 
-def what_failed_is_known_also_when_the_task_did_not_come_so_far_again(store):
+def a_failed_attempt_is_measured_although_the_task_was_cancelled(store):
     cases.save(store, [lambda p, s: cases.make_task(p, s, memory_mb=2048, disk_gb=7)])
     row = cases.claim(store)
     task = row.task
@@ -127,7 +127,7 @@ def of_an_earlier_release_the_whole_time_counts_as_copying(store):
                              model.MeasuredAttempt(uuid, 2048, 7, 20.0))
 
 
-def what_takes_less_than_a_second_is_measured_as_well(store):
+def attempts_of_less_than_a_second_are_measured(store):
     quick = dataclasses.replace(GOOD, phases={'pre_check': 0.25, 'running': 0.5})
     late = dataclasses.replace(quick, error_type='MigrationTimeout', error='late')
     uuid = _ended(store, TaskState.COMPLETED, [late, quick], NOW)
@@ -153,13 +153,13 @@ def other_ways_than_live_are_not_measured(store):
 
 
 ALL = [attempts_are_measured_one_by_one_the_newest_first,
-       what_nova_did_not_begin_to_copy_is_no_measurement,
+       an_attempt_that_copied_nothing_is_not_measured,
        an_attempt_cancelled_in_nova_is_stored_with_its_time,
        an_attempt_without_a_running_phase_copied_while_preparing,
-       what_failed_is_known_also_when_the_task_did_not_come_so_far_again,
+       a_failed_attempt_is_measured_although_the_task_was_cancelled,
        a_migration_of_one_that_was_paused_for_it_says_nothing,
        the_newest_tasks_are_enough,
        of_an_earlier_release_the_whole_time_counts_as_copying,
-       what_takes_less_than_a_second_is_measured_as_well,
+       attempts_of_less_than_a_second_are_measured,
        of_an_earlier_release_only_the_last_attempt_is_not_known,
        other_ways_than_live_are_not_measured]

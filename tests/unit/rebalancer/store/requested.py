@@ -109,7 +109,7 @@ def claims_take_the_oldest_open_requests_of_the_given_kinds(store):
     assert (heard['ended'], heard['theirs'], heard['a']) == (NOW - 100, NOW - 30, NOW)
 
 
-def who_leaves_is_not_waited_for(store):
+def released_requests_can_be_claimed_at_once(store):
     _receive(store, _request('r1'), _request('r2'))
     _claim(store)
     store.transaction(lambda c: requests.record_reply(c, 'r2', 'one', NOW, 'reply', False))
@@ -197,7 +197,7 @@ def an_ended_request_is_not_written_again(store):
         'remedy': 'This one leaves it alone.'}
 
 
-def an_open_request_cannot_be_told(store):
+def an_open_request_cannot_be_delivered(store):
     _receive(store, _request())
     store.transaction(lambda c: requests.record_reply_delivery(c, 'r1', NOW))
     assert store.transaction(lambda c: requests.get(c, 'r1')).told_at is None
@@ -246,10 +246,10 @@ ALL = [
     claims_take_the_oldest_open_requests_of_the_given_kinds,
     a_request_is_kept_once_and_comes_back_as_it_was, one_of_many_keeps_a_request,
     the_first_process_owns_requests_until_it_falls_silent,
-    who_leaves_is_not_waited_for,
+    released_requests_can_be_claimed_at_once,
     a_process_that_lost_a_request_cannot_write_it,
     a_reply_is_undelivered_until_its_delivery_is_stored,
     undelivered_replies_are_listed_the_oldest_first_up_to_a_limit,
     requests_are_listed_the_newest_first, an_ended_request_is_not_written_again,
-    an_open_request_cannot_be_told, purge_removes_delivered_requests_alone,
+    an_open_request_cannot_be_delivered, purge_removes_delivered_requests_alone,
     a_plan_and_the_note_that_it_is_a_request_s_are_one]

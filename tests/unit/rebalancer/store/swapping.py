@@ -331,7 +331,7 @@ def a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way(store):
     assert state_of(store, plan_id) == swaps.UNDONE
 
 
-def what_an_earlier_release_wrote_has_no_swaps(store):
+def a_plan_of_an_earlier_release_has_no_swaps(store):
     plan_id, a, b = begun(store)
     with store.engine.begin() as connection:
         document = json.loads(connection.scalar(sa.select(tables.plan.c.document)))
@@ -443,7 +443,7 @@ def when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on(store):
     assert state_of(store, plan_id) == swaps.UNDOING
 
 
-def several_that_go_wrong_are_each_told_once(store):
+def each_of_several_stuck_swaps_is_reported_once(store):
     for plan_id, _, _ in (begun(store), begun(store)):
         with store.engine.begin() as connection:
             connection.execute(sa.update(tables.swap).where(
@@ -466,7 +466,7 @@ ALL = [calling_off_a_swap_cancels_the_other_half_alone,
        a_stuck_swap_names_every_instance_that_is_away,
        swaps_are_ordered_by_start_and_their_tasks_by_end,
        when_the_second_one_is_too_late_the_first_one_goes_back_from_then_on,
-       several_that_go_wrong_are_each_told_once,
+       each_of_several_stuck_swaps_is_reported_once,
        an_idle_instance_of_a_swap_counts_as_in_flight,
        a_swap_ends_with_both_halves_and_success_needs_no_notice,
        the_first_one_goes_back_when_the_second_one_fails,
@@ -485,5 +485,5 @@ ALL = [calling_off_a_swap_cancels_the_other_half_alone,
        one_half_is_not_approved_without_the_other,
        a_dry_run_begins_none,
        a_pair_of_moves_between_other_hosts_goes_back_in_the_same_way,
-       what_an_earlier_release_wrote_has_no_swaps,
+       a_plan_of_an_earlier_release_has_no_swaps,
        the_way_back_comes_before_all_that_waits]

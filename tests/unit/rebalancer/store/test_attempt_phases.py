@@ -53,7 +53,7 @@ def test_a_phase_that_lasts_does_not_begin_again():
 
 @pytest.mark.parametrize(('phase', 'expected'), [
     ('post_migrating', True), ('running', False), ('preparing', False), (None, False)])
-def test_only_what_comes_later_is_later(phase, expected):
+def test_a_phase_is_later_only_after_the_last_mark(phase, expected):
     assert attempt_phases.is_later_phase(MARKS, phase) is expected
     assert not attempt_phases.is_later_phase((), phase)
 

@@ -215,7 +215,7 @@ def test_which_file_a_url_means(text, path):
     assert database.sqlite_file(text) == path
 
 
-def test_who_only_asks_makes_no_file(tmp_path):
+def test_checking_for_a_database_creates_no_file(tmp_path):
     path = f'{tmp_path}/k.sqlite'
     for text in (URL, None, 'sqlite://', f'sqlite:///{tmp_path}'):
         database.must_exist(text)

@@ -135,7 +135,7 @@ def test_engines_of_another_machine_are_refused_while_their_lease_lives(conf):
     store.close()
 
 
-def test_what_the_configuration_says_is_refused_before_tables_are_made(conf):
+def test_a_refused_configuration_creates_no_tables(conf):
     conf.set_override('hosts', ['ctl2'], 'executor')
     with pytest.raises(exception.StoreError, match='names other machines: ctl2'):
         daemons.open_store(conf)

@@ -76,7 +76,7 @@ def test_a_parameter_of_an_update_does_not_set_the_column_of_its_name():
                 for row in connection.execute(sa.select(tables.lease))} == {'a': True, 'b': False}
 
 
-def test_what_executors_ask_over_and_over_is_built_once(monkeypatch):
+def test_frequent_statements_of_executors_are_built_once(monkeypatch):
     built = []
     for kind in (sa.BinaryExpression, sa.Select):
         def init(self, *args, _init=kind.__init__, **kwargs):

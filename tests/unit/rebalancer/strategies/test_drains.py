@@ -127,7 +127,7 @@ def test_a_drain_of_several_cycles_leaves_room_for_its_rest(seed):
     assert stranded(cluster, model.Plan('')) == []
 
 
-def test_who_can_go_nowhere_does_not_keep_the_others_from_being_packed():
+def test_an_instance_without_a_destination_does_not_block_the_others():
     cluster = packing(3, slack=0.06)
     giant = model.Instance(clouds.uuid_of('giant'), 'd0', claims={'VCPU': 1000})
     cluster = dataclasses.replace(cluster, instances={**cluster.instances, giant.uuid: giant})
