@@ -115,7 +115,7 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
 
 class RefusedTestCase(AlternatesCase):
 
-    def test_a_task_is_completed_on_the_last_of_its_alternates(self) -> None:
+    def test_task_completes_on_last_alternate(self) -> None:
         """Refused by the scheduler, by the destination's compute, and failed
         on its way: each leaves what Placement has as it was."""
         server = self.boot(host='host1')
@@ -152,7 +152,7 @@ class RefusedTestCase(AlternatesCase):
         self.assertEqual({}, dict(self.store.history(task.aggregate, time.time()).quarantined))
 
     @marks.long
-    def test_the_next_one_waits_for_an_allocation_that_stays(self) -> None:
+    def test_next_alternate_waits_for_leftover_allocation(self) -> None:
         server = self.boot(host='host1')
         self.refuse_at_its_compute('host2')
         task = self.queue(server, 'host2', 'host3')
@@ -194,7 +194,7 @@ class RefusedTestCase(AlternatesCase):
         self.assertEqual('host3', self.host_of(server))
 
     @marks.long
-    def test_an_instance_that_no_host_could_take_is_tried_on_one(self) -> None:
+    def test_unmovable_instance_is_tried_on_one_host_only(self) -> None:
         server = self.boot(host='host1')
 
         def shut_down() -> None:

@@ -24,7 +24,7 @@ class StockNovaTestCase(base.NovaTestCase):
     plugins = False
     hosts = ('host1', 'host2')
 
-    def test_boot_and_live_migrate_on_the_threads_asked_for(self):
+    def test_boot_and_live_migration_use_configured_threads(self):
         server = self.boot(host='host1')
         self.assertEqual('host1', self.host_of(server))
         self.live_migrate(server, 'host2')

@@ -155,7 +155,7 @@ class PerfectTestCase(UnevenTestCase):
     settle_seconds = 0
     history = False
 
-    def test_true_scores_after_each_boot_are_followed(self):
+    def test_scores_true_after_each_boot_level_load(self):
         perfect = self.perfect(burst_hosts.mixed(SOME // 2))
         self.boot_one_by_one(after=self.sample, count=SOME // 2)
         # Where hosts are equal to a hair, the last boot may go to another one.
@@ -165,19 +165,19 @@ class PerfectTestCase(UnevenTestCase):
 
 class BurstTestCase(UnevenTestCase):
 
-    def test_many_in_one_request(self):
+    def test_one_request_spreads_as_with_perfect_metrics(self):
         perfect = self.perfect(['m1.medium'] * COUNT)
         self.boot_at_once()
         self.assert_as_good_as(perfect)
 
     @marks.long
-    def test_many_requests_within_one_sample(self):
+    def test_requests_within_one_sample_spread_as_with_perfect_metrics(self):
         perfect = self.perfect(burst_hosts.mixed(COUNT))
         self.boot_one_by_one()
         self.assert_as_good_as(perfect)
 
     @marks.long
-    def test_without_depletion_they_pile_up(self):
+    def test_boots_pile_up_without_depletion(self):
         perfect = self.perfect(['m1.medium'] * SOME)
         with mock.patch.object(policy_scores.depletion, 'compute_outlook', blind):
             self.sample()
@@ -209,7 +209,7 @@ class MoveTestCase(UnevenTestCase):
         self.wait_for(lambda: abs(self.load('host2') - load) < 1e-3, f'a load of {load}')
 
     @marks.long
-    def test_it_counts_at_its_destination_once_and_boots_see_it(self):
+    def test_published_move_counts_once_at_destination(self):
         self.publish(self.move(1.0))
         self.wait_for_load(self.expected)
         # host2 was the least loaded of all; with the instance host4 is.
@@ -222,7 +222,7 @@ class MoveTestCase(UnevenTestCase):
         self.publish()
         self.wait_for_load(self.expected)
 
-    def test_one_that_is_given_up_is_given_back(self):
+    def test_abandoned_move_frees_destination(self):
         self.publish(self.move(1.0))
         self.wait_for_load(self.expected)
         self.publish()
@@ -248,7 +248,7 @@ class ForkedWorkersTestCase(marks.MarkedTestCase, unittest.TestCase):
         return json.loads(done.stdout)['spread']
 
     @marks.long
-    def test_they_end_more_level_than_with_stock_weighers(self):
+    def test_forked_workers_level_load_better_than_stock(self):
         for workers in (2, 4, 8):
             with self.subTest(workers=workers):
                 ours = self.spread(workers, 1000.0, workers)
@@ -257,7 +257,7 @@ class ForkedWorkersTestCase(marks.MarkedTestCase, unittest.TestCase):
                     # And than when each takes the host that looks best.
                     self.assertLess(ours, self.spread(workers, 1000.0, 1))
 
-    def test_a_worker_alone_is_as_good_as_perfect_metrics(self):
+    def test_single_worker_matches_perfect_metrics(self):
         loads = burst_hosts.loads()
         for name in burst_hosts.mixed(96):
             host = min(loads, key=loads.get)

@@ -91,11 +91,11 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         return self.nova_api.door.requests.count(
             ('POST', f'/v2.1/servers/{server["id"]}/action'))
 
-    def assert_nobody_is_charged(self) -> None:
+    def assert_no_host_is_charged(self) -> None:
         history = self.store.history('mixed', time.time())
         self.assertEqual((frozenset(), {}), (history.quarantined_hosts, history.quarantined))
 
-    def test_named_cells_are_never_left_and_nova_is_not_asked(self) -> None:
+    def test_moves_stay_in_named_cells_without_nova_requests(self) -> None:
         self.name_cells()
         near, far = self.boot(host='host1'), self.boot(host='host3')
         cluster = self.collect()
@@ -107,7 +107,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.carry_out((near, 'host3', ('host2',)), (far, 'host2', ('host4',)))
         self.assertEqual(('host2', 'host4'), (self.host_of(near), self.host_of(far)))
         self.assertEqual([1, 1], [self.requests(s) for s in (near, far)], 'no request was wasted')
-        self.assert_nobody_is_charged()
+        self.assert_no_host_is_charged()
 
         # A host in aggregates of two cells is an error, for engine and executor.
         self.admin_api.post_aggregate_action(
@@ -120,7 +120,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.assertEqual({None}, {h.cell for h in self.collect().hosts.values()})
 
     @marks.long
-    def test_without_names_a_refusal_teaches_and_charges_nobody(self) -> None:
+    def test_refusal_between_unnamed_cells_is_learnt_and_uncharged(self) -> None:
         server = self.boot(host='host1')
         cluster = self.collect()
         self.assertEqual({None}, {h.cell for h in cluster.hosts.values()}, 'Nova does not tell')
@@ -130,7 +130,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.assertEqual('host2', self.host_of(server))
         self.assertEqual(['completed'], [m['status'] for m in self.migrations(server)],
                          'the other one was refused at once: HTTP 400')
-        self.assert_nobody_is_charged()
+        self.assert_no_host_is_charged()
         history = self.store.history('mixed', time.time())
         self.assertEqual({('host1', 'host3')}, history.other_cells)
 
@@ -154,7 +154,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         other = self.boot(host='host4')
         self.carry_out((other, 'host3', ()))
         self.assertEqual('host3', self.host_of(other))
-        self.assert_nobody_is_charged()
+        self.assert_no_host_is_charged()
 
         # The refusal of a cold migration says the same.
         self.admin_api.post_server_action(server['id'], {'os-stop': None})
@@ -164,7 +164,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.assertIn('HTTP 400: Compute host host3 could not be found', str(error))
 
     @marks.long
-    def test_a_cell_that_is_down_stops_every_scope_while_cells_have_no_names(self) -> None:
+    def test_down_cell_stops_every_scope_with_unnamed_cells(self) -> None:
         """Its server groups' members and its moves in flight are not known."""
         with nova_fixtures.DownCellFixture([self.cell_mappings['cell2']]):
             self.assertRegex(str(self.not_collected()),
@@ -177,7 +177,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
             cluster.scoped(scope), model.ClusterScores({}), cast(policies.PolicySet, None), (),
             model.MoveHistory(), model.PlanningOptions(), budget=1))
 
-    def test_a_cell_that_is_down_stops_scopes_with_its_hosts_where_cells_are_named(self) -> None:
+    def test_down_named_cell_stops_only_scopes_with_its_hosts(self) -> None:
         self.name_cells()
         alone, there = self.boot(host='host1'), self.boot(host='host3')
         grouped, whole = (self.server_group(policy, policy)['id']

@@ -95,7 +95,7 @@ class DrainCase(test_nova_executor.ExecutorCase):
 
 class ColdMigrationTestCase(DrainCase):
 
-    def test_ours_is_confirmed_and_stays_stopped_and_others_are_left_alone(self) -> None:
+    def test_executor_confirms_only_own_cold_migration(self) -> None:
         server = self.drained()
         seen = self.collector.collect(time.time()).instances[server['id']]
         self.assertEqual(('SHUTOFF', 'host1'), (seen.status, seen.host))
@@ -173,7 +173,7 @@ class ColdMigrationTestCase(DrainCase):
         self.assertIs(Stage.CANCELLED, self.watched(self.task(server), marker).stage)
 
     @marks.long
-    def test_refusals_failures_and_other_ways_to_move_than_planned(self) -> None:
+    def test_cold_migration_failures_and_changed_methods_are_reported(self) -> None:
         server = self.drained()
         task = self.task(server)
         marker = self.pre_flight(task)
@@ -263,7 +263,7 @@ class WorkerCase(DrainCase):
 
 class CrashTestCase(WorkerCase):
 
-    def test_after_a_crash_at_any_step_it_is_moved_once_and_confirmed(self) -> None:
+    def test_crash_at_any_step_leads_to_one_confirmed_move(self) -> None:
         for step, after in (('submit', True), ('confirm', True)):
             server = self.drained()
             task = self.task(server)
@@ -300,7 +300,7 @@ class AbortTestCase(WorkerCase):
     settings = retry.RetrySettings(look_interval=0.0, claim_seconds=1e6, migration_timeout=600.0,
                                    abort_at_deadline=True)
 
-    def test_a_live_migration_past_its_deadline_is_aborted_and_ends_as_a_timeout(self) -> None:
+    def test_live_migration_past_deadline_is_aborted_as_timeout(self) -> None:
         server = self.drained(None, 'ACTIVE')
         task = self.task(server, method=model.MoveMethod.LIVE)
         self.save(task)
@@ -389,7 +389,7 @@ class RunningCase(WorkerCase):
 
 class OperatorAbortTestCase(RunningCase):
 
-    def test_abort_by_an_operator_cancels_the_task_and_quarantines_nothing(self) -> None:
+    def test_operator_abort_cancels_task_without_quarantine(self) -> None:
         self.useFixture(RaisedAborts())
         server = self.drained(None, 'ACTIVE')
         task = self.task(server, method=model.MoveMethod.LIVE)
@@ -407,7 +407,7 @@ class OperatorAbortTestCase(RunningCase):
         self.assertIn(f'openstack server set --state active {server["id"]}', str(row.error))
         self.assertEqual([], self.store.quarantines(self.now))
 
-    def test_successor_knows_our_own_abort(self) -> None:
+    def test_successor_recognises_own_abort(self) -> None:
         """Nova keeps that it was asked for, and no event says why the migration failed."""
         self.useFixture(RaisedAborts())
         self.settings = dataclasses.replace(self.settings, abort_at_deadline=True)
@@ -431,7 +431,7 @@ class OperatorAbortTestCase(RunningCase):
 class LateRequestTestCase(RunningCase):
     hosts = ('host1', 'host2', 'host3')
 
-    def test_late_request_is_aborted_wherever_the_instance_is_by_then(self) -> None:
+    def test_late_request_is_aborted_on_current_host(self) -> None:
         """Nova carries it out from host3, since the request names no source."""
         server = self.drained(None, 'ACTIVE')
         task = dataclasses.replace(

@@ -43,7 +43,7 @@ class CollectorCase(api.ApiTestCase):
 
 class CloudTestCase(CollectorCase):
 
-    def test_everything_is_collected(self) -> None:
+    def test_collect_reads_whole_cloud(self) -> None:
         self.aggregate('rack1', 'host1', 'host2', availability_zone='az1')
         group = self.server_group('g', 'anti-affinity', max_server_per_host=2)
         first = self.boot(host='host1', hints={'group': group['id']})
@@ -105,7 +105,7 @@ class CloudTestCase(CollectorCase):
         self.assertEqual('host1', cluster.instances[first['id']].host, 'but it counts')
 
     @marks.long
-    def test_every_page_of_every_list_is_read(self) -> None:
+    def test_collect_reads_every_page_of_every_list(self) -> None:
         servers = [self.boot(host='host1') for _ in range(5)]
         groups = [self.server_group(f'g{i}', 'soft-affinity') for i in range(5)]
         for server in servers[:3]:
@@ -119,7 +119,7 @@ class CloudTestCase(CollectorCase):
         since = collector.nova_api.NovaApi(self.connection)._list_migrations({})
         self.assertEqual(3, len(since))
 
-    def test_an_instance_on_no_host_counts_only_as_a_member(self) -> None:
+    def test_instance_without_host_counts_only_as_group_member(self) -> None:
         group = self.server_group('g', 'affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
         self.flags(shelved_offload_time=0)
@@ -160,7 +160,7 @@ class CloudTestCase(CollectorCase):
         self.assertEqual({'DISK_GB': 1}, cluster.sharing[shared].used)
         self.assertEqual(frozenset(), cluster.hosts['host2'].sharing)
 
-    def test_a_host_without_a_resource_provider_has_none(self) -> None:
+    def test_host_without_resource_provider_is_logged(self) -> None:
         uuid = self._get_provider_uuid_by_host('host3')
         self.assertEqual(204, self.placement.delete(f'/resource_providers/{uuid}').status)
         cluster = self.collect()
@@ -168,7 +168,7 @@ class CloudTestCase(CollectorCase):
         self.assertTrue(cluster.placement_known)
         self.assertIn('receives no instance', self.stdlog.logger.output)
 
-    def test_a_resize_waiting_for_its_confirmation_is_in_flight(self) -> None:
+    def test_unconfirmed_resize_is_in_flight(self) -> None:
         server = self.boot(host='host1')
         flavor = self._create_flavor(memory_mb=1024, vcpu=1, disk=1, ephemeral=0, swap=0)
         self.admin_api.post_server_action(server['id'], {'resize': {'flavorRef': flavor}})
@@ -182,7 +182,7 @@ class CloudTestCase(CollectorCase):
 
 class FaultsTestCase(CollectorCase):
 
-    def test_what_cannot_be_read_stops_the_cycle(self) -> None:
+    def test_unreadable_service_stops_cycle(self) -> None:
         server = self.boot(host='host1')
         with self.subTest('Placement does not listen'):
             error = self.not_collected(self.connect(self.closed_port()))
@@ -233,7 +233,7 @@ class FlightTestCase(CollectorCase):
     compute_driver = 'fake.FakeLiveMigrateDriver'
     hosts = ('host1', 'host2')
 
-    def test_a_running_live_migration_is_in_flight_and_charged_at_both_ends(self) -> None:
+    def test_running_live_migration_is_charged_at_both_ends(self) -> None:
         server = self.boot(host='host1')
         self.admin_api.post_server_action(
             server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})

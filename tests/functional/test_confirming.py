@@ -40,7 +40,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
     def planned(self) -> list[tuple[str, str]]:
         return [(m['instance_uuid'], m['to_host']) for m in self.plan()['moves']]
 
-    def test_what_placement_refuses_goes_elsewhere_and_nova_takes_it(self) -> None:
+    def test_move_refused_by_placement_goes_to_other_host(self) -> None:
         uuid = self.server['id']
         self.conf.set_override('dry_run', True, 'engine')
         self.conf.set_override('confirm_moves', False, 'engine')
@@ -55,7 +55,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
         self.work()
         self.assertEqual('host2', self.host_of(self.server))
 
-    def test_that_placement_cannot_be_asked_moves_nothing(self) -> None:
+    def test_unreachable_placement_stops_every_move(self) -> None:
         self.placement_api.door.answers = [
             (lambda method, path: path.endswith('/allocation_candidates'),
              '503 Service Unavailable', b'{}')]
@@ -67,7 +67,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
         self.placement_api.door.answers.clear()
         self.assertEqual([(self.server['id'], 'host2')], self.planned())
 
-    def test_a_request_that_placement_does_not_understand_has_no_candidate(self) -> None:
+    def test_request_with_unknown_class_has_no_candidate(self) -> None:
         candidates = candidates_api.CandidatesApi(self.connection)
         root = self._get_provider_uuid_by_host('host2')
         nobody = ('required', 'CUSTOM_NOBODY_HAS')

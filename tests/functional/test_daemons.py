@@ -117,7 +117,7 @@ placement_endpoint_override = {self.placement_api.url}
             with open(log) as f:
                 self.addDetail(called or name, content.text_content(f.read()[-20000:]))
 
-    def test_engine_and_executor_move_an_instance_and_leave_on_sigterm_and_sigint(self) -> None:
+    def test_daemons_move_instance_and_exit_on_sigterm_and_sigint(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         ports = {name: free_port() for name in ('engine', 'executor')}
@@ -150,7 +150,7 @@ placement_endpoint_override = {self.placement_api.url}
             self.assertIn(server['id'], f.read())
 
     @marks.long
-    def test_migfra_takes_a_task_that_executors_carry_out_and_another_process_goes_on(self) -> None:
+    def test_second_migfra_continues_task_of_first(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         broker = servers.Mosquitto(pathlib.Path(self.directory))
@@ -180,7 +180,7 @@ placement_endpoint_override = {self.placement_api.url}
         self.assertEqual(1, len(self.migrations(server)))
 
     @marks.long
-    def test_in_a_dry_run_without_nova_health_tells_so(self) -> None:
+    def test_dry_run_without_nova_is_not_ready(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         port = free_port()
         self.edit('[prometheus]', f'[monitoring]\nengine_port = {port}\n[prometheus]')
@@ -211,8 +211,7 @@ placement_endpoint_override = {self.placement_api.url}
         return lease if lease is not None and lease.planned_at is not None else None
 
     @marks.long
-    def test_an_engine_that_freezes_is_overtaken_at_once_and_writes_nothing_when_it_thaws(
-            self) -> None:
+    def test_frozen_engine_is_replaced_and_writes_nothing_later(self) -> None:
         """Cycles are an hour apart: who waits for a scope does not wait for one."""
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         self.edit('evaluation_interval = 5', 'evaluation_interval = 3600')
@@ -236,7 +235,7 @@ placement_endpoint_override = {self.placement_api.url}
                 self.assertEqual((taken.owner, taken.epoch), (now.owner, now.epoch))
 
     @marks.long
-    def test_an_engine_that_is_killed_is_overtaken(self) -> None:
+    def test_killed_engine_is_replaced(self) -> None:
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         self.edit('evaluation_interval = 5', 'evaluation_interval = 3600')
         with self.daemon('engine', called='second'):
@@ -250,7 +249,7 @@ placement_endpoint_override = {self.placement_api.url}
                 lambda: (now := self.lease()).epoch > killed_at.epoch and now, 'the takeover')
         self.assertNotEqual(killed_at.owner, taken.owner)
 
-    def test_once_prints_the_report_of_one_cycle_as_json(self) -> None:
+    def test_once_prints_report_of_one_cycle_as_json(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         done = subprocess.run(
@@ -264,7 +263,7 @@ placement_endpoint_override = {self.placement_api.url}
                          [m['instance_uuid'] for m in report['aggregates'][0]['moves']])
         self.assertEqual(1, len(self.store.flights()))
 
-    def test_nova_away_is_one_clear_line_and_exit_status_1(self) -> None:
+    def test_engine_without_nova_prints_error_and_exits_1(self) -> None:
         with open(self.config) as f:
             text = f.read().replace(self.nova_api.url, self.closed_port())
         with open(self.config, 'w') as f:

@@ -39,7 +39,7 @@ class UnreadableTestCase(test_collector.CollectorCase, test_nova_executor.Execut
         door.answers.append((lambda method, path: part in path, '500 Internal Server Error',
                              b'{"computeFault": {"message": "no database"}}'))
 
-    def test_defect_04_server_groups(self) -> None:
+    def test_defect_04_unreadable_server_groups_stop_plan_and_move(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(server)
@@ -52,7 +52,7 @@ class UnreadableTestCase(test_collector.CollectorCase, test_nova_executor.Execut
         self.assertEqual(1, len(self.collect().groups))
         self.pre_flight(task)
 
-    def test_defect_06_usages(self) -> None:
+    def test_defect_06_unreadable_usages_stop_plan_and_move(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         self.pre_flight(task)
@@ -104,7 +104,7 @@ class NodeNamesTestCase(test_first_light.RebalancedTestCase):
         # Nova loads drivers from its own package only.
         self.useFixture(fixtures.MonkeyPatch('nova.virt.fake.MediumFakeDriver', NodeNamesDriver))
 
-    def test_defect_13_a_good_move_is_completed_whatever_the_hypervisor_is_called(self) -> None:
+    def test_defect_13_move_completes_with_other_hypervisor_name(self) -> None:
         server = self.boot(host='host1')
         self.load({'node-of-host1': 0.8, 'node-of-host2.example.org': 0.5, 'host3': 0.1},
                   {server['id']: 0.35})

@@ -65,7 +65,7 @@ class DepletionTestCase(OneSampleTestCase):
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
     @marks.long
-    def test_without_it_they_pile_up(self):
+    def test_boots_pile_up_without_depletion(self):
         def blind(scores, tracks, **kwargs):
             return depletion.LoadOutlook({host: depletion.HostLoad(score, score)
                                           for host, score in scores.items()}, 0.0, False, {})
@@ -74,7 +74,7 @@ class DepletionTestCase(OneSampleTestCase):
             self.wait_for_scores(**self.scores)
             self.assertEqual({'host1': COUNT}, self.multi_create(COUNT))
 
-    def test_requests_within_one_sample_spread_and_a_new_sample_begins_anew(self):
+    def test_requests_within_one_sample_spread_until_next_sample(self):
         self.wait_for_scores(**self.scores)
         self.assertEqual(dict.fromkeys(self.hosts, COUNT // 3),
                          self.counted(self.boot() for _ in range(COUNT)))
@@ -84,7 +84,7 @@ class DepletionTestCase(OneSampleTestCase):
         self.assertEqual('host2', self.host_of(self.boot()))
 
     @marks.long
-    def test_what_is_deleted_is_given_back(self):
+    def test_deleted_instance_frees_expected_load(self):
         old = [self.boot(host=host) for host in self.hosts]
         self.prometheus.series['cpu'] = {'host1': 0.36, 'host2': 0.30, 'host3': 0.40}
         self.wait_for_scores(host1=0.36, host2=0.30, host3=0.40)
@@ -106,7 +106,7 @@ class CeilingTestCase(OneSampleTestCase):
         self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
         self.flags(hard_ceiling=True, group='kronos')
 
-    def test_a_burst_stops_at_the_ceiling(self):
+    def test_burst_stops_at_ceiling(self):
         for host in self.hosts:
             self.boot(host=host)
         self.wait_for_scores(**self.scores)
@@ -122,7 +122,7 @@ class WindowTestCase(OneSampleTestCase):
     scores = DepletionTestCase.scores
     settle_seconds = 3600
 
-    def test_requests_spread_also_when_a_sample_comes_after_each(self):
+    def test_requests_spread_with_new_sample_after_each(self):
         self.wait_for_scores(**self.scores)
         servers = []
         for _ in range(COUNT):

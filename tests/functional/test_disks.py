@@ -59,7 +59,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.load(LOADS, {server['id']: 0.35})
         return server
 
-    def test_nova_refuses_once_and_the_planner_remembers(self) -> None:
+    def test_planner_remembers_refused_disk_copy(self) -> None:
         server = self.hot()
         self.assertEqual(1, len(self.plan()['moves']))
         self.work()
@@ -83,7 +83,7 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertIn('copies-disk', row['rejections'])
         self.assertEqual([False], self.asked)
 
-    def test_an_operator_may_allow_it(self) -> None:
+    def test_allow_disk_copy_permits_move(self) -> None:
         server = self.hot()
         self.conf.set_override('allow_disk_copy', True, 'engine')
         self.plan()
@@ -91,14 +91,14 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([None], self.asked)
         self.assertEqual('host3', self.host_of(server))
 
-    def test_an_operator_who_says_local_gets_no_such_plan(self) -> None:
+    def test_local_storage_option_plans_no_disk_copy(self) -> None:
         self.hot()
         self.conf.set_override('instance_storage', 'local', 'engine')
         row = self.plan()
         self.assertEqual([], row['moves'])
         self.assertIn('copies-disk', row['rejections'])
 
-    def test_a_drain_copies_disks(self) -> None:
+    def test_drain_copies_disks(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         self.conf.set_override('instance_storage', 'local', 'engine')

@@ -31,7 +31,7 @@ SKIPPED = 77
 
 class EventletTestCase(unittest.TestCase):
 
-    def test_scores_are_refreshed_and_weighed_in_a_green_threaded_process(self):
+    def test_scores_are_refreshed_and_weighed_on_eventlet(self):
         environment = dict(os.environ, OS_NOVA_DISABLE_EVENTLET_PATCHING='0')
         with tempfile.TemporaryDirectory() as directory, prometheus_api.running() as api:
             api.series = {'cpu': {'cn1': 0.25, 'cn2': 0.75}}

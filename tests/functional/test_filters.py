@@ -33,7 +33,7 @@ class CeilingTestCase(scores.ScoredTestCase):
         super().configure()
         self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
 
-    def test_a_host_above_its_ceiling_is_filtered_but_not_when_all_are(self):
+    def test_host_above_ceiling_is_filtered_unless_all_are(self):
         self.occupy()
         self.wait_for_scores(**self.scores)
         # host3 is stock Nova's choice and at 0.9; host2 comes next.
@@ -42,7 +42,7 @@ class CeilingTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.8, host2=0.8, host3=0.8)
         self.assertEqual(self.stock_choice, self.chosen())
 
-    def test_a_host_without_a_score_passes(self):
+    def test_host_without_score_passes(self):
         self.prometheus.series['cpu'] = {'host1': 0.1, 'host2': 0.9}
         self.occupy()
         self.wait_for_scores(host1=0.1, host2=0.9)
@@ -57,7 +57,7 @@ class HardCeilingTestCase(scores.ScoredTestCase):
         super().configure()
         self.flags(hard_ceiling=True, group='kronos')
 
-    def test_boots_are_refused_and_moves_are_not(self):
+    def test_hard_ceiling_refuses_boots_but_not_moves(self):
         server = self.boot(host='host1')
         self.wait_for_scores(**self.scores)
         self.boot(expected_state='ERROR')
@@ -79,7 +79,7 @@ class HardCeilingTestCase(scores.ScoredTestCase):
 
 class FailClosedTestCase(scores.ScoredTestCase):
 
-    def test_without_scores_boots_are_refused_only_when_asked_to(self):
+    def test_fail_closed_refuses_boots_without_scores(self):
         self.prometheus.stop()
         server = self.boot()
         self.wait_for_no_scores('cannot be reached')
@@ -110,7 +110,7 @@ class WorkerRecordTestCase(scores.ScoredTestCase):
 
         self.wait_for(there, f'a record with {what}')
 
-    def test_a_worker_tells_of_its_scores_its_work_and_its_faults(self):
+    def test_worker_record_has_scores_work_and_faults(self):
         self.boot()
         self.wait_for_scores(**self.scores)
         self.boot()
@@ -175,7 +175,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
     def hosts_of_boots(self, count=3, **kwargs):
         return {self.host_of(self.boot(**kwargs)) for _ in range(count)}
 
-    def test_draining_and_quarantined_hosts_get_no_boots_unless_nothing_else_is_left(self):
+    def test_draining_and_quarantined_hosts_get_boots_as_last_resort(self):
         self.publish(draining=frozenset({'host1'}), quarantined=frozenset({'host2'}))
         self.assertEqual({'host3'}, self.hosts_of_boots())
         server = self.boot(host='host1')
@@ -184,7 +184,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         # Not host3, which has had every boot so far: stock Nova's choice.
         self.assertLess(self.hosts_of_boots(1), {'host1', 'host2'})
 
-    def test_a_member_under_way_counts_at_its_destination(self):
+    def test_migrating_group_member_counts_at_destination(self):
         group = self.server_group('g', 'anti-affinity', max_server_per_host=1)
         hints = {'group': group['id']}
         first = self.boot(hints=hints)
@@ -198,7 +198,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.live_migrate(first, free[0])
         self.assertEqual(free[0], self.host_of(first))
 
-    def test_a_boot_does_not_join_the_host_that_an_affinity_repair_is_leaving(self):
+    def test_boot_avoids_host_that_affinity_repair_leaves(self):
         group = self.server_group('g', 'affinity')
         hints = {'group': group['id']}
         leaving = self.boot(hints=hints, host='host1')
@@ -209,7 +209,7 @@ class PlacementFilterTestCase(base.NovaTestCase):
         self.publish(flights=(model.InFlightMove(leaving['id'], 'host1', 'host2', 'kronos'),))
         self.assertEqual({'host2'}, self.hosts_of_boots(hints=hints))
 
-    def test_partners_of_scheduler_hints_count_while_they_are_under_way(self):
+    def test_scheduler_hints_consider_migrating_partners(self):
         partner, settled = self.boot(host='host1'), self.boot(host='host2')
         apart = {'different_host': partner['id']}
         beside = {'same_host': [partner['id'], settled['id']]}

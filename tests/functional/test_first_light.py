@@ -75,7 +75,7 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
 
 class TestFirstLight(RebalancedTestCase):
 
-    def test_boot_follows_the_load_and_a_move_follows_when_it_flips(self) -> None:
+    def test_boot_follows_load_and_move_follows_changed_load(self) -> None:
         self.wait_for_scores(**self.scores)
         servers = [self.boot() for _ in range(2)]
         self.assertEqual(['host1', 'host1'], [self.host_of(s) for s in servers])
@@ -100,7 +100,7 @@ class TestFirstLight(RebalancedTestCase):
         self.assertEqual(['migration.completed'], [event for event, _ in self.results])
         self.assertIn(one, self.store.history(model.UNASSIGNED, self.worker._clock()).cooling)
 
-    def test_dry_run_plans_and_moves_nothing(self) -> None:
+    def test_dry_run_plans_but_moves_nothing(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('dry_run', True, 'engine')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -122,14 +122,14 @@ class TestEachPhase(RebalancedTestCase):
         self.work()
         self.assertEqual(to_host, self.host_of(server))
 
-    def test_evacuate_drains_a_disabled_host(self) -> None:
+    def test_evacuate_drains_disabled_host(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         self.load({'host1': 0.2, 'host2': 0.2, 'host3': 0.1}, {server['id']: 0.2})
         with self.disabled('host1'):
             self.one_move(server, 'evacuate', 'host3')
 
-    def test_affinity_repairs_a_violated_group(self) -> None:
+    def test_affinity_repairs_violated_group(self) -> None:
         group = self.server_group('pair', 'anti-affinity', max_server_per_host=2)
         servers = [self.boot(host='host1', hints={'group': group['id']}) for _ in range(2)]
         self.tighten(group['id'])
@@ -149,7 +149,7 @@ class TestEachPhase(RebalancedTestCase):
             session.query(models.InstanceGroupPolicy).filter_by(
                 group_id=found.id).update({'rules': '{"max_server_per_host": 1}'})
 
-    def test_pack_empties_a_host(self) -> None:
+    def test_pack_empties_host(self) -> None:
         servers = [self.boot(host=h) for h in ('host1', 'host2')]
         self.write_policies(mode='pack', capacity_query='cpu', capacity_threshold=0.8)
         self.load({'host1': 0.2, 'host2': 0.4, 'host3': 0.0},

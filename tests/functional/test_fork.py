@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 class ForkTestCase(unittest.TestCase):
 
-    def test_parent_and_forked_workers_each_see_the_scores(self):
+    def test_parent_and_forked_workers_each_see_scores(self):
         with tempfile.TemporaryDirectory() as directory, prometheus_api.running() as api:
             api.series = {'cpu': {'cn1': 0.25, 'cn2': 0.75}}
             policies = os.path.join(directory, 'policies.yaml')

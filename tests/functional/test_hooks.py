@@ -70,7 +70,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
         self.worker.run_once(self.worker._clock())
         return not self.store.owed(task.task_id)
 
-    def test_each_attempt_has_its_hooks_whatever_comes_of_it(self) -> None:
+    def test_each_attempt_calls_its_hooks_despite_failure(self) -> None:
         server = self.boot(host='host1')
         self.fail_on_the_way('host2')
         task = self.queue(server, 'host2', 'host3')
@@ -90,7 +90,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
             self.assertLessEqual({'queue', 'pre_flight', 'hooks', 'pre_check', 'post_flight'},
                                  set(attempt.phases))
 
-    def test_a_program_that_refuses_keeps_the_instance_where_it_is(self) -> None:
+    def test_refusing_webhook_prevents_migration(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('retry_backoff', 0.0, 'executor')
         self.program.answer = lambda *args: (500, {}, b'')
@@ -109,7 +109,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
         row = self.store.task(task.task_id)
         return row is not None and row.attempts
 
-    def test_another_executor_ends_what_one_that_died_has_begun(self) -> None:
+    def test_successor_calls_after_hooks_of_dead_executor(self) -> None:
         server = self.boot(host='host1')
         task = self.queue(server, 'host2')
         for _ in range(200):

@@ -69,7 +69,7 @@ class KeystoneTestCase(api.ApiTestCase):
         conf = self.configured(**changes)
         return collector.CloudCollector(conf, connection.make_connection(conf))
 
-    def test_who_logs_in_finds_everything_by_the_catalogue(self) -> None:
+    def test_client_finds_services_by_catalogue(self) -> None:
         server = self.boot(host='host1')
         early = self.reader()
         error = self.assertRaises(exception.CollectError, early.collect, time.time())
@@ -91,7 +91,7 @@ class KeystoneTestCase(api.ApiTestCase):
                          (item.status, item.text.startswith(self.keystone.url)))
 
     @marks.long
-    def test_projects_that_may_be_asked_for_are_looked_up(self) -> None:
+    def test_check_looks_up_allowed_projects(self) -> None:
         conf = self.configured()
         context = checks.CheckContext(conf, connection=connection.make_connection(conf))
         project = context.connection.identity.find_project('admin').id
@@ -107,7 +107,7 @@ class KeystoneTestCase(api.ApiTestCase):
                 self.assertNotIn('does not tell', item.text)
 
     @marks.long
-    def test_a_token_that_is_refused_is_replaced(self) -> None:
+    def test_refused_token_is_replaced(self) -> None:
         self.boot(host='host1')
         self.register('placement', self.placement_api.url)
         reader = self.reader()
@@ -118,7 +118,7 @@ class KeystoneTestCase(api.ApiTestCase):
         self.assertEqual(1, len(reader.collect(time.time()).instances))
 
     @marks.long
-    def test_what_is_wrong_with_the_login_is_one_clear_line(self) -> None:
+    def test_login_problem_is_one_error_line(self) -> None:
         for changes, words in (
                 ({'password': 'wr0ng-canary'}, 'Keystone refused the credentials'),
                 ({'region_name': 'south'}, 'no endpoint for it; check .* region_name'),

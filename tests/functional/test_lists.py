@@ -48,7 +48,7 @@ class MarkerTestCase(test_collector.CollectorCase):
         self.nova_api.door.answers.append((spoil, '', b''))
         return asked
 
-    def test_a_marker_that_is_deleted_between_two_pages_restarts_the_reading(self) -> None:
+    def test_deleted_page_marker_restarts_list(self) -> None:
         """Nova answers 400 then: the list that was begun is worth nothing."""
         for _ in range(6):
             self.boot(host='host1')
@@ -59,7 +59,7 @@ class MarkerTestCase(test_collector.CollectorCase):
         self.assertLessEqual(left, set(cluster.instances))
         self.assertGreater(len(asked), 2 + 2, 'the second page failed, and all came again')
 
-    def test_one_that_changes_all_the_time_is_no_cloud(self) -> None:
+    def test_constantly_changing_list_stops_cycle(self) -> None:
         """The second reading is the last: nothing partial is planned."""
         for _ in range(4):
             self.boot(host='host1')

@@ -154,7 +154,7 @@ class MigfraCase(test_first_light.RebalancedTestCase):
 
 class TestServers(MigfraCase):
 
-    def test_servers_are_stopped_started_suspended_and_resumed_as_the_protocol_says(self) -> None:
+    def test_servers_stop_start_suspend_and_resume_by_protocol(self) -> None:
         one, two = (self.named(self.boot(host='host1'), name) for name in ('vm-1', 'vm-2'))
         self.assertEqual({
             'scheduler': 'global', 'result': 'vm stopped', 'id': f'{ID}1', 'list': [
@@ -221,7 +221,7 @@ list:
         self.assertEqual('ACTIVE', self.status(one))
 
     @marks.long
-    def test_a_server_in_error_is_stopped(self) -> None:
+    def test_server_in_error_can_be_stopped(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.admin_api.post_server_action(server['id'], {'os-resetState': {'state': 'error'}})
         self.assertEqual('ERROR', self.status(server))
@@ -233,7 +233,7 @@ list:
 
 class TestMoves(MigfraCase):
 
-    def test_a_server_is_migrated_where_it_was_asked_to(self) -> None:
+    def test_migrate_vm_moves_server_to_named_destination(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         found = self.asked(f'''\
 host: host1
@@ -252,7 +252,7 @@ parameter:
         self.assertEqual('host3', self.host_of(server))
 
     @marks.long
-    def test_of_a_request_that_is_given_up_nothing_begins_any_more(self) -> None:
+    def test_expired_request_begins_no_more_moves(self) -> None:
         moved, left = (self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2))
         self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\ndestinations: [host3]\n')
         self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 2)
@@ -276,7 +276,7 @@ parameter:
         self.assertEqual(('host3', 'host1'), (self.host_of(moved), self.host_of(left)))
 
     @marks.long
-    def test_requests_that_come_together_share_a_look(self) -> None:
+    def test_simultaneous_requests_share_one_cloud_read(self) -> None:
         self.conf.set_override('look_seconds', 60.0, 'migfra')
         servers = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(3)]
         # No executor works meanwhile, so nothing ends.
@@ -304,7 +304,7 @@ parameter:
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)
 
-    def test_a_node_is_evacuated_onto_the_hosts_that_were_named(self) -> None:
+    def test_evacuate_node_uses_only_named_destinations(self) -> None:
         moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
         found = self.asked(f'''\
 host: host1
@@ -329,7 +329,7 @@ parameter:
 
 
     @marks.long
-    def test_retry_counter_bounds_the_attempts_of_each_instance(self) -> None:
+    def test_retry_counter_bounds_attempts_of_each_instance(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
 
         def refuse(*args: Any, **kwargs: Any) -> None:
@@ -356,7 +356,7 @@ parameter: {{retry-counter: {number}}}
                     connection.execute(sa.delete(getattr(tables, name)))
 
     @marks.long
-    def test_a_server_that_runs_is_moved_offline_and_runs_again(self) -> None:
+    def test_offline_migration_restarts_active_server(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         found = self.asked(f'''\
 task: migrate vm
@@ -376,7 +376,7 @@ parameter:
         self.assertLessEqual(sum(tags.values()) - tags['total'], tags['total'] + 1.0)
 
     @marks.long
-    def test_what_cannot_be_moved_is_told_with_its_reason(self) -> None:
+    def test_refused_move_is_answered_with_reason(self) -> None:
         group = self.server_group('pair', 'anti-affinity')
         one, two = (self.named(self.boot(host=host, hints={'group': group['id']}), name)
                     for host, name in (('host1', 'vm-1'), ('host2', 'vm-2')))
@@ -405,7 +405,7 @@ parameter:
 
 class TestSwap(MigfraCase):
 
-    def test_two_servers_change_places(self) -> None:
+    def test_swap_with_exchanges_two_servers(self) -> None:
         one = self.named(self.boot(host='host1'), 'vm-1')
         two = self.named(self.boot(host='host2'), 'vm-2')
         found = self.asked(f'''\
@@ -424,7 +424,7 @@ parameter:
         self.assertEqual(['host2', 'host1'], [self.host_of(s) for s in (one, two)])
 
     @marks.long
-    def test_a_partner_that_is_not_on_the_destination_is_refused(self) -> None:
+    def test_swap_partner_on_other_host_is_refused(self) -> None:
         self.named(self.boot(host='host1'), 'vm-1')
         self.named(self.boot(host='host3'), 'vm-2')
         found = self.asked(f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
@@ -448,7 +448,7 @@ class TestPins(MigfraCase):
 
         self.repin = repin
 
-    def test_without_the_driver_it_is_unsupported_and_nothing_is_moved(self) -> None:
+    def test_repin_without_driver_is_refused_and_moves_nothing(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         found = self.asked(f'task: repin vm\nid: {ID}1\nvm-name: vm-1\n'
                            'vcpu-map: [[4],[5],[6],[7]]\n')
@@ -461,7 +461,7 @@ class TestPins(MigfraCase):
         self.assertEqual('host1', self.host_of(server))
 
     @marks.long
-    def test_the_driver_is_asked_where_the_server_is(self) -> None:
+    def test_repin_calls_driver_on_host_of_server(self) -> None:
         self.useFixture(fixtures.MonkeyPatch(
             'kronos_nova.rebalancer.migfra.vcpu_pinning.VcpuPinning.repin', self.repin))
         self.service.ended()
@@ -531,7 +531,7 @@ class TestHooks(MigfraCase):
         found = self.admin_api.get_instance_actions(server['id'])
         return [a['action'] for a in reversed(found)]
 
-    def test_a_warm_migration_is_one_of_a_paused_server_that_runs_on_afterwards(self) -> None:
+    def test_warm_migration_pauses_server_during_live_migration(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         text = (f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
                 'time-measurement: true\nparameter: {migration-type: warm}\n')
@@ -543,7 +543,7 @@ class TestHooks(MigfraCase):
         self.assertIn('hooks', {tag for one in found['time-measurement'] for tag in one})
 
     @marks.long
-    def test_who_was_paused_before_stays_so(self) -> None:
+    def test_warm_migration_keeps_paused_server_paused(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.admin_api.post_server_action(server['id'], {'pause': None})
         self._wait_for_state_change(server, 'PAUSED')
@@ -555,7 +555,7 @@ class TestHooks(MigfraCase):
         self.assertEqual(('PAUSED', 'host2'), (self.status(server), self.host_of(server)))
 
     @marks.long
-    def test_processes_are_suspended_before_and_resumed_after(self) -> None:
+    def test_pscom_processes_are_suspended_during_migration(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         for number in ('11', '12'):
             self.process('vm-1', number)
@@ -579,7 +579,7 @@ class TestHooks(MigfraCase):
 class TestRefused(MigfraCase):
     allow = ('migrate-vm:*:other', 'stop-vm:nobody:*', 'suspend-vm:*:*')
 
-    def test_what_is_no_task_and_what_is_not_allowed_is_answered_and_not_done(self) -> None:
+    def test_invalid_or_denied_task_is_answered_but_not_done(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         wrong = [
             ('{', {'result': 'error', 'id': None}, 'line 1: '),
@@ -615,7 +615,7 @@ class TestRefused(MigfraCase):
         self.assertEqual(('ACTIVE', 'host1'), (self.status(server), self.host_of(server)))
 
     @marks.long
-    def test_a_name_that_two_servers_bear_and_a_server_elsewhere_are_not_meant(self) -> None:
+    def test_ambiguous_name_and_server_on_other_host_are_refused(self) -> None:
         for host in ('host1', 'host2'):
             self.named(self.boot(host=host), 'vm-1')
         self.named(self.boot(host='host2'), 'vm-2')
@@ -648,7 +648,7 @@ class TestOtherZone(MigfraCase):
 class TestDelivery(MigfraCase):
     protocol = '5'
 
-    def test_a_task_is_done_once_however_often_it_comes(self) -> None:
+    def test_repeated_task_is_done_once(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         text = f'task: migrate vm\nid: {ID}1\nvm-name: vm-1\ndestination: host2\n'
         for _ in range(3):
@@ -664,7 +664,7 @@ class TestDelivery(MigfraCase):
         self.assertEqual('host2', self.host_of(server))
 
     @marks.long
-    def test_a_task_that_the_broker_has_kept_for_long_is_left_alone(self) -> None:
+    def test_retained_task_is_ignored(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.service.ended()
         self.scheduler.ask('host1', f'task: suspend vm\nid: {ID}1\nlist: [{{vm-name: vm-1}}]\n',
@@ -676,7 +676,7 @@ class TestDelivery(MigfraCase):
         self.assertEqual('ACTIVE', self.status(server))
 
     @marks.long
-    def test_an_evacuation_survives_the_broker_and_the_service(self) -> None:
+    def test_evacuation_survives_loss_of_broker_and_service(self) -> None:
         moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
         self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\n'
                                     'destinations: [host2, host3]\n')
@@ -695,7 +695,7 @@ class TestDelivery(MigfraCase):
         self.assertEqual([1, 1], [len(self.migrations(s)) for s in moved])
 
     @marks.long
-    def test_what_is_asked_while_nobody_is_there_is_done_later(self) -> None:
+    def test_task_sent_while_service_is_down_is_done_later(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.asked(f'task: suspend vm\nid: {ID}1\nlist: [{{vm-name: none}}]\n')
         self.service.ended()
@@ -709,7 +709,7 @@ class TestDelivery(MigfraCase):
 @marks.long
 class TestStarted(MigfraCase):
 
-    def test_a_server_has_started_when_its_ssh_answers(self) -> None:
+    def test_start_waits_until_ssh_answers(self) -> None:
         server = self.named(self.boot(host='host1'), 'vm-1')
         self.useFixture(fixtures.MonkeyPatch(
             'kronos_nova.rebalancer.clients.nova_records.parse_addresses',

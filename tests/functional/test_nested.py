@@ -139,7 +139,7 @@ class NestedCase(test_tools.ToolsCase):
     def assert_completed(self, task: rows.TaskRow) -> None:
         self.assertIs(model.TaskState.COMPLETED, task.task.state, task.error)
 
-    def assert_nobody_blamed(self) -> None:
+    def assert_no_host_is_blamed(self) -> None:
         history = self.store.history(model.UNASSIGNED, self.worker._clock())
         self.assertEqual(({}, frozenset()),
                          (dict(history.quarantined), frozenset(history.quarantined_hosts)))
@@ -147,7 +147,7 @@ class NestedCase(test_tools.ToolsCase):
 
 class NestedTestCase(NestedCase):
 
-    def test_from_boot_to_live_migration_and_through_reshapes(self) -> None:
+    def test_nested_instances_move_despite_reshapes(self) -> None:
         one, two = self.new('host1'), self.new('host2')
         self.assert_at('host1', one)
         self.assert_at('host2', two)
@@ -158,7 +158,7 @@ class NestedTestCase(NestedCase):
         self.assert_at('host2', two)
         self.assertIn('tree-reshaped', str(self.carried_out().error))
         self.assertEqual([], self.migrations({'id': one}))
-        self.assert_nobody_blamed()
+        self.assert_no_host_is_blamed()
         self.assertEqual([(one, 'host1', 'host2')], self.planned())
         self.assert_completed(self.carried_out())
         self.assert_at('host2', one, two)
@@ -169,7 +169,7 @@ class NestedTestCase(NestedCase):
         self.reshape('host2', {**NUMA, 'VGPU': 'card1'})
         self.assert_at('host2', one, two)
         self.assertIn('source-reshaped', str(self.carried_out().error))
-        self.assert_nobody_blamed()
+        self.assert_no_host_is_blamed()
         snapshot = self.recorded()
         live = self.plan()
         self.assertEqual(live, {**self.replayed(snapshot), 'timings': live['timings']})
@@ -184,7 +184,7 @@ class NestedTestCase(NestedCase):
         self.assert_completed(self.carried_out())
         self.assertEqual([409, 204], answers)
         self.assert_at('host2', one)
-        self.assert_nobody_blamed()
+        self.assert_no_host_is_blamed()
 
         # Where Nova could not: its scheduler finds no host by an allocation that has
         # nothing on its root, and from such a source it would leave all of it behind.
@@ -259,7 +259,7 @@ class ContentionTestCase(NestedCase):
     def conflicts(self) -> list[str]:
         return [method for method, status in self.contention.answers if status == 409]
 
-    def test_nova_tries_again_and_where_it_gives_up_so_do_we(self) -> None:
+    def test_generation_conflicts_are_retried_by_nova_and_executor(self) -> None:
         uuid = self.new('host1')
         self.go(uuid, 'host1', 'host2')
         # Nova tries four times to hand the allocation to the migration, and as often to
@@ -275,7 +275,7 @@ class ContentionTestCase(NestedCase):
                 'Unable to replace instance claim', 'No valid host'), strict=False):
             self.assertIn(text, str(attempt.error))
         self.assert_at('host2', uuid)
-        self.assert_nobody_blamed()
+        self.assert_no_host_is_blamed()
 
         # A claim of another's for the same instance: Nova takes its records for broken.
         self.go(uuid, 'host2', 'host1')

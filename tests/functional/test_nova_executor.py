@@ -76,7 +76,7 @@ class ExecutorCase(api.ApiTestCase):
 
 class MoveTestCase(ExecutorCase):
 
-    def test_an_instance_is_moved_and_verified(self) -> None:
+    def test_instance_is_moved_and_verified(self) -> None:
         server = self.boot(host='host1')
         self.admin_api.put_server(server['id'], {'server': {'name': test_collector.HOSTILE}})
         task = self.task(server)
@@ -106,7 +106,7 @@ class MoveTestCase(ExecutorCase):
         error = self.assertRaises(exception.MigrationFailed, self.executor.post_flight, task)
         self.assertIn('it is on host3 and not on host2', str(error))
 
-    def test_a_destination_that_refuses(self) -> None:
+    def test_refused_destination_fails_migration(self) -> None:
         server = self.boot(host='host1')
         unknown = self.task(server, to_host='host9')
         error = self.assertRaises(exception.MigrationFailed, self.executor.submit, unknown)
@@ -124,7 +124,7 @@ class MoveTestCase(ExecutorCase):
         self.assertEqual('host1', self.host_of(server))
 
     @marks.long
-    def test_why_it_was_refused_is_waited_for_until_nova_has_written_it(self) -> None:
+    def test_look_waits_until_nova_writes_failure_reason(self) -> None:
         """nova-conductor saves the migration's error first."""
         looked: list[executors.MigrationProgress] = []
         really = utils.EventReporter.__exit__
@@ -148,7 +148,7 @@ class MoveTestCase(ExecutorCase):
         self.assertIn('No valid host', looked[1].detail)
 
     @marks.long
-    def test_an_instance_in_error_is_told_from_one_that_merely_stayed(self) -> None:
+    def test_failure_distinguishes_instance_in_error(self) -> None:
         def broken(server: dict[str, Any]) -> None:
             self.admin_api.post_server_action(
                 server['id'], {'os-resetState': {'state': 'error'}})
@@ -173,7 +173,7 @@ class MoveTestCase(ExecutorCase):
         self.assertIn(server['id'], str(error))
         self.assertIn('on host2', str(error))
 
-    def test_an_instance_that_was_deleted(self) -> None:
+    def test_deleted_instance_cancels_task(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         marker = self.pre_flight(task)
@@ -185,7 +185,7 @@ class MoveTestCase(ExecutorCase):
         error = self.assertRaises(exception.PreFlightError, self.executor.post_flight, task)
         self.assertEqual('no-such-instance', error.kwargs['rule'])
 
-    def test_a_lost_answer_is_ambiguous_and_looked_up(self) -> None:
+    def test_lost_answer_is_ambiguous_and_looked_up(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         marker = self.pre_flight(task)
@@ -197,7 +197,7 @@ class MoveTestCase(ExecutorCase):
         self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
         self.executor.post_flight(task)
 
-    def test_a_request_without_effect_is_told_from_one_that_may_have_one(self) -> None:
+    def test_submit_distinguishes_refused_from_ambiguous_request(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         marker = self.pre_flight(task)
@@ -230,7 +230,7 @@ class RightsTestCase(ExecutorCase):
     roles = 'reader,kronos'
     project = '11111111111111111111111111111111'
 
-    def test_a_server_that_is_denied_is_not_taken_for_deleted(self) -> None:
+    def test_denied_server_does_not_count_as_deleted(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(server)
@@ -251,7 +251,7 @@ class RightsTestCase(ExecutorCase):
 
 class PreFlightTestCase(ExecutorCase):
 
-    def test_state_of_the_instance(self) -> None:
+    def test_pre_flight_refuses_changed_instance_state(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         self.pre_flight(task)
@@ -274,7 +274,7 @@ class PreFlightTestCase(ExecutorCase):
         self.assert_refused('moved-away', task)
 
     @marks.long
-    def test_state_of_the_services(self) -> None:
+    def test_pre_flight_refuses_disabled_or_down_services(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         drain = self.task(server, phase=model.Phase.EVACUATE)
@@ -290,7 +290,7 @@ class PreFlightTestCase(ExecutorCase):
             self.admin_api.put_service_force_down(self.service_id(host), False)
         self.pre_flight(task)
 
-    def test_where_it_may_go(self) -> None:
+    def test_pre_flight_refuses_destination_out_of_scope(self) -> None:
         server = self.boot(host='host1')
         self.assert_refused('out-of-scope', self.task(server, to_host='host9'))
         self.assert_refused('out-of-scope', self.task(server, aggregate='gone'))
@@ -306,7 +306,7 @@ class PreFlightTestCase(ExecutorCase):
         self.conf.set_override('restrict_to_az', True, 'engine')
         self.assert_refused('az-differs', across)
 
-    def test_room_at_the_destination(self) -> None:
+    def test_pre_flight_refuses_destination_without_room(self) -> None:
         server = self.boot(host='host1')
         task = self.task(server)
         uuid = self._get_provider_uuid_by_host('host2')
@@ -327,7 +327,7 @@ class PreFlightTestCase(ExecutorCase):
         self.pre_flight(task)
 
     @marks.long
-    def test_an_overcommitted_source_that_an_older_placement_does_not_let_shrink(self) -> None:
+    def test_overcommitted_source_fails_on_placement_before_14(self) -> None:
         """Placement before 14.0 did not consider what a consumer of the write had before."""
         server = self.boot(host='host1')
         task = self.task(server)
@@ -349,7 +349,7 @@ class PreFlightTestCase(ExecutorCase):
         self.executor.submit(task)
         self.assertIs(Stage.COMPLETED, self.watched(task, marker).stage)
 
-    def test_a_group_that_changed_after_planning(self) -> None:
+    def test_pre_flight_refuses_group_changed_after_planning(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
         task = self.task(one)
@@ -367,7 +367,7 @@ class PreFlightTestCase(ExecutorCase):
 
 
     @marks.long
-    def test_what_our_database_learnt_after_planning(self) -> None:
+    def test_pre_flight_refuses_by_newer_stored_facts(self) -> None:
         group = self.server_group('g', 'soft-anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
         two = self.boot(host='host1', hints={'group': group['id']})
@@ -422,7 +422,7 @@ class UnlearntTestCase(ExecutorCase):
         self.assertIs(Stage.COMPLETED, self.asked(task).stage)
         self.conf.clear_override('scheduler_instance_sync_interval', 'executor')
 
-    def test_a_member_waits_for_the_place_of_another_one(self) -> None:
+    def test_group_member_waits_for_freed_place(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
         two = self.boot(host='host2', hints={'group': group['id']})
@@ -432,7 +432,7 @@ class UnlearntTestCase(ExecutorCase):
         self.assert_waits_until_nova_knows(self.task(one))
 
     @marks.long
-    def test_no_more_wait_than_the_group_admits(self) -> None:
+    def test_group_member_does_not_wait_below_group_limit(self) -> None:
         group = self.server_group('g', 'anti-affinity', max_server_per_host=2)
         one = self.boot(host='host1', hints={'group': group['id']})
         two = self.boot(host='host2', hints={'group': group['id']})
@@ -440,7 +440,7 @@ class UnlearntTestCase(ExecutorCase):
         self.assertIs(Stage.COMPLETED, self.asked(self.task(one)).stage)
 
     @marks.long
-    def test_one_booted_apart_waits_as_well(self) -> None:
+    def test_different_host_instance_waits_for_freed_place(self) -> None:
         two = self.boot(host='host2')
         one = self.boot(host='host1', hints={'different_host': [two['id']]})
         self.conf.set_override('nova_enabled_filters', ['DifferentHostFilter'], 'engine')
@@ -448,7 +448,7 @@ class UnlearntTestCase(ExecutorCase):
         self.assert_waits_until_nova_knows(self.task(one))
 
     @marks.long
-    def test_one_booted_beside_waits_for_the_other_to_have_come(self) -> None:
+    def test_same_host_instance_waits_for_arrival_of_partner(self) -> None:
         two = self.boot(host='host1')
         one = self.boot(host='host1', hints={'same_host': [two['id']]})
         self.conf.set_override('nova_enabled_filters', ['SameHostFilter'], 'engine')
@@ -458,7 +458,7 @@ class UnlearntTestCase(ExecutorCase):
         self.assert_waits_until_nova_knows(self.task(one), 'just-came')
 
     @marks.long
-    def test_long_ago_is_not_just_now(self) -> None:
+    def test_old_migration_causes_no_wait(self) -> None:
         group = self.server_group('g', 'anti-affinity')
         one = self.boot(host='host1', hints={'group': group['id']})
         two = self.boot(host='host2', hints={'group': group['id']})
@@ -476,7 +476,7 @@ class UnderWayTestCase(ExecutorCase):
         self.wait_for(lambda: [m for m in self.migrations(server) if m['status'] == 'running'],
                       'a running migration')
 
-    def test_migrations_of_others_take_slots_of_both_ends(self) -> None:
+    def test_foreign_migrations_take_slots_at_both_ends(self) -> None:
         one, two = self.boot(host='host1'), self.boot(host='host1')
         self.executor.submit(self.task(one))
         self.running(one)
@@ -493,7 +493,7 @@ class UnderWayTestCase(ExecutorCase):
         self.pre_flight(self.task(two))
         self.abort(one)
 
-    def test_a_request_that_nova_carries_out_from_another_host_is_watched(self) -> None:
+    def test_migration_from_other_source_host_is_watched(self) -> None:
         """As after an evacuation between our pre-flight and the arrival of our request."""
         server = self.boot(host='host3')
         task = self.task(server)
@@ -516,7 +516,7 @@ class UnderWayTestCase(ExecutorCase):
             {**json.loads(marker), 'migration_uuid': progress.reference}))
         self.assertIs(Stage.CANCELLED, progress.stage)
 
-    def test_an_aborted_migration_is_cancelled(self) -> None:
+    def test_aborted_migration_is_cancelled(self) -> None:
         group = self.server_group('g', 'soft-anti-affinity')
         server = self.boot(host='host1', hints={'group': group['id']})
         sibling = self.boot(host='host1', hints={'group': group['id']})

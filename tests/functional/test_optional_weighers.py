@@ -63,12 +63,12 @@ class ScarcityTestCase(base.NovaTestCase):
         # It may have been learned while setUp booted, before there was anything special.
         board.refresh()
 
-    def test_a_plain_instance_leaves_special_hosts_alone(self):
+    def test_plain_instance_avoids_scarce_hosts(self):
         self.wait_for_specials()
         self.assertEqual('host1', self.host_of(self.boot()))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    def test_who_asks_for_it_gets_it(self):
+    def test_request_for_scarce_resource_gets_its_host(self):
         self.wait_for_specials()
         trait = self.flavored(trait__CUSTOM_FPGA='required')
         self.assertEqual('host3', self.host_of(self.boot(flavor=trait)))
@@ -79,13 +79,13 @@ class ScarcityTestCase(base.NovaTestCase):
         self.assertEqual('host2', self.host_of(self.boot()))
 
     @marks.long
-    def test_an_aggregate_overrides_the_multiplier(self):
+    def test_aggregate_overrides_multiplier(self):
         self.wait_for_specials()
         self.aggregate('open', 'host3', kronos_scarcity_weight_multiplier='0')
         self.assertEqual('host3', self.host_of(self.boot()))
 
     @marks.long
-    def test_without_placements_answers_nova_decides_alone(self):
+    def test_missing_placement_answers_leave_choice_to_nova(self):
         board = runtime.get_runtime().keep(scarce_traits.ScarcityBoard)
         self.flags(scarcity_weights={'CUSTOM_FPGA': 0.0, 'CUSTOM_CARD': 0.0}, group='kronos')
         board.refresh()
@@ -101,14 +101,14 @@ class ScarcityOffTestCase(ScarcityTestCase):
     def wait_for_specials(self):
         pass
 
-    def test_a_plain_instance_leaves_special_hosts_alone(self):
+    def test_plain_instance_avoids_scarce_hosts(self):
         self.assertEqual('host3', self.host_of(self.boot()))
         self.assertNotIn(scarce_traits.ScarcityBoard, runtime.get_runtime()._kept)
 
-    test_who_asks_for_it_gets_it = None
-    test_without_placements_answers_nova_decides_alone = None
+    test_request_for_scarce_resource_gets_its_host = None
+    test_missing_placement_answers_leave_choice_to_nova = None
 
-    def test_an_aggregate_overrides_the_multiplier(self):
+    def test_aggregate_overrides_multiplier(self):
         self.aggregate('kept', 'host3', kronos_scarcity_weight_multiplier='100')
         runtime.get_runtime().keep(scarce_traits.ScarcityBoard).refresh()
         self.assertEqual('host2', self.host_of(self.boot()))
@@ -152,25 +152,25 @@ class ProjectTestCase(base.NovaTestCase):
         self.assertEqual(count, len(new))
         return sorted(self.host_of(self._wait_for_state_change(s, 'ACTIVE')) for s in new)
 
-    def test_hosts_without_the_requesters_instances_are_preferred(self):
+    def test_hosts_without_own_project_instances_are_preferred(self):
         self.learn()
         self.assertEqual('host2', self.host_of(self.boot()))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    def test_instances_of_one_request_and_of_the_next_spread(self):
+    def test_project_instances_spread_over_requests(self):
         self.learn()
         self.assertEqual(['host1', 'host2'], self.multi_create(2))
         self.learn()
         self.assertEqual(['host1', 'host2', 'host3'], self.multi_create(3))
 
     @marks.long
-    def test_another_project_does_not_care(self):
+    def test_other_project_keeps_stock_choice(self):
         self.learn()
         with mock.patch.object(self.admin_api, 'project_id', 'another-project'):
             self.assertEqual('host3', self.host_of(self.boot()))
 
     @marks.long
-    def test_a_negative_multiplier_of_an_aggregate_gathers(self):
+    def test_negative_aggregate_multiplier_gathers_project(self):
         self.boot(host='host1')
         self.learn()
         self.aggregate('gather', 'host1', kronos_project_weight_multiplier='-100')
@@ -190,9 +190,9 @@ class ProjectOffTestCase(ProjectTestCase):
 
     multiplier = 0.0
 
-    def test_hosts_without_the_requesters_instances_are_preferred(self):
+    def test_hosts_without_own_project_instances_are_preferred(self):
         self.assertEqual('host3', self.host_of(self.boot()))
         self.assertNotIn(project_cache.ProjectBook, runtime.get_runtime()._kept)
 
-    test_instances_of_one_request_and_of_the_next_spread = None
-    test_another_project_does_not_care = None
+    test_project_instances_spread_over_requests = None
+    test_other_project_keeps_stock_choice = None

@@ -103,7 +103,7 @@ class AggregatesTestCase(PinsCase):
 
     hosts = ('host1', 'host2', 'host3', 'host4', 'host5')
 
-    def test_what_a_rule_refuses_nova_refuses_and_what_none_does_it_moves(self) -> None:
+    def test_rules_and_nova_agree_on_aggregates_and_hints(self) -> None:
         self.give_trait('CUSTOM_LICENCE', 'host1', 'host5')
         self.aggregate('fast', 'host1', 'host5', ssd='true, sata')
         self.aggregate('theirs', 'host2', filter_tenant_id='22222222222222222222222222222222')
@@ -130,7 +130,7 @@ class AggregatesTestCase(PinsCase):
 
 class HostsAndWishesTestCase(PinsCase):
 
-    def test_a_hypervisor_that_is_older_or_lacks_a_trait_takes_nothing(self) -> None:
+    def test_older_hypervisor_or_missing_trait_is_refused(self) -> None:
         self.give_trait('CUSTOM_LICENCE', 'host1')
         node = objects.ComputeNode.get_first_node_by_host_for_old_compat(
             nova_context.get_admin_context(), 'host1')
@@ -146,7 +146,7 @@ class HostsAndWishesTestCase(PinsCase):
                         'required-traits')
 
     @marks.long
-    def test_an_instance_stays_in_the_zone_that_it_was_booted_into(self) -> None:
+    def test_instance_stays_in_requested_zone(self) -> None:
         """One for which no zone was asked goes into any."""
         self.aggregate('east', 'host1', 'host3', availability_zone='east')
         self.aggregate('west', 'host2', availability_zone='west')
@@ -162,21 +162,21 @@ class HostsAndWishesTestCase(PinsCase):
         self.assertEqual('az-differs', self.ours(self.server('host1'), 'host2'))
 
     @marks.long
-    def test_a_host_whose_cpu_lacks_a_trait_takes_nothing(self) -> None:
+    def test_host_without_cpu_trait_is_refused(self) -> None:
         """By Placement's traits; Nova's fake driver compares no CPUs."""
         self.give_trait('HW_CPU_X86_AVX', 'host1', 'host3')
         plain = self.server()
         self.assertEqual('cpu-traits', self.ours(plain, 'host2'))
         self.assertIsNone(self.ours(plain, 'host3'))
 
-    def test_a_project_stays_in_its_aggregates(self) -> None:
+    def test_project_stays_in_tenant_aggregates(self) -> None:
         mine = self.server()
         project = self.collect().instances[mine].project_id
         self.aggregate('mine', 'host1', 'host3', filter_tenant_id=project)
         self.judged(mine, 'host2', 'tenant-aggregate')
         self.judged(mine, 'host3', None)
 
-    def test_an_owner_opts_out_by_metadata_or_by_a_tag(self) -> None:
+    def test_owner_opts_out_by_metadata_or_tag(self) -> None:
         self.conf.set_override('opt_out_metadata_key', 'stay', 'engine')
         self.conf.set_override('opt_out_tag', 'stay', 'engine')
         first, second = self.server(), self.server()

@@ -160,7 +160,7 @@ class Case(api.ApiTestCase):
             answer = exc.response
         self.assertIn(answer.status_code, statuses, f'{method} {path} {answer.text}')
 
-    def assert_only_what_is_named(self, role: str) -> None:
+    def assert_only_named_rules(self, role: str) -> None:
         """What was granted to our user, the file names; and nothing was asked
         for that only stands in the code."""
         named = grants(NOVA_FILE, role) | grants(PLACEMENT_FILE, role)
@@ -194,7 +194,7 @@ class Case(api.ApiTestCase):
 
 class EngineTestCase(Case):
 
-    def test_reads_all_that_an_administrator_reads_and_writes_nothing(self) -> None:
+    def test_engine_role_reads_as_administrator_and_writes_nothing(self) -> None:
         server, other = self.cloud()
         self.live_migrate(server, 'host2')
         self.share()
@@ -215,7 +215,7 @@ class EngineTestCase(Case):
                 candidates_api.CandidatesApi(self.as_role(other_role)).refusal, asked)
         self.decisions = {(rule, ok) for rule, ok in self.decisions
                           if ok or rule != candidates_api.POLICY}
-        self.assert_only_what_is_named(ENGINE)
+        self.assert_only_named_rules(ENGINE)
         self.assertEqual(set(), (grants(NOVA_FILE, ENGINE) | grants(PLACEMENT_FILE, ENGINE))
                          - {rule for rule, ok in self.decisions if ok}, 'every right is used')
 
@@ -251,7 +251,7 @@ class EngineTestCase(Case):
 
 class ExecutorTestCase(Case):
 
-    def test_carries_out_and_does_nothing_else(self) -> None:
+    def test_executor_role_allows_only_migration_requests(self) -> None:
         server, _other = self.cloud()
         self.share()
         found = self.as_role(EXECUTOR)
@@ -274,12 +274,12 @@ class ExecutorTestCase(Case):
             assert request_id is not None
             events = compute.action_events(server['id'], request_id)
             self.assertLessEqual({'host', 'details'}, set(events[0]), 'nothing is hidden')
-        self.assert_only_what_is_named(EXECUTOR)
+        self.assert_only_named_rules(EXECUTOR)
         with self.subTest('a cold migration, and its confirmation'):
             self.move_cold(server, found)
         with self.subTest('the pause of a warm migration'):
             self.pause(server, found)
-        self.assert_only_what_is_named(EXECUTOR)
+        self.assert_only_named_rules(EXECUTOR)
         self.assertEqual(set(), grants(NOVA_FILE, EXECUTOR) - {r for r, ok in self.decisions if ok}
                          - NOT_HERE, 'every right is used')
 
@@ -355,7 +355,7 @@ class ExecutorTestCase(Case):
 @marks.long
 class MigfraTestCase(Case):
 
-    def test_starts_stops_pauses_and_unpauses_and_does_nothing_else(self) -> None:
+    def test_migfra_role_allows_only_power_actions(self) -> None:
         server, other = self.cloud()
         self.share()
         found = self.as_role(MIGFRA)
@@ -369,7 +369,7 @@ class MigfraTestCase(Case):
             i.uuid for i in compute.servers_named(other['name']) if i.uuid == other['id']])
         self.assertEqual({server['id']}, {
             uuid for uuid in compute.servers_on(self.host_of(server)) if uuid == server['id']})
-        self.assert_only_what_is_named(MIGFRA)
+        self.assert_only_named_rules(MIGFRA)
         self.assertEqual(set(), (grants(NOVA_FILE, MIGFRA) | grants(PLACEMENT_FILE, MIGFRA))
                          - {rule for rule, ok in self.decisions if ok}, 'every right is used')
         for action in ({'os-migrateLive': {'host': 'host3', 'block_migration': 'auto'}},
@@ -423,7 +423,7 @@ placement_endpoint_override = {found.placement.get_endpoint()}
         found = self.admin_api.get_services(host='host1', binary='nova-compute')[0]
         return found['status'], found['disabled_reason']
 
-    def test_a_host_is_disabled_by_who_is_granted_that_and_watched_by_both_roles(self) -> None:
+    def test_only_granted_role_disables_host_and_both_watch_drain(self) -> None:
         self.store = self.new_store()
         server = self.boot(host='host1')
         start = ('start', 'host1', '--reason', "the owner's wish")
@@ -471,7 +471,7 @@ class AbortTestCase(Case):
     compute_driver = 'fake.FakeLiveMigrateDriver'
     hosts = ('host1', 'host2')
 
-    def test_the_executor_alone_aborts(self) -> None:
+    def test_only_executor_role_aborts_migration(self) -> None:
         server = self.boot(host='host1')
         self.admin_api.post_server_action(
             server['id'], {'os-migrateLive': {'host': 'host2', 'block_migration': 'auto'}})
@@ -491,7 +491,7 @@ class AbortTestCase(Case):
 
 class OthersTestCase(Case):
 
-    def test_without_either_role_nothing_is_read_and_nothing_moved(self) -> None:
+    def test_other_roles_read_and_move_nothing(self) -> None:
         server, _other = self.cloud()
         for roles in (NEITHER, MEMBER, 'service'):
             with self.subTest(roles):
@@ -534,7 +534,7 @@ class DecisionsTestCase(Case):
         return {rule.name for rule in nova_policies.list_rules() if ':' in rule.name
                 and context.can(rule.name, target=target, fatal=False)}
 
-    def test_our_roles_gain_what_is_named_and_nobody_else_anything(self) -> None:
+    def test_policy_files_grant_named_rules_to_our_roles_only(self) -> None:
         others = ('admin,manager,member,reader', 'manager,member,reader', 'member,reader',
                   'reader', 'service', NEITHER)
         empty = self.empty()

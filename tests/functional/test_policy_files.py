@@ -70,14 +70,14 @@ class TwoFilesTestCase(scores.ScoredTestCase):
     def log_count(self, text):
         return self.stdlog.logger.output.count(text)
 
-    def test_each_aggregate_is_placed_by_its_own_file(self):
+    def test_each_aggregate_uses_its_own_policy_file(self):
         self.wait_for_files(2)
         self.assertEqual('host2', self.chosen_in('spread'))
         self.assertEqual('host3', self.chosen_in('pack'))
         self.assertEqual(0, self.log_count('says mode:'))
         self.assertEqual({}, dict(runtime.get_runtime().faults.counts))
 
-    def test_a_sign_against_the_mode_is_said_once(self):
+    def test_multiplier_sign_against_mode_is_logged_once(self):
         self.wait_for_files(2)
         self.admin_api.post_aggregate_action(self.pack['id'], {'set_metadata': {
             'metadata': {'kronos_weight_multiplier': '1000'}}})
@@ -89,7 +89,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         self.assertEqual(1, self.log_count(text))
 
     @marks.long
-    def test_a_file_without_scores_leaves_its_hosts_to_nova_and_no_others(self):
+    def test_file_without_scores_leaves_only_its_hosts_to_nova(self):
         self.prometheus.series['load'] = {}
         self.wait_for_files(1)
         self.assertEqual('host2', self.chosen_in('spread'))
@@ -99,7 +99,7 @@ class TwoFilesTestCase(scores.ScoredTestCase):
         self.wait_for_files(2)
         self.assertEqual('host3', self.chosen_in('pack'))
 
-    def test_an_invalid_version_of_one_file_keeps_its_last_good_one(self):
+    def test_invalid_policy_file_keeps_last_good_version(self):
         self.wait_for_files(2)
         with open(self.pack_file, 'w') as f:
             f.write('policies: [')

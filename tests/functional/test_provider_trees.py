@@ -63,7 +63,7 @@ class ReadOnlyTestCase(testtools.TestCase):  # type: ignore[misc]
                 session.request(method, found.url + '/allocations/x', headers=headers, timeout=60)
         return found
 
-    def test_a_write_of_ours_fails_the_test_and_others_may_write(self) -> None:
+    def test_own_write_to_placement_fails_test_case(self) -> None:
         self.asked('GET', 'HEAD').cleanUp()
         self.asked('GET', 'PUT', 'POST', **{api.NOT_OURS: 'true'}).cleanUp()
         for method in ('PUT', 'POST', 'DELETE', 'PATCH'):
@@ -127,7 +127,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
     # What is read.
 
-    def test_a_tree_with_all_that_is_in_it(self) -> None:
+    def test_tree_is_read_with_all_its_parts(self) -> None:
         shared, aggregate = self.writer.create('nfs', DISK_GB=1000), uuidutils.generate_uuid()
         self.writer.tell(shared, placement_api.SHARES)
         self.writer.join(shared, aggregate)
@@ -154,7 +154,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
     # What may be remembered.
 
-    def test_what_raises_a_generation_and_what_does_not(self) -> None:
+    def test_writes_raise_generation_as_cache_assumes(self) -> None:
         """The facts that remembering rests on; and that it sees all of it."""
         writer, root = self.writer, self.root
         aggregate = uuidutils.generate_uuid()
@@ -186,7 +186,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
                 self.assertEqual(fresh.read(reads, self.placement.providers).contents,
                                  self.read().contents, what)
 
-    def test_what_has_not_changed_is_not_read_again(self) -> None:
+    def test_unchanged_providers_are_not_read_again(self) -> None:
         self.writer.allocate(VM, {self.root: {'VCPU': 2}, self.right: {'SRIOV_NET_VF': 1}})
         everything = [f'{name}/{part}' for name in ('lone', 'right', 'root')
                       for part in ('allocations', 'inventories', 'traits', 'usages')]
@@ -218,7 +218,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.assertEqual(root.inventories.keys(), root.used.keys())
         self.assertEqual(self.writer.generation(self.root), root.generation)
 
-    def test_a_tree_that_is_reshaped_while_it_is_read_is_of_one_moment(self) -> None:
+    def test_tree_reshaped_during_read_is_consistent(self) -> None:
         """The root has been read with its VGPUs when they go to a child; and
         the writer, too, had to try it twice."""
         writer, vgpus = self.writer, {VM: {self.root: {'VCPU': 2}, self.left: {'VGPU': 2}}}
@@ -237,7 +237,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
         self.once(f'/resource_providers/{self.left}/inventories', reshape)
         self.assertEqual(vgpus, self.read().allocations())
 
-    def test_an_allocation_that_moves_without_a_trace_is_not_counted_twice(self) -> None:
+    def test_allocation_moved_during_read_is_counted_once(self) -> None:
         self.writer.stock(self.left, VGPU=4)
         self.writer.allocate(VM, {self.root: {'VCPU': 2, 'VGPU': 2}})
         apart = {VM: {self.root: {'VCPU': 2}, self.left: {'VGPU': 2}}}
@@ -250,7 +250,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
 
     # What it means to a plan.
 
-    def test_a_reshape_is_told_from_any_other_change(self) -> None:
+    def test_reshape_is_distinguished_from_other_changes(self) -> None:
         writer = self.writer
         numa = [writer.create(f'host1_numa{n}', self.root) for n in (0, 1)]
         writer.done('PUT', '/resource_classes/CUSTOM_FPGA')

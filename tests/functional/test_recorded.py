@@ -90,7 +90,7 @@ class TestRecorded(test_tools.ToolsCase):
             text = varying.sub(name, text)
         return text
 
-    def test_what_an_operator_sees_from_the_first_look_to_the_undoing(self) -> None:
+    def test_command_output_matches_recording(self) -> None:
         self.boot_and_load()
         self.look()
         self.decide()

@@ -58,7 +58,7 @@ class TestSwap(SwapCase):
         self.assertNotIn('Traceback', done.stderr)
         return done.returncode, json.loads(done.stdout or '[]'), done.stderr
 
-    def test_two_instances_change_places(self) -> None:
+    def test_swap_exchanges_two_instances(self) -> None:
         servers = self.two()
         status, rows, error = self.swap(servers, '--dry-run')
         self.assertEqual((0, ['', ''], ''), (status, [r['Task'] for r in rows], error))
@@ -79,7 +79,7 @@ class TestSwap(SwapCase):
                            'undos': []}], shown['Swaps'])
 
     @marks.long
-    def test_where_neither_has_room_beside_the_other_one_waits_on_a_third_host(self) -> None:
+    def test_swap_without_room_parks_one_instance_on_third_host(self) -> None:
         servers = self.two(self._create_flavor(vcpu=1, memory_mb=5000, disk=1))
         status, _, error = self.swap(servers, '--parking', 'host2')
         self.assertEqual(1, status)
@@ -94,7 +94,7 @@ class TestSwap(SwapCase):
         self.assertEqual(swaps.SWAPPED, self.state())
         self.assertEqual([1, 2], sorted(len(row.plan.moves) for row in self.store.plans()))
 
-    def test_the_first_one_goes_back_when_the_second_one_may_not_move(self) -> None:
+    def test_first_instance_returns_when_second_may_not_move(self) -> None:
         servers = self.two()
         self.assertEqual(0, self.swap(servers)[0])
         self.api.post_server_action(servers[1]['id'], {'lock': None})
@@ -105,7 +105,7 @@ class TestSwap(SwapCase):
         self.assertEqual([], self.migrations(servers[1]))
 
     @marks.long
-    def test_an_undo_that_is_refused_is_an_alarm(self) -> None:
+    def test_refused_undo_marks_swap_stuck(self) -> None:
         servers = self.two()
         self.assertEqual(0, self.swap(servers)[0])
         (row,) = self.store.plans()
@@ -117,7 +117,7 @@ class TestSwap(SwapCase):
         self.assertIn(f'{servers[0]["id"]} is on host2, was on host1',
                       self.store.decisions(row.plan_id)[-1].reason)
 
-    def test_what_the_rules_refuse_is_not_stored(self) -> None:
+    def test_swap_refused_by_rules_is_not_stored(self) -> None:
         servers = self.two()
         self.api.post_server_action(servers[1]['id'], {'lock': None})
         status, rows, error = self.swap(servers)
@@ -130,7 +130,7 @@ class TestSwap(SwapCase):
         self.assertIn('nobody: no such instance', error)
 
     @marks.long
-    def test_two_change_places_as_the_block_of_the_documentation_shows_it(self) -> None:
+    def test_documented_swap_command_exchanges_instances(self) -> None:
         servers = self.two()
         uuids = iter([s['id'] for s in servers] * 2)
         for _page, command in docs.blocks():
@@ -162,7 +162,7 @@ class TestSpread(SwapCase):
         servers.sort(key=lambda s: [m['instance_uuid'] for m in report['moves']].index(s['id']))
         return servers, row.plan_id
 
-    def test_a_pair_that_a_policy_planned_is_carried_out(self) -> None:
+    def test_planned_swap_is_carried_out(self) -> None:
         servers, plan_id = self.planned()
         homes = self.places(servers)
         self.work()
@@ -174,7 +174,7 @@ class TestSpread(SwapCase):
         self.assertEqual({'spread'}, {m['phase'] for m in shown['Moves']})
 
     @marks.long
-    def test_half_of_it_goes_back_when_the_other_half_fails(self) -> None:
+    def test_first_half_returns_when_second_half_fails(self) -> None:
         servers, plan_id = self.planned()
         homes = self.places(servers)
         self.api.post_server_action(servers[1]['id'], {'lock': None})
@@ -187,7 +187,7 @@ class TestSpread(SwapCase):
                          [said.verb for said in self.store.decisions(plan_id)])
 
     @marks.long
-    def test_half_of_it_goes_back_when_the_other_instance_is_deleted_meanwhile(self) -> None:
+    def test_first_half_returns_when_other_instance_is_deleted(self) -> None:
         servers, _ = self.planned()
         homes = self.places(servers)
 

@@ -138,7 +138,7 @@ class TestRecordAndReplay(ToolsCase):
         row: dict[str, Any] = json.loads(done.stdout)['aggregates'][0]
         return row
 
-    def test_a_snapshot_holds_the_cloud_and_is_its_owners_alone(self) -> None:
+    def test_snapshot_holds_cloud_and_is_readable_by_owner_only(self) -> None:
         self.aggregate('rack1', 'host1')
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -153,7 +153,7 @@ class TestRecordAndReplay(ToolsCase):
         self.assertEqual(found.cluster.instances[server['id']].claims,
                          {k: v for k, v in provider.used.items() if v})
 
-    def test_what_is_down_is_recorded_as_unknown(self) -> None:
+    def test_unreachable_services_are_recorded_as_unknown(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.configure_tools(nova=self.closed_port())
         self.prometheus.stop()
@@ -176,7 +176,7 @@ class TestWhyNot(ToolsCase):
         self.assertEqual(0, done.returncode, done.stderr)
         return {row['What']: (row['Verdict'], row['Detail']) for row in json.loads(done.stdout)}
 
-    def test_the_live_cloud_is_asked_and_stays_as_it_is(self) -> None:
+    def test_why_not_reads_live_cloud_without_changes(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         found = self.why_not(server['id'], 'host3')
@@ -212,7 +212,7 @@ class TestReport(ToolsCase):
     def report(self) -> 'subprocess.CompletedProcess[str]':
         return self.kronos('report', '-o', '-')
 
-    def test_the_live_cloud_is_shown_as_a_cycle_would_plan_it_and_stays_as_it_is(self) -> None:
+    def test_report_shows_cycle_of_live_cloud_without_changes(self) -> None:
         server = self.boot(host='host1')
         self.admin_api.put_server(server['id'], {'server': {'name': '<script>alert(1)</script>'}})
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
@@ -256,7 +256,7 @@ class TestAgain(ToolsCase):
         self.assertNotIn('Traceback', done.stderr)
         return done.returncode, json.loads(done.stdout or '[]'), done.stderr
 
-    def test_what_a_plan_moved_is_moved_back_unless_a_rule_refuses_it(self) -> None:
+    def test_revert_moves_back_unless_rule_refuses(self) -> None:
         status, _, error = self.again('revert', self.plan_id)
         self.assertEqual(1, status)
         self.assertIn('it has no move of which that could be asked', error)
@@ -306,7 +306,7 @@ class TestAgain(ToolsCase):
                          (said.verb, said.reason))
         self.assertIsNotNone(self.plan(), 'the engine goes on')
 
-    def test_moves_are_asked_for_again_as_the_blocks_of_the_documentation_show_it(self) -> None:
+    def test_documented_retry_and_revert_commands_work(self) -> None:
         self.work()
         (row,) = self.store.tasks(self.plan_id)
         self.load({'host1': 0.45, 'host2': 0.5, 'host3': 0.45}, {self.server['id']: 0.35})
@@ -332,7 +332,7 @@ class TestAgain(ToolsCase):
         self.assertIn('it has been made', done.stdout)
 
     @marks.long
-    def test_what_a_drain_would_take_is_told_by_what_was_measured(self) -> None:
+    def test_drain_check_estimates_time_from_measurements(self) -> None:
         done = self.ask('drain', 'check', 'host1')
         self.assertEqual(1, done.returncode, done.stderr)
         self.assertIn('evacuate_disabled_hosts is not set',
@@ -387,7 +387,7 @@ class TestAgain(ToolsCase):
     def drain(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return self.kronos('drain', *arguments)
 
-    def test_a_drain_goes_as_the_blocks_of_the_documentation_show_it(self) -> None:
+    def test_documented_drain_commands_drain_host(self) -> None:
         self.work()
         self.engine_options('evacuate_disabled_hosts = true')
         shown = [['host3' if word == 'compute-07' else word for word in shlex.split(
@@ -414,7 +414,7 @@ class TestAgain(ToolsCase):
         self.work()
 
     @marks.long
-    def test_what_holds_a_drain_is_told_by_check_and_watch(self) -> None:
+    def test_drain_check_and_watch_show_blockers(self) -> None:
         self.engine_options('evacuate_disabled_hosts = true')
         self.work()
         server = self.boot(host='host1')
@@ -459,7 +459,7 @@ class TestAgain(ToolsCase):
         return found['status'], found.get('disabled_reason')
 
     @marks.long
-    def test_a_drain_is_started_watched_and_told_of(self) -> None:
+    def test_drain_start_disables_host_and_watch_follows_drain(self) -> None:
         self.work()
         done = self.drain('start', 'host3', '--reason', 'a change')
         self.assertEqual(1, done.returncode)
@@ -496,7 +496,7 @@ class TestAgain(ToolsCase):
         self.assertEqual(self.host_of(self.server), row['To'])
 
     @marks.long
-    def test_a_host_that_somebody_has_disabled_keeps_its_reason_unless_it_is_forced(self) -> None:
+    def test_disabled_host_keeps_reason_without_force(self) -> None:
         self.engine_options('evacuate_disabled_hosts = true')
         service = next(s['id'] for s in self.admin_api.get_services(binary='nova-compute')
                        if s['host'] == 'host1')
@@ -524,7 +524,7 @@ class TestAgain(ToolsCase):
         return [request for request in self.nova_api.door.requests
                 if request[0] not in api.READING and '/action' not in request[1]]
 
-    def test_a_drain_whose_answer_is_lost_is_looked_up(self) -> None:
+    def test_lost_answer_of_drain_start_is_looked_up(self) -> None:
         self.work()
         self.engine_options('evacuate_disabled_hosts = true')
         self.nova_api.door.lose_answer_of = lambda method, path: method == 'PUT'
@@ -533,7 +533,7 @@ class TestAgain(ToolsCase):
         self.assertEqual(('disabled', 'change 7'), self.status('host3'))
 
     @marks.long
-    def test_what_was_cancelled_is_tried_again(self) -> None:
+    def test_retry_repeats_cancelled_move(self) -> None:
         (row,) = self.store.tasks(self.plan_id)
         self.store.cancel(row.task.task_id, self.worker._clock(), cancelled_by='me',
                           reason='x', instance_cooldown=900)
@@ -553,7 +553,7 @@ class TestSimulate(ToolsCase):
     def simulate(self, *arguments: str) -> 'subprocess.CompletedProcess[str]':
         return self.ask('simulate', *arguments)
 
-    def test_the_live_cloud_is_simulated_and_stays_as_it_is(self) -> None:
+    def test_simulate_reads_live_cloud_without_changes(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         report = os.path.join(self.directory, 'report.json')
@@ -572,7 +572,7 @@ class TestSimulate(ToolsCase):
         self.assertEqual('host1', self.host_of(server))
 
     @marks.long
-    def test_a_week_is_simulated_as_the_blocks_of_the_documentation_show_it(self) -> None:
+    def test_documented_simulate_and_tune_commands_run(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         ours = dict.fromkeys(('now.yaml', 'candidate.yaml', '/etc/kronos/policies.yaml'),
@@ -584,7 +584,7 @@ class TestSimulate(ToolsCase):
             self.assertEqual(0, done.returncode, done.stderr)
         self.assertTrue(os.path.exists(os.path.join(self.directory, 'week.svg')))
 
-    def test_nova_that_is_away_is_one_clear_line(self) -> None:
+    def test_simulate_without_nova_prints_one_error_line(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.configure_tools(nova=self.closed_port())
         done = self.simulate('--from', '-1h')
@@ -600,7 +600,7 @@ class TestTestConfig(ToolsCase):
         self.assertNotIn('Traceback', done.stdout + done.stderr)
         return done.returncode, {i['name']: i for i in json.loads(done.stdout)['items']}
 
-    def test_when_all_is_well_nothing_fails(self) -> None:
+    def test_check_passes_on_healthy_cloud(self) -> None:
         self.aggregate('rack1', 'host1', 'host2', **{'kronos:cell': 'cell1'})
         self.configure_tools(aggregates='rack1')
         server = self.boot(host='host1')
@@ -619,7 +619,7 @@ class TestTestConfig(ToolsCase):
                          (items['nova: cells']['status'], items['nova: cells']['text']))
         self.assertIn('imbalance 0.300', items['policy: cpu in rack1']['text'])
 
-    def test_what_is_wrong_is_named(self) -> None:
+    def test_check_names_each_problem(self) -> None:
         self.boot(host='host1')
         self.configure_tools(aggregates='no-such-aggregate')
         self.load({'host1': 0.8, 'host2': 1.5, 'host3': 0.1}, {'stranger': 0.35})
@@ -631,7 +631,7 @@ class TestTestConfig(ToolsCase):
         self.assertIn('no series', failed['query: cpu vm_profile_query'])
 
     @marks.long
-    def test_a_right_that_only_engines_need_is_a_warning(self) -> None:
+    def test_missing_engine_right_gives_warning(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.placement_api.door.answers = [
             (lambda method, path: path.endswith('/allocation_candidates'), '403 Forbidden',
@@ -643,13 +643,13 @@ class TestTestConfig(ToolsCase):
         self.assertIn('confirm_moves', found['remedy'])
 
     @marks.long
-    def test_a_host_without_a_value_is_a_warning_that_names_it(self) -> None:
+    def test_host_without_value_is_named_in_warning(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5}, {})
         _status, items = self.check()
         self.assertEqual('warning', items['query: cpu imbalance_query']['status'])
         self.assertIn('host3', items['query: cpu imbalance_query']['text'])
 
-    def test_nova_that_is_away_is_told(self) -> None:
+    def test_check_reports_unreachable_nova(self) -> None:
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {})
         self.configure_tools(nova=self.closed_port())
         status, items = self.check()
@@ -667,7 +667,7 @@ class TestPolicyTest(ToolsCase):
         return done.returncode, {(r['Query'], r['Check']): (r['Status'], r['What'])
                                  for r in json.loads(done.stdout)}
 
-    def test_what_queries_say_is_compared_with_the_live_cloud(self) -> None:
+    def test_policy_test_compares_queries_with_live_cloud(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         status, found = self.check('--policy', 'cpu')
@@ -678,7 +678,7 @@ class TestPolicyTest(ToolsCase):
         self.assertEqual('ok', found['vm_profile_query', 'coverage'][0])
         self.assertIn('imbalance 0.700', found['', '_unassigned_'][1])
 
-    def test_what_is_wrong_is_told_with_its_likely_reason(self) -> None:
+    def test_policy_test_explains_likely_cause(self) -> None:
         server = self.boot(host='host1')
         self.load({'host1': 80, 'host2': 50, 'stranger': 10}, {server['id']: 35})
         status, found = self.check()

@@ -105,7 +105,7 @@ class ExplainTestCase(scores.ScoredTestCase):
 
 class DocumentedTestCase(ExplainTestCase):
 
-    def test_what_the_blocks_of_the_documentation_show_is_explained(self):
+    def test_documented_explain_commands_run(self):
         self.occupy()
         shown = [arguments for _page, command in docs.blocks()
                  if command.startswith('kronos weigh explain ')
@@ -120,7 +120,7 @@ class DocumentedTestCase(ExplainTestCase):
 
 class ParityTestCase(ExplainTestCase):
 
-    def test_ranks_are_the_order_of_nova_schedulers_hosts_and_alternates(self):
+    def test_ranks_match_order_of_nova_scheduler(self):
         self.occupy()
         for multiplier in (0.0, 0.3, 1000.0, -2.0):
             with self.subTest(multiplier):
@@ -136,7 +136,7 @@ class ParityTestCase(ExplainTestCase):
                     self.assertEqual(expected, [row['host'] for row in found])
                 self.assertEqual(list(range(1, 6)), [row['rank'] for row in found])
 
-    def test_sums_differ_so_that_the_order_is_compared(self):
+    def test_distinct_sums_give_order_of_nova_scheduler(self):
         self.occupy()
         found, _said = self.explain()
         self.assertEqual(5, len({row['sum'] for row in found}))
@@ -146,7 +146,7 @@ class ParityTestCase(ExplainTestCase):
         self.wait()
         return self.select(**kwargs)
 
-    def test_every_enabled_weigher_is_shown_and_its_products_make_the_sum(self):
+    def test_products_of_all_enabled_weighers_make_the_sum(self):
         self.occupy()
         found, _said = self.explain()
         manager = self.scheduler_service.manager.host_manager
@@ -162,7 +162,7 @@ class ParityTestCase(ExplainTestCase):
             self.assertAlmostEqual(1 - self.scores[row['host']], row['headroom'])
             self.assertAlmostEqual(row['headroom'] - 0.5, row['weighers']['KronosWeigher']['raw'])
 
-    def test_num_goes_where_one_request_for_as_many_goes(self):
+    def test_num_places_instances_as_one_request_would(self):
         self.flags(kronos_weight_multiplier=3.0, group='filter_scheduler')
         self.occupy()
         found, _said = self.explain('--num', '7')
@@ -175,7 +175,7 @@ class ParityTestCase(ExplainTestCase):
         self.assertGreater(len(set(expected)), 1)
 
     @marks.long
-    def test_num_beyond_what_fits_is_said(self):
+    def test_num_beyond_capacity_is_reported(self):
         self.hosts_hold(2)
         found, said = self.explain('--num', '12')
         self.assertEqual(10, sum(len(row['instances']) for row in found))
@@ -194,7 +194,7 @@ class ParityTestCase(ExplainTestCase):
 
 class ReasonsTestCase(ExplainTestCase):
 
-    def test_a_disabled_host_is_no_allocation_candidate(self):
+    def test_disabled_host_is_no_allocation_candidate(self):
         with self.disabled('host2'):
             found = self.by_host()
         self.assertEqual('no allocation candidate', found['host2']['filtered_by'])
@@ -203,7 +203,7 @@ class ReasonsTestCase(ExplainTestCase):
         self.assertEqual({}, found['host2']['weighers'])
         self.assertEqual(4, sum(row['rank'] is not None for row in found.values()))
 
-    def test_a_host_without_room_says_of_what(self):
+    def test_host_without_room_names_missing_resource(self):
         big = self._create_flavor(vcpu=1000, memory_mb=64)
         flavor = self.admin_api.get_flavor(big)
         self.flavor = flavor
@@ -213,7 +213,7 @@ class ReasonsTestCase(ExplainTestCase):
             self.assertIn('VCPU: 1000 wanted', row['why'])
         self.assertIn('No valid host', said)
 
-    def test_nova_s_filter_and_what_it_logs(self):
+    def test_host_shows_rejecting_nova_filter_and_its_log(self):
         self.computes['host4'].stop()
         service = self.admin_api.get_services(host='host4', binary='nova-compute')[0]
         self.admin_api.put_service_force_down(service['id'], True)
@@ -222,14 +222,14 @@ class ReasonsTestCase(ExplainTestCase):
         self.assertEqual('it has not been heard from in a while', found['why'])
 
     @marks.long
-    def test_a_zone(self):
+    def test_zone_limits_ranked_hosts(self):
         east = self.aggregate('east', 'host1', 'host2', availability_zone='east')
         found = self.by_host('--availability-zone', 'east')
         self.assertEqual({'host1', 'host2'}, {h for h, row in found.items() if row['rank']})
         self.assertIn(east['uuid'], found['host3']['why'])
 
     @marks.long
-    def test_an_anti_affinity_group_and_the_members_of_one_request(self):
+    def test_anti_affinity_spreads_members_of_one_request(self):
         group = self.server_group('group', 'anti-affinity')
         self.boot(host='host5', hints={'group': group['id']})
         found = self.by_host('--group', group['id'], '--num', '4')
@@ -240,21 +240,21 @@ class ReasonsTestCase(ExplainTestCase):
         members = self.api.get_server_groups()[0]['members']
         self.assertEqual(1, len(members))
 
-    def test_our_ceiling_says_how_far_above_it_would_be(self):
+    def test_capacity_filter_names_exceeded_ceiling(self):
         self.write_policies(boot_ceiling=0.6)
         found = self.by_host()
         self.assertEqual('KronosCapacityFilter', found['host3']['filtered_by'])
         self.assertIn('above boot_ceiling 0.6', found['host3']['why'])
 
     @marks.long
-    def test_an_aggregate_limits_what_is_shown_and_no_rank(self):
+    def test_aggregate_limits_rows_but_keeps_ranks(self):
         self.aggregate('some', 'host4', 'host5')
         every, some = self.by_host(), self.by_host('--aggregate', 'some')
         self.assertEqual({'host4', 'host5'}, set(some))
         self.assertEqual(every['host4']['rank'], some['host4']['rank'])
 
     @marks.long
-    def test_a_multiplier_is_shown_with_the_aggregate_that_sets_it(self):
+    def test_multiplier_is_shown_with_its_aggregate(self):
         self.aggregate('packed', 'host1', kronos_weight_multiplier='-7',
                        ram_weight_multiplier='3')
         found = self.by_host()
@@ -270,7 +270,7 @@ class ReasonsTestCase(ExplainTestCase):
 
 class SetTestCase(ExplainTestCase):
 
-    def test_a_multiplier_that_turns_the_choice(self):
+    def test_set_multiplier_changes_choice(self):
         self.occupy()
         found = self.by_host('--set', 'kronos_weight_multiplier=-1000')
         self.assertEqual(1, found['host3']['with_set']['rank'])
@@ -284,14 +284,14 @@ class SetTestCase(ExplainTestCase):
         self.assertEqual('host3', self.select()[0][0])
 
     @marks.long
-    def test_an_option_of_ours(self):
+    def test_set_accepts_kronos_option(self):
         _found, said = self.explain('--set', 'policies_file=/nowhere/policies.yaml')
         self.assertIn('With --set: There are no scores of 5 hosts', said)
         self.assertIn('no valid /nowhere/policies.yaml', said)
         self.assertEqual([self.policies_file], CONF.kronos.policies_file)
 
     @marks.long
-    def test_wrong_names_and_values_say_what_there_is(self):
+    def test_set_refuses_wrong_names_and_values(self):
         for text, words in (('colour=2', 'ram_weight_multiplier'), ('ram_weight_multiplier', '='),
                             ('workers=2', 'no'), ('ram_weight_multiplier=much', 'much'),
                             ('hard_ceiling=maybe', 'neither true nor false')):
@@ -303,7 +303,7 @@ class SetTestCase(ExplainTestCase):
 
 class UnusualTestCase(ExplainTestCase):
 
-    def test_without_scores_it_says_why_and_ranks_as_stock_nova_does(self):
+    def test_missing_scores_give_stock_ranks_and_reason(self):
         self.prometheus.stop()
         self.occupy()
         found, said = self.explain()
@@ -314,13 +314,13 @@ class UnusualTestCase(ExplainTestCase):
             self.assertIsNone(row['headroom'])
 
     @marks.long
-    def test_a_source_that_does_not_answer_is_waited_for_no_longer_than_asked(self):
+    def test_wait_option_limits_wait_for_silent_source(self):
         with mock.patch('kronos_nova.scheduler.score_cache.ScoreCache.answered', False):
             _found, said = self.explain('--wait', '0')
         self.assertIn('has not answered within 0 s', said)
 
     @marks.long
-    def test_unknown_names_are_one_line_each(self):
+    def test_unknown_names_give_one_error_line(self):
         for options, words in (
                 (('--flavor', 'no\x1bne'), 'no such flavor'),
                 (('--group', '7b1f7d3c-0000-4000-8000-000000000000'), 'no such server group'),
@@ -330,7 +330,7 @@ class UnusualTestCase(ExplainTestCase):
                 error = self.assertRaises(exception.WeighError, self.explain, *options)
                 self.assertIn(words, str(error))
 
-    def test_an_image_is_asked_for_what_it_demands(self):
+    def test_image_properties_limit_hosts(self):
         with mock.patch('keystoneauth1.loading.load_auth_from_conf_options', autospec=True):
             for name in ('70a599e0-31e7-49b7-b260-868f441e862b', 'fakeimage7'):
                 found, _said = self.explain('--image', name)
@@ -348,7 +348,7 @@ class UnusualTestCase(ExplainTestCase):
                 self.assertIn(words, str(error))
 
     @marks.long
-    def test_csv_has_a_column_for_everything(self):
+    def test_csv_has_columns_for_every_weigher_value(self):
         rows, _said = self.explain(form='csv')
         self.assertEqual([1, 2, 3, 4, 5], [row['Rank'] for row in rows])
         for name in ('RAMWeigher', 'IoOpsWeigher', 'KronosWeigher'):
@@ -356,7 +356,7 @@ class UnusualTestCase(ExplainTestCase):
                 self.assertIn(f'{name} {what}', rows[0])
 
     @marks.long
-    def test_a_table_leaves_out_weighers_that_add_nothing_and_names_them(self):
+    def test_table_omits_and_names_weighers_that_add_0(self):
         self.occupy()
         rows, said = self.explain(form='table')
         self.assertIn('RAM', rows[0])
@@ -365,7 +365,7 @@ class UnusualTestCase(ExplainTestCase):
         rows, _said = self.explain('--long', form='table')
         self.assertIn('ServerGroupSoftAffinity', rows[0])
 
-    def test_nothing_is_written_and_nobody_is_told(self):
+    def test_explain_writes_nothing_and_sends_no_notification(self):
         self.occupy()
         before = self.everything()
         self.notifier.reset()
@@ -398,7 +398,7 @@ class UnusualTestCase(ExplainTestCase):
         return found
 
     @marks.long
-    def test_the_door_is_closed_afterwards(self):
+    def test_explain_closes_scheduler_runtime(self):
         self.explain()
         self.assertIsNone(runtime._door)
 
@@ -462,7 +462,7 @@ class CommandTestCase(ExplainTestCase):
         for word in words:
             self.assertIn(word, last)
 
-    def test_it_explains_and_only_reads(self):
+    def test_command_explains_and_only_reads(self):
         before = {uuid: open(path, 'rb').read() for uuid, path in self.paths.items()}
         done = self.run_command('-f', 'json', '--num', '3')
         self.assertEqual(0, done.returncode, done.stderr)
@@ -479,30 +479,30 @@ class CommandTestCase(ExplainTestCase):
             self.assertAlmostEqual(one['sum'], other['sum'])
 
     @marks.long
-    def test_errors_are_one_line(self):
+    def test_command_prints_errors_in_one_line(self):
         self.assert_one_line(self.run_command(flavor='none'), 'no such flavor', 'openstack flavor')
         self.assert_one_line(self.run_command(files=['/nowhere/nova.conf']), '/nowhere/nova.conf')
         self.assert_one_line(self.run_command('--set', 'ram_weight=1'), 'ram_weight_multiplier')
         self.assert_one_line(self.run_command('--hint', 'x'), '--hint', 'KEY=VALUE')
 
-    def test_a_dead_placement(self):
+    def test_command_reports_unreachable_placement(self):
         self.values['placement']['endpoint_override'] = api.ApiTestCase.closed_port()
         self.assert_one_line(self.run_command(), 'Placement', '[placement]')
 
     @marks.long
-    def test_a_dead_glance(self):
+    def test_command_reports_unreachable_glance(self):
         self.values['glance'] = {'endpoint_override': api.ApiTestCase.closed_port(),
                                  'num_retries': '0'}
         for image in ('name', '70a599e0-31e7-49b7-b260-868f441e862b'):
             self.assert_one_line(self.run_command('--image', image), 'Glance', '[glance]')
 
     @marks.long
-    def test_a_dead_database(self):
+    def test_command_reports_unreachable_database(self):
         self.values['api_database']['connection'] = f'sqlite:///{self.directory}/no/such.db'
         self.assert_one_line(self.run_command(), "Nova's database", '[api_database]')
 
     @marks.long
-    def test_a_dead_cell_database(self):
+    def test_command_skips_unreachable_cell_database(self):
         cell = next(uuid for uuid in self.paths if uuid and '00000000' not in uuid)
         with sqlite3.connect(self.paths[None]) as copy:
             copy.execute('UPDATE cell_mappings SET database_connection = ? WHERE uuid = ?',
@@ -515,7 +515,7 @@ class CommandTestCase(ExplainTestCase):
         self.assertIn('Nova knows no compute host', done.stderr)
 
     @marks.long
-    def test_values_that_are_none(self):
+    def test_command_refuses_invalid_nova_conf(self):
         self.values['kronos']['settle_seconds'] = 'soon'
         self.assert_one_line(self.run_command(), '[kronos] settle_seconds', 'nova.conf')
         self.values['kronos']['settle_seconds'] = '0'

@@ -30,7 +30,7 @@ class StockChoiceTestCase(base.NovaTestCase):
 
     plugins = False
 
-    def test_stock_nova_prefers_the_empty_host(self):
+    def test_stock_nova_prefers_empty_host(self):
         for host in ('host1', 'host1', 'host2'):
             self.boot(host=host)
         self.assertEqual(scores.ScoredTestCase.stock_choice, self.host_of(self.boot()))
@@ -38,7 +38,7 @@ class StockChoiceTestCase(base.NovaTestCase):
 
 class FollowScoresTestCase(scores.ScoredTestCase):
 
-    def test_boots_follow_the_scores_as_they_change(self):
+    def test_boots_follow_changing_scores(self):
         manager = self.scheduler_service.manager.host_manager
         self.assertEqual(['KronosCapacityFilter', 'KronosPlacementFilter'],
                          [type(f).__name__ for f in manager.enabled_filters][-2:])
@@ -51,7 +51,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.assertEqual('host2', self.chosen())
 
     @marks.long
-    def test_a_negative_multiplier_of_an_aggregate_flips_the_choice(self):
+    def test_negative_aggregate_multiplier_reverses_choice(self):
         self.occupy()
         self.wait_for_scores(**self.scores)
         self.aggregate('pack', *self.hosts, kronos_weight_multiplier='-1000')
@@ -62,7 +62,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.assertEqual('host2', self.chosen())
 
     @marks.long
-    def test_an_unknown_host_gets_the_mean_of_the_known(self):
+    def test_unknown_host_gets_mean_of_known_scores(self):
         self.prometheus.series['cpu'] = {'host1': 0.9, 'host2': 0.1}
         self.occupy()
         self.wait_for_scores(host1=0.9, host2=0.1)
@@ -71,7 +71,7 @@ class FollowScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(host1=0.2, host2=0.9)
         self.assertEqual('host1', self.chosen())
 
-    def test_a_changed_policy_file_is_read_and_an_invalid_one_is_not(self):
+    def test_changed_policy_file_is_read_unless_invalid(self):
         self.occupy()
         self.wait_for_scores(**self.scores)
         with open(self.policies_file, 'w') as f:
@@ -132,7 +132,7 @@ class MovesTestCase(scores.ScoredTestCase):
         self.assert_on('host2')
 
     @marks.long
-    def test_rebuild_stays(self):
+    def test_rebuild_stays_on_host(self):
         self.prometheus.series['cpu'] = {'host1': 1.0, 'host2': 0.0, 'host3': 0.0}
         self.wait_for_scores(host1=1.0, host2=0.0, host3=0.0)
         self._rebuild_server(self.server, self.glance.auto_disk_config_enabled_image['id'])
@@ -152,13 +152,13 @@ class UnknownHostTestCase(scores.ScoredTestCase):
     def unknown(self, what):
         self.flags(unknown_hosts=what, group='kronos')
 
-    def test_the_mean_is_better_than_the_worst_of_them(self):
+    def test_mean_ranks_unknown_host_above_worst_host(self):
         with self.disabled('host1'):
             # Of those that the request has, host2 is the mean.
             self.assertEqual('host3', self.chosen())
 
     @marks.long
-    def test_a_penalty_makes_it_the_last_resort(self):
+    def test_penalty_makes_unknown_host_last_resort(self):
         self.unknown('penalty')
         with self.disabled('host1'):
             self.assertEqual('host2', self.chosen())
@@ -166,14 +166,14 @@ class UnknownHostTestCase(scores.ScoredTestCase):
                 self.assertEqual('host3', self.chosen())
 
     @marks.long
-    def test_a_penalty_when_packing_as_well(self):
+    def test_penalty_applies_to_packing_too(self):
         self.unknown('penalty')
         self.flags(kronos_weight_multiplier=-1000.0, group='filter_scheduler')
         self.assertEqual('host2', self.chosen())
         with self.disabled('host2'):
             self.assertEqual('host1', self.chosen())
 
-    def test_excluded_it_gets_no_boots_but_moves_and_named_ones(self):
+    def test_excluded_host_gets_only_moves_and_named_boots(self):
         self.unknown('exclude')
         self.flags(kronos_weight_multiplier=0.0, group='filter_scheduler')
         self.assertNotEqual('host3', self.chosen())
@@ -188,7 +188,7 @@ class UnknownHostTestCase(scores.ScoredTestCase):
             self.assertEqual('host3', self.chosen())
 
     @marks.long
-    def test_its_loss_and_its_return_are_said_once(self):
+    def test_loss_and_return_of_score_are_logged_once(self):
         lost = '1 hosts have no score and are treated as unknown_hosts = mean says: host3'
         back = '1 hosts have a score now: host3'
 
@@ -216,7 +216,7 @@ class AlternatesTestCase(scores.ScoredTestCase):
         super().configure()
         self.flags(refresh_interval=3600, concurrent_boots=1, group='kronos')
 
-    def test_alternates_are_in_the_order_of_the_weights_and_a_reschedule_is_counted(self):
+    def test_reschedule_uses_next_weighed_host_and_is_counted(self):
         failing = mock.Mock(side_effect=exception.ComputeResourcesUnavailable(reason='a test'))
         # The capacity filter is asked first: nothing is built, all is seen.
         self.wait_for_scores(**self.scores)
@@ -252,7 +252,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
         self.wait_for_scores(**self.scores)
         self.assertEqual('host1', self.chosen())
 
-    def test_prometheus_dead_and_alive_again(self):
+    def test_boots_survive_prometheus_outage(self):
         self.occupy()
         self.assert_scores_are_back()
         self.prometheus.stop()
@@ -260,13 +260,13 @@ class NoScoresTestCase(scores.ScoredTestCase):
         self.prometheus.restart()
         self.assert_scores_are_back()
 
-    def test_never_alive(self):
+    def test_boots_succeed_without_prometheus(self):
         self.prometheus.stop()
         self.occupy()
         self.assert_stock('cannot be reached')
 
     @marks.long
-    def test_answers_that_must_not_be_believed(self):
+    def test_untrustworthy_answers_leave_choice_to_nova(self):
         self.occupy()
         good = dict(self.prometheus.series['cpu'])
         for what, cpu, extra, reason in (
@@ -284,7 +284,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
                 self.wait_for_scores(**self.scores)
 
     @marks.long
-    def test_defect_10_stale_samples(self):
+    def test_defect_10_stale_samples_are_ignored(self):
         self.occupy()
         self.assert_scores_are_back()
         self.prometheus.series['age'] = dict.fromkeys(self.hosts, 500)
@@ -295,14 +295,14 @@ class NoScoresTestCase(scores.ScoredTestCase):
         self.assertEqual('host2', self.chosen())
 
     @marks.long
-    def test_one_nan_is_a_missing_host(self):
+    def test_nan_makes_host_unknown(self):
         self.occupy()
         self.prometheus.series['cpu']['host1'] = 'NaN'
         self.wait_for_scores(host2=0.5, host3=0.9)
         self.assertEqual('host2', self.chosen())
 
     @marks.long
-    def test_server_errors(self):
+    def test_server_errors_leave_choice_to_nova(self):
         self.occupy()
         for status in (500, 400, 302):
             with self.subTest(status):
@@ -311,7 +311,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
                         handler, status, {'status': 'error', 'error': 'boom'}, Location='/'))
                 self.assert_stock(str(status))
 
-    def test_neutral_is_0_under_multipliers_of_both_signs(self):
+    def test_missing_scores_are_neutral_for_both_multiplier_signs(self):
         self.prometheus.stop()
         self.aggregate('spread', 'host1', kronos_weight_multiplier='100000')
         self.aggregate('pack', 'host2', kronos_weight_multiplier='-100000')
@@ -321,7 +321,7 @@ class NoScoresTestCase(scores.ScoredTestCase):
 
 class BrokenTestCase(scores.ScoredTestCase):
 
-    def test_an_error_of_ours_is_swallowed_counted_and_logged_once(self):
+    def test_plugin_error_is_swallowed_counted_and_logged_once(self):
         self.occupy()
         log = mock.Mock()
         with mock.patch.object(score_cache.ScoreCache, 'look', autospec=True,
