@@ -98,7 +98,7 @@ def test_wheel_installs_the_files_of_etc_and_deploy(wheel):
             'kolla-ansible/ansible/kronos.yml'} <= installed
 
 
-def test_every_entry_point_of_setup_cfg_is_in_the_wheel_and_leads_to_a_file(wheel):
+def test_every_entry_point_is_in_wheel_and_leads_to_file(wheel):
     parser = configparser.ConfigParser(interpolation=None, delimiters=('=',))
     parser.optionxform = str
     parser.read_string(_read(wheel, '.dist-info/entry_points.txt'))
@@ -112,7 +112,7 @@ def test_every_entry_point_of_setup_cfg_is_in_the_wheel_and_leads_to_a_file(whee
             assert {f'{module}.py', f'{module}/__init__.py'} & names, target
 
 
-def test_metadata_has_the_extras_and_asks_for_neither_nova_nor_the_rebalancer(wheel):
+def test_metadata_has_extras_and_small_base_requirements(wheel):
     message = email.message_from_string(_read(wheel, '.dist-info/METADATA'))
     assert message['Name'] == 'kronos-nova'
     assert message['Requires-Python'] == '>=3.11'
@@ -157,8 +157,7 @@ def clone(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize('source', ['unpacked', 'clone'])
-def test_the_wheel_is_the_same_from_the_sdist_again_and_from_a_clean_clone(
-        wheel, source, tmp_path, request):
+def test_wheel_from_sdist_or_clean_clone_is_identical(wheel, source, tmp_path, request):
     """Member by member; only the times within the archive are of the build."""
     done = subprocess.run(
         [sys.executable, '-m', 'build', '--no-isolation', '--wheel', '--outdir', str(tmp_path),
@@ -173,7 +172,7 @@ def test_the_wheel_is_the_same_from_the_sdist_again_and_from_a_clean_clone(
     assert [name for name in one if one[name] != other[name]] == []
 
 
-def test_version_is_of_git_and_then_of_pkg_info(wheel, unpacked):
+def test_version_comes_from_git_or_pkg_info(wheel, unpacked):
     """pbr counts the commits since the tag; an sdist has that in its PKG-INFO."""
     version = email.message_from_string(_read(wheel, '.dist-info/METADATA'))['Version']
     assert email.message_from_string((unpacked / 'PKG-INFO').read_text())['Version'] == version
@@ -186,7 +185,7 @@ def test_version_is_of_git_and_then_of_pkg_info(wheel, unpacked):
     assert said.stdout.split()[-1] == version
 
 
-def test_sdist_can_be_built_from_without_git(built):
+def test_sdist_has_all_files_to_build_without_git(built):
     (sdist,) = built.glob('kronos?nova-*.tar.gz')  # setuptools changed the dash
     with tarfile.open(sdist) as archive:
         names = {name.partition('/')[2] for name in archive.getnames()}
@@ -223,7 +222,7 @@ def _command(home: Path, name: str, *arguments: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize('name', sorted(_declared()['console_scripts']))
-def test_command_without_its_extra_says_which_to_install(bare, name):
+def test_command_without_extra_names_missing_extra(bare, name):
     done = _command(bare, name, '--help')
     assert done.returncode == 1
     assert done.stdout == ''
@@ -232,7 +231,7 @@ def test_command_without_its_extra_says_which_to_install(bare, name):
                         r'Install with: pip install "kronos-nova\[rebalancer\]"\n', done.stderr)
 
 
-def test_what_nova_scheduler_loads_imports_from_the_base_installation(bare):
+def test_scheduler_plugins_import_from_base_installation(bare):
     done = _command(bare, 'python', '-c',
                     'import kronos_nova.scheduler.score_cache, kronos_nova.sources.prometheus, '
                     'kronos_nova.conf.scheduler, kronos_nova.conf.policies, kronos_nova.plugins')

@@ -28,7 +28,7 @@ from tests.unit import rule_names
 
 
 @pytest.mark.parametrize('path', loader.files(), ids=lambda p: p.stem)
-def test_scenario(path):
+def test_plan_keeps_rules_and_expectations_of_scenario(path):
     scenario = loader.load(path)
     request = scenario.request
     before = copy.deepcopy(request.cluster), copy.deepcopy(request.scores)
@@ -45,7 +45,7 @@ def test_scenario(path):
 AFTERWARDS = {'drain-over', 'moved-away', 'no-such-instance'}
 
 
-def test_each_rule_stands_in_the_way_somewhere():
+def test_each_rule_refuses_some_scenario_move():
     told = set()
     for request in (loader.load(path).request for path in loader.files()):
         state = simulation.Simulation(request.cluster, request.scores, request.policies,

@@ -51,17 +51,17 @@ def hold(seeds):
 
 
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
-def test_the_next_cycles_move_nothing_that_has_just_booted_into_a_cloud_at_rest(first):
+def test_next_cycles_move_no_just_booted_instance(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('first', range(SEEDS, SEEDS + LONG_SEEDS, CHUNK))
-def test_they_do_not_in_many_more_clouds(first):
+def test_next_cycles_move_no_just_booted_instance_in_more_clouds(first):
     hold(range(first, first + CHUNK))
 
 
-def test_without_the_rule_some_would_move():
+def test_just_booted_instances_move_without_the_rule():
     """The clouds above are not too easy."""
     assert any(cloud.moves_of_booted() for seed in range(20)
                if (cloud := run(seed, cooldown=0.0)) is not None)

@@ -34,13 +34,13 @@ CHUNK = 10
 
 
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
-def test_every_task_ends_once_whatever_fails(first):
+def test_every_task_ends_once_despite_faults(first):
     _run_all(range(first, min(first + CHUNK, SEEDS)))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('first', range(SEEDS, SEEDS + LONG_SEEDS, CHUNK))
-def test_every_task_ends_once_whatever_fails_in_many_more_worlds(first):
+def test_every_task_ends_once_in_many_more_worlds(first):
     _run_all(range(first, first + CHUNK))
 
 
@@ -55,7 +55,7 @@ def _run_all(seeds):
             run.store.close()
 
 
-def test_the_faults_really_happen():
+def test_every_fault_happens():
     seen = collections.Counter()
     for seed in range(16):
         run = executor_world.Run(seed)
@@ -70,7 +70,7 @@ def test_the_faults_really_happen():
     assert sum(n for what, n in seen.items() if what.startswith('crash')) > 12
 
 
-def test_one_seed_is_one_run():
+def test_same_seed_gives_same_run():
     def trace(seed):
         run = executor_world.Run(seed)
         run.go()
@@ -80,7 +80,7 @@ def test_one_seed_is_one_run():
 
 
 @pytest.mark.parametrize('seconds', [90, 130, 600])
-def test_pre_flights_longer_than_a_claim_still_lead_to_migrations(seconds):
+def test_pre_flight_longer_than_claim_leads_to_migration(seconds):
     run = executor_world.Run(3)
     try:
         run.slow_pre_flight(seconds)
@@ -90,7 +90,7 @@ def test_pre_flights_longer_than_a_claim_still_lead_to_migrations(seconds):
         run.store.close()
 
 
-def test_an_executor_that_hangs_in_a_pre_flight_loses_its_task():
+def test_executor_hanging_in_pre_flight_loses_its_task():
     run = executor_world.Run(3)
     try:
         run.slow_pre_flight(claim_keeper.HUNG_SECONDS + 120, hangs=run.workers[0].name)
@@ -101,10 +101,10 @@ def test_an_executor_that_hangs_in_a_pre_flight_loses_its_task():
         run.store.close()
 
 
-def test_claims_that_nobody_renews_in_a_slow_pre_flight_are_caught(monkeypatch):
+def test_missing_claim_renewal_in_slow_pre_flight_is_caught(monkeypatch):
     monkeypatch.setattr(claim_keeper.ClaimKeeper, 'renew_claims', lambda self: True)
     with pytest.raises(AssertionError):
-        test_pre_flights_longer_than_a_claim_still_lead_to_migrations(90)
+        test_pre_flight_longer_than_claim_leads_to_migration(90)
 
 
 def _caught(seeds):
@@ -119,26 +119,26 @@ def _caught(seeds):
     return False
 
 
-def test_asking_again_without_waiting_is_caught(monkeypatch):
+def test_resubmitting_without_waiting_is_caught(monkeypatch):
     monkeypatch.setattr(retry.RetrySettings, 'absent_seconds', 0.0)
     assert _caught(60)
 
 
-def test_caps_that_are_not_counted_are_caught(monkeypatch):
+def test_uncounted_caps_are_caught(monkeypatch):
     monkeypatch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
     assert _caught(10)
 
 
-def test_a_crashed_executor_whose_tasks_nobody_takes_is_caught(monkeypatch):
+def test_missing_takeover_of_crashed_executor_is_caught(monkeypatch):
     monkeypatch.setattr(tasks, 'adopt_tasks', lambda *args: [])
     assert _caught(10)
 
 
-def test_executors_that_go_by_the_clock_of_their_machine_are_caught(monkeypatch):
+def test_executors_using_local_clock_are_caught(monkeypatch):
     monkeypatch.setattr(database_clock.DatabaseClock, '__call__', lambda self: self._wall())
     assert _caught(10)
 
 
-def test_executors_that_begin_with_a_wrong_clock_are_caught(monkeypatch):
+def test_executors_starting_with_wrong_clock_are_caught(monkeypatch):
     monkeypatch.setattr(database_clock.DatabaseClock, 'find_problem', lambda self: None)
     assert _caught(20)

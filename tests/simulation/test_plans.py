@@ -120,7 +120,7 @@ class Run:
 
 @pytest.mark.parametrize('seeds', [SEEDS, pytest.param(LONG_SEEDS, marks=pytest.mark.long)])
 @pytest.mark.parametrize('failures', [0.0, 0.3, 0.7])
-def test_no_hard_rule_is_broken_on_the_way_whatever_fails(failures, seeds):
+def test_no_hard_rule_is_broken_at_any_step_despite_failures(failures, seeds):
     seen = collections.Counter()
     for seed in range(seeds):
         run = Run(seed, failures)

@@ -44,7 +44,7 @@ def mark_long_bugs():
 
 
 @pytest.mark.parametrize('bug', mark_long_bugs())
-def test_a_seeded_bug_is_caught(bug, monkeypatch):
+def test_seeded_bug_is_caught(bug, monkeypatch):
     seed, name = bugs.CAUGHT[bug.name]
     unharmed(seed, bug.only)
     bug.apply(monkeypatch)
@@ -53,5 +53,5 @@ def test_a_seeded_bug_is_caught(bug, monkeypatch):
     assert caught.value.name == name
 
 
-def test_there_are_bugs_enough():
+def test_table_has_at_least_30_bugs():
     assert len(bugs.BUGS) >= 30

@@ -66,13 +66,13 @@ def hold(seeds):
 
 
 @pytest.mark.parametrize('first', range(0, SEEDS, CHUNK))
-def test_nothing_goes_to_and_fro_and_the_cloud_comes_to_rest(first):
+def test_no_instance_returns_and_cloud_comes_to_rest(first):
     assert hold(range(first, min(first + CHUNK, SEEDS))) > 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('first', range(SEEDS, SEEDS + LONG_SEEDS, CHUNK))
-def test_nothing_goes_to_and_fro_in_many_more_clouds(first):
+def test_no_instance_returns_in_many_more_clouds(first):
     hold(range(first, first + CHUNK))
 
 
@@ -82,18 +82,18 @@ def returns(seeds, **fixed):
         seed, mode='spread', measured=True, lag=500.0, window=500.0, **fixed).returned())
 
 
-def test_without_settling_instances_go_to_and_fro():
+def test_instances_return_without_settling():
     """The worlds above are not too easy."""
     assert len(list(itertools.islice(
         returns(range(8), hidden=False, settle_seconds=0.0), 4))) == 4
 
 
-def test_a_range_that_nobody_tells_of_is_not_waited_for():
+def test_undeclared_range_is_not_waited_for():
     """Why settle_seconds must cover the ranges inside recording rules."""
     assert list(itertools.islice(returns(range(8), hidden=True, settle_seconds=1.0), 1))
 
 
-def test_one_seed_is_one_run():
+def test_same_seed_gives_same_run():
     assert run(3).moves == run(3).moves
 
 
@@ -107,7 +107,7 @@ def maintained(seeds, **fixed):
 
 
 @pytest.mark.parametrize('first', [0, pytest.param(10, marks=pytest.mark.long)])
-def test_a_region_under_rolling_maintenance_is_balanced_meanwhile(first):
+def test_region_is_balanced_during_rolling_maintenance(first):
     """Ages are measured and ranges are in the queries: scores with what has
     been done laid over them are exact, and no plan makes reality worse."""
     clouds = maintained(range(first, first + 10), hidden=False, measured=True)
@@ -117,7 +117,7 @@ def test_a_region_under_rolling_maintenance_is_balanced_meanwhile(first):
 
 
 @pytest.mark.long
-def test_what_is_uncertain_under_maintenance_misleads_far_less_than_it_helps():
+def test_uncertain_scores_help_more_than_they_mislead():
     """Without an age_query, and with a range that only settle_seconds tells."""
     clouds = maintained(range(14), hidden=True, measured=False)
     gains = [before[i] - after[i] for c in clouds for _, before, after in c.spreads

@@ -110,7 +110,7 @@ PARTS = 4
 
 @pytest.mark.parametrize('part', [
     0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))])
-def test_a_swap_ends_with_both_or_neither_or_with_an_alarm(part):
+def test_swap_ends_with_both_moves_neither_or_alarm(part):
     ends = collections.Counter()
     for seed in range(part, clouds.many(40), PARTS):
         run = SwapRun(seed)
@@ -146,7 +146,7 @@ def never_said(patch):
 
 @pytest.mark.parametrize('bug', [never_undone, never_settled, never_goes_on, never_held,
                                  never_said])
-def test_a_seeded_bug_is_caught(bug, monkeypatch):
+def test_seeded_bug_is_caught(bug, monkeypatch):
     bug(monkeypatch)
     caught = 0
     for seed in range(30):

@@ -68,7 +68,7 @@ FOUND_SEEDS = [
 
 
 @pytest.mark.parametrize('first', range(FIRST, FIRST + SEEDS, CHUNK))
-def test_every_invariant_holds_whatever_fails(first):
+def test_every_invariant_holds_despite_faults(first):
     for seed in range(first, min(first + CHUNK, FIRST + SEEDS)):
         runs.Run(seed).go()
 
@@ -81,7 +81,7 @@ def test_every_invariant_holds_in_many_more_runs(first):
 
 
 @pytest.mark.parametrize(('seed', 'only'), FOUND_SEEDS)
-def test_what_was_found_once_does_not_come_back(seed, only):
+def test_earlier_finding_does_not_return(seed, only):
     runs.Run(seed, only=only).go()
 
 
@@ -100,7 +100,7 @@ NEEDED = {'abort': {faults.ABORTS, 'migration never ends'},
 
 
 @pytest.mark.parametrize('family', FAMILIES)
-def test_each_fault_really_happens(family, monkeypatch):
+def test_each_fault_happens(family, monkeypatch):
     """All of a kind at once, in a few runs, and none else."""
     wanted = frozenset(name for name in faults.FAULTS if _family(name) == family)
     for name in wanted:
@@ -116,7 +116,7 @@ def test_each_fault_really_happens(family, monkeypatch):
 
 
 @pytest.mark.parametrize('name', outages.NAMES)
-def test_each_outage_really_happens_and_ends_no_task_before_nova_was_asked(name):
+def test_each_outage_happens_alone(name):
     for seed in range(1, 12):
         run = runs.Run(seed, only=frozenset({name})).go()
         if run.counts[name]:
@@ -125,11 +125,11 @@ def test_each_outage_really_happens_and_ends_no_task_before_nova_was_asked(name)
     raise AssertionError(f'never: {name}')
 
 
-def test_there_are_faults_enough():
+def test_table_has_at_least_25_faults():
     assert len(faults.FAULTS) >= 25
 
 
-def test_each_invariant_is_really_looked_at():
+def test_each_invariant_is_checked():
     checks = collections.Counter()
     for seed in range(200):
         checks.update(runs.Run(seed).go().checks)
@@ -139,7 +139,7 @@ def test_each_invariant_is_really_looked_at():
 
 
 @pytest.mark.parametrize('seed', [5, 7])  # in 5 a swap is undone
-def test_one_seed_is_one_run(seed):
+def test_same_seed_gives_same_run(seed):
     def trace():
         run = runs.Run(seed).go()
         return run.counts, run.checks, run.now, run.tasks
@@ -149,7 +149,7 @@ def test_one_seed_is_one_run(seed):
 # Without any fault.
 
 @pytest.mark.parametrize('seed', [0, pytest.param(1, marks=pytest.mark.long)])
-def test_a_converged_cluster_under_constant_load_stays_still_for_100_cycles(seed):
+def test_converged_cluster_stays_still_for_100_cycles(seed):
     run = runs.Run(seed, only=frozenset(), engines=1, days=False)
     run.go_on(600)
     assert run.counts['moves'], 'there was nothing to converge'
@@ -159,7 +159,7 @@ def test_a_converged_cluster_under_constant_load_stays_still_for_100_cycles(seed
     assert run.counts['queued tasks'] == before[1], 'something moves again'
 
 
-def test_a_dry_run_writes_nothing():
+def test_dry_run_writes_nothing():
     for seed in range(3):
         run = runs.Run(seed, only=frozenset(), engines=1)
         try:
@@ -176,7 +176,7 @@ def test_a_dry_run_writes_nothing():
         assert planned[0] > 0 and planned[1] == 1, 'its plans are kept, and marked'
 
 
-def test_a_thawed_zombie_writes_nothing_and_the_other_engine_had_taken_over():
+def test_thawed_engine_writes_nothing_after_takeover():
     """The lease of an engine that stands still passes within 60 s."""
     run = runs.Run(1, only=frozenset(), days=False)
     with patches.around(run):
@@ -199,7 +199,7 @@ def test_a_thawed_zombie_writes_nothing_and_the_other_engine_had_taken_over():
     assert engine.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
 
 
-def test_the_world_is_read_by_the_real_collector_and_source():
+def test_real_collector_and_source_read_world():
     run = runs.Run(5, only=frozenset())
     with patches.around(run):
         process = run.engines[0]
