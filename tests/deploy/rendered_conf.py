@@ -86,7 +86,7 @@ class NovaScheduler:
         assert found - known(*scheduler.list_opts(), (
             'filter_scheduler', nova_scheduler.filter_scheduler_opts)) == set()
 
-    def test_it_reads_the_engines_policies_from_its_volume(self, cloud):
+    def test_scheduler_reads_engine_policies_from_volume(self, cloud):
         volumes = cloud.json('nova-scheduler-volumes.json')
         file = daemon(cloud, 'kronos-engine').engine.policies_file
         conf = nova(cloud, 'nova-scheduler')
@@ -95,19 +95,19 @@ class NovaScheduler:
         conf.set_override('policies_file', [mounted(file, volumes)], 'kronos')
         assert scheduler.check_policy_files(conf) == ([], [])
 
-    def test_it_asks_prometheus_as_the_engine_does(self, cloud):
+    def test_scheduler_uses_prometheus_options_of_engine(self, cloud):
         ours, engines = (conf.prometheus for conf in (
             nova(cloud, 'nova-scheduler'), daemon(cloud, 'kronos-engine')))
         assert dict(ours) == dict(engines)
         assert (ours.username, ours.password) == (
             'kronos', cloud.passwords['kronos_prometheus_password'])
 
-    def test_kronos_status_finds_nothing_wrong(self, cloud):
+    def test_kronos_status_passes(self, cloud):
         file = str(cloud.node / 'nova-scheduler/nova.conf')
         assert upgrades.check_options([file]) == ('SUCCESS', '')
         assert upgrades.check_nova(['--config-file', file]) == ('SUCCESS', '')
 
-    def test_its_lists_are_those_of_kolla_and_nova_with_ours_at_the_end(self, cloud):
+    def test_filter_lists_end_with_our_filters(self, cloud):
         """nova-api has kolla-ansible's own nova.conf, and Nova's defaults."""
         theirs = dict(nova(cloud, 'nova-api').filter_scheduler)
         for name, more in OURS.items():

@@ -55,7 +55,7 @@ class RenderedTestCase(scores.ScoredTestCase):
         super().configure()
         self.flags(policies_file=[str(NODE / 'kronos-policies/policies.yaml')], group='kronos')
 
-    def test_every_value_is_one_that_nova_admits(self):
+    def test_nova_accepts_every_value(self):
         self.assertEqual('nova.scheduler.filters.all_filters',
                          CONF.filter_scheduler.available_filters[0])
         read = 0
@@ -68,7 +68,7 @@ class RenderedTestCase(scores.ScoredTestCase):
                 read += 1
         self.assertGreater(read, 500)
 
-    def test_it_starts_and_boots_by_load(self):
+    def test_scheduler_starts_and_boots_by_load(self):
         manager = self.scheduler_service.manager.host_manager
         self.assertEqual(
             ['ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',

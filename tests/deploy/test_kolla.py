@@ -49,7 +49,7 @@ def statements(dockerfile: str) -> list[str]:
     return [' '.join(line.split()) for line in joined.splitlines() if line.strip()]
 
 
-def test_each_image_has_its_parent_and_its_labels(rendered):
+def test_each_image_has_parent_and_labels(rendered):
     assert set(IMAGES) <= set(rendered)
     for image, parent in zip(IMAGES, ('openstack-base', *['kronos-base'] * 3), strict=True):
         lines = statements(rendered[image])
@@ -58,7 +58,7 @@ def test_each_image_has_its_parent_and_its_labels(rendered):
                    for line in lines)
 
 
-def test_the_user_is_kollas_and_the_daemons_run_as_it(rendered):
+def test_daemons_run_as_user_of_kolla(rendered):
     base = statements(rendered['base'])
     assert any('groupadd --gid 42900 kronos' in line and '--uid 42900 --gid 42900 kronos' in line
                for line in base)
@@ -68,7 +68,7 @@ def test_the_user_is_kollas_and_the_daemons_run_as_it(rendered):
         assert statements(rendered[image])[-1] == 'USER kronos'
 
 
-def test_images_install_hash_pinned_requirements_and_nothing_else(rendered):
+def test_images_install_only_hash_pinned_requirements(rendered):
     (line,) = [line for line in statements(rendered['kronos-base']) if ' pip ' in line]
     installs = re.findall(r'pip \S+ install --upgrade\s+([^&]*?) &&', line)
     assert installs == ['--require-hashes -r /kronos-requirements.txt', '--no-deps /kronos']
@@ -78,7 +78,7 @@ def test_images_install_hash_pinned_requirements_and_nothing_else(rendered):
 
 
 @pytest.mark.parametrize('image', IMAGES[:2])
-def test_what_runs_before_the_daemon_is_a_script(rendered, image):
+def test_extend_start_is_valid_script(rendered, image):
     script = rendered[f'{image}/extend_start.sh']
     done = subprocess.run(['bash', '-n'], input=script, text=True, check=False)
     assert done.returncode == 0
@@ -87,8 +87,7 @@ def test_what_runs_before_the_daemon_is_a_script(rendered, image):
 
 
 @pytest.mark.parametrize(('variables', 'made'), [({}, False), ({'KOLLA_BOOTSTRAP': ''}, True)])
-def test_the_engines_image_makes_the_schema_only_when_bootstrapped(
-        rendered, tmp_path, variables, made):
+def test_engine_image_creates_schema_only_at_bootstrap(rendered, tmp_path, variables, made):
     (tmp_path / 'kronos-manage').write_text('#!/bin/bash\necho "called: $*"\n')
     (tmp_path / 'kronos-manage').chmod(0o755)
     done = subprocess.run(
@@ -99,7 +98,7 @@ def test_the_engines_image_makes_the_schema_only_when_bootstrapped(
         'called: --config-file /etc/kronos/kronos.conf db sync\n' if made else 'goes on\n')
 
 
-def test_the_example_configuration_gives_both_images_a_source(home):
+def test_example_configuration_gives_both_images_source(home):
     ours = kolla_env.SHARE / 'kronos-nova/kolla'
     code = '''
 from oslo_config import cfg

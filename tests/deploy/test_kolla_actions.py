@@ -77,24 +77,24 @@ def container(daemon: str) -> str:
     return daemon.replace('-', '_')
 
 
-def test_deploy_makes_users_database_and_schema_before_it_starts_the_daemons(deployed):
+def test_deploy_creates_users_and_schema_before_daemons_start(deployed):
     assert steps(deployed) == [*PROXYSQL, *REGISTERED, *COMPARED, *DATABASE, *BOOTSTRAPPED,
                                *RESTARTED]
 
 
-def test_upgrade_brings_the_schema_up_before_it_restarts_executors_and_then_engines(cloud):
+def test_upgrade_updates_schema_before_restarts(cloud):
     assert steps(cloud.asked('upgrade')) == [*PROXYSQL, *REGISTERED, *COMPARED, *BOOTSTRAPPED,
                                              *RESTARTED]
 
 
 @pytest.mark.long
-def test_reconfigure_is_a_deploy_and_makes_no_database_where_the_operator_has_made_it(cloud):
+def test_reconfigure_keeps_preconfigured_database(cloud):
     asked = cloud.asked('reconfigure', '-e', 'use_preconfigured_databases=true',
                         '-e', 'enable_proxysql=false')
     assert steps(asked) == [*REGISTERED, *COMPARED, *BOOTSTRAPPED, *RESTARTED]
 
 
-def test_each_daemons_user_has_the_one_role_that_the_policy_files_give_it(deployed):
+def test_each_daemon_user_has_one_role_of_policy_files(deployed):
     granted = [(one.args['user'], one.args['project'], one.args['role'])
                for one in deployed if one.kind == 'role_assignment']
     assert granted == [('kronos-engine', 'service', 'kronos_engine'),
@@ -106,7 +106,7 @@ def test_each_daemons_user_has_the_one_role_that_the_policy_files_give_it(deploy
 
 
 @pytest.mark.long
-def test_without_requests_over_mqtt_there_is_no_trace_of_kronos_migfra(cloud):
+def test_disabled_mqtt_requests_leave_no_trace_of_migfra(cloud):
     """As kolla-ansible has it by itself; an older inventory has no group for it either."""
     cloud.run_containers()
     inventory = cloud.config / 'kronos.ini'
@@ -128,12 +128,12 @@ def test_without_requests_over_mqtt_there_is_no_trace_of_kronos_migfra(cloud):
     ('kronos_mqtt_host=', 'the name of the MQTT broker in kronos_mqtt_host'),
     ('kronos_mqtt_password=', 'kronos_mqtt_password is not set'),
     ('kronos_migfra_keystone_password=', 'kronos_migfra_keystone_password is not set')])
-def test_prechecks_say_what_kronos_migfra_lacks(cloud, given, message):
+def test_prechecks_name_missing_migfra_setting(cloud, given, message):
     status, output = cloud.act('prechecks', '-e', given)
     assert status != 0 and message in ' '.join(output.split())
 
 
-def test_prechecks_tell_who_allows_nothing_and_go_on(cloud):
+def test_prechecks_warn_of_empty_allow_list_and_pass(cloud):
     cloud.run_containers()
     status, output = cloud.act('prechecks', '-e', '{"kronos_migfra_allow": []}')
     assert status == 0, output
@@ -142,8 +142,7 @@ def test_prechecks_tell_who_allows_nothing_and_go_on(cloud):
     assert 'kronos-migfra refuses every request' not in ' '.join(output.split())
 
 
-def test_keystone_and_the_database_get_the_passwords_that_a_daemon_comes_with(
-        cloud, deployed, daemon):
+def test_keystone_and_database_get_passwords_of_daemon(cloud, deployed, daemon):
     parser = configparser.RawConfigParser(strict=False)
     parser.read(cloud.node / daemon / 'kronos.conf')
     user = only(deployed, f'identity_user {daemon}').args
@@ -156,7 +155,7 @@ def test_keystone_and_the_database_get_the_passwords_that_a_daemon_comes_with(
         f'{owner["login_port"]}/{database["name"]}')
 
 
-def test_bootstrap_is_the_engines_image_with_its_files_and_is_waited_for(cloud, deployed):
+def test_bootstrap_runs_engine_image_and_is_waited_for(cloud, deployed):
     bootstrap, engine = (only(deployed, step) for step in (*BOOTSTRAPPED, RESTARTED[1]))
     assert 'KOLLA_BOOTSTRAP' in bootstrap.args['environment']
     assert bootstrap.args['detach'] is False and bootstrap.args['restart_policy'] == 'oneshot'
@@ -165,7 +164,7 @@ def test_bootstrap_is_the_engines_image_with_its_files_and_is_waited_for(cloud, 
     assert bootstrap.mounted[f'{cloud.node}/kronos-engine/'] == ['config.json', 'kronos.conf']
 
 
-def test_a_container_is_of_its_image_with_its_files_and_time_to_end(cloud, deployed, daemon):
+def test_container_has_image_files_and_stop_timeout(cloud, deployed, daemon):
     started = only(deployed, f'recreate_or_restart_container {container(daemon)}')
     assert started.args['image'] == IMAGES[daemon]
     assert started.args['volumes'] == [
@@ -181,14 +180,14 @@ def test_a_container_is_of_its_image_with_its_files_and_time_to_end(cloud, deplo
         'CMD-SHELL', f'healthcheck_curl http://127.0.0.1:{port}/healthz']
 
 
-def test_a_container_is_compared_with_what_it_would_be_started_as(deployed, daemon):
+def test_container_comparison_uses_start_arguments(deployed, daemon):
     """Where they differ, each reconfigure is a restart."""
     compared, started = (only(deployed, f'{action} {container(daemon)}').args for action in (
         'compare_container', 'recreate_or_restart_container'))
     assert {**compared, 'action': started['action']} == started
 
 
-def test_stop_stops_our_containers_and_gives_them_time(cloud):
+def test_stop_gives_our_containers_time_to_end(cloud):
     asked = cloud.asked('stop', '--yes-i-really-really-mean-it')
     assert steps(asked) == ['stop_container kronos_engine', 'stop_container kronos_executor',
                             'stop_container kronos_migfra']
@@ -199,7 +198,7 @@ def test_pull_pulls_our_images(cloud):
     assert steps(cloud.asked('pull')) == [f'pull_image {image}' for image in IMAGES.values()]
 
 
-def test_validate_config_runs_a_command_of_ours_on_the_file_of_the_container(cloud, deployed):
+def test_validate_config_runs_our_command_on_container_file(cloud, deployed):
     scripts = configparser.ConfigParser()
     scripts.read(kolla_env.TOP / 'setup.cfg')
     asked = cloud.asked('validate-config')
@@ -211,7 +210,7 @@ def test_validate_config_runs_a_command_of_ours_on_the_file_of_the_container(clo
             placed['dest'] for placed in cloud.json(f'{daemon}/config.json')['config_files']]
 
 
-def test_check_fails_where_one_of_our_containers_is_not_healthy(cloud):
+def test_check_fails_with_unhealthy_container(cloud):
     cloud.run_containers(kronos_engine='Up 2 hours (healthy)',
                          kronos_executor='Up 2 hours (unhealthy)',
                          kronos_migfra='Up 2 hours (healthy)')
@@ -221,7 +220,7 @@ def test_check_fails_where_one_of_our_containers_is_not_healthy(cloud):
                                   'kronos_migfra']
 
 
-def test_prechecks_find_a_port_taken_by_another_than_our_container(cloud):
+def test_prechecks_find_port_taken_by_other_program(cloud):
     cloud.run_containers(kronos_engine='Up 2 hours (healthy)')
     with (socket.create_server(('127.0.0.1', cloud.ports['kronos-engine'])),
           socket.create_server(('127.0.0.1', cloud.ports['kronos-executor']))):

@@ -114,7 +114,7 @@ def cloud(tmp_path_factory) -> kolla_cloud.Cloud:
     return made
 
 
-def test_to_render_again_changes_nothing(cloud):
+def test_second_rendering_changes_nothing(cloud):
     output = cloud.type([*kolla_page.commands('Install', 'share='), *kolla_page.commands(
         'Look, then deploy', r'kronos=|kolla-ansible genconfig')])
     (found,) = re.findall(r'^localhost .*ok=(\d+).*changed=(\d+).*failed=(\d+)', output,
@@ -122,7 +122,7 @@ def test_to_render_again_changes_nothing(cloud):
     assert int(found[0]) >= 10 and found[1:] == ('0', '0')
 
 
-def test_every_other_command_of_the_page_needs_a_cloud_or_a_registry(cloud):
+def test_untyped_commands_of_page_need_cloud_or_registry(cloud):
     """By its first words; test_kolla.py runs kolla-build, test_kolla_actions.py the actions."""
     others = {' '.join(command.split()[:2]) for commands in kolla_page.sections().values()
               for command in commands if command not in cloud.typed}
@@ -135,7 +135,7 @@ def test_every_other_command_of_the_page_needs_a_cloud_or_a_registry(cloud):
         *(['ln -sf'] if kolla_env.SERIES != '20' else [])}
 
 
-def test_every_value_is_one_that_its_option_admits(rendered, cloud):
+def test_every_option_accepts_its_value(rendered, cloud):
     assert opts.wrong_values(rendered) == []
     volumes = cloud.json('kronos-services.json')['kronos-engine']['volumes']
     file = rendered_conf.mounted(rendered.engine.policies_file, volumes)
@@ -160,14 +160,14 @@ def test_every_option_exists(cloud, daemon):
     assert len(given) > 30 and given - known == set()
 
 
-def test_a_newcomers_engine_plans_and_moves_nothing(rendered):
+def test_default_engine_plans_but_moves_nothing(rendered):
     assert rendered.engine.dry_run is True
     assert rendered.engine.include_unassigned_hosts is True
     assert rendered.engine.aggregates == []
     assert rendered.engine.evacuate_disabled_hosts is False
 
 
-def test_each_daemon_has_a_user_of_its_own(cloud, rendered, daemon):
+def test_each_daemon_has_own_user(cloud, rendered, daemon):
     plugin = loading.load_auth_from_conf_options(rendered, 'nova')
     name = daemon.replace('-', '_')
     assert (plugin._username, plugin._password, plugin.auth_url) == (
@@ -175,13 +175,13 @@ def test_each_daemon_has_a_user_of_its_own(cloud, rendered, daemon):
     assert rendered.nova.cafile == rendered.prometheus.ca_cert == CACERT
 
 
-def test_passwords_are_made_and_differ(cloud):
+def test_generated_passwords_differ(cloud):
     made = {cloud.passwords[name] for name in kolla_cloud.OUR_PASSWORDS}
     assert len(made) == len(kolla_cloud.OUR_PASSWORDS)
     assert all(len(password) >= 40 for password in made)
 
 
-def test_migfra_alone_comes_to_the_mqtt_broker_with_its_password(cloud, rendered, daemon):
+def test_only_migfra_has_mqtt_broker_password(cloud, rendered, daemon):
     file = (cloud.node / daemon / 'kronos.conf').read_text()
     password = cloud.passwords['kronos_mqtt_password']
     if daemon != 'kronos-migfra':
@@ -207,7 +207,7 @@ def test_broker_has_tls_quorum_queues_and_a_queue_manager(rendered):
     assert rendered.oslo_concurrency.lock_path == '/var/lib/kronos/tmp'
 
 
-def test_database_is_reached_by_tls_through_proxysql_which_knows_us(cloud, rendered):
+def test_database_uses_tls_through_proxysql_with_our_user(cloud, rendered):
     url = sqlalchemy.make_url(rendered.database.connection)
     assert (url.drivername, url.host, url.database) == ('mysql+pymysql', '192.0.2.10', 'kronos')
     assert url.query == {'ssl_ca': CACERT}
@@ -218,7 +218,7 @@ def test_database_is_reached_by_tls_through_proxysql_which_knows_us(cloud, rende
     assert any(rule.get('schemaname') == 'kronos' for rule in rules['mysql_query_rules'])
 
 
-def test_prometheus_knows_the_user_that_we_come_as(cloud, rendered):
+def test_prometheus_knows_our_user(cloud, rendered):
     users = yaml.safe_load((cloud.node / 'web.yml').read_text())['basic_auth_users']
     assert rendered.prometheus.url == 'https://192.0.2.10:9091'
     assert bcrypt.checkpw(rendered.prometheus.password.encode(),
@@ -232,7 +232,7 @@ def scraped(cloud, name):
             for job in yaml.safe_load((cloud.node / name).read_text())['scrape_configs']}
 
 
-def test_prometheus_scrapes_each_daemon_where_it_listens(cloud, rendered, daemon):
+def test_prometheus_scrapes_port_of_each_daemon(cloud, rendered, daemon):
     """The network interface of this cloud is the loopback."""
     port = rendered.monitoring[f'{daemon.partition("-")[2]}_port']
     found = scraped(cloud, 'prometheus.yml')
@@ -241,7 +241,7 @@ def test_prometheus_scrapes_each_daemon_where_it_listens(cloud, rendered, daemon
     assert 'prometheus' in alone and found.keys() - alone.keys() == set(rendered_conf.DAEMONS)
 
 
-def test_prometheus_takes_its_configuration_with_our_rules(cloud, tmp_path):
+def test_promtool_accepts_configuration_with_our_rules(cloud, tmp_path):
     promtool = shutil.which('promtool')
     if promtool is None:
         kolla_env.missing('promtool')
@@ -267,7 +267,7 @@ def test_engine_and_scheduler_share_a_cache(cloud, rendered):
     assert len(cloud.passwords['kronos_channel_key']) >= raw_cache.MIN_KEY_LENGTH
 
 
-def test_operators_policies_are_copied_as_they_are_and_mounted_as_a_directory(cloud):
+def test_operator_policies_are_copied_unchanged_and_mounted(cloud):
     copied = cloud.node / 'kronos-policies/policies.yaml'
     assert copied.read_text() == kolla_cloud.POLICIES
     assert stat.S_IMODE(copied.stat().st_mode) == 0o644
@@ -278,13 +278,13 @@ def test_operators_policies_are_copied_as_they_are_and_mounted_as_a_directory(cl
         assert volume in service['volumes'] and '/dev/shm:/dev/shm' in service['volumes']
 
 
-def test_rules_of_the_two_roles_reach_nova_api_unchanged(cloud):
+def test_role_rules_reach_nova_api_unchanged(cloud):
     ours = yaml.safe_load((kolla_cloud.ETC / 'nova-policy.yaml').read_text())
     assert yaml.safe_load((cloud.node / 'nova-api/policy.yaml').read_text()) == ours
     assert 'policy_file = policy.yaml' in (cloud.node / 'nova-api/nova.conf').read_text()
 
 
-def test_only_nova_scheduler_is_told_of_our_filters(cloud):
+def test_only_nova_scheduler_has_our_filters(cloud):
     assert 'kronos_nova.filters' in (cloud.node / 'nova-scheduler/nova.conf').read_text()
     assert 'kronos' not in (cloud.node / 'nova-api/nova.conf').read_text()
 
@@ -292,11 +292,11 @@ def test_only_nova_scheduler_is_told_of_our_filters(cloud):
 class TestNovaScheduler(rendered_conf.NovaScheduler):
     """Its nova.conf, without a nova-scheduler; with one: see rendered_scheduler.py."""
 
-    def test_it_trusts_the_authorities_of_the_cloud(self, cloud):
+    def test_scheduler_trusts_authorities_of_cloud(self, cloud):
         assert rendered_conf.nova(cloud, 'nova-scheduler').prometheus.ca_cert == CACERT
 
 
-def test_kolla_sets_up_a_container_by_config_json(cloud, daemon, tmp_path):
+def test_kolla_sets_up_container_by_config_json(cloud, daemon, tmp_path):
     if os.geteuid():
         pytest.skip('only root can chroot and chown; the next test is for everybody')
     inside = tmp_path / 'var/lib/kolla/config_files'
@@ -323,7 +323,7 @@ def test_kolla_sets_up_a_container_by_config_json(cloud, daemon, tmp_path):
     assert (tmp_path / 'var/lib/kolla/share/ca-certificates/root.crt').exists()
 
 
-def test_kolla_validates_a_config_json(cloud, daemon):
+def test_kolla_validates_config_json(cloud, daemon):
     """Which needs no right to chroot and chown."""
     base = kolla_env.find_base_image()
     said = json.loads(kolla_env.run(
@@ -337,7 +337,7 @@ def owner(path: Path) -> tuple[int, int, int]:
     return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
 
-def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp_path):
+def test_container_is_healthy_while_daemon_is(cloud, rendered, daemon, tmp_path):
     if shutil.which('curl') is None:
         kolla_env.missing('curl')
     script = kolla_env.find_base_image()
@@ -368,7 +368,7 @@ def test_a_container_is_healthy_while_its_daemon_is(cloud, rendered, daemon, tmp
         monitor.stop()
 
 
-def test_nova_scheduler_starts_with_the_rendered_file(cloud):
+def test_nova_scheduler_starts_with_rendered_file(cloud):
     done = subprocess.run(
         [sys.executable, '-c', NOVA],
         cwd=kolla_env.TOP, capture_output=True, text=True, check=False,
@@ -381,20 +381,20 @@ def test_nova_scheduler_starts_with_the_rendered_file(cloud):
 @pytest.mark.parametrize(('given', 'message'), [
     ({'nova_scheduler_extra_volumes': []}, 'nova-scheduler would not find its policies'),
     ({'kronos_prometheus_password': ''}, 'Add it to passwords.yml and run kolla-genpwd')])
-def test_prechecks_say_what_the_operator_has_left_out(cloud, given, message):
+def test_prechecks_name_missing_operator_settings(cloud, given, message):
     status, output = cloud.attempt('prechecks', kolla_env.ANSIBLE / 'kronos.yml',
                                    '-e', json.dumps(given))
     assert status != 0 and message in ' '.join(output.split())
 
 
-def test_each_container_has_a_handler_that_restarts_it(cloud):
+def test_each_container_has_restart_handler(cloud):
     handlers = {handler['name']
                 for handler in yaml.safe_load((ROLE / 'handlers/main.yml').read_text())}
     assert handlers == {f'Restart {name} container'
                         for name in cloud.json('kronos-services.json')}
 
 
-def test_each_action_of_kolla_ansible_is_there():
+def test_role_has_each_action_of_kolla_ansible():
     kolla_env.prepared()
     theirs = {path.name for path in (kolla_env.ANSIBLE / 'roles/watcher/tasks').iterdir()}
     ours = {path.name for path in (ROLE / 'tasks').iterdir()}

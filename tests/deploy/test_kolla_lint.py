@@ -23,7 +23,7 @@ from tests.deploy import kolla_env
 SOURCE = kolla_env.TOP / 'deploy/kolla-ansible'
 
 
-def test_images_come_from_where_the_operators_others_do():
+def test_images_use_operators_registry():
     defaults = yaml.safe_load((SOURCE / 'ansible/roles/kronos/defaults/main.yml').read_text())
     assert {name: defaults[name] for name in defaults if name.endswith('_image')} == {
         f'kronos_{daemon}_image': '{{ kronos_image_url }}kronos-' + daemon
@@ -40,7 +40,7 @@ def test_no_password_has_a_default():
             assert not re.search(r'password: *"?[A-Za-z0-9]', path.read_text()), path
 
 
-def test_templates_keep_to_j2lint():
+def test_templates_pass_j2lint():
     kolla_env.prepared()
     kolla_env.run('j2lint', '-e', 'j2,conf', '--', SOURCE)
     # kolla's blocks stand on one line each: block, endblock.
@@ -48,7 +48,7 @@ def test_templates_keep_to_j2lint():
                   kolla_env.TOP / 'deploy/kolla/docker')
 
 
-def test_role_keeps_to_the_production_profile_of_ansible_lint(tmp_path):
+def test_role_passes_production_profile_of_ansible_lint(tmp_path):
     kolla_env.prepared()
     tree = tmp_path / 'ansible'
     shutil.copytree(SOURCE / 'ansible', tree)

@@ -49,25 +49,25 @@ def daemon(request) -> str:
     return request.param
 
 
-def test_there_is_no_kronos_migfra_unless_it_is_asked_for(cloud):
+def test_migfra_is_off_by_default(cloud):
     assert (cloud.node / 'kronos-engine').exists()
     assert not (cloud.node / 'kronos-migfra').exists()
 
 
 class TestNovaScheduler(rendered_conf.NovaScheduler):
 
-    def test_it_has_the_filter_of_blazar_before_ours(self, cloud):
+    def test_blazar_filter_comes_before_our_filters(self, cloud):
         lists = rendered_conf.nova(cloud, 'nova-scheduler').filter_scheduler
         assert lists.available_filters[1] == BLAZAR
         assert lists.enabled_filters[-3:] == ['BlazarFilter', *rendered_conf.OURS[
             'enabled_filters']]
 
-    def test_it_asks_prometheus_without_tls(self, cloud):
+    def test_scheduler_reads_prometheus_without_tls(self, cloud):
         assert rendered_conf.nova(cloud, 'nova-scheduler').prometheus.url == (
             'http://192.0.2.10:9091')
 
 
-def test_daemons_speak_without_tls(rendered):
+def test_daemons_connect_without_tls(rendered):
     assert opts.wrong_values(rendered) == []
     assert rendered.prometheus.url == 'http://192.0.2.10:9091'
     assert loading.load_auth_from_conf_options(
@@ -79,7 +79,7 @@ def test_daemons_speak_without_tls(rendered):
     assert sqlalchemy.make_url(rendered.database.connection).query == {}
 
 
-def test_no_file_of_ours_names_an_authority(cloud, daemon):
+def test_our_files_name_no_authority(cloud, daemon):
     """An empty value would be one more thing to wonder about."""
     given = rendered_conf.given(cloud.node / daemon / 'kronos.conf') | {
         (section, name)
@@ -89,13 +89,13 @@ def test_no_file_of_ours_names_an_authority(cloud, daemon):
             if name in ('cafile', 'ca_cert', 'ssl_ca_file')} == set()
 
 
-def test_a_container_gets_no_authorities(cloud, daemon):
+def test_container_gets_no_authorities(cloud, daemon):
     files = cloud.json(f'{daemon}/config.json')['config_files']
     assert [file['dest'] for file in files] == ['/etc/kronos/kronos.conf']
     assert not (cloud.node / daemon / 'ca-certificates').exists()
 
 
-def test_the_sample_is_the_policies_of_who_has_none(cloud, rendered):
+def test_sample_policies_are_the_default(cloud, rendered):
     sample = kolla_cloud.ETC / 'policies.yaml'
     copied = [path.name for path in (cloud.node / 'kronos-policies').iterdir()]
     assert copied == [rendered.engine.policies_file.rpartition('/')[2]]
@@ -104,7 +104,7 @@ def test_the_sample_is_the_policies_of_who_has_none(cloud, rendered):
 
 
 @pytest.mark.parametrize('service', ['nova', 'placement'])
-def test_rules_of_the_two_roles_reach_the_api_unchanged(cloud, service):
+def test_role_rules_reach_api_unchanged(cloud, service):
     ours = yaml.safe_load((kolla_cloud.ETC / f'{service}-policy.yaml').read_text())
     folder = cloud.node / f'{service}-api'
     assert yaml.safe_load((folder / 'policy.yaml').read_text()) == ours
@@ -113,7 +113,7 @@ def test_rules_of_the_two_roles_reach_the_api_unchanged(cloud, service):
         file['dest'] for file in cloud.json(f'{service}-api/config.json')['config_files']]
 
 
-def test_grafana_gets_the_dashboard(cloud):
+def test_grafana_gets_dashboard(cloud):
     ours = json.loads((kolla_cloud.KRONOS / 'grafana/kronos.json').read_text())
     placed = cloud.json('grafana/dashboards/kronos.json')
     assert placed == ours and placed['panels']

@@ -85,7 +85,7 @@ def _table() -> dict[str, str]:
     return text
 
 
-def test_every_dependency_has_its_reason_and_no_line_is_left_over():
+def test_every_dependency_has_reason_and_no_row_is_stale():
     table = _table()
     assert set(table) == _names()
     assert list(table) == sorted(table, key=str.lower)
@@ -119,7 +119,7 @@ def _title(name: str, files: list[str]) -> str:
     return 'none'
 
 
-def test_every_licence_of_what_we_bring_is_allowed():
+def test_every_dependency_has_allowed_licence():
     brought = test_packaging._closure(
         [requirement for requirement in _required() if requirement.name not in NOT_OURS])
     assert len(brought) > 40 and {'certifi', 'numpy', 'pymysql', 'pydantic-core'} <= brought
@@ -132,7 +132,7 @@ def test_every_licence_of_what_we_bring_is_allowed():
     ('MIT AND GPL-3.0-only', False), ('LGPL-2.1', False), ('none', False), ('UNKNOWN', False),
     ('GNU General Public License (GPL)', False), ('BSD License', True),
     ('Proprietary OR Commercial', False)])
-def test_a_licence_is_judged_by_its_whole_expression(text, allowed):
+def test_licence_is_judged_by_whole_expression(text, allowed):
     assert _licences(text) is allowed
 
 
@@ -156,7 +156,7 @@ def _misstated(text: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_the_licence_beside_a_requirement_is_what_its_metadata_says():
+def test_licence_comment_matches_package_metadata():
     """The comment that OpenStack's requirements check reads."""
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(TOP / 'setup.cfg')
@@ -164,12 +164,12 @@ def test_the_licence_beside_a_requirement_is_what_its_metadata_says():
         assert _misstated(text) == {}
 
 
-def test_a_licence_that_its_metadata_does_not_say_is_found():
+def test_misstated_licence_is_found():
     assert _misstated('requests>=2.30.0 # MIT\nnumpy>=1.26.0 # BSD\ntenacity>=9.0.0\n') == {
         'requests': ('MIT', 'Apache Software License'), 'tenacity': ('', 'Apache-2.0')}
 
 
-def test_lower_constraints_are_the_lower_bounds():
+def test_lower_constraints_equal_lower_bounds():
     done = subprocess.run([sys.executable, 'tools/check_lower_constraints.py'], cwd=TOP,
                           capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, '')
@@ -206,7 +206,7 @@ def test_image_requirements_are_complete_and_pinned_by_hash():
     assert test_packaging._closure(wanted) <= set(image_requirements.read_pins(text))
 
 
-def test_a_requirement_without_hash_or_with_another_version_is_found():
+def test_unhashed_or_unpinned_image_requirement_is_found():
     text = image_requirements.FILE.read_text()
     constraints = (TOP / 'constraints.txt').read_text()
     name, pinned = re.search(r'^(requests)==(\S+)', text, re.MULTILINE).groups()
@@ -230,7 +230,7 @@ SKIPPED = (1, '', 'ERROR:pip_audit._cli:alembic: Dependency not found on PyPI an
     ((CLEAN, CLEAN), 0, 'no known vulnerability'), ((CLEAN, FOUND), 1, 'Found 1 known'),
     ((FOUND, UNREACHABLE), 1, 'Found 1 known'), ((CLEAN, UNREACHABLE), 3, 'audit: not done: '),
     ((SKIPPED, CLEAN), 3, 'audit: not done: '), (((0, '', ''), CLEAN), 3, 'said nothing')])
-def test_an_audit_without_an_answer_never_passes(results, status, printed, capsys):
+def test_audit_without_answer_never_passes(results, status, printed, capsys):
     """The texts are those of pip-audit 2.10.1."""
     answers = iter(subprocess.CompletedProcess((), *result) for result in results)
     assert audit.audit((), lambda command: next(answers)) == status
@@ -267,7 +267,7 @@ def _reaches_nova(path: Path) -> bool:
     return False
 
 
-def test_what_lower_constraints_ignores_is_what_imports_nova_at_its_head():
+def test_lower_constraints_ignores_exactly_tests_importing_nova():
     """Any other test that wants Nova says so by the marker needs_nova."""
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(TOP / 'tox.ini')
@@ -341,8 +341,7 @@ def _constraints(arguments: list[str], home: Path = TOP) -> set[str]:
 @pytest.mark.parametrize(('environment', 'calls', 'pin'), [
     ('functional', 2, 'requests===2.99.9'), ('functional-nova32', 1, None),
     ('lower-constraints', 2, 'numpy==1.26.0'), ('sbom', 1, None)])
-def test_tox_constrains_its_own_requirements_and_those_of_the_package(
-        installs, environment, calls, pin):
+def test_tox_constrains_all_its_requirements(installs, environment, calls, pin):
     """tox 4 leaves the second to themselves unless it is told."""
     assert len(installs[environment]) == calls
     for arguments in installs[environment]:
@@ -354,7 +353,7 @@ def test_tox_constrains_its_own_requirements_and_those_of_the_package(
 
 
 @pytest.mark.long
-def test_the_bill_of_materials_names_what_is_installed(tmp_path):
+def test_bill_of_materials_names_installed_packages(tmp_path):
     """Of this environment, by the program that ``tox -e sbom`` runs."""
     output = tmp_path / 'kronos-nova.cdx.json'
     tox = configparser.ConfigParser(interpolation=None)

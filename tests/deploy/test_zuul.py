@@ -58,7 +58,7 @@ def loaded() -> dict:
     return load(ZUUL)[0]
 
 
-def test_zuuls_own_loader_finds_nothing_wrong(loaded):
+def test_zuul_loader_accepts_configuration(loaded):
     assert loaded['errors'] == []
     assert set(loaded['jobs']) == OURS | LONG | {'kronos-nova-long'}
     assert set(loaded['pipelines']['check']) == OURS | THEIRS
@@ -67,7 +67,7 @@ def test_zuuls_own_loader_finds_nothing_wrong(loaded):
         'check-requirements', 'publish-openstack-docs-pti', 'release-notes-jobs-python3'}
 
 
-def test_what_is_wrong_is_found(tmp_path):
+def test_zuul_loader_finds_each_error(tmp_path):
     text = ZUUL.read_text()
     paths, expected = [], []
     for good, bad, named in (
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_found(tmp_path):
         assert any(named in error for error in found['errors']), named
 
 
-def test_zuulcilint_finds_nothing_wrong(tmp_path):
+def test_zuulcilint_accepts_configuration(tmp_path):
     lint = checkers.program('zuulcilint')
     done = run(lint, '--warnings-as-errors', '--check-playbook-paths', ZUUL)
     assert done.returncode == 0, done.stdout
@@ -93,7 +93,7 @@ def test_zuulcilint_finds_nothing_wrong(tmp_path):
     assert run(lint, wrong).returncode != 0
 
 
-def test_every_playbook_is_there_and_ansible_understands_it(loaded):
+def test_every_playbook_exists_with_valid_syntax(loaded):
     for name in (path for job in loaded['jobs'].values() for path in job['run']):
         done = run(checkers.program('ansible-playbook'), '--syntax-check', TOP / name)
         assert done.returncode == 0, done.stderr
@@ -127,7 +127,7 @@ def test_every_tox_job_has_its_environment(loaded):
     assert '{env:TOX_CONSTRAINTS_FILE:' in tox['testenv']['deps']
 
 
-def test_what_a_job_does_not_find_is_an_error(loaded):
+def test_jobs_fail_instead_of_skipping(loaded):
     """In every environment but those in which nothing is skipped for want of it."""
     strict = sorted((gated(loaded) | {'integration'}) - {'pep8', 'functional-eventlet'})
     done = subprocess.run(
@@ -141,7 +141,7 @@ def test_what_a_job_does_not_find_is_an_error(loaded):
             if 'CI=true' in found[name]['set_env'].split()} == set(strict)
 
 
-def test_what_is_checked_is_what_gates(loaded):
+def test_check_and_gate_run_same_jobs(loaded):
     assert loaded['pipelines']['check'] == loaded['pipelines']['gate']
     assert set(loaded['pipelines']['gate']) >= OURS
 
@@ -157,13 +157,13 @@ def test_each_periodic_job_runs_its_step_of_the_long_tests(loaded):
     assert tox[section]['commands'].strip() == 'python tools/run_tests.py long'
 
 
-def test_the_settings_of_the_job_are_the_plugins(loaded):
+def test_job_settings_exist_in_devstack_plugin(loaded):
     settings = (TOP / 'devstack/settings').read_text()
     for name in loaded['jobs']['kronos-nova-live-migration']['vars']['devstack_localrc']:
         assert f'{name}=${{{name}:-' in settings
 
 
-def test_bashate_has_nothing_to_say():
+def test_bashate_passes():
     done = run(checkers.program('bashate'), '-i', 'E006', '-e', 'E005,E042', REBALANCE)
     assert (done.returncode, done.stdout) == (0, ''), done.stderr
 
@@ -221,7 +221,7 @@ def cloud(tmp_path):
     return watch
 
 
-def test_a_rebalance_is_seen(cloud, tmp_path):
+def test_playbook_detects_rebalance(cloud, tmp_path):
     done = cloud()
     assert done.returncode == 0, done.stdout + done.stderr
     created = (tmp_path / 'created').read_text().splitlines()
@@ -235,14 +235,14 @@ def test_a_rebalance_is_seen(cloud, tmp_path):
     ('calm', 'one\n', 'a new instance was booted there'),
     ('moved', '', 'not within 0 s: a busy instance is on two'),
     ('tasks', '', 'has not shown a task')])
-def test_what_does_not_happen_fails_the_job(cloud, tmp_path, file, text, said):
+def test_missing_step_fails_job(cloud, tmp_path, file, text, said):
     (tmp_path / file).write_text(text)
     done = cloud()
     assert done.returncode == 1
     assert said in done.stdout
 
 
-def test_hosts_that_are_as_busy_fail_the_job(cloud):
+def test_equally_busy_hosts_fail_job(cloud):
     cloud.scores(0.6, 0.5)
     done = cloud()
     assert done.returncode == 1

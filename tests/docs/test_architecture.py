@@ -30,7 +30,7 @@ def lines(text):
     return [' '.join(line.split()) for line in text.strip().splitlines()]
 
 
-def test_the_page_shows_the_layers_of_the_contract():
+def test_page_shows_layers_of_import_contract():
     contracts = configparser.ConfigParser(interpolation=None)
     contracts.read(TOP / 'setup.cfg')
     blocks = re.findall(r'::\n\n((?:    .+\n)+)', PAGE.partition('Where a new part goes\n')[0])
@@ -39,12 +39,12 @@ def test_the_page_shows_the_layers_of_the_contract():
         for name in ('layers', 'rebalancer-layers')]
 
 
-def test_the_picture_shows_the_imports_of_today():
+def test_picture_shows_current_imports():
     assert generate_rooms.PICTURE.read_text() == generate_rooms.draw(), (
         'run tools/generate_rooms.py')
 
 
-def test_arrows_that_a_longer_way_implies_are_left_out():
+def test_implied_arrows_are_dropped():
     assert generate_rooms.drop_implied_arrows(
         {'a': {'b', 'c', 'd'}, 'b': {'c'}, 'c': set(), 'd': set()}) == {
         'a': {'b', 'd'}, 'b': {'c'}, 'c': set(), 'd': set()}
@@ -71,7 +71,7 @@ def find(name):
     raise AttributeError(name)
 
 
-def test_there_are_five_walks_of_ten_steps():
+def test_page_has_five_walks_of_ten_steps():
     assert [(title, len(re.findall('^#\\. ', text, re.MULTILINE))) for title, text in WALKS] == [
         ('From a score to a boot', 10), ('From a score to a migration', 10),
         ('A task through the executor', 10), ("An operator's command", 10),
@@ -83,7 +83,7 @@ FAILED = PAGE.partition('Follow a failed migration\n')[2].partition('One truth f
 
 @pytest.mark.parametrize('text', [*(text for _, text in WALKS), FAILED],
                          ids=[*(title for title, _ in WALKS), 'Follow a failed migration'])
-def test_every_name_of_a_walk_is_there(text):
+def test_every_name_of_walk_exists(text):
     missing = []
     names = NAME.findall(text)
     assert len(names) >= 5

@@ -73,7 +73,7 @@ def run(command, words, cwd, report):
 
 
 @pytest.mark.parametrize('command', OF_CLOUD)
-def test_a_command_that_reads_the_cloud_runs_on_the_example(command, tmp_path):
+def test_command_that_reads_cloud_runs_on_example(command, tmp_path):
     words = [CLOUD.get(word, word) for word in shlex.split(command)[1:]]
     if 'snapshot' not in words:
         words += ['--snapshot', 'snapshot']
@@ -98,8 +98,7 @@ def conf(tmp_path):
 
 
 @pytest.mark.parametrize('command', OF_DATABASE)
-def test_a_command_that_reads_the_database_runs_or_says_that_there_is_no_such_thing(
-        command, conf, tmp_path):
+def test_command_that_reads_database_runs_or_reports_missing_object(command, conf, tmp_path):
     words = [str(conf) if word == '/etc/kronos/kronos.conf' else
              '00000000-0000-4000-8000-000000000000' if word == 'UUID' else word
              for word in shlex.split(command)[1:]]
@@ -110,7 +109,7 @@ def test_a_command_that_reads_the_database_runs_or_says_that_there_is_no_such_th
         assert done.stderr.startswith('kronos ') and done.stderr.count('\n') == 1
 
 
-def test_no_command_of_a_block_is_left_out_unless_a_test_that_runs_it_is_named():
+def test_every_omitted_command_names_its_test():
     named = {name for _page, command in shown.blocks() if command.startswith('kronos ')
              for name, _ in [shown.split(command)] if name}
     run_here = {name for name, _ in COMMANDS}
@@ -142,9 +141,9 @@ def runs(text, name):
     ("def test_it():\n    'kronos plan revert ' in docs.blocks()", True),
     ("def test_it():\n    self.documented(['plan revert'])", True),
     ("def test_it():\n    re.search('kronos (plan revert .*)', PAGE)", True)])
-def test_a_test_runs_a_command_when_it_has_its_whole_name_and_takes_it_from_a_page(text, run):
+def test_runs_requires_whole_name_taken_from_page(text, run):
     assert runs(text, 'plan revert') is run
 
 
-def test_commands_are_run_at_all():
+def test_blocks_have_commands_to_run():
     assert len(OF_CLOUD) > 12 and len(OF_DATABASE) > 15

@@ -80,7 +80,7 @@ BLOCKS = sorted({command for _page, command in shown.blocks()})
 
 
 @pytest.mark.parametrize('command', BLOCKS)
-def test_a_command_in_a_block_is_one_that_there_is_and_takes_what_is_shown(command):
+def test_command_in_block_exists_and_accepts_its_arguments(command):
     if re.match(r'\w+=["$]', command):
         return  # a variable of the shell
     # As another user, a command is the same command.
@@ -100,7 +100,7 @@ def test_a_command_in_a_block_is_one_that_there_is_and_takes_what_is_shown(comma
         assert words[0] in FOREIGN
 
 
-def test_a_command_in_the_text_is_one_that_there_is():
+def test_command_in_text_exists():
     wrong = []
     for page, command in shown.literals():
         words = command.split()
@@ -116,13 +116,13 @@ def test_a_command_in_the_text_is_one_that_there_is():
     assert not wrong
 
 
-def test_commands_are_looked_for_where_they_are():
+def test_commands_are_found_in_pages():
     """Or a change of how pages are written would leave nothing to look at."""
     assert len(BLOCKS) > 100
     assert len(list(shown.literals())) > 80
 
 
-def test_the_table_has_every_command_once():
+def test_table_has_every_command_once():
     told = [name for cell in re.findall(r'^   \* - (``kronos.*)$', TABLE.read_text(), re.MULTILINE)
             for name in re.findall(r'``([^`]+)``', cell)]
     assert sorted(told) == sorted([*(name for name in named('console_scripts')
@@ -150,7 +150,7 @@ def reference(tmp_path_factory):
     return built(REFERENCE, tmp_path_factory.mktemp('reference'))
 
 
-def test_the_reference_has_every_argument_of_every_subcommand(reference):
+def test_reference_has_every_argument_of_every_subcommand(reference):
     common = reference['kronos']
     for line in scripts()['kronos_nova.cli'].strip().splitlines():
         name = line.partition('=')[0].strip().replace('_', ' ')
@@ -163,7 +163,7 @@ def test_the_reference_has_every_argument_of_every_subcommand(reference):
             reference[name].strip().split('.')[0].split())
 
 
-def test_the_reference_has_every_option_of_every_program(reference):
+def test_reference_has_every_option_of_every_program(reference):
     assert set(program_help.programs()) <= set(reference)
     common = reference['Daemons and tools']
     for prog in program_help.programs():
@@ -177,7 +177,7 @@ def test_the_reference_has_every_option_of_every_program(reference):
 
 @pytest.mark.parametrize(('name', 'groups'), [
     ('options', opts.list_opts()), ('options-nova', scheduler.list_opts())])
-def test_the_reference_has_every_option_of_the_configuration(name, groups, tmp_path):
+def test_reference_has_every_configuration_option(name, groups, tmp_path):
     text = built(TOP / f'doc/source/reference/{name}.rst', tmp_path)
     for group, options in groups:
         for option in options:

@@ -71,7 +71,7 @@ def booted(cloud):
     return chosen
 
 
-def test_what_an_instance_is_expected_to_use(cloud):
+def test_expected_use_of_instance_matches_page(cloud):
     scores, states, ledger = cloud
     busy = sum(scores.values()) * CORES
     assert busy == pytest.approx(float(found(r'(\d+) cores are busy for 120 vCPUs')))
@@ -82,11 +82,11 @@ def test_what_an_instance_is_expected_to_use(cloud):
     assert load.per_vcpu * FLAVOR == pytest.approx(float(found(r'([\d.]+) of a host\.')))
 
 
-def test_where_the_six_instances_go(cloud):
+def test_placement_of_six_instances_matches_page(cloud):
     assert booted(cloud) == found(r'they go to ([abc, ]+)\.').split(', ')
 
 
-def test_how_the_metrics_catch_up(cloud):
+def test_catch_up_of_metrics_matches_page(cloud):
     scores, states, ledger = cloud
     booted(cloud)
     ledger.note(list(states.values()), now=1000.0, wall=1000.0)
@@ -108,7 +108,7 @@ def test_how_the_metrics_catch_up(cloud):
         assert found_load == pytest.approx(load)
 
 
-def test_what_flavors_and_moves_add(cloud):
+def test_effect_of_flavors_and_moves_matches_page(cloud):
     scores, states, ledger = cloud
     shapes = {}
     for number, ram_mb in enumerate(numbers(found(r'one of (\d+ MiB that uses [\d.]+ cores and '

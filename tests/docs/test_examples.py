@@ -74,7 +74,7 @@ def test_every_shipped_policy_file_loads_and_its_queries_parse(path):
             promql_parser.parse(query)
 
 
-def test_a_policy_file_is_shipped():
+def test_at_least_one_policy_file_is_shipped():
     assert POLICY_FILES
 
 

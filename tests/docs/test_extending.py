@@ -86,50 +86,50 @@ def changed(tmp_path_factory):
     return path
 
 
-def test_the_strategy_is_installed_and_loads(installed):
+def test_strategy_is_installed_and_loads(installed):
     rows = run(PLUGINS, 'plugin', 'list', '-f', 'json', first=installed)
     row = next(row for row in rows if row['Name'] == 'even')
     assert row['Namespace'] == 'kronos_nova.strategies'
     assert (row['Distribution'], row['Loads']) == ('kronos-examples', 'yes')
 
 
-def test_the_strategy_moves_what_its_scenario_says_and_the_checker_agrees(installed):
+def test_strategy_gives_moves_of_scenario_and_passes_checker(installed):
     result = run(PLAN, EXAMPLE / 'even.yaml', first=installed)
     assert result['moves'] == result['expected'] != []
     assert result['wrong'] == []
 
 
-def test_without_the_strategy_nothing_moves_there(tmp_path):
+def test_no_move_is_planned_without_strategy(tmp_path):
     assert run(PLAN, EXAMPLE / 'even.yaml', first=tmp_path)['moves'] == []
 
 
 @pytest.mark.parametrize('name', RULES)
-def test_the_rule_holds_what_its_scenario_says_and_the_checker_agrees(changed, name):
+def test_rule_gives_moves_of_scenario_and_passes_checker(changed, name):
     result = run(PLAN, EXAMPLE / f'{name}.yaml', first=changed)
     assert result['moves'] == result['expected'] != []
     assert result['wrong'] == []
 
 
-def test_a_drain_takes_what_the_rule_holds_for_balancing(changed):
+def test_drain_moves_instances_that_rule_holds(changed):
     result = run(PLAN, EXAMPLE / 'huge_memory_drain.yaml', first=changed)
     assert result['moves'] == result['expected'] != []
     assert result['wrong'] == []
 
 
 @pytest.mark.parametrize('name', RULES)
-def test_without_the_rule_another_move_is_planned(tmp_path, name):
+def test_other_move_is_planned_without_rule(tmp_path, name):
     result = run(PLAN, EXAMPLE / f'{name}.yaml', first=tmp_path)
     assert result['moves'] != result['expected']
 
 
-def test_the_files_that_the_page_names_are_there():
+def test_files_named_on_page_exist():
     named = re.findall(r'``((?:kronos_nova|tests)/[\w/]+\.py)``', PAGE)
     assert len(named) > 8
     assert [name for name in named if not (TOP / name).is_file()] == [
         f'kronos_nova/constraints/{name}.py' for name in RULES]
 
 
-def test_the_page_shows_every_file_of_the_example():
+def test_page_shows_every_file_of_example():
     shown = set(re.findall(r'^\.\. literalinclude:: \.\./\.\./examples/extend/(\S+)$', PAGE,
                            re.MULTILINE))
     assert shown == {path.name for path in EXAMPLE.iterdir() if path.is_file()}
@@ -145,13 +145,13 @@ def test_every_example_is_installed_and_loads(installed):
 
 
 @pytest.mark.parametrize(('moving', 'hosts'), [((), ['h1']), (('moving',), ['spare1', 'h1'])])
-def test_nova_keeps_boots_and_no_moves_off_spare_hosts(installed, moving, hosts):
+def test_filter_keeps_only_boots_off_spare_hosts(installed, moving, hosts):
     assert run(USE, 'filter_hosts', *moving, first=installed) == hosts
 
 
 @pytest.mark.parametrize(('multiplier', 'hosts'), [
     ('1', ['empty', 'full']), ('-1', ['full', 'empty'])])
-def test_nova_orders_hosts_by_the_weigher(installed, multiplier, hosts):
+def test_nova_orders_hosts_by_weigher(installed, multiplier, hosts):
     assert run(USE, 'weigh_hosts', multiplier, first=installed) == hosts
 
 
@@ -161,8 +161,7 @@ def test_nova_orders_hosts_by_the_weigher(installed, multiplier, hosts):
     ('{"cpu": {"a": NaN, "b": 0.2}}', 10, {}, 'a value is no finite number'),
     ('{"ram": {"a": 0.5}}', 10, {}, "KeyError: 'cpu'"),
     ('{"cpu": {"a": 0.', 10, {}, 'JSONDecodeError')])
-def test_the_source_gives_whole_fresh_answers_or_a_reason(
-        installed, tmp_path, content, age, hosts, untrusted):
+def test_source_returns_fresh_scores_or_reason(installed, tmp_path, content, age, hosts, untrusted):
     found = run(USE, 'score_from_file', content, age, first=installed, cwd=tmp_path)
     assert found['hosts'] == hosts
     assert untrusted in found['untrusted'] if untrusted else found['untrusted'] is None
@@ -172,19 +171,18 @@ def test_the_source_gives_whole_fresh_answers_or_a_reason(
     (['h1', 'h1', 'h2'], ['submitted', 'submitted', 'completed'], None),
     (['h1', 'h7'], ['submitted', 'queued'], 'MigrationFailed'),
     (['h7'], ['failed'], 'PreFlightError')])
-def test_the_executor_completes_a_task_when_nova_shows_the_new_host(
-        installed, hosts, states, error_type):
+def test_executor_completes_task_when_nova_shows_new_host(installed, hosts, states, error_type):
     found = run(USE, 'carry_out_by_hand', *hosts, first=installed)
     assert found == {'states': states, 'error_type': error_type, 'asked': ['GET']}
 
 
-def test_the_hook_holds_its_file_while_the_migration_runs(installed, tmp_path):
+def test_hook_keeps_file_during_migration(installed, tmp_path):
     found = run(USE, 'call_hook', first=installed, cwd=tmp_path)
     assert found['during'] == [found['instance']]
     assert (found['after'], found['state']) == ([], 'failed')
 
 
-def test_the_command_counts_the_tasks_of_a_database(installed, tmp_path):
+def test_command_counts_tasks_of_database(installed, tmp_path):
     conf = run(USE, 'fill_database', first=installed, cwd=tmp_path)
     rows = run(PLUGINS, 'task', 'count', '--config-file', conf, '-f', 'json', first=installed)
     assert rows == [{'Scope': 'blue', 'State': 'queued', 'Tasks': 2}]
@@ -203,7 +201,7 @@ def patched(request, tmp_path_factory):
     return request.param, path
 
 
-def test_each_diff_does_what_the_page_says(patched, tmp_path):
+def test_each_diff_works_as_documented(patched, tmp_path):
     name, path = patched
     if name == 'option':
         balanced = TOP / 'tests/scenarios/defect_02_tied_extremes_still_move.yaml'
@@ -226,7 +224,7 @@ def files_of(text):
     return re.findall(r'``(kronos_nova/[\w/]+\.py)``', text)
 
 
-def test_contributing_answers_for_every_kind_and_names_its_example():
+def test_contributing_names_example_of_every_kind():
     assert list(EXAMPLES) == [
         'filter', 'weigher', 'score source', 'rule', 'strategy', 'executor', 'hook', 'command',
         'option', 'metric', 'notification field']
@@ -235,7 +233,7 @@ def test_contributing_answers_for_every_kind_and_names_its_example():
             if not (EXAMPLE / name).is_file()] == []
 
 
-def test_contributing_names_files_that_are_there():
+def test_contributing_names_existing_files():
     named = {name for _, text in ROWS for name in files_of(text)
              if not name.endswith(('/NAME.py', '/GROUP.py'))}
     assert len(named) >= 8
@@ -243,7 +241,7 @@ def test_contributing_names_files_that_are_there():
 
 
 @pytest.mark.parametrize('kind', ['option', 'metric', 'notification field'])
-def test_a_diff_touches_three_files_at_most(kind):
+def test_diff_touches_three_files_at_most(kind):
     text = (EXAMPLE / EXAMPLES[kind][0]).read_text()
     touched = re.findall(r'^\+\+\+ b/(.*)$', text, re.MULTILINE)
     assert 1 <= len(touched) <= 3

@@ -43,7 +43,7 @@ def test_each_strategy_has_its_row():
     assert set(rows) == STRATEGIES
 
 
-def test_each_option_and_field_that_it_names_exists():
+def test_each_named_option_and_field_exists():
     known = {option.dest for _, options in opts.list_opts() for option in options}
     known |= {*policy.Policy.model_fields, *policy.PolicySet.model_fields}
     named = {re.split(r'[ :=]', text)[0] for text in re.findall(r'``([a-z_]+(?:[ :=][^`]*)?)``',
@@ -53,21 +53,21 @@ def test_each_option_and_field_that_it_names_exists():
     assert named - known - STRATEGIES - THEIRS - words == set()
 
 
-def test_the_preset_that_it_names_packs():
+def test_named_preset_packs():
     assert 'preset ``pack-inovex``' in PAGE
     assert 'mode: pack' in presets.read('pack-inovex')
 
 
 @pytest.mark.parametrize(('reason', 'drained'), [
     ('watcher_disabled', False), ('watcher_maintaining', False), ('CHG-17', True), ('', True)])
-def test_its_expression_drains_no_host_that_watcher_has_disabled(reason, drained):
+def test_documented_regex_skips_hosts_disabled_by_watcher(reason, drained):
     expression = re.search(r'^ +drain_reason_regex = (.*)$', PAGE, re.MULTILINE)[1]
     options = model.PlanningOptions(evacuate_disabled_hosts=True, drain_reason_regex=expression)
     service = model.Service(host='a', status='disabled', disabled_reason=reason)
     assert (drain_requests.find_drain_refusal(service, options) is None) is drained
 
 
-def test_a_difference_is_never_below_twice_the_deviation():
+def test_difference_is_at_least_twice_the_deviation():
     """Popoviciu: of values between a and b the deviation is (b - a) / 2 at most."""
     assert 'never below twice\n       the deviation' in PAGE
     values = np.random.default_rng(0).random((1000, 7))

@@ -49,11 +49,11 @@ def sent(tmp_path_factory):
     return headers, body
 
 
-def test_the_example_takes_what_is_sent(verify, sent):
+def test_example_accepts_sent_webhook(verify, sent):
     assert verify.is_ours(SECRET, *sent)
 
 
-def test_the_example_refuses_what_is_not_ours(verify, sent):
+def test_example_refuses_forged_webhook(verify, sent):
     headers, body = sent
     assert not verify.is_ours(b'another secret of its length', headers, body)
     assert not verify.is_ours(SECRET, headers, body + b' ')
@@ -64,7 +64,7 @@ def test_the_example_refuses_what_is_not_ours(verify, sent):
         SECRET, {'Kronos-Timestamp': old, 'Kronos-Signature': signature}, body)
 
 
-def test_the_page_names_every_field_of_the_body_and_every_header(sent):
+def test_page_names_every_body_field_and_header(sent):
     page = PAGE.read_text()
     document = webhook.build_document(servers.call(), webhook.BEFORE)
     assert all(f'``{name}``' in page for name in document)

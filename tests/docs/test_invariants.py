@@ -22,7 +22,7 @@ PAGE = (Path(__file__).resolve().parents[2] / 'doc/source/contributor/invariants
 BUG = re.compile(r'^   \* - (\S.*)\n     - ``(\w+)``\n     - (\d+)$', re.MULTILINE)
 
 
-def test_each_seeded_bug_stands_in_the_table_with_what_notices_it():
+def test_table_lists_each_seeded_bug_with_its_invariant():
     rows = [(name, (int(seed), rule)) for name, rule, seed in BUG.findall(PAGE)]
     assert dict(rows) == bugs.CAUGHT and len(rows) == len(bugs.CAUGHT)
 

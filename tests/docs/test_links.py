@@ -52,7 +52,7 @@ def labels():
     return set(re.findall(r'^ *\.\. _([^:]+):$', text, re.MULTILINE)), set(terms)
 
 
-def test_links_are_looked_for_where_they_are():
+def test_pages_have_links_to_check():
     texts = [path.read_text() for path in FILES]
     assert sum(len(ROLE.findall(text)) for text in texts) > 120
     assert sum(len(LINK.findall(text)) for text in texts) >= 4
@@ -60,7 +60,7 @@ def test_links_are_looked_for_where_they_are():
 
 
 @pytest.mark.parametrize('path', PAGES, ids=ids(PAGES))
-def test_what_a_page_refers_to_is_there(path):
+def test_targets_of_page_exist(path):
     known, terms = labels()
     for role, target in ROLE.findall(path.read_text()):
         if role == 'doc':
@@ -73,7 +73,7 @@ def test_what_a_page_refers_to_is_there(path):
 
 
 @pytest.mark.parametrize('path', FILES, ids=ids(FILES))
-def test_a_link_outside_is_sound(path):
+def test_external_link_is_valid(path):
     """Over TLS, to whom we know, without a login, a port or a space."""
     for found in LINK.findall(path.read_text()):
         url = parse.urlsplit(found[0] or found[1])
@@ -84,14 +84,14 @@ def test_a_link_outside_is_sound(path):
 
 
 @pytest.mark.parametrize('path', FILES, ids=ids(FILES))
-def test_a_path_that_is_named_is_there(path):
+def test_named_path_exists(path):
     for name in PATH.findall(path.read_text()):
         if EXAMPLE.search(name) or name in NOT_THERE or name.startswith('doc/build'):
             continue
         assert (TOP / name).exists() or (SOURCE / name).exists(), name
 
 
-def test_no_page_is_left_out_of_the_contents():
+def test_contents_list_every_page():
     listed = set()
     for page in PAGES:
         for block in re.findall(r'^\.\. toctree::\n((?:   .*\n|\n)+)', page.read_text(),

@@ -37,14 +37,14 @@ def run(program, cwd):
     return done.stdout.splitlines()
 
 
-def test_the_example_of_a_snapshot_runs():
+def test_snapshot_example_runs():
     *hosts, drain, one, other = run(READS, EXAMPLE)
     assert len(hosts) == 12 and '_unassigned_ compute-12' in ' '.join(hosts)
     assert re.fullmatch(r'[1-9]\d* moves empty compute-03', drain)
     assert re.fullmatch(r'\S+ \d+ \d+', one) and re.fullmatch(r'\S+ \d+ \d+', other)
 
 
-def test_the_example_of_a_decision_runs(tmp_path):
+def test_decision_example_runs(tmp_path):
     url = f'sqlite:///{tmp_path}/kronos.sqlite'
     (tmp_path / 'kronos.conf').write_text(
         f'[database]\nconnection = {url}\n[engine]\naggregates = ssd\n')
@@ -57,6 +57,6 @@ def test_the_example_of_a_decision_runs(tmp_path):
 
 
 @pytest.mark.parametrize('name', operations.__all__)
-def test_the_reference_has_every_name(name):
+def test_reference_has_every_name(name):
     assert re.search(rf'^\.\. auto\w+:: kronos_nova\.rebalancer\.operations\.{name}$', PAGE,
                      re.MULTILINE)

@@ -86,14 +86,14 @@ def printed(directory):
     return found
 
 
-def test_each_command_prints_what_the_page_shows_below_it(printed):
+def test_each_command_prints_documented_output(printed):
     assert [command for command, text in COMMANDS if text] == [
         command for command, text in printed.items() if text]
     for command, text in COMMANDS:
         assert printed[command] == text, command
 
 
-def test_every_command_on_policies_that_any_page_shows_is_run_here():
+def test_every_shown_policy_command_is_run():
     assert [c.split(' -')[0] for c, _ in COMMANDS] == [
         'policy preset list', 'policy preset show spread-inovex > policies.yaml',
         'policy lint broken.yaml', 'policy test']
@@ -101,7 +101,7 @@ def test_every_command_on_policies_that_any_page_shows_is_run_here():
             if command.startswith('kronos policy ')} == {command for command, _ in COMMANDS}
 
 
-def test_what_the_text_says_of_the_tested_cloud_is_shown(printed):
+def test_text_matches_output_of_policy_test(printed):
     text = next(out for command, out in printed.items() if command.startswith('policy test'))
     assert '2 of 6 instances have no value' in text and 'of 3 of 4 hosts' in text
 

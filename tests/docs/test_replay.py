@@ -49,7 +49,7 @@ def documented(title):
             for key in re.findall(r'``(\w+)``', line)}
 
 
-def test_the_pages_command_gives_what_the_page_documents():
+def test_command_returns_documented_keys():
     result = shown()
     assert set(result) == {'aggregates'}
     for row in result['aggregates']:
@@ -69,7 +69,7 @@ def test_every_file_of_the_example_is_documented():
         assert {general, general.removeprefix('prometheus/')} & documented_files, name
 
 
-def test_a_case_is_anonymised_as_the_page_shows_it(tmp_path):
+def test_case_is_anonymised_as_documented(tmp_path):
     (block,) = re.findall(r'^   \$ (openssl rand .*)\n   \$ kronos (snapshot anonymise .*) \\\n'
                           r' +(.*)\n   (/var/tmp/\S+)$', PAGE, re.MULTILINE)
     salt, command, options, printed = block

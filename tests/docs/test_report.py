@@ -29,7 +29,7 @@ COMMAND = re.compile(r'^   \$ cd (?P<cwd>\S+)\n   \$ kronos (?P<arguments>report
                      re.MULTILINE)
 
 
-def test_the_pages_command_writes_a_file_with_each_part_that_the_page_names(tmp_path):
+def test_command_writes_every_documented_part(tmp_path):
     found = COMMAND.search(PAGE)
     assert found is not None
     path = tmp_path / 'report.html'
@@ -44,7 +44,7 @@ def test_the_pages_command_writes_a_file_with_each_part_that_the_page_names(tmp_
         assert title.lower() in text
 
 
-def test_the_numbers_of_the_page_are_those_of_the_code():
+def test_numbers_on_page_match_code():
     assert f'more than {heat.FEW} hosts' in PAGE and f'the {heat.FIRST} hottest' in PAGE
     assert f'folded away by {heat.PART}' in PAGE and f'the first {page.NAMED} instances' in PAGE
     from kronos_nova.rebalancer.operations import report_pages
@@ -52,7 +52,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     assert PAGE.count(f'up to {report_pages.PLANS} stored plans') == 2
 
 
-def test_every_option_is_named():
+def test_every_named_option_exists():
     parser = report.WriteReport(None, None).get_parser('kronos report')
     known = set(parser._option_string_actions)
     named = set(re.findall(r'(?<![\w-])--?[a-z][a-z-]*', PAGE))
@@ -60,7 +60,7 @@ def test_every_option_is_named():
     assert named - {'-m', '--hosts', '--instances'} <= known
 
 
-def test_a_rule_means_in_a_report_what_the_reference_says():
+def test_rule_meaning_in_report_matches_reference():
     """Less the marks, and what leads elsewhere."""
     def plain(text):
         text = re.sub(r'\s+', ' ', text).replace('``', '')

@@ -23,14 +23,14 @@ PAGE = Path(__file__).resolve().parents[2] / 'doc/source/reference/rules.rst'
 ROW = re.compile(r'^   \* - ``([a-z-]+)``\n     - (\S.*)', re.MULTILINE)
 
 
-def test_each_rule_stands_in_the_table_once_with_what_it_refuses():
+def test_table_lists_each_rule_once():
     rows = ROW.findall(PAGE.read_text())
     names = [name for name, _ in rows]
     assert len(names) == len(set(names))
     assert set(names) == rule_names.produced()
 
 
-def test_the_filters_that_are_judged_are_named_with_their_rules():
+def test_page_names_judged_filters_with_their_rules():
     """And by the options that say whether they are enabled."""
     text = PAGE.read_text()
     help_text = {o.name: o.help for o in engine.OPTS}['nova_enabled_filters']

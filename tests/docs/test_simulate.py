@@ -52,7 +52,7 @@ def documented(title):
             for key in re.findall(r'``(\w+)``', line)}
 
 
-def test_the_pages_command_prints_the_pages_table(shown):
+def test_command_prints_table_of_page(shown):
     out, _report = shown
     assert out.rstrip() == (EXAMPLE / 'output.txt').read_text().rstrip(), (
         'the planner plans otherwise now: run tools/generate_example_trace.py')
@@ -73,7 +73,7 @@ def test_every_field_of_a_trace_is_documented():
     assert fields == documented('Fields of a trace')
 
 
-def test_the_examples_trace_is_what_its_generator_writes():
+def test_example_trace_matches_its_generator():
     done = subprocess.run(
         [sys.executable, 'tools/generate_example_trace.py', '--check'], cwd=TOP,
         capture_output=True, text=True, check=False, env={**os.environ, 'PYTHONPATH': str(TOP)})

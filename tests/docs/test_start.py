@@ -56,19 +56,19 @@ def printed(tmp_path_factory):
     return found
 
 
-def test_the_page_shows_all_that_it_promises():
+def test_page_shows_all_promised_steps():
     assert [command.split()[1] for _, command, _ in STEPS] == [
         'host', '--config-file', 'why-nothing', 'why-not', 'drain', 'report']
 
 
-def test_each_command_prints_what_is_shown_below_it(printed):
+def test_each_command_prints_documented_output(printed):
     told = [(command, output) for _, command, output in STEPS if output]
     assert len(told) == 2
     for command, output in told:
         assert output == printed[command].strip(), command
 
 
-def test_what_the_text_says_of_the_plan_is_true(printed):
+def test_text_about_plan_matches_output(printed):
     text = re.sub(r'\s+', ' ', PAGE.read_text())
     replayed = next(out for command, out in printed.items() if 'replay' in command.split()[0])
     cpu = re.search(r'^\| cpu +\| (\S+) +\| (\S+) +\| (\S+)', replayed, re.MULTILINE)
@@ -82,7 +82,7 @@ def test_what_the_text_says_of_the_plan_is_true(printed):
         assert phase in replayed.partition('Scope _unassigned_')[2]
 
 
-def test_what_the_text_says_of_the_answers_is_true(printed):
+def test_text_about_answers_matches_output(printed):
     why = next(out for command, out in printed.items()
                if command.split()[1] == 'why-not')
     assert 'refused by out-of-scope, service-disabled' in why
@@ -91,7 +91,7 @@ def test_what_the_text_says_of_the_answers_is_true(printed):
     assert 'stays' in drain and 'missing' in drain
 
 
-def test_the_words_that_the_design_goes_by_are_explained():
+def test_concepts_explain_words_of_design():
     """A plan cannot be read without them; Sphinx finds a term that is used and not there."""
     text = (shown.TOP / 'doc/source/user/concepts.rst').read_text()
     terms = re.findall(r'^   (\S.*)\n      \S', text, re.MULTILINE)

@@ -41,7 +41,7 @@ def options(command):
             for option in re.findall(r'--[\w-]+', line)}
 
 
-def test_every_option_of_an_example_of_explain_exists():
+def test_every_option_of_explain_example_exists():
     known = set(weigh.ExplainWeights(None, None).get_parser('x')._option_string_actions)
     assert {'--flavor', '--set', '--num'} <= options('explain') <= known
 
@@ -54,7 +54,7 @@ def test_every_key_of_a_host_is_documented():
         assert f'``{key}``' in PAGE
 
 
-def test_the_tables_sums_are_its_products():
+def test_sums_of_table_match_its_products():
     """The example was printed by the command; nobody has edited a number."""
     rows = [[cell.strip() for cell in line.strip(' |').split('|')]
             for line in PAGE.splitlines() if line.startswith('   | ')]
@@ -74,7 +74,7 @@ def run(directory, program, *arguments):
         text=True, check=False, env={**os.environ, 'PYTHONPATH': str(TOP)})
 
 
-def test_the_command_of_tune_prints_the_pages_table():
+def test_command_of_tune_prints_table_of_page():
     directory, arguments = COMMAND.search(PAGE).groups()
     done = run(directory, ('-c', 'import sys; from kronos_nova.cli import app; '
                                  'sys.exit(app.main(sys.argv[1:]))'), *arguments.split())
@@ -84,12 +84,12 @@ def test_the_command_of_tune_prints_the_pages_table():
         'boots are placed otherwise now: run tools/generate_example_tune.py')
 
 
-def test_the_examples_trace_is_what_its_generator_writes():
+def test_example_trace_matches_its_generator():
     done = run('.', ('tools/generate_example_tune.py', '--check'))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_option_of_an_example_of_tune_exists():
+def test_every_option_of_tune_example_exists():
     known = set(weigh.TuneMultipliers(None, None).get_parser('x')._option_string_actions)
     assert {'--trace', '--multiplier', '--record'} <= options('tune') <= known
 
