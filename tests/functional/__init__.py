@@ -13,7 +13,7 @@
 
 """Tests on a whole Nova in one process: API, conductor, scheduler, computes.
 
-Nova decides at its first import whether it runs on native threads; all of it does
+Nova decides at its first import whether it runs on native threads; every service does
 since 2026.2, so the choice is made here, before any test module. Nova's own fixtures
 know native threads since then, too: ``OS_NOVA_DISABLE_EVENTLET_PATCHING=0`` asks for
 eventlet, on which the tests run with older Novas.

@@ -12,9 +12,9 @@
 
 """Nova's and Placement's APIs on real sockets, for openstacksdk.
 
-The applications are those of the process under test. In front of them stands
-what a test may spoil: a :class:`Door` that can drop answers, fail or hang up. Placement
-has one that tells who writes: we never do.
+The applications are those of the process under test. Each stands behind a :class:`Door`,
+which can drop answers, fail or hang up as a test demands. The door of Placement records
+writing clients: kronos-nova never writes there.
 """
 
 from collections.abc import Callable
@@ -187,7 +187,7 @@ class ApiTestCase(base.NovaTestCase):
 
     @staticmethod
     def closed_port() -> str:
-        """A URL where nobody listens."""
+        """Return a URL of a port that no program listens on."""
         with socket.socket() as sock:
             sock.bind(('127.0.0.1', 0))
             return f'http://127.0.0.1:{sock.getsockname()[1]}'

@@ -173,7 +173,7 @@ class NovaTestCase(marks.MarkedTestCase, integrated_helpers.ProviderUsageBaseTes
         return dict(self.admin_api.post_server_groups(body))
 
     def wait_for(self, condition: Any, what: str, patience: float = PATIENCE) -> Any:
-        """Poll until ``condition()`` is true, and return what it returned."""
+        """Poll until ``condition()`` is true, and return its result."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
             if found := condition():

@@ -32,7 +32,7 @@ def mixed(count: int) -> list[str]:
 
 
 def loads() -> dict[str, float]:
-    """What hosts do, with what is there before."""
+    """Return the load of each host, with that of its earlier instances."""
     found = dict(IDLE)
     for name, host in SETTLED:
         found[host] += USES[name] / SIZES[host]
@@ -40,7 +40,7 @@ def loads() -> dict[str, float]:
 
 
 def allocated() -> dict[str, tuple[int, int, int]]:
-    """vCPUs, MiB and the number of instances by host, of what is there before."""
+    """Return vCPUs, MiB and the number of the earlier instances by host."""
     found = dict.fromkeys(SIZES, (0, 0, 0))
     for name, host in SETTLED:
         vcpus, ram_mb, count = found[host]

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Nova's bus in memory, on which a message wakes whoever listens for it.
+"""Nova's bus in memory, on which a message wakes its listeners.
 
 oslo.messaging's driver for tests looks for messages every 50 ms: each of the many
 calls of one boot waits for that, and each of the many listeners of a cloud looks.

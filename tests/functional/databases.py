@@ -13,8 +13,8 @@
 """Nova's databases, each a file of SQLite, with connections that stay open.
 
 oslo.db opens a file of SQLite again for every transaction and closes it afterwards.
-With Nova that is a third of a test's time; and whoever closes the last connection
-empties the file's log under a lock, so that a writer of just then is told "database
+With Nova that is a third of a test's time; and the thread that closes the last
+connection empties the log of the file under a lock, so that another writer gets "database
 is locked".
 
 SQLAlchemy knows the SQL of a statement for as long as there is the engine that has asked for

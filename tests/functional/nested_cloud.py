@@ -106,11 +106,11 @@ _RESHAPE = report.SchedulerReportClient._set_up_and_do_reshape
 
 
 class Contention(fixtures.Fixture):  # type: ignore[misc]
-    """Others write when Nova writes allocations of an instance.
+    """Other clients that write while Nova writes allocations of an instance.
 
-    ``provider``: by method, so many requests find the generation of a provider raised
-    each time that Placement itself tries. ``before``: by method, what is done once before
-    such a request. ``answers``: method and status of all of them.
+    ``provider``: by method, the number of requests that find the generation of a provider
+    raised each time that Placement itself tries. ``before``: by method, a function to call
+    once before such a request. ``answers``: method and status of all such requests.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ class Writer:
         self._placement = found.placement
 
     def call(self, method: str, path: str, body: Any = None, version: str = VERSION) -> Any:
-        """The response, whatever its status."""
+        """Send a request and return the response of any status."""
         return self._placement.request(
             path, method, microversion=version, raise_exc=False,
             headers={api.NOT_OURS: 'true'}, **({} if body is None else {'json': body}))
@@ -91,8 +91,11 @@ class Writer:
 
     def reshaping(self, totals: Mapping[str, Resources],
                   allocations: Mapping[str, Mapping[str, Resources]]) -> dict[str, Any]:
-        """A body of POST /reshaper: inventories by provider, what is not named
-        stays; allocations by consumer and provider."""
+        """Return a body of POST /reshaper.
+
+        :param totals: new inventories by provider; other providers keep theirs.
+        :param allocations: by consumer and provider.
+        """
         inventories = {}
         for uuid, wanted in totals.items():
             now = self.done('GET', f'/resource_providers/{uuid}/inventories')

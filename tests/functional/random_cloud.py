@@ -11,11 +11,11 @@
 # under the License.
 
 
-"""A random cloud on a real Nova, and who watches it.
+"""A random cloud on a real Nova, and its watcher.
 
-What is drawn: hosts of different size, nearly full; scopes, zones and traits;
-server groups of every policy, some of them broken; what is locked or stopped;
-and, before each plan, load, disabled hosts and options.
+Drawn are hosts of different size, nearly full; scopes, zones and traits; server groups of
+every policy, some broken; locked and stopped instances; and, before each plan, load,
+disabled hosts and options.
 """
 
 from collections import Counter
@@ -180,8 +180,11 @@ class Watcher:
 
 
 def engine_of(cell: Any) -> sa.Engine:
-    """The database of a cell. Nova's fixture locks whoever targets a cell, so
-    this is done once and not beside other threads."""
+    """Return the database of a cell.
+
+    Nova's fixture locks each thread that targets a cell, so call this once, before other
+    threads run.
+    """
     with context.target_cell(context.get_admin_context(), cell) as targeted:
         return targeted.db_connection.writer.get_engine()
 
@@ -196,11 +199,10 @@ def places(engine: sa.Engine) -> dict[str, str]:
 
 
 def change_group(uuid: str, policy: str, limit: int | None) -> None:
-    """Make a group another one, as a race between two boots would break it:
-    the API lets nobody change a group.
+    """Change a group in the database, as a race between two boots would break it.
 
-    Nova's scheduler goes by the policy and members of now, and by the limit
-    that each instance was booted with (1 if it had none): never raise it.
+    The API has no call for this. Nova's scheduler uses the current policy and members, and
+    the limit that each instance was booted with (1 if it had none): never raise it.
     """
     with db_api.context_manager.writer.using(context.get_admin_context()) as session:
         found = session.query(models.InstanceGroup).filter_by(uuid=uuid).one()

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Stopped and paused instances on a drain, and what is aborted, in a real Nova."""
+"""Stopped and paused instances on a drain, and aborted migrations, in a real Nova."""
 
 import dataclasses
 import time
@@ -408,7 +408,7 @@ class OperatorAbortTestCase(RunningCase):
         self.assertEqual([], self.store.quarantines(self.now))
 
     def test_successor_recognises_own_abort(self) -> None:
-        """Nova keeps that it was asked for, and no event says why the migration failed."""
+        """Nova records the abort request, but no event says why the migration failed."""
         self.useFixture(RaisedAborts())
         self.settings = dataclasses.replace(self.settings, abort_at_deadline=True)
         server = self.drained(None, 'ACTIVE')

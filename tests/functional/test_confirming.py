@@ -11,8 +11,7 @@
 # under the License.
 
 
-"""Placement itself is asked for what was chosen: a real one, with what no rule of
-ours looks at."""
+"""A real Placement confirms the chosen moves, also by facts that no rule of ours reads."""
 
 from kronos_nova.rebalancer.clients import candidates_api
 from kronos_nova.rebalancer.engine import placement_check

@@ -63,7 +63,7 @@ class UnreadableTestCase(test_collector.CollectorCase, test_nova_executor.Execut
 
 
 class TreeTestCase(test_first_light.RebalancedTestCase):
-    """Providers are found by UUID, and what is nested in one blocks nobody else."""
+    """Providers are found by UUID, and a nested provider blocks no other host."""
 
     def nest(self, host: str) -> str:
         """A NUMA-like child with pinned CPUs; returns its uuid."""
@@ -78,7 +78,7 @@ class TreeTestCase(test_first_light.RebalancedTestCase):
         return str(child['uuid'])
 
     def rename(self, host: str) -> None:
-        """A provider's name is whatever somebody made of it."""
+        """Rename the provider of a host: its name need not be that of the host."""
         uuid = self._get_provider_uuid_by_host(host)
         answer = self.placement.put(f'/resource_providers/{uuid}', {'name': f'was-{host}'},
                                     version='1.37')

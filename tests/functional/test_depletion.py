@@ -27,7 +27,7 @@ COUNT = 6
 
 
 class OneSampleTestCase(scores.ScoredTestCase):
-    """Prometheus is asked once, and again when a test wants it."""
+    """Scores come from one sample of Prometheus, until a test takes the next."""
 
     def configure(self):
         super().configure()
@@ -116,8 +116,7 @@ class CeilingTestCase(OneSampleTestCase):
 
 
 class WindowTestCase(OneSampleTestCase):
-    """A range of an hour shows little of what has just been booted, whichever
-    sample it is from."""
+    """A range of an hour shows little load of new instances in any sample."""
 
     scores = DepletionTestCase.scores
     settle_seconds = 3600

@@ -138,8 +138,10 @@ class TestEachPhase(RebalancedTestCase):
         self.one_move(min(servers, key=lambda s: s['id']), 'affinity', 'host3')
 
     def tighten(self, group_uuid: str) -> None:
-        """Make the group violated, as a race between two boots would: the
-        API lets nobody change a group's rules."""
+        """Violate the group in the database, as a race between two boots would.
+
+        The API has no call to change the rules of a group.
+        """
         from nova import context
         from nova.db.api import api as db_api
         from nova.db.api import models

@@ -25,9 +25,11 @@ from tests.functional import test_collector
 class MarkerTestCase(test_collector.CollectorCase):
 
     def spoil_page(self, limit: int, when: Callable[[int], bool]) -> list[str]:
-        """Before some pages of servers the marker that they begin with is
-        deleted and archived, as nova-manage does: Nova goes on from one that is
-        merely deleted. Returns what was asked for, as it grows."""
+        """Delete and archive the marker of some pages of servers, as nova-manage does.
+
+        Nova continues from a marker that is only deleted. Returns the growing list of
+        requested paths.
+        """
         self.flags(max_limit=limit, group='api')
         asked: list[str] = []
 

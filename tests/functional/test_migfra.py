@@ -492,7 +492,7 @@ class TestPins(MigfraCase):
 
 
 class TestHooks(MigfraCase):
-    """What is done beside Nova, by an executor with its hooks."""
+    """Steps beside Nova, by an executor with its hooks."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -107,7 +107,7 @@ class NestedCase(test_tools.ToolsCase):
         return found
 
     def assert_at(self, host: str, *uuids: str) -> None:
-        """They are there, and have there what they are to have, and nothing else."""
+        """Assert that the host has the instances, with exactly the expected allocations."""
         for uuid in uuids:
             self.assertEqual(host, self.host_of({'id': uuid}))
             self.assertEqual(self.expected(host), self.held(uuid))
@@ -123,7 +123,7 @@ class NestedCase(test_tools.ToolsCase):
             self.computes[host] = self.restart_compute_service(self.computes[host])
 
     def heat(self, hot: str, cold: str, *uuids: str) -> None:
-        """To level loads each of these has to go from the hot host to the cold one."""
+        """Set loads that only a move of each instance from the hot to the cold host can level."""
         self.load({**dict.fromkeys(self.hosts, 0.45), hot: 0.8, cold: 0.1},
                   dict.fromkeys(uuids, 0.35))
 

@@ -224,7 +224,7 @@ class MoveTestCase(ExecutorCase):
 
 
 class RightsTestCase(ExecutorCase):
-    """A user who may do all that is asked for, but is no administrator."""
+    """A user with every right that the executor needs, who is no administrator."""
 
     user = 'kronos'
     roles = 'reader,kronos'
@@ -407,7 +407,7 @@ class UnlearntTestCase(ExecutorCase):
             compute.manager._sync_scheduler_instance_info(context.get_admin_context())
 
     def asked(self, task: model.Task) -> executors.MigrationProgress:
-        """What Nova makes of it, whatever pre-flight says."""
+        """Return the end of the migration in Nova, without the wait of the pre-flight check."""
         self.conf.set_override('scheduler_instance_sync_interval', 0, 'executor')
         marker = self.pre_flight(task)
         self.executor.submit(task)

@@ -13,7 +13,7 @@
 
 """What pins an instance: our rules and a real Nova say the same of each host.
 
-Nova is asked for each migration, also for those that a rule refuses.
+The tests request each migration from Nova, also those that a rule refuses.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ PREFILTERS = [prefilters.TENANTS, prefilters.ISOLATED]
 
 
 class PinsCase(test_collector.CollectorCase):
-    """Nova enforces what aggregates and hints say, and we are told so."""
+    """Nova enforces aggregates and hints, and our options say so."""
 
     def configure(self) -> None:
         super().configure()
@@ -147,7 +147,7 @@ class HostsAndWishesTestCase(PinsCase):
 
     @marks.long
     def test_instance_stays_in_requested_zone(self) -> None:
-        """One for which no zone was asked goes into any."""
+        """An instance that was booted without a zone may go to any."""
         self.aggregate('east', 'host1', 'host3', availability_zone='east')
         self.aggregate('west', 'host2', availability_zone='west')
         asked = self.admin_api.post_server({'server': self._build_server(

@@ -14,7 +14,7 @@
 """The policy files we ship, under Nova's and Placement's own enforcement.
 
 Roles come from the headers that keystonemiddleware sets, and is_admin from the
-policy, as in production. The executor's user is nobody's project member.
+policy, as in production. The executor's user is a member of no tenant project.
 """
 
 import copy
@@ -161,8 +161,7 @@ class Case(api.ApiTestCase):
         self.assertIn(answer.status_code, statuses, f'{method} {path} {answer.text}')
 
     def assert_only_named_rules(self, role: str) -> None:
-        """What was granted to our user, the file names; and nothing was asked
-        for that only stands in the code."""
+        """Assert that the file names every granted rule, also those with defaults in code."""
         named = grants(NOVA_FILE, role) | grants(PLACEMENT_FILE, role)
         granted = {rule for rule, ok in self.decisions if ok}
         self.assertEqual(set(), granted - named - {'context_is_admin'})
@@ -326,7 +325,7 @@ class ExecutorTestCase(Case):
 
     @staticmethod
     def settled(driver: nova_executor.NovaExecutor, task: model.Task) -> bool:
-        """Nova calls a migration confirmed, and then gives back what it held at the source."""
+        """Return whether Nova has freed the source, which it does after "confirmed"."""
         try:
             driver.post_flight(task)
         except exception.MigrationFailed:

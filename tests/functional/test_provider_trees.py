@@ -155,7 +155,7 @@ class PlacementTestCase(testtools.TestCase):  # type: ignore[misc]
     # What may be remembered.
 
     def test_writes_raise_generation_as_cache_assumes(self) -> None:
-        """The facts that remembering rests on; and that it sees all of it."""
+        """Verify when Placement raises a generation, and that a cached read sees every change."""
         writer, root = self.writer, self.root
         aggregate = uuidutils.generate_uuid()
         writer.allocate(OTHER, {root: {'VCPU': 1}})

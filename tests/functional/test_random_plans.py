@@ -230,7 +230,7 @@ class RandomPlansTestCase(api.ApiTestCase):
                                     store=self.store)
 
     def collect(self, now: float) -> model.Cluster:
-        """The engine's collector is ours; load is drawn for what it has found."""
+        """Collect the cloud for the engine, and draw load for it."""
         self.cluster = collector.CloudCollector(self.conf, self.connection).collect(now)
         self.load.draw(self.rng, self.cluster)
         return self.cluster

@@ -13,9 +13,9 @@
 
 """What an operator sees, from the first look to the undoing, word for word.
 
-The commands are asked of a real Nova, of which an engine plans in ``mode = approve``, and
-their output is compared with what was recorded. KRONOS_RECORD=1 records it anew; read the
-difference before you commit it.
+The commands read a real Nova, for which an engine plans in ``mode = approve``; the test compares
+their output with the recording. KRONOS_RECORD=1 writes a new recording; read the difference
+before you commit it.
 """
 
 import difflib
@@ -62,7 +62,7 @@ class TestRecorded(test_tools.ToolsCase):
             f.write(text.replace('[engine]', '\n'.join(['[engine]', *lines])))
 
     def say(self, line: str, **uuids: str) -> str:
-        """Run ``kronos LINE``, keep what it prints.
+        """Run ``kronos LINE`` and keep its output.
 
         :param uuids: by the name that stands for each in the line.
         """

@@ -78,11 +78,10 @@ placement_endpoint_override = {self.placement_api.url}
 
     def documented(self, names: Sequence[str], words: Mapping[str, str], but: str = '',
                    ) -> Iterator[tuple[str, 'subprocess.CompletedProcess[str]']]:
-        """Run the commands of these names that blocks of the documentation show, in their
-        order.
+        """Run the named commands that blocks of the documentation show, in their order.
 
-        :param words: what stands for a word of theirs.
-        :param but: those with this word are left out.
+        :param words: replacement by word of a command.
+        :param but: leave out commands with this word.
         """
         known = {'/etc/kronos/kronos.conf': self.config, **words}
         found = [(name, arguments) for _page, command in docs.blocks()

@@ -75,7 +75,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         return parser.parse_args(['--flavor', self.flavor['name'], '-f', form, *options])
 
     def explain(self, *options, form='json'):
-        """The rows as dicts, and what is written to standard error."""
+        """Return the rows as dicts, and the text of standard error."""
         with contextlib.redirect_stderr(io.StringIO()) as stderr:
             names, rows = weight_explanation.explain_request(
                 self.arguments(*options, form=form), False, lambda files, debug: CONF)

@@ -14,7 +14,8 @@
 """As many threads in Nova's pools as have something to do.
 
 futurist adds a thread with each piece of work until the pool is full, and each that
-idles wakes up once a second: with several computes in a process they take most of it.
+idles wakes up once a second: with several computes in a process these threads take
+most of its time.
 """
 
 import fixtures

@@ -129,7 +129,7 @@ def assert_works(case):
 
 
 def test_defect_19_second_broker_serves_when_first_is_down(case, broker):
-    """oslo.messaging begins with either of them: twice, in both orders."""
+    """oslo.messaging begins with either host: try both orders twice."""
     dead, alive = (f'guest:guest@127.0.0.1:{port}' for port in (servers.free_port(), broker.port))
     for order in (f'{dead},{alive}', f'{alive},{dead}'):
         assert_works(case.configure(f'rabbit://{order}/'))

@@ -10,8 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A real Prometheus scrapes an engine and an executor that do their work, and what it is
-asked afterwards is what they did."""
+"""A real Prometheus scrapes a working engine and executor; its answers match their work."""
 
 import subprocess
 import threading
@@ -41,8 +40,8 @@ def served(conf, health, tally, option):
 
 @pytest.fixture
 def cloud(tmp_path):
-    """An engine that plans one move of two, and an executor that rehearses it; both with
-    a page each. Yields the addresses of these."""
+    """Run an engine that plans one of two moves and an executor that rehearses it; yield the
+    addresses of their metrics pages."""
     world = test_engine.World(tmp_path)
     world.went_on()
     world.clock.now = time.time()

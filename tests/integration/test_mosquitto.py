@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""The broker that tests of MQTT stand on does what they rely on."""
+"""The broker of the MQTT tests behaves as those tests assume."""
 
 import contextlib
 import queue
@@ -28,7 +28,7 @@ ANY = [enums.MQTTProtocolVersion.MQTTv311, enums.MQTTProtocolVersion.MQTTv5]
 
 @contextlib.contextmanager
 def connected(port, protocol=enums.MQTTProtocolVersion.MQTTv5, user=None, ca=None):
-    """A client, the answer to its CONNECT, and what it is sent."""
+    """Yield a client, the answer to its CONNECT, and the messages that it receives."""
     answer, messages, there = [], queue.Queue(), threading.Event()
 
     def on_connect(client, userdata, flags, reason, properties):

@@ -40,7 +40,7 @@ def conf(port, **values):
 
 
 class Client:
-    """A connection and what it has heard."""
+    """A connection and the messages that it received."""
 
     def __init__(self, port, name, topics=(), wait=True, status=None, kept=True, **values):
         self.heard = queue.Queue()

@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""kronos-test-config and the MQTT broker: mosquitto, whose log and listeners tell what was done."""
+"""kronos-test-config and the MQTT broker mosquitto; its log and listeners show each action."""
 
 import re
 import socket
@@ -51,7 +51,7 @@ def states(found):
 
 @pytest.fixture(scope='module')
 def broker(tmp_path_factory):
-    """Anybody may do anything."""
+    """A broker that grants every client every right."""
     with servers.mosquitto(tmp_path_factory.mktemp('mosquitto')) as found:
         yield found
 

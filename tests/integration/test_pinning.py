@@ -55,7 +55,7 @@ def libvirt(tmp_path_factory):
 
 @pytest.fixture
 def cloud(libvirt):
-    """The connection that keeps what is in the driver; it forgets all with the last one."""
+    """Hold one connection open: the driver forgets its instances with the last connection."""
     connection = libvirt.open('test:///default')
     yield connection
     connection.close()

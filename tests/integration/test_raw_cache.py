@@ -160,7 +160,7 @@ assert not seen, seen
 
 
 class NoAnswer:
-    """A score source for a worker that has to ask by itself."""
+    """A score source for a worker that must query the source directly."""
 
     def fetch(self, policy, *, profile=True):
         raise LookupError('asked by itself')

@@ -65,7 +65,7 @@ def test_tenant_names_run_no_script_and_break_no_policy(browser, write):
 
 
 def test_unescaped_name_is_detected(browser, write):
-    """What the tests of this file go by: the console, and what the policy refuses."""
+    """Verify that the console shows each refusal, as the tests of this file assume."""
     script = f'<script>document.title = "{OWNED}"</script>'
     text = page.render_page(made.report()).replace('Scope <bdi>', f'{script}Scope <bdi>', 1)
     document, console = browser.document(write(text))

@@ -46,9 +46,9 @@ def _empty(store):
 
 
 class Schema:
-    """As the migrations make it, in one database; made again when somebody has touched it.
+    """The migrated schema of one database, recreated after a test has changed it.
 
-    To drop all and to migrate takes most of a case's time.
+    To drop all tables and to migrate takes most of the time of a case.
     """
 
     def __init__(self):

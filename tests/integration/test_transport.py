@@ -168,8 +168,9 @@ def test_listener_receives_plans_and_drains_of_any_scope(bus):
 
 
 def test_each_engine_receives_every_result(bus, monkeypatch):
-    """As the daemons are wired: each engine has a pool of its own, by its name
-    or its host's; one that was away hears what was told meanwhile."""
+    """Each engine has its own pool, named after the engine or its host, as daemons wire it.
+
+    An engine that was away receives the results that were sent meanwhile."""
     heard = {name: queue.Queue() for name in ('', 'Zweite / 2')}
 
     def engine(name):

@@ -16,7 +16,7 @@
 It imports what daemons need, once, and then forks one for each command that it
 is given, as JSON, one a line, on standard input. The child runs the console
 entry point of its daemon. When the n-th passage of its point comes, it kills
-(``kill``) or stops (``stop``) itself. Production code knows nothing of it: the
+(``kill``) or stops (``stop``) itself. Production code has no points: the
 functions of a point are wrapped here. What takes a minute in production takes
 seconds. Ends, with all its children, at the end of its input.
 """
@@ -127,8 +127,8 @@ def drop(how: str) -> None:
 def arm(point: Point, nth: int, how: str, one_lock: bool) -> None:
     """Wrap the point's function.
 
-    :param one_lock: the database has one, as SQLite: who stops does so while no other
-        thread of the process is in a transaction, or nobody writes until it thaws.
+    :param one_lock: the database has one lock, as SQLite: the process stops while no other
+        thread is in a transaction; else no process could write until it thaws.
     """
     module, _, path = point.where.partition(':')
     *owners, name = path.split('.')
@@ -158,7 +158,7 @@ def arm(point: Point, nth: int, how: str, one_lock: bool) -> None:
 
 
 def transactions() -> contextlib.AbstractContextManager[Any]:
-    """A lock that whoever is in a transaction of the store holds from now on."""
+    """Make each transaction of the store hold a lock, and return that lock."""
     from kronos_nova.rebalancer.store import api
 
     lock = threading.RLock()

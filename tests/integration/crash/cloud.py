@@ -38,7 +38,7 @@ HOSTS = ('host1', 'host2', 'host3')
 
 
 class Cloud(api.ApiTestCase):
-    """``host1`` is what is drained."""
+    """A cloud whose ``host1`` is drained."""
 
     hosts = HOSTS
 
@@ -79,7 +79,7 @@ class Cloud(api.ApiTestCase):
                 self.admin_api.put_service(service['id'], {'status': wanted, **reason})
 
     def do_begin(self, count: int) -> list[str]:
-        """New instances on host1, which is then disabled; what was there is gone."""
+        """Boot new instances on host1 and disable it; earlier instances are deleted."""
         self.do_end()
         body = {'server': {**self._build_server(
             flavor_id=self.flavor['id'], networks='none', host='host1'), 'min_count': count}}

@@ -175,7 +175,7 @@ placement_endpoint_override = {urls['placement']}
     # What happens.
 
     def go(self) -> dict[str, Any]:
-        """The whole run; returns what was counted.
+        """Execute the whole run and return its counts.
 
         :raises AssertionError: something was lost, or done twice.
         """
@@ -245,7 +245,7 @@ placement_endpoint_override = {urls['placement']}
                 and all(row.task.state.terminal for row in rows))
 
     def _turn(self) -> None:
-        """Wish some of them elsewhere, for some cycles of a well engine."""
+        """Request moves to other hosts, for some cycles of a healthy engine."""
         self._world.cloud.do('disable', host=self.tasks()[0].task.to_host)
         for _ in range(MORE_CYCLES):
             before = [lease.planned_at for lease in self.leases()]

@@ -36,8 +36,8 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 class Fall:
     """A daemon's end at a point; ``how`` is ``kill`` or ``stop``.
 
-    A stop for what happens ``meanwhile`` (a method of :class:`Run`) is none: the
-    process goes on after it and needs no heir. ``late``: it thaws when all is over.
+    A stop for an event ``meanwhile`` (a method of :class:`Run`) does not end the daemon: the
+    process continues after it and needs no heir. ``late``: it thaws when all is over.
     """
 
     point: str
