@@ -14,8 +14,8 @@
 """Runs Python programs as commands of their own, each in a fork of a process that has
 loaded what our commands import: an eighth of the time that a new interpreter takes.
 
-What a program loads by itself, what a seed of hashing changes and what happens before
-``main()`` is for tests that start an interpreter.
+Tests of the imports of a program, of the seed of hashing and of the time before ``main()`` start an
+interpreter instead.
 """
 
 import atexit
@@ -104,7 +104,7 @@ def _serve() -> dict[str, Any]:
     tools.native_threads()
     for name in LOADED:
         importlib.import_module(name)
-    _know_what_is_installed()
+    _load_entry_points()
     gc.collect()
     gc.freeze()  # else each child looks at all of it when it ends
     answers = os.fdopen(os.dup(1), 'w')
@@ -118,8 +118,8 @@ def _serve() -> dict[str, Any]:
     os._exit(0)
 
 
-def _know_what_is_installed() -> None:
-    """What stevedore and cliff would look up in every child anew."""
+def _load_entry_points() -> None:
+    """Load the entry points that stevedore and cliff would look up again in every child."""
     from cliff import commandmanager
 
     made, _name, _rest = commandmanager.CommandManager('kronos_nova.cli').find_command(

@@ -10,12 +10,12 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Programs that judge our files and that the tests' own environment has no room for.
+"""Programs that judge our files, in an environment beside that of the tests.
 
-Zuul asks for the libraries of every cloud and broker that it can talk to; to read a
-configuration it imports few of them. So ``checkers-requirements.txt`` names these, exactly,
-and they are installed without what they ask for (about 110 MB, once).
-``python -m tests.deploy.checkers PROGRAM ARGUMENT...`` runs one of them.
+Zuul requires the libraries of every cloud and broker that it supports; to read a configuration
+it imports only a few. So ``checkers-requirements.txt`` pins these few, and pip installs them
+without their dependencies (about 110 MB, once). ``python -m tests.deploy.checkers PROGRAM
+ARGUMENT...`` runs one program.
 """
 
 import fcntl

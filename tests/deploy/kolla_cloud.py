@@ -13,8 +13,8 @@
 """An operator's directory for kolla-ansible, made by the commands of the documentation, and
 what ``kolla-ansible genconfig`` writes from it; no container is involved.
 
-Two kinds: with TLS everywhere, which has the fullest files, and as kolla-ansible has it by
-itself. In both ProxySQL is in front of the database.
+Two kinds: with TLS everywhere, which has the fullest files, and with the defaults of kolla-ansible.
+In both ProxySQL is in front of the database.
 """
 
 import dataclasses

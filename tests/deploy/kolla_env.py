@@ -94,7 +94,7 @@ def _python() -> str | None:
 
 @functools.cache
 def _made(python: str) -> Path:
-    """A stamp is written last: what was interrupted is made again."""
+    """Create the environment; its stamp comes last, so an interrupted one is created again."""
     stamp = HOME / 'kronos-nova.stamp'
     wanted = hashlib.sha256(PINS.read_bytes() + str(HOME).encode() + python.encode()).hexdigest()
     with (TOP / '.bootstrap.lock').open('w') as lock:
@@ -127,7 +127,7 @@ def _install_ours() -> None:
 
 
 def _fingerprint() -> str:
-    """Of what we install that is looked at: the data files, and what names them."""
+    """Return the hash of our installed files that the tests read: data files and their lists."""
     found = hashlib.sha256()
     folders = (TOP / 'deploy', TOP / 'etc')
     for path in sorted(path for folder in folders for path in folder.rglob('*')):

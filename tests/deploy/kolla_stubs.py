@@ -10,11 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud whose containers, Keystone and MariaDB are not there: what kolla-ansible asks of them
-is written down instead.
+"""A cloud without containers, Keystone and MariaDB: a log records the requests of kolla-ansible.
 
-Its three modules are its own up to where they would reach for Docker, so the arguments are
-such as they take. ``docker`` of the command line is a script.
+The three modules of kolla-ansible are real up to their calls of Docker, so they check the
+arguments. ``docker`` of the command line is a script.
 """
 
 import dataclasses
@@ -87,8 +86,8 @@ asked('docker ' + sys.argv[1], sys.argv[2], sys.argv[3:])
 class Asked:
     """``kind``: an action of kolla_container, a module of kolla_toolbox, ``docker exec``.
 
-    ``what``: a container, an image, a user: what it is about.
-    ``args``: all that the module was told. ``mounted``: what then was in a container's volumes.
+    ``what``: the container, image or user of the action. ``args``: all arguments of the module.
+    ``mounted``: the content of the volumes of the container at that time.
     """
 
     kind: str
@@ -109,7 +108,7 @@ class Cloud(kolla_cloud.Cloud):
         return self.log()
 
     def act(self, action: str, *arguments: str) -> tuple[int, str]:
-        """Exit status and output of an action; what it has asked for is in the log."""
+        """Execute an action and return its exit status and output; the log has its requests."""
         (self.top / 'asked').write_text('')
         return self.attempt(action, self.top / 'playbooks/kronos.yml', *arguments)
 

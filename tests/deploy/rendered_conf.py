@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""What kolla-ansible has rendered, read by the options of those who will read it."""
+"""The files that kolla-ansible has rendered, read with the options of their programs."""
 
 import configparser
 from pathlib import Path

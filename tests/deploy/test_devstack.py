@@ -10,8 +10,9 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The devstack plugin: its phases among stubs of devstack's functions, and what they
-write, read by Nova and by us. What devstack itself does is not tried here."""
+"""The devstack plugin: its phases run among stubs of devstack's functions.
+
+Nova and kronos-nova read the files that the phases write. devstack itself does not run here."""
 
 import configparser
 import getpass
@@ -83,8 +84,9 @@ class Devstack:
         return [call[1:] for call in self.calls if call[0] == name]
 
     def ini(self, path: Path) -> Path:
-        """Writes what was asked of iniset, as devstack's writes it: a file in which an
-        option that is set again is replaced."""
+        """Write a file from the calls of iniset, as devstack does: a later value of an option
+        replaces an earlier one.
+        """
         found: dict[str, dict[str, list[str]]] = {}
         for name, file, section, option, *values in (
                 call for call in self.calls if call[0].startswith('iniset')):

@@ -107,7 +107,7 @@ def test_each_daemon_user_has_one_role_of_policy_files(deployed):
 
 @pytest.mark.long
 def test_disabled_mqtt_requests_leave_no_trace_of_migfra(cloud):
-    """As kolla-ansible has it by itself; an older inventory has no group for it either."""
+    """This is the default of kolla-ansible; an older inventory has no group for migfra either."""
     cloud.run_containers()
     inventory = cloud.config / 'kronos.ini'
     whole = inventory.read_text()

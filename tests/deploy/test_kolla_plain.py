@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A cloud as kolla-ansible has it by itself: without TLS, and with our sample policies.
+"""A cloud with the defaults of kolla-ansible: without TLS, and with our sample policies.
 
 It has Blazar besides, whose filter is in the same list as ours, and Grafana.
 """

@@ -328,7 +328,7 @@ def installs(tmp_path_factory) -> dict[str, list[list[str]]]:
 
 
 def _constraints(arguments: list[str], home: Path = TOP) -> set[str]:
-    """The pins of the constraints files among pip's arguments, and of those these name."""
+    """Return the pins of the constraints files in pip's arguments, and of included files."""
     words = re.findall(r'-c\s*(\S+)', '\n'.join(arguments).replace('-c\n', '-c '))
     found: set[str] = set()
     for path in (home / word for word in words):
@@ -342,7 +342,7 @@ def _constraints(arguments: list[str], home: Path = TOP) -> set[str]:
     ('functional', 2, 'requests===2.99.9'), ('functional-nova32', 1, None),
     ('lower-constraints', 2, 'numpy==1.26.0'), ('sbom', 1, None)])
 def test_tox_constrains_all_its_requirements(installs, environment, calls, pin):
-    """tox 4 leaves the second to themselves unless it is told."""
+    """tox 4 does not constrain the requirements of the package by default."""
     assert len(installs[environment]) == calls
     for arguments in installs[environment]:
         pins = _constraints(arguments)

@@ -14,8 +14,8 @@
 
 Runs in an environment that has Zuul, see checkers.py: ``zuul_load.py FILE...``. Prints for
 each, as a line of JSON, {"errors": [str], "jobs": {name: {"parent", "run", "vars"}}, "templates":
-[str], "pipelines": {pipeline: [job]}}. What it does not do is to look for parents, templates
-and pipelines: these are other projects'.
+[str], "pipelines": {pipeline: [job]}}. It does not look for parents, templates and pipelines:
+these belong to other projects.
 """
 
 import json

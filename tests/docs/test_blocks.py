@@ -10,10 +10,10 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The commands of ``kronos`` that blocks show are run: on the recorded cloud of the example where
-they read one, on a database that nobody has used where they read or change that.
+"""Run the commands of ``kronos`` that blocks of the documentation show.
 
-What other tests run with what it needs is left out here, and named with the test that does.
+Commands that read a cloud run on the recorded cloud of the example, others on an unused database.
+Commands that need more run in other tests; ``ELSEWHERE`` names these tests.
 """
 
 import ast
@@ -87,7 +87,7 @@ def test_command_that_reads_cloud_runs_on_example(command, tmp_path):
 
 @pytest.fixture
 def conf(tmp_path):
-    """Of somebody who has just begun."""
+    """Create the configuration and the database of a new installation."""
     path = tmp_path / 'kronos.conf'
     path.write_text(
         f'[database]\nconnection = sqlite:///{tmp_path}/kronos.sqlite\n'

@@ -10,8 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Every command that the documentation shows is one that there is, and takes what is shown;
-the reference has each option, and the table each command."""
+"""Every command in the documentation exists and accepts the shown arguments; the reference has each
+option, and the table each command."""
 
 import configparser
 import re

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The page on coming from Watcher: what it says of us is so, and no strategy is left out."""
+"""The page on coming from Watcher: its facts about Kronos are true, and it has every strategy."""
 
 import re
 

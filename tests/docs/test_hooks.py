@@ -11,7 +11,7 @@
 # under the License.
 
 
-"""What the page on hooks says of the webhook's signature verifies what is sent."""
+"""The example on the page on hooks verifies the signature of a sent webhook."""
 
 import importlib.util
 from pathlib import Path

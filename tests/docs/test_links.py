@@ -74,7 +74,7 @@ def test_targets_of_page_exist(path):
 
 @pytest.mark.parametrize('path', FILES, ids=ids(FILES))
 def test_external_link_is_valid(path):
-    """Over TLS, to whom we know, without a login, a port or a space."""
+    """Links use TLS and a known host, without a login, a port or a space."""
     for found in LINK.findall(path.read_text()):
         url = parse.urlsplit(found[0] or found[1])
         assert url.scheme == 'https', found

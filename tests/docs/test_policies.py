@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The page on policies: its commands print what it shows, its names are all there are."""
+"""The page on policies: its commands print the shown output, and it has every name."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ STATUS = {'policy lint broken.yaml': 1}
 
 
 def _commands():
-    """(command, what is shown below it) of each command of ``kronos policy`` on the page."""
+    """Return (command, shown output) of each command of ``kronos policy`` on the page."""
     for _, block in shown.BLOCK.findall(PAGE):
         for part in re.split(r'^ *\$ kronos ', block, flags=re.MULTILINE)[1:]:
             command, _, printed = part.partition('\n')
@@ -40,7 +40,7 @@ def _commands():
 
 
 def _normalised(text):
-    """Lines without what is around them, and without the age of a sample."""
+    """Return lines without surrounding space and without the age of a sample."""
     lines = [line.strip() for line in text.splitlines()]
     return re.sub(r'\d+ s old', 'N s old', '\n'.join(line for line in lines if line))
 

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""The ten-minute start: its commands are run one after the other, and print what it shows."""
+"""The ten-minute start: its commands run one after the other and print the shown output."""
 
 import re
 
@@ -26,7 +26,7 @@ STATUS = {'drain': 1}
 
 
 def steps():
-    """(directory, command, what is shown below it) up to where an own cloud is needed."""
+    """Return (directory, command, shown output) of each step that needs no own cloud."""
     directory = shown.TOP
     text = PAGE.read_text().partition('\nYour own cloud, dry\n')[0]
     for _, block in shown.BLOCK.findall(text):

@@ -55,7 +55,7 @@ def test_every_key_of_a_host_is_documented():
 
 
 def test_sums_of_table_match_its_products():
-    """The example was printed by the command; nobody has edited a number."""
+    """The command has printed the example; its numbers are unedited."""
     rows = [[cell.strip() for cell in line.strip(' |').split('|')]
             for line in PAGE.splitlines() if line.startswith('   | ')]
     heads, ranked = rows[0], [row for row in rows[1:] if row[0] != '-']

@@ -212,7 +212,7 @@ placement_endpoint_override = {self.placement_api.url}
 
     @marks.long
     def test_frozen_engine_is_replaced_and_writes_nothing_later(self) -> None:
-        """Cycles are an hour apart; an engine that waits for a scope does not wait for its cycle."""
+        """Cycles are an hour apart; an engine that waits for a scope does not wait so long."""
         self.load({'host1': 0.5, 'host2': 0.5, 'host3': 0.5}, {})
         self.edit('evaluation_interval = 5', 'evaluation_interval = 3600')
         with self.daemon('engine', called='first') as first:

@@ -125,7 +125,7 @@ def test_metadata_has_extras_and_small_base_requirements(wheel):
 
 @pytest.fixture(scope='module')
 def unpacked(built, tmp_path_factory) -> Path:
-    """The tree of the sdist, where there is no git."""
+    """The tree of the sdist, which is no git repository."""
     (sdist,) = built.glob('kronos?nova-*.tar.gz')
     home = tmp_path_factory.mktemp('sdist')
     with tarfile.open(sdist) as archive:
@@ -142,7 +142,7 @@ def _files(wheel: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope='module')
 def clone(tmp_path_factory) -> Path:
-    """A clean clone, with what is not committed yet: no file there was made by a build."""
+    """A clean clone with the uncommitted changes; it has no file from a build."""
     home = tmp_path_factory.mktemp('clone') / 'kronos-nova'
     subprocess.run(['git', 'clone', '-q', '--shared', str(TOP), str(home)], check=True)
     for name in _tracked():

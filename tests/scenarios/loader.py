@@ -10,11 +10,11 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""A scenario: a small cloud and policies as YAML, and what must come of it.
+"""A scenario: a small cloud and policies as YAML, and the expected plan.
 
 ``hosts``: name -> {vcpu, memory_mb, ratio, status, state, reason, zone, cell, traits,
 hypervisor_hostname, hypervisor_version, hypervisor_type, down, root, nested,
-sharing}; ``root``: class -> inventory, more of them, or null for none, ``nested``:
+sharing}; ``root``: class -> inventory, further classes, or null for none, ``nested``:
 name -> {class -> inventory}, ``nested_traits``: name -> [trait]; an inventory is its total or
 Placement's fields,
 ``sharing``: names in the ``sharing`` of the cloud, as nested; ``instances``: name ->
@@ -178,7 +178,7 @@ def _inventories(rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used(instances: Iterable[model.Instance]) -> dict[str, dict[str, int]]:
-    """What is allocated, by provider and class."""
+    """Return the allocated amounts by provider and class."""
     used: dict[str, dict[str, int]] = {}
     for instance in instances:
         for provider, held in (instance.allocations

@@ -40,7 +40,7 @@ COOLDOWN = 900.0
 
 
 class BootingCloud(lagging_cloud.LaggingCloud):
-    """:param surprise: instances use up to so many times what is expected."""
+    """:param surprise: instances use up to so many times their expected load."""
 
     def __init__(self, weather, surprise=1.0, cooldown=COOLDOWN):
         super().__init__(weather)
@@ -50,8 +50,7 @@ class BootingCloud(lagging_cloud.LaggingCloud):
         self.booted = {}
 
     def at_rest(self):
-        """Whether nothing moves, and a cycle has nothing to do; what it would
-        do is not done."""
+        """Return whether nothing moves and a cycle would plan no move; execute no plan."""
         if self.flights or self.waiting:
             return False
         samples = {p.name: self._samples(p) for p in self.policies.enabled}

@@ -15,7 +15,7 @@
 Real is the whole pass (:mod:`kronos_nova.rebalancer.planning.planning_pipeline`); simulated are
 migrations, which take their time, and a source that answers as Prometheus
 would: the mean over a range that ended ``lag`` seconds ago. Under maintenance
-somebody disables one host after another, each until it is empty.
+an operator disables one host after another, each until it is empty.
 """
 
 import collections
@@ -54,7 +54,7 @@ class Weather:
 
 
 class LaggingCloud:
-    """:param weather: what is drawn; equal weather, equal run."""
+    """:param weather: the drawn conditions; equal weather, equal run."""
 
     def __init__(self, weather):
         self.weather = weather
@@ -137,7 +137,7 @@ class LaggingCloud:
             for h, s in services.items()})
 
     def _migrate(self):
-        """End what has had its time; begin what may begin."""
+        """End the migrations whose time is over; begin those that may begin."""
         for uuid, (move, end) in sorted(self.flights.items(), key=lambda f: f[1][1]):
             if end <= self.now:
                 del self.flights[uuid]
@@ -193,8 +193,9 @@ class LaggingCloud:
     # What came of it.
 
     def real(self, moves=()):
-        """Combined imbalance, what of it is above the thresholds, and the convex
-        measure, when all that is under way and these moves have arrived."""
+        """Return the combined imbalance, its part above the thresholds, and the convex measure,
+        after all running migrations and the given moves have arrived.
+        """
         goal = {m.instance_uuid: m.to_host for m, _ in self.flights.values()}
         goal.update({m.instance_uuid: m.to_host for m in moves})
         usable = [h for h in self.cluster.scope_hosts if self.cluster.services[h].available]

@@ -42,7 +42,7 @@ SETTINGS = retry.RetrySettings(per_scope=99, total=99, per_source=99, per_destin
 
 
 class Nova(base.Executor):
-    """Begins, and later ends or fails, what it is asked for."""
+    """A Nova that begins, and later ends or fails, the requested migrations."""
 
     def __init__(self, rng, judge, moves, failures):
         self.rng, self.judge, self.failures = rng, judge, failures

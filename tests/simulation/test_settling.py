@@ -108,8 +108,10 @@ def maintained(seeds, **fixed):
 
 @pytest.mark.parametrize('first', [0, pytest.param(10, marks=pytest.mark.long)])
 def test_region_is_balanced_during_rolling_maintenance(first):
-    """Ages are measured and ranges are in the queries: scores with what has
-    been done laid over them are exact, and no plan makes reality worse."""
+    """With measured ages and ranges in the queries, scores overlaid with past moves are exact.
+
+    So no plan makes the real imbalance worse.
+    """
     clouds = maintained(range(first, first + 10), hidden=False, measured=True)
     for cloud in clouds:
         assert cloud.worsened() == [], cloud.weather

@@ -27,7 +27,7 @@ SAID = plan_approvals.OperatorDecision('me', 'why not')
 
 
 class SwapRun(world.Run):
-    """Each scope has two swaps, some by a parking host; people cancel halves of them."""
+    """Each scope has two swaps, some by a parking host; operators cancel halves of some swaps."""
 
     def plan(self, scope):
         for _ in range(2):
@@ -65,7 +65,7 @@ class SwapRun(world.Run):
         self.check_places()
 
     def check_places(self):
-        """Whoever may have to go somewhere has its place there."""
+        """Assert that tasks in flight hold a place on each host that an instance may go to."""
         held = {f.instance_uuid: {f.from_host, f.to_host, *f.alternates}
                 for f in self.store.flights()}
         for swap in self.found():

@@ -101,7 +101,7 @@ NEEDED = {'abort': {faults.ABORTS, 'migration never ends'},
 
 @pytest.mark.parametrize('family', FAMILIES)
 def test_each_fault_happens(family, monkeypatch):
-    """All of a kind at once, in a few runs, and none else."""
+    """Run with all faults of one kind at once, and with no others."""
     wanted = frozenset(name for name in faults.FAULTS if _family(name) == family)
     for name in wanted:
         monkeypatch.setitem(faults.FAULTS, name, min(0.2, 2 * faults.FAULTS[name]))
