@@ -174,13 +174,13 @@ def describe(args, counts, checks, seconds, broken, known):
         f'``tools/simulate_faults.py --seeds {args.seeds} --first {args.first}`` (seeds '
         f'{args.first} to {last})',
         f'broke {len(broken) or "nothing"}. A seed took {seconds:.2f} s of one processor.',
-        f'The engines began {counts["cycles"]:,} cycles, of which came',
+        f'The engines began {counts["cycles"]:,} cycles, and planned',
         f'{counts["evacuate tasks"]:,} tasks of drains and {counts["spread tasks"]:,} of spread. '
-        f'Nova was asked {counts["requests"]:,} times,',
-        f'{counts["requests for cold migrations"]:,} of them for a cold migration. '
+        f'Executors sent {counts["requests"]:,} requests,',
+        f'{counts["requests for cold migrations"]:,} for a cold migration. '
         f'{counts["completed tasks"]:,} tasks completed,',
         f'{counts["failed tasks"]:,} failed, {counts["cancelled tasks"]:,} were cancelled, and '
-        f'{counts["unknown tasks"]:,} times one was unknown for a while.',
+        f'{counts["unknown tasks"]:,} times a task was unknown for a while.',
         f'{total:,} faults of {sum(counts[name] > 0 for name in known)} kinds struck, each '
         f'at least {counts[rarest]:,} times.',
         f'Invariants were checked {sum(checks.values()):,} times.',

@@ -243,27 +243,27 @@ for _name, _what in (('per_scope', 'a scope'), ('total', 'the cloud'),
 
 @bug('migration is slow')
 def only_submitted(patch: Patch) -> None:
-    """Only what is submitted holds a slot."""
+    """Only submitted tasks hold a slot."""
     patch.setattr(rows, 'IN_FLIGHT', (TaskState.SUBMITTED,))
 
 
 @bug('migration is slow')
 def unknown_is_free(patch: Patch) -> None:
-    """What is unknown holds no slot."""
+    """Unknown tasks hold no slot."""
     patch.setattr(rows, 'IN_FLIGHT', tuple(
         s for s in rows.IN_FLIGHT if s is not TaskState.UNKNOWN))
 
 
 @bug()
 def out_of_order(patch: Patch) -> None:
-    """A task does not wait for what it requires."""
+    """A task does not wait for its requirements."""
     patch.setattr(tasks, 'json', types.SimpleNamespace(loads=lambda text: []))
     patch.setattr(tasks, 'requeue_task', lambda *args, **kw: False)
 
 
 @bug()
 def no_stagger(patch: Patch) -> None:
-    """not_before is not waited for."""
+    """A task does not wait for its not_before."""
     real, due, read = tasks._choose_queued_task, tasks.has_claimable, worker_todo.read
     patch.setattr(tasks, '_choose_queued_task', lambda c, allowed, now, *rest: real(
         c, allowed, now + 600, *rest))
@@ -280,7 +280,7 @@ def no_pause(patch: Patch) -> None:
 
 @bug(approval.NAME)
 def unapproved(patch: Patch) -> None:
-    """What waits for approval is begun as well."""
+    """Executors begin tasks that wait for approval."""
     real = tasks._match_states
     patch.setattr(tasks, '_match_states', lambda states: real(
         [*states, TaskState.PENDING] if list(states) == [TaskState.QUEUED] else states))
@@ -288,14 +288,14 @@ def unapproved(patch: Patch) -> None:
 
 @bug(approval.NAME)
 def never_lapses(patch: Patch) -> None:
-    """What nobody approves waits for ever."""
+    """A plan without approval waits for ever."""
     patch.setattr(plan_approvals, 'cancel_lapsed_tasks', lambda *args: [])
     patch.setattr(tasks, 'expire_tasks', lambda *args: [])
 
 
 @bug('executor freezes beyond its claim')
 def anybodys(patch: Patch) -> None:
-    """Whoever took a task may write on after it was taken over."""
+    """An executor may write on after another one took its task over."""
     task = tables.task
 
     def mark(connection: Any, task_id: str, worker: str, states: Any, to_state: Any,
@@ -308,13 +308,13 @@ def anybodys(patch: Patch) -> None:
 
 @bug('executor crashes after a POST')
 def orphans(patch: Patch) -> None:
-    """Nobody takes over from a crashed executor."""
+    """No executor takes over from a crashed one."""
     patch.setattr(tasks, 'adopt_tasks', lambda *args: [])
 
 
 @bug('executor crashes after a POST')
 def begun_again(patch: Patch) -> None:
-    """Whoever takes over begins anew without a look."""
+    """A successor begins again without a look."""
     real = tasks.adopt_tasks
 
     def adopt(connection: Any, *args: Any) -> Any:
@@ -328,7 +328,7 @@ def begun_again(patch: Patch) -> None:
 
 @bug('migration fails')
 def dependents_stay(patch: Patch) -> None:
-    """What required a failed move stays queued."""
+    """Tasks that required a failed move stay queued."""
     patch.setattr(tasks, '_cancel_dependents', lambda *args: [])
 
 
@@ -336,7 +336,7 @@ def dependents_stay(patch: Patch) -> None:
 
 @bug()
 def post_first(patch: Patch) -> None:
-    """Nova is asked before submitting is committed."""
+    """An executor sends the request before it commits submitting."""
     def start(self: Any, row: rows.TaskRow) -> None:
         marker = self._driver.pre_flight(row.task, self._read_known_facts(row.task))
         self._driver.submit(row.task)
@@ -420,7 +420,7 @@ def error_is_failure(patch: Patch) -> None:
 
 @bug('database fails over after the commit')
 def silent_doubt(patch: Patch) -> None:
-    """Nobody is told of a task in doubt."""
+    """No warning names a task in doubt."""
     patch.setattr(worker.LOG, 'warning', lambda *args: None)
     patch.setattr(outcomes.LOG, 'warning', lambda *args: None)
 
@@ -496,7 +496,7 @@ def first_page(patch: Patch) -> None:
 
 @bug()
 def unchecked(patch: Patch) -> None:
-    """The planner ignores server groups, and nobody checks the plan."""
+    """The planner ignores server groups, and no checker runs."""
     _without(patch, server_groups.ANTI_AFFINITY_RULE, server_groups.AFFINITY_RULE,
              masks.groups.hard_groups)
     patch.setattr(checker, 'check', lambda *args: [])
@@ -506,7 +506,7 @@ def unchecked(patch: Patch) -> None:
 
 @bug('migration fails', 'migration leaves its allocations for a while')
 def unsettled(patch: Patch) -> None:
-    """Nobody looks what a failed migration still holds."""
+    """No executor looks for the allocations of a failed migration."""
     patch.setattr(allocation_cleanup, 'find_held_allocation', lambda *args: None)
     # Pre-flight would notice that the instance's allocations are elsewhere.
     patch.setattr(preflight_reader.FreshReader, '_with_claims', lambda self, reads, instance,
@@ -515,7 +515,7 @@ def unsettled(patch: Patch) -> None:
 
 @bug('migration is refused for what the instance is')
 def nobodys_fault(patch: Patch) -> None:
-    """Whatever Nova refuses is the fault of the destination."""
+    """Every refusal of Nova is the fault of the destination."""
     patch.setattr(faults_of, 'judge_fault', lambda details, host: (
         faults_of.FaultyPart.DESTINATION, ''.join(details)))
 
@@ -537,7 +537,7 @@ def unnamed_attempts(patch: Patch) -> None:
 
 @bug()
 def nobody_left(patch: Patch) -> None:
-    """Nobody minds who has just left the destination."""
+    """No rule knows the instances that have just left the destination."""
     patch.setattr(stale_scheduler_view, 'check', lambda *args, **kw: None)
 
 
@@ -545,7 +545,7 @@ def nobody_left(patch: Patch) -> None:
 
 @bug(hooks.NAME)
 def not_owed(patch: Patch) -> None:
-    """Hooks are called before anybody owes them."""
+    """An executor calls hooks before it owes them."""
     patch.setattr(api.Store, 'owe', lambda *args: True)
 
 
@@ -557,7 +557,7 @@ def ended_early(patch: Patch) -> None:
 
 @bug(hooks.NAME, 'executor crashes after a commit')
 def forgotten_hooks(patch: Patch) -> None:
-    """Whoever takes over goes on beside the hooks that were begun."""
+    """A successor goes on beside the hooks that have begun."""
     patch.setattr(hook_runner.HookRunner, 'interrupted', staticmethod(lambda row: False))
 
 
@@ -576,7 +576,7 @@ def half_of_a_pair_stays(patch: Patch) -> None:
 
 @bug(hooks.NAME, 'executor crashes after a commit')
 def died_with_them(patch: Patch) -> None:
-    """Hooks of an executor that has died are nobody's."""
+    """No executor ends the hooks of a dead one."""
     patch.setattr(pending_hooks, 'match_takable_hooks', lambda worker, *args: sa.and_(
         pending_hooks._match_due_hooks(), tables.owed_hook.c.worker == worker))
 
@@ -597,7 +597,7 @@ def announced_again(patch: Patch) -> None:
 
 @bug('clock of an executor steps far')
 def own_clock(patch: Patch) -> None:
-    """Executors go by the clock of their machine."""
+    """Executors use the clock of their machine."""
     patch.setattr(database_clock.DatabaseClock, '__call__', lambda self: self._wall())
 
 
@@ -699,18 +699,18 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'The cap of the cloud is not heeded': (4, 'slots'),
     'The cap of a source is not heeded': (7, 'slots'),
     'The cap of a destination is not heeded': (14, 'slots'),
-    'Only what is submitted holds a slot': (0, 'every_task_ends'),
-    'What is unknown holds no slot': (0, 'every_task_ends'),
-    'A task does not wait for what it requires': (1, 'in_order'),
-    'not_before is not waited for': (103, 'in_order'),
+    'Only submitted tasks hold a slot': (0, 'every_task_ends'),
+    'Unknown tasks hold no slot': (0, 'every_task_ends'),
+    'A task does not wait for its requirements': (1, 'in_order'),
+    'A task does not wait for its not_before': (103, 'in_order'),
     'A pause is not heeded': (35, 'wanted_still'),
-    'What waits for approval is begun as well': (1, 'states_follow'),
-    'What nobody approves waits for ever': (2, 'every_task_ends'),
-    'Whoever took a task may write on after it was taken over': (7, 'states_follow'),
-    'Nobody takes over from a crashed executor': (0, 'every_task_ends'),
-    'Whoever takes over begins anew without a look': (0, 'states_follow'),
-    'What required a failed move stays queued': (23, 'every_task_ends'),
-    'Nova is asked before submitting is committed': (0, 'submitting_first'),
+    'Executors begin tasks that wait for approval': (1, 'states_follow'),
+    'A plan without approval waits for ever': (2, 'every_task_ends'),
+    'An executor may write on after another one took its task over': (7, 'states_follow'),
+    'No executor takes over from a crashed one': (0, 'every_task_ends'),
+    'A successor begins again without a look': (0, 'states_follow'),
+    'Tasks that required a failed move stay queued': (23, 'every_task_ends'),
+    'An executor sends the request before it commits submitting': (0, 'submitting_first'),
     'An ambiguous answer is taken for a refusal': (5, 'table_tells_the_truth'),
     'os-migrations is not read again': (0, 'table_tells_the_truth'),
     'A migration that does not show at once was never begun': (52, 'caps'),
@@ -719,7 +719,7 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A migration that an operator cancelled is tried again': (0, 'once_asked'),
     'An instance in ERROR is not quarantined': (0, 'error_is_left_alone'),
     'An end in error is not compared with where the instance is': (0, 'no_defect'),
-    'Nobody is told of a task in doubt': (2, 'unknown_is_said'),
+    'No warning names a task in doubt': (2, 'unknown_is_said'),
     'Anti-affinity is not judged': (0, 'plan_is_legal'),
     'Affinity is not judged': (2, 'plan_is_legal'),
     'Claims are not judged': (7, 'plan_is_legal'),
@@ -729,19 +729,19 @@ CAUGHT: dict[str, tuple[int, str]] = {
     'A degraded answer is trusted': (4, 'trusted_metrics'),
     'Server groups that cannot be read are none': (0, 'plan_is_legal'),
     'Only the first page is read': (0, 'plan_is_legal'),
-    'The planner ignores server groups, and nobody checks the plan': (0, 'plan_is_legal'),
-    'Nobody looks what a failed migration still holds': (9, 'settled_first'),
-    'Whatever Nova refuses is the fault of the destination': (8, 'settled_first'),
+    'The planner ignores server groups, and no checker runs': (0, 'plan_is_legal'),
+    'No executor looks for the allocations of a failed migration': (9, 'settled_first'),
+    'Every refusal of Nova is the fault of the destination': (8, 'settled_first'),
     'Only the last attempt is kept': (0, 'attempts_are_kept'),
     'Attempts do not name their migrations': (0, 'every_attempt_is_listed'),
-    'Nobody minds who has just left the destination': (10, 'destination_is_legal'),
-    'Hooks are called before anybody owes them': (0, 'owed_first'),
+    'No rule knows the instances that have just left the destination': (10, 'destination_is_legal'),
+    'An executor calls hooks before it owes them': (0, 'owed_first'),
     'Hooks are ended while their attempt is under way': (0, 'in_its_time'),
-    'Whoever takes over goes on beside the hooks that were begun': (15, 'hooks_come_first'),
+    'A successor goes on beside the hooks that have begun': (15, 'hooks_come_first'),
     'An attempt begins while a hook of the one before is owed': (18, 'hooks_come_first'),
-    "Hooks of an executor that has died are nobody's": (0, 'every_hook_is_ended'),
+    "No executor ends the hooks of a dead one": (0, 'every_hook_is_ended'),
     'Half of a pair stays where it is when the other half fails': (574, 'both_or_neither'),
-    'Executors go by the clock of their machine': (0, 'ordered_work_is_kept'),
+    'Executors use the clock of their machine': (0, 'ordered_work_is_kept'),
     'An executor begins with a wrong clock': (0, 'right_clock'),
     'An outage uses up retries': (10, 'ordered_work_is_not_lost'),
     'Each failure of a service is announced': (1, 'told_once'),
