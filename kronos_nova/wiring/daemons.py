@@ -190,6 +190,7 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
 
 def make_caster(conf: cfg.ConfigOpts) -> Any:
     """Return the client that wakes executors; None in a dry run or without a broker."""
+    from kronos_nova.rebalancer.messaging import senders
     from kronos_nova.rebalancer.messaging import transport
 
     if conf.engine.dry_run:
@@ -198,7 +199,7 @@ def make_caster(conf: cfg.ConfigOpts) -> Any:
     if found is None:
         LOG.info('No transport_url is set: executors find their tasks by polling alone')
         return None
-    return transport.TaskCaster(found, retry=transport.count_retries(conf))
+    return senders.TaskCaster(found, retry=transport.count_retries(conf))
 
 
 def plan_notifier(conf: cfg.ConfigOpts) -> Any:
@@ -206,12 +207,13 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
 
     None if plan_notifications is off, in a dry run, or without a broker.
     """
+    from kronos_nova.rebalancer.messaging import senders
     from kronos_nova.rebalancer.messaging import transport
 
     if conf.engine.dry_run or not conf.messaging.plan_notifications:
         return None
     found = transport.get(conf)
-    return None if found is None else transport.PlanNotifier(
+    return None if found is None else senders.PlanNotifier(
         found, retry=transport.count_retries(conf))
 
 
@@ -246,12 +248,13 @@ def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
 
     It hears all results of the scopes: each engine has its own pool.
     """
+    from kronos_nova.rebalancer.messaging import listeners
     from kronos_nova.rebalancer.messaging import transport
 
     found = None if conf.engine.dry_run else transport.get(conf)
     if found is None:
         return None
-    return transport.ResultServers(found, scopes, heard, pool=transport.results_pool(conf))
+    return listeners.ResultServers(found, scopes, heard, pool=transport.results_pool(conf))
 
 
 def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) -> tuple[Any, Any]:
@@ -264,6 +267,8 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
     from kronos_nova.rebalancer.executors import hook_runner
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.executors import worker as workers
+    from kronos_nova.rebalancer.messaging import listeners
+    from kronos_nova.rebalancer.messaging import senders
     from kronos_nova.rebalancer.messaging import transport
     from kronos_nova.rebalancer.store import process_identity
 
@@ -286,7 +291,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
             opened.leave(name)
 
     notifier = (None if found is None
-                else transport.ResultNotifier(found, retry=transport.count_retries(conf)))
+                else senders.ResultNotifier(found, retry=transport.count_retries(conf)))
     built = workers.Worker(
         opened, driver.create(conf, lambda: _open_connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce, tally=tally, name=name,
@@ -304,7 +309,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
             return None  # the worker checks the task when the database is back
         return found
 
-    return built, transport.WakeUps(found, heard, transport.this_host(), built.wake.set, find_doubt)
+    return built, listeners.WakeUps(found, heard, transport.this_host(), built.wake.set, find_doubt)
 
 
 def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:

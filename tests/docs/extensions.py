@@ -233,6 +233,7 @@ def hear_of_plan() -> dict[str, Any]:
     import oslo_messaging
 
     from kronos_nova.rebalancer.messaging import messages
+    from kronos_nova.rebalancer.messaging import senders
     from kronos_nova.rebalancer.messaging import transport
 
     opts.register(cfg.CONF)
@@ -252,7 +253,7 @@ def hear_of_plan() -> dict[str, Any]:
         executor='threading')
     listener.start()
     plan = model.Plan('blue', (model.Move('u', 'h1', 'h2', model.Phase.SPREAD),), truncated=True)
-    transport.PlanNotifier(bus)(messages.PLANNED, 'blue', messages.plan_payload(
+    senders.PlanNotifier(bus)(messages.PLANNED, 'blue', messages.plan_payload(
         plan, 'p', 1.0, model.TaskState.QUEUED))
     found = heard.get(timeout=30)
     listener.stop()

@@ -38,22 +38,24 @@ THERE_AND_BACK = textwrap.dedent('''
     tools.native_threads()
     from oslo_config import cfg
     from kronos_nova.conf import opts
+    from kronos_nova.rebalancer.messaging import listeners
+    from kronos_nova.rebalancer.messaging import senders
     from kronos_nova.rebalancer.messaging import transport
     from tests.unit.rebalancer.messaging import test_messages
     opts.register(cfg.CONF)
     cfg.CONF(['--config-file', sys.argv[1]], project='kronos')
     bus = transport.get(cfg.CONF)
     woken, heard = threading.Event(), queue.Queue()
-    wakes = transport.WakeUps(bus, ['prod'], 'x', woken.set)
-    results = transport.ResultServers(bus, ['prod'], lambda e, r: heard.put(e), 'pool')
+    wakes = listeners.WakeUps(bus, ['prod'], 'x', woken.set)
+    results = listeners.ResultServers(bus, ['prod'], lambda e, r: heard.put(e), 'pool')
     for server in (wakes, results):
         server.start()
         assert server.ready.wait(float(sys.argv[2])), 'it does not listen'
     task = dataclasses.replace(test_messages.TASK, aggregate='prod', deadline=time.time() + 600)
     retry = transport.count_retries(cfg.CONF)
-    assert transport.TaskCaster(bus, retry=retry)(task), 'the cast was not delivered'
+    assert senders.TaskCaster(bus, retry=retry)(task), 'the cast was not delivered'
     assert woken.wait(60), 'nobody was woken'
-    assert transport.ResultNotifier(bus, retry=retry)('migration.completed', dataclasses.replace(
+    assert senders.ResultNotifier(bus, retry=retry)('migration.completed', dataclasses.replace(
         test_messages.RESULT, aggregate='prod')), 'the result was not published'
     print(heard.get(timeout=60))
     for server in (wakes, results):

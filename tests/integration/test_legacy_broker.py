@@ -33,7 +33,10 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.messaging import broker_faults
 from kronos_nova.rebalancer.messaging import broker_topology
+from kronos_nova.rebalancer.messaging import listeners
+from kronos_nova.rebalancer.messaging import senders
 from kronos_nova.rebalancer.messaging import transport
 from tests.integration import servers
 from tests.integration import test_broker_check
@@ -175,13 +178,13 @@ def test_check_accepts_the_ancestors_queues_when_ours_are_classic(broker, vhost,
 
 def test_check_and_listener_name_the_fanout_exchange(vhost, connect, tmp_path, caplog, monkeypatch):
     """kolla's options have durable ones: a listener would fail on it alone."""
-    monkeypatch.setattr(transport, '_CONFLICTS', transport._ConflictLog())
+    monkeypatch.setattr(broker_faults, 'CONFLICTS', broker_faults.ConflictLog())
     leave_topology(vhost[1])
     found = test_broker_check.item(
         tmp_path, vhost[1], f'{CLASSIC}rabbit_transient_quorum_queue = true\n')
     assert found['status'] == 'failed' and FANOUT in found['text'], found
     assert 'rabbit_transient_quorum_queue = false' in found['remedy']
-    server = transport.WakeUps(
+    server = listeners.WakeUps(
         connect(rabbit_quorum_queue=False, rabbit_transient_quorum_queue=True), [SCOPE], 'x',
         lambda: None)
     server.start()
@@ -204,19 +207,19 @@ def test_check_looks_for_plan_notifications_where_they_are_sent(vhost, tmp_path)
 
 def test_conflict_logs_one_error_without_traceback(vhost, connect, caplog, monkeypatch):
     """Both listeners, the notifier and the caster: each would have failed in its own way."""
-    monkeypatch.setattr(transport, '_CONFLICTS', transport._ConflictLog())
+    monkeypatch.setattr(broker_faults, 'CONFLICTS', broker_faults.ConflictLog())
     leave_topology(vhost[1])
     bus = connect()
     caplog.set_level(logging.INFO)
-    listeners = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
-                 transport.ResultServers(bus, [SCOPE], lambda event, result: None, 'pool')]
+    servers = [listeners.WakeUps(bus, [SCOPE], 'x', lambda: None),
+               listeners.ResultServers(bus, [SCOPE], lambda event, result: None, 'pool')]
     asked = []
     compare = broker_topology.compare_topology
     monkeypatch.setattr(broker_topology, 'compare_topology',
                         lambda *args: (asked.append(args), compare(*args)))
-    for each in listeners:
+    for each in servers:
         each.start()
-    notifier, caster = transport.ResultNotifier(bus), transport.TaskCaster(bus)
+    notifier, caster = senders.ResultNotifier(bus), senders.TaskCaster(bus)
     try:
         for _ in range(3):
             assert not notifier('migration.completed', make_result())
@@ -224,7 +227,7 @@ def test_conflict_logs_one_error_without_traceback(vhost, connect, caplog, monke
         until(lambda: len(asked) >= 4)
         until(lambda: any(r.levelname == 'ERROR' for r in caplog.records))
     finally:
-        for each in listeners:
+        for each in servers:
             each.stop()
     errors = [r for r in caplog.records if r.levelno >= logging.WARNING
               and 'RPC transport' not in r.getMessage()]
@@ -234,14 +237,14 @@ def test_conflict_logs_one_error_without_traceback(vhost, connect, caplog, monke
 
 
 def test_conflict_ends_when_the_leftovers_are_removed(vhost, connect, monkeypatch):
-    monkeypatch.setattr(transport, '_CONFLICTS', transport._ConflictLog())
-    monkeypatch.setattr(transport, 'PAUSE_SECONDS', 0.2)
+    monkeypatch.setattr(broker_faults, 'CONFLICTS', broker_faults.ConflictLog())
+    monkeypatch.setattr(broker_faults, 'PAUSE_SECONDS', 0.2)
     leave_topology(vhost[1])
     bus = connect()
     heard = queue.Queue()
-    results = transport.ResultServers(bus, [SCOPE], lambda e, r: heard.put(e), 'pool')
+    results = listeners.ResultServers(bus, [SCOPE], lambda e, r: heard.put(e), 'pool')
     results.start()
-    notifier = transport.ResultNotifier(bus)
+    notifier = senders.ResultNotifier(bus)
     assert not notifier('migration.completed', make_result())
     with open_connection(vhost[1]) as connection:
         for name in LEFT:
@@ -255,18 +258,18 @@ def test_conflict_ends_when_the_leftovers_are_removed(vhost, connect, monkeypatc
 
 def test_durable_queues_never_become_transient_in_silence(broker, vhost, connect, monkeypatch):
     """oslo.messaging would take the exchange as it is and declare queues that are not durable."""
-    monkeypatch.setattr(transport, '_CONFLICTS', transport._ConflictLog())
+    monkeypatch.setattr(broker_faults, 'CONFLICTS', broker_faults.ConflictLog())
     with open_connection(vhost[1]) as connection:
         kombu.Exchange('openstack', 'topic', durable=False)(connection).declare()
     bus = connect(rabbit_quorum_queue=False, amqp_durable_queues=True)
-    assert not transport.ResultNotifier(bus)('migration.completed', make_result())
+    assert not senders.ResultNotifier(bus)('migration.completed', make_result())
     assert list_topology(broker, vhost[0]) == ([], ['openstack'])
 
 
 def test_refused_notification_does_not_count_as_published(broker, vhost, connect, caplog):
     """Without a traceback: oslo.messaging's notifier swallows the error."""
     permit(broker, vhost[0], '^$')
-    assert not transport.ResultNotifier(connect())('migration.completed', make_result())
+    assert not senders.ResultNotifier(connect())('migration.completed', make_result())
     assert 'the broker did not take it' in caplog.text
     assert 'Traceback' not in caplog.text
 
@@ -281,15 +284,15 @@ def test_casts_in_the_ancestors_queues_expire(vhost, connect, monkeypatch):
     leave_topology(vhost[1])
     bus = connect(rabbit_quorum_queue=False)
     name = f'kronos.migrations.{SCOPE}'
-    assert transport.TaskCaster(bus)(make_task())
+    assert senders.TaskCaster(bus)(make_task())
     waiting = read_waiting(vhost[1], name)
-    assert int(waiting.properties['expiration']) == transport.CAST_SECONDS * 1000
-    assert transport.TaskCaster(bus)(dataclasses.replace(make_task(), deadline=time.time() + 20.5))
+    assert int(waiting.properties['expiration']) == senders.CAST_SECONDS * 1000
+    assert senders.TaskCaster(bus)(dataclasses.replace(make_task(), deadline=time.time() + 20.5))
     waiting = read_waiting(vhost[1], name)
     assert 1000 <= int(waiting.properties['expiration']) <= 20500
-    assert not transport.TaskCaster(bus)(dataclasses.replace(make_task(), deadline=time.time()))
-    monkeypatch.setattr(transport, 'CAST_SECONDS', 1.0)
-    assert transport.TaskCaster(bus)(make_task())
+    assert not senders.TaskCaster(bus)(dataclasses.replace(make_task(), deadline=time.time()))
+    monkeypatch.setattr(senders, 'CAST_SECONDS', 1.0)
+    assert senders.TaskCaster(bus)(make_task())
     with open_connection(vhost[1]) as connection:
         until(lambda: kombu.Queue(name)(connection).queue_declare(
             passive=True).message_count == 0)
@@ -340,12 +343,12 @@ def test_ancestor_starts_after_our_check_and_after_our_daemons(
     """``Going back``: with classic queues, on its own virtual host."""
     assert test_broker_check.item(tmp_path, vhost[1])['status'] == 'ok'
     bus = connect(rabbit_quorum_queue=False)
-    servers = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
-               transport.ResultServers(bus, [SCOPE], lambda event, result: None, 'kronos.engine.x')]
+    servers = [listeners.WakeUps(bus, [SCOPE], 'x', lambda: None),
+               listeners.ResultServers(bus, [SCOPE], lambda event, result: None, 'kronos.engine.x')]
     for server in servers:
         server.start()
         assert server.ready.wait(WAIT)
-    assert transport.ResultNotifier(bus)('migration.completed', make_result())
+    assert senders.ResultNotifier(bus)('migration.completed', make_result())
     for server in servers:
         server.stop()
     process, log = ancestor('kronos-executor', '--unassigned')
@@ -356,14 +359,14 @@ def test_ancestor_starts_after_our_check_and_after_our_daemons(
 def test_ancestor_starts_where_our_quorum_queues_were_deleted(broker, vhost, connect, ancestor):
     """``Going back`` on a virtual host that was ours: its third step."""
     bus = connect(rabbit_transient_quorum_queue=True)
-    listeners = [transport.WakeUps(bus, [SCOPE], 'x', lambda: None),
-                 transport.ResultServers(bus, [SCOPE], lambda event, result: None,
-                                         'kronos.engine.x')]
-    for each in listeners:
+    servers = [listeners.WakeUps(bus, [SCOPE], 'x', lambda: None),
+               listeners.ResultServers(bus, [SCOPE], lambda event, result: None,
+                                       'kronos.engine.x')]
+    for each in servers:
         each.start()
         assert each.ready.wait(WAIT)
-    assert transport.ResultNotifier(bus)('migration.completed', make_result())
-    for each in listeners:
+    assert senders.ResultNotifier(bus)('migration.completed', make_result())
+    for each in servers:
         each.stop()
     process, log = ancestor('kronos-executor', '--unassigned')
     until(lambda: 'PRECONDITION_FAILED' in log.read_text() or process.poll() is not None)
@@ -391,15 +394,15 @@ def test_ancestor_carries_out_no_expired_cast(broker, vhost, connect, ancestor, 
     process.wait(WAIT)
     assert set(LEFT[:2]) <= set(list_topology(broker, vhost[0])[0])
     bus = connect(rabbit_quorum_queue=False)
-    monkeypatch.setattr(transport, 'CAST_SECONDS', 2.0)
-    assert transport.TaskCaster(bus)(make_task(instance_name='stale'))
+    monkeypatch.setattr(senders, 'CAST_SECONDS', 2.0)
+    assert senders.TaskCaster(bus)(make_task(instance_name='stale'))
     with open_connection(vhost[1]) as connection:
         until(lambda: kombu.Queue(f'kronos.migrations.{SCOPE}')(connection).queue_declare(
             passive=True).message_count == 0)
-    monkeypatch.setattr(transport, 'CAST_SECONDS', 600.0)
+    monkeypatch.setattr(senders, 'CAST_SECONDS', 600.0)
     process, log = ancestor('kronos-executor', '--unassigned')
     fresh = make_task(instance_name='fresh')
-    assert transport.TaskCaster(bus)(fresh)
+    assert senders.TaskCaster(bus)(fresh)
     # It tries each task again, which is another message.
     until(lambda: f'Received migration task {fresh.task_id[:8]}: fresh' in log.read_text())
     assert ': stale' not in log.read_text()

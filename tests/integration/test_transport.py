@@ -29,7 +29,10 @@ from kronos_nova.conf import opts
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.messaging import broker_faults
+from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import senders
 from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
 from kronos_nova.wiring import daemons
@@ -80,10 +83,10 @@ def until(holds, seconds=WAIT):
 
 def test_cast_wakes_only_executor_of_its_scope(bus):
     woken = {scope: threading.Event() for scope in SCOPES}
-    each = [listening(transport.WakeUps(bus, [scope], f'x{n}', woken[scope].set))
+    each = [listening(listeners.WakeUps(bus, [scope], f'x{n}', woken[scope].set))
             for n, scope in enumerate(SCOPES)]
     try:
-        caster = transport.TaskCaster(bus)
+        caster = senders.TaskCaster(bus)
         for scope in SCOPES:
             assert caster(task(scope))
             assert woken[scope].wait(WAIT)
@@ -96,13 +99,13 @@ def test_cast_wakes_only_executor_of_its_scope(bus):
 
 def test_cast_without_listener_returns_quickly(bus):
     started = time.monotonic()
-    assert not transport.TaskCaster(bus)(task('nobody listens'))
+    assert not senders.TaskCaster(bus)(task('nobody listens'))
     assert time.monotonic() - started < 30
 
 
 def test_forged_stale_and_poison_casts_wake_no_executor(bus):
     woken = threading.Event()
-    server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    server = listening(listeners.WakeUps(bus, ['prod'], 'x', woken.set))
     try:
         client = oslo_messaging.get_rpc_client(bus, oslo_messaging.Target(
             topic=messages.migrations_topic('prod'), version='1.0'), retry=1)
@@ -122,11 +125,11 @@ def test_forged_stale_and_poison_casts_wake_no_executor(bus):
 
 def test_defect_18_every_pool_receives_every_result(bus):
     heard = {pool: queue.Queue() for pool in ('engine-1', 'engine-2')}
-    each = [listening(transport.ResultServers(
+    each = [listening(listeners.ResultServers(
         bus, SCOPES, lambda event, result, q=q: q.put((event, result)), pool))
         for pool, q in heard.items()]
     try:
-        notifier = transport.ResultNotifier(bus)
+        notifier = senders.ResultNotifier(bus)
         sent = []
         for scope in SCOPES:
             result = dataclasses.replace(test_messages.RESULT, aggregate=scope)
@@ -155,7 +158,7 @@ def test_listener_receives_plans_and_drains_of_any_scope(bus):
         executor='threading', pool='somebody')
     listener.start()
     try:
-        tell = transport.PlanNotifier(bus)
+        tell = senders.PlanNotifier(bus)
         assert tell(messages.PLANNED, plan.scope, payload)
         drain = messages.drain_payload(plan.scope, 'h1', 2.0, 0)
         assert tell(messages.DRAINED, plan.scope, drain)
@@ -182,7 +185,7 @@ def test_each_engine_receives_every_result(bus, monkeypatch):
     cfg.CONF.set_override('dry_run', False, 'engine')
     engines = [engine(name) for name in heard]
     try:
-        notifier = transport.ResultNotifier(bus)
+        notifier = senders.ResultNotifier(bus)
         told = [cases.new_id() for _ in range(5)]
 
         def tell(uuids):
@@ -210,9 +213,9 @@ def test_longest_scope_and_host_names_receive_casts(bus, monkeypatch):
     monkeypatch.setattr(socket, 'gethostname', lambda: 'h' * 63 + '.' + 'x' * 190)
     woken = threading.Event()
     scope = 'a' * 128
-    server = listening(transport.WakeUps(bus, [scope], transport.this_host(), woken.set))
+    server = listening(listeners.WakeUps(bus, [scope], transport.this_host(), woken.set))
     try:
-        assert transport.TaskCaster(bus)(task(scope)) and woken.wait(WAIT)
+        assert senders.TaskCaster(bus)(task(scope)) and woken.wait(WAIT)
     finally:
         server.stop()
 
@@ -225,7 +228,7 @@ def queues_of(broker):
 
 def test_restarted_listener_reuses_its_quorum_queues(broker, bus):
     for _ in range(2):
-        server = listening(transport.WakeUps(bus, ['kept'], transport.this_host(), lambda: None))
+        server = listening(listeners.WakeUps(bus, ['kept'], transport.this_host(), lambda: None))
         server.stop()
     mine = {name: (kind, durable) for name, kind, durable in queues_of(broker)
             if name.startswith('kronos.migrations.kept') and '_fanout' not in name}
@@ -236,7 +239,7 @@ def test_restarted_listener_reuses_its_quorum_queues(broker, bus):
 
 def test_malformed_messages_stop_no_listener(broker, bus, caplog):
     woken = threading.Event()
-    server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    server = listening(listeners.WakeUps(bus, ['prod'], 'x', woken.set))
     topic = messages.migrations_topic('prod')
     try:
         with kombu.Connection(broker.url.replace('rabbit://', 'amqp://', 1)) as connection:
@@ -250,7 +253,7 @@ def test_malformed_messages_stop_no_listener(broker, bus, caplog):
                 producer.publish(body, routing_key=topic, exchange='openstack',
                                  content_type=kind, content_encoding='utf-8')
         assert not woken.wait(1.0)
-        assert transport.TaskCaster(bus)(task('prod'))
+        assert senders.TaskCaster(bus)(task('prod'))
         assert woken.wait(WAIT), 'it no longer listens'
         # The task came over another connection: it may have overtaken some of them.
         deadline = time.monotonic() + WAIT
@@ -265,17 +268,17 @@ def test_cast_wakes_worker_and_engine_receives_result(bus, tmp_path):
     store = api.Store.from_url(f'sqlite:///{tmp_path}/k.sqlite')
     store.upgrade()
     heard = queue.Queue()
-    results = listening(transport.ResultServers(bus, ['blue'], lambda e, r: heard.put((e, r)), 'p'))
+    results = listening(listeners.ResultServers(bus, ['blue'], lambda e, r: heard.put((e, r)), 'p'))
     slow = retry.RetrySettings(poll_interval=600, look_interval=0)
-    executor = worker.Worker(store, dry_run.DryRunExecutor(), slow, transport.ResultNotifier(bus))
-    wakes = listening(transport.WakeUps(bus, ['blue'], executor.name, executor.wake.set))
+    executor = worker.Worker(store, dry_run.DryRunExecutor(), slow, senders.ResultNotifier(bus))
+    wakes = listening(listeners.WakeUps(bus, ['blue'], executor.name, executor.wake.set))
     thread = threading.Thread(target=executor.run)
     thread.start()
     try:
         until(lambda: not executor.wake.is_set())
         _, (stored,), _ = cases.save(store, [
             lambda p, s: cases.make_task(p, s, not_before=time.time() - 1)], now=time.time())
-        assert transport.TaskCaster(bus)(stored)
+        assert senders.TaskCaster(bus)(stored)
         event, result = heard.get(timeout=WAIT)
         assert (event, result.task_id) == ('migration.completed', stored.task_id)
     finally:
@@ -288,20 +291,20 @@ def test_cast_wakes_worker_and_engine_receives_result(bus, tmp_path):
 
 def test_casts_do_not_block_and_resume_after_broker_outage(broker, bus):
     now = [0.0]
-    caster = transport.TaskCaster(bus, clock=lambda: now[0])
+    caster = senders.TaskCaster(bus, clock=lambda: now[0])
     woken = threading.Event()
-    server = listening(transport.WakeUps(bus, ['prod'], 'x', woken.set))
+    server = listening(listeners.WakeUps(bus, ['prod'], 'x', woken.set))
     heard = queue.Queue()
 
     def engine():
-        return listening(transport.ResultServers(
+        return listening(listeners.ResultServers(
             bus, ['kept'], lambda event, result: heard.put(event), 'kronos.engine.kept'))
 
     engine().stop()
     try:
         assert caster(task('prod')) and woken.wait(WAIT)
         woken.clear()
-        assert transport.ResultNotifier(bus)('migration.completed', dataclasses.replace(
+        assert senders.ResultNotifier(bus)('migration.completed', dataclasses.replace(
             test_messages.RESULT, aggregate='kept'))
         broker.stop()
         started = time.monotonic()
@@ -313,7 +316,7 @@ def test_casts_do_not_block_and_resume_after_broker_outage(broker, bus):
         broker.start()
 
         def heard_again():
-            now[0] += transport.PAUSE_SECONDS + 1
+            now[0] += broker_faults.PAUSE_SECONDS + 1
             caster(task('prod'))
             return woken.wait(1)
         until(heard_again, 180)

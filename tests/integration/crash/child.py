@@ -77,7 +77,7 @@ class Point:
 _STORE = 'kronos_nova.rebalancer.store.api:Store'
 _TASKS = 'kronos_nova.rebalancer.store.tasks'
 _DRIVER = 'kronos_nova.rebalancer.executors.nova:NovaExecutor'
-_BUS = 'kronos_nova.rebalancer.messaging.transport'
+_BUS = 'kronos_nova.rebalancer.messaging.senders'
 
 #: An engine's first cycle only looks, and each cycle leases twice: the third
 #: lease begins the first cycle that may move.
@@ -180,13 +180,13 @@ def hurry() -> None:
     from kronos_nova.rebalancer.engine import daemon
     from kronos_nova.rebalancer.engine import engine
     from kronos_nova.rebalancer.executors import retry
-    from kronos_nova.rebalancer.messaging import transport
+    from kronos_nova.rebalancer.messaging import broker_faults
     from kronos_nova.rebalancer.store import database
 
     engine.LEASE_SECONDS = LEASE
     daemon.EngineDaemon.__init__.__defaults__ = (BEAT, None)
     retry.RetrySettings.absent_seconds = property(lambda self: ABSENT)
-    transport.PAUSE_SECONDS = BROKER_PAUSE
+    broker_faults.PAUSE_SECONDS = BROKER_PAUSE
     database.IDLE_SECONDS = IDLE
     for opt in (*engine_conf.OPTS, *executor_conf.OPTS):
         if opt.name in ('evaluation_interval', 'claim_seconds'):

@@ -19,8 +19,8 @@ import oslo_messaging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
-from kronos_nova.rebalancer.messaging import transport
 from tests.simulation.world import database
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Broker:
     def _wake(self, payload: Any) -> None:
         process = self.run.rng.choice(self.run.executors)
         scope = payload.get('aggregate', '') if isinstance(payload, dict) else ''
-        transport._WakeUp(scope, process.wake, self._doubt).execute_migration({}, payload)
+        listeners._WakeUp(scope, process.wake, self._doubt).execute_migration({}, payload)
 
     def _doubt(self, task: model.Task) -> str | None:
         """As the executor's wiring asks the table."""
@@ -108,5 +108,5 @@ class Broker:
     def _tell(self, event: str, payload: Any) -> None:
         for process in self.run.engines:
             if process.engine is not None:
-                transport._NotificationEndpoint(process.engine.on_result).info({}, 'p', event,
+                listeners._NotificationEndpoint(process.engine.on_result).info({}, 'p', event,
                                                                                payload, {})

@@ -24,8 +24,8 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
-from kronos_nova.rebalancer.messaging import transport
 from tests.unit.fuzz import junk
 from tests.unit.rebalancer.messaging import test_messages
 
@@ -80,12 +80,12 @@ def test_no_payload_causes_another_error(data):
     [messages.COMPLETED, messages.FAILED, 'x', None]))
 def test_an_endpoint_never_raises_and_wakes_for_valid_messages_alone(data, event):
     woken, heard = [], []
-    transport._WakeUp(TASK['aggregate'], lambda: woken.append(1),
+    listeners._WakeUp(TASK['aggregate'], lambda: woken.append(1),
                       lambda task: None).execute_migration({}, data)
     if woken:
         assert accepted(messages.from_wire, data)
         assert messages.from_wire(data).aggregate == TASK['aggregate']
-    transport._NotificationEndpoint(lambda *news: heard.append(news)).info({}, '', event, data, {})
+    listeners._NotificationEndpoint(lambda *news: heard.append(news)).info({}, '', event, data, {})
     assert not heard or sound(heard[0][1])
 
 

@@ -36,6 +36,7 @@ from kronos_nova.rebalancer.engine import engine
 from kronos_nova.rebalancer.executors import dry_run
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.executors import worker
+from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
 from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
@@ -70,8 +71,8 @@ class World:
         self.woken = threading.Event()
         self.heard = threading.Event()
         self._servers = [
-            transport.WakeUps(bus, ['blue'], 'x', self.woken.set, store.doubt),
-            transport.ResultServers(bus, ['blue'], self._hear, 'pool')]
+            listeners.WakeUps(bus, ['blue'], 'x', self.woken.set, store.doubt),
+            listeners.ResultServers(bus, ['blue'], self._hear, 'pool')]
         for server in self._servers:
             server.start()
             assert server.ready.wait(WAIT)

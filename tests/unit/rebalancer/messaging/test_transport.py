@@ -22,7 +22,10 @@ import pytest
 from kronos_nova import exception
 from kronos_nova.checks import broker
 from kronos_nova.conf import opts
+from kronos_nova.rebalancer.messaging import broker_faults
+from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import senders
 from kronos_nova.rebalancer.messaging import transport
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.messaging import test_messages
@@ -95,7 +98,7 @@ def test_a_broker_that_failed_is_left_alone_for_a_while(monkeypatch):
         def cast(self, *args, **kw):
             sent.append(now[0])
             raise OSError('gone')
-    caster = transport.TaskCaster(None, clock=lambda: now[0], now=lambda: 0.0)
+    caster = senders.TaskCaster(None, clock=lambda: now[0], now=lambda: 0.0)
     monkeypatch.setattr(caster, '_get_client', lambda scope, seconds: Client())
     for now[0] in (0.0, 1.0, 29.0, 31.0):
         assert not caster(test_messages.TASK)
@@ -159,24 +162,24 @@ class Flaky:
 
 
 def test_a_listener_that_could_not_be_started_is_tried_again(monkeypatch, caplog):
-    monkeypatch.setattr(transport, 'PAUSE_SECONDS', 0.01)
+    monkeypatch.setattr(broker_faults, 'PAUSE_SECONDS', 0.01)
     servers = [Flaky(3), Flaky(0)]
-    listeners = transport._BackgroundServers([lambda s=s: s for s in servers])
-    listeners.start()
-    assert listeners.ready.wait(60)
+    background = listeners._BackgroundServers([lambda s=s: s for s in servers])
+    background.start()
+    assert background.ready.wait(60)
     assert all(server.running for server in servers)
     assert len([r for r in caplog.records if r.levelname == 'ERROR']) == 1
-    listeners.stop()
+    background.stop()
     assert not any(server.running for server in servers)
 
 
 def test_stopping_ends_the_waiting_for_a_broker():
-    listeners = transport._BackgroundServers([lambda: Flaky(10**9)])
-    listeners.start()
+    background = listeners._BackgroundServers([lambda: Flaky(10**9)])
+    background.start()
     thread, = [t for t in threading.enumerate() if t.name == 'kronos-broker']
-    listeners.stop()
+    background.stop()
     thread.join(60)
-    assert not thread.is_alive() and not listeners.ready.is_set()
+    assert not thread.is_alive() and not background.ready.is_set()
 
 
 @pytest.fixture
@@ -203,10 +206,10 @@ def test_a_message_is_held_against_the_task_table(store):
 
 def test_a_task_unknown_to_the_database_wakes_no_executor(caplog):
     woken = []
-    endpoint = transport._WakeUp('rack 1', lambda: woken.append(1), lambda task: 'is unknown')
+    endpoint = listeners._WakeUp('rack 1', lambda: woken.append(1), lambda task: 'is unknown')
     wire = messages.to_wire(dataclasses.replace(test_messages.TASK, deadline=None))
     endpoint.execute_migration({}, wire)
     assert not woken and 'is unknown' in caplog.text
-    transport._WakeUp('rack 1', lambda: woken.append(1),
+    listeners._WakeUp('rack 1', lambda: woken.append(1),
                       lambda task: None).execute_migration({}, wire)
     assert woken
