@@ -27,7 +27,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.confirming = placement_check.PlanConfirmation(self.conf, self.connection)
-        self.engine._confirming = self.confirming
+        self.engine._scopes.confirming = self.confirming
         for host in ('host1', 'host2'):
             uuid = self._get_provider_uuid_by_host(host)
             self._set_provider_traits(uuid, [*self._get_provider_traits(uuid), TRAIT])

@@ -70,7 +70,8 @@ class NestedCase(test_tools.ToolsCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.engine._confirming = placement_check.PlanConfirmation(self.conf, self.connection)
+        self.engine._scopes.confirming = placement_check.PlanConfirmation(
+            self.conf, self.connection)
         # What was moved, or was not, is to be planned again at once.
         settings = dataclasses.replace(retry.build_settings(self.conf), retry_backoff=0.0)
         self.worker = worker.Worker(

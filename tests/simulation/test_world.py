@@ -18,7 +18,7 @@ import os
 import pytest
 
 from kronos_nova.rebalancer.clients import collector
-from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.engine import lease_keeper
 from tests.simulation.world import database
 from tests.simulation.world import faults
 from tests.simulation.world import invariants
@@ -187,16 +187,16 @@ def test_thawed_engine_writes_nothing_after_takeover():
         assert all(row['hosts'] is not None for row in first)
         assert {records[0] for records in run.raw.execute('SELECT owner FROM lease')} == {
             one.name}
-        run.now += engine.LEASE_SECONDS + processes.BEAT_SECONDS
+        run.now += lease_keeper.LEASE_SECONDS + processes.BEAT_SECONDS
         two.engine.keep_leases()
         two.engine.run_cycle()
         assert {records[0] for records in run.raw.execute('SELECT owner FROM lease')} == {
             two.name}
         changes = database.version(run.raw)
-        lease = next(iter(one.engine._leases.values()))
+        lease = next(iter(one.engine._leases.held.values()))
         assert not one.engine._store.renew(lease, 30)
         assert database.version(run.raw) == changes
-    assert engine.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
+    assert lease_keeper.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
 
 
 def test_real_collector_and_source_read_world():

@@ -20,14 +20,12 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import hashlib
 import threading
 import time
 from typing import Any, Protocol
 
 from oslo_config import cfg
 from oslo_log import log as logging
-from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
@@ -35,35 +33,25 @@ from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
 from kronos_nova.constraints import metric_lag
-from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import notifications
 from kronos_nova.rebalancer.engine import placement_check as confirmation
+from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.monitoring import stats as tallies
-from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import cycle_report
-from kronos_nova.rebalancer.planning import pack_prediction
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
-from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.snapshots import writer
 from kronos_nova.rebalancer.store import api as store_api
-from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import process_identity
 from kronos_nova.rebalancer.strategies import drain_requests
 from kronos_nova.sources import base as sources
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds that a lease lasts after its last renewal: an engine that dies or is
-#: frozen holds it no longer.
-LEASE_SECONDS = 30
 #: A cycle that has taken so long (seconds) hangs; its leases are not renewed.
 HUNG_SECONDS = 900.0
-#: Seconds after an engine's last plan during which another engine goes on at once.
-REMEMBERED_SECONDS = 600.0
-#: Seconds whose failures may open the circuit breaker.
-FAILURE_SECONDS = 3600.0
 #: Seconds between two purges of old plans.
 FORGET_EVERY = 3600.0
 #: Seconds after which a purge begins no further batch: the next cycle waits for it.
@@ -72,8 +60,6 @@ FORGET_SECONDS = 30.0
 #: Reasons of a cycle that a stop of the engine ended.
 STOPPED_BEFORE = 'the engine was stopped before it planned the scope'
 STOPPED_WHILE = 'the engine was stopped while it planned the scope; the plan is dropped'
-
-Cast = Callable[[model.Task], None]
 
 
 class ClusterCollector(Protocol):
@@ -98,7 +84,7 @@ class Engine:
 
     def __init__(self, conf: cfg.ConfigOpts, *, collector: ClusterCollector,
                  source: sources.ScoreSource,
-                 store: store_api.Store, cast: Cast | None = None,
+                 store: store_api.Store, cast: scope_planner.Cast | None = None,
                  publish: notifications.Publish | None = None,
                  publish_usage: notifications.PublishUsage | None = None,
                  notify: notifications.Notify | None = None,
@@ -111,23 +97,23 @@ class Engine:
         self._collector = collector
         self._source = source
         self._store = store
-        self._cast = cast
         self._log = notifications.DecisionLog()
         self._scheduler = notifications.SchedulerPublisher(store, publish, publish_usage, clock)
-        self._listeners = notifications.PlanAnnouncer(notify)
-        self._confirming = confirming
         self._owner = owner or process_identity.name_process()
         self._clock = clock
         self._monotonic = monotonic
         self._watch = policy_watch.PolicyWatch(conf.engine.policies_file)
-        self._leases: dict[str, Any] = {}
-        self._taken: frozenset[str] = frozenset()
         self._cycle_began: float | None = None
         self._troubles: dict[str, str] = {}
         self._kept_alive = kept_alive
         self._tally = tally or tallies.DaemonTally()
+        self._leases = lease_keeper.LeaseKeeper(store, self._owner, self._tally.left)
         self._forget_at = 0.0
         self._stopping = threading.Event()
+        self._scopes = scope_planner.ScopePlanner(
+            conf, store, notifications.PlanAnnouncer(notify), self._tally, self._stopping,
+            cast=cast, confirming=confirming, kept_alive=kept_alive, clock=clock,
+            monotonic=monotonic)
         self._tally.expect(planning_settings.list_planned_scopes(conf, self._watch.current),
                            conf.engine.dry_run)
 
@@ -137,16 +123,10 @@ class Engine:
 
     def close(self) -> None:
         """Give the leases back and release connections."""
-        for scope in tuple(self._leases):
-            self._give_back(scope)
+        for scope in tuple(self._leases.held):
+            self._leases.give_back(scope)
         self._source.close()
         self._store.close()
-
-    def _give_back(self, scope: str) -> None:
-        try:
-            self._store.release(self._leases.pop(scope))
-        except exception.StoreError as e:
-            LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
     def scope_names(self) -> list[str]:
         return planning_settings.list_planned_scopes(self._conf, self._watch.current)
@@ -177,38 +157,21 @@ class Engine:
         if isinstance(found.histories, str):
             return found
         return dataclasses.replace(found, histories={
-            scope: self._add_refusals(history, found.now)
+            scope: self._scopes.add_refusals(history, found.now)
             for scope, history in found.histories.items()})
 
     def keep_leases(self) -> bool:
         """Renew the leases, also while a cycle runs; for another thread.
 
-        Called at least every third of LEASE_SECONDS, so that leases are short and pass on soon. A
-        cycle that hangs loses them.
+        Called at least every third of lease_keeper.LEASE_SECONDS, so that leases are short and
+        pass on soon. A cycle that hangs loses them.
 
         :returns: whether a scope that another engine had is free now.
         """
         began = self._cycle_began
         if began is not None and self._monotonic() - began > HUNG_SECONDS:
             return False
-        for scope, lease in self._leases.copy().items():
-            # The next cycle acquires a lost lease again, or not; until then the
-            # store refuses decisions under it.
-            if self._store.renew(lease, LEASE_SECONDS):
-                continue
-            again = self._store.retake(lease, LEASE_SECONDS)
-            if again is not None:
-                LOG.info('Scope %s: an operator has asked for moves; if a plan was being made, it '
-                         'is dropped', scope)
-                if self._leases.get(scope) is lease:
-                    self._leases[scope] = again
-            else:
-                LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
-                            'the database was held up', scope)
-                if self._leases.get(scope) is lease:
-                    del self._leases[scope]
-                    self._tally.left(scope)
-        return bool(self._taken) and self._store.has_free(self._taken)
+        return self._leases.renew()
 
     def safe_cycle(self) -> Mapping[str, str]:
         """Run a cycle for a daemon; catch every error, so that the next cycle comes.
@@ -245,8 +208,8 @@ class Engine:
         taken = []
         planned = planning_settings.list_planned_scopes(self._conf, policy_set)
         self._tally.expect(planned, self._conf.engine.dry_run)
-        for scope in self._leases.keys() - planned:
-            self._give_back(scope)
+        for scope in self._leases.held.keys() - planned:
+            self._leases.give_back(scope)
         for scope in planned:
             try:
                 self._acquire_lease(scope, policy_set)
@@ -256,7 +219,7 @@ class Engine:
                     taken.append(scope)
             else:
                 ours.append(scope)
-        self._taken = frozenset(taken)
+        self._leases.taken = frozenset(taken)
         if ours:
             rows += self._plan(ours, policy_set)
         self._purge_old_plans(policy_set.window)
@@ -293,14 +256,8 @@ class Engine:
         if conf.dry_run:
             return None
         alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
-        lease = self._store.acquire_lease(
-            scope, self._owner, LEASE_SECONDS + alone,
-            _digest_settings(policy_set, engine_conf.planned_zone(self._conf)))
-        if lease is None:
-            self._leases.pop(scope, None)
-            raise exception.ScopeTaken(scope=scope)
-        self._leases[scope] = lease
-        return lease
+        return self._leases.acquire(scope, alone, lease_keeper.digest_settings(
+            policy_set, engine_conf.planned_zone(self._conf)))
 
     def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
         started = self._monotonic()
@@ -363,192 +320,14 @@ class Engine:
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
         lease = self._acquire_lease(scope, policy_set)
-        now = self._clock()
-        if lease is not None:
-            lapsed = self._store.lapse(lease, self._store.now())
-            for task in lapsed:
-                LOG.warning('Instance %s: task %s of plan %s is cancelled: no operator approved '
-                            'it in time', task.instance_uuid, task.task_id, task.plan_id)
-            self._listeners.decided(lease, self._store, now, lapsed)
-        flights = self._store.flights()
-        under_way = {f.instance_uuid for f in flights}
-        ended = tuple(f for f in live if f.instance_uuid not in under_way)
-        cluster = dataclasses.replace(
-            cluster, flights=(*cluster.flights, *flights, *ended)).scoped(scope, named)
-        busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
-
-        def plan(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
-            return planning_pipeline.run(
-                cluster, samples, history, planning_settings.build_settings(self._conf, policy_set),
-                now=now,
-                clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
-
-        outcome, history = self._hold_until_sustained(
-            scope, lease, plan, self._read_history(scope, now, policy_set.window), now)
-        if self._confirming is not None and not self._stopping.is_set():
-            outcome = self._confirming.confirmed(
-                outcome, now, lambda: plan(self._add_refusals(history, now)))
-        if self._stopping.is_set():
-            return None
-        outcome = self._judge_earlier_plans(scope, lease, outcome, now)
-        self._store_plan(lease, outcome, policy_set, self._clock())
-        return outcome
-
-    def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.PassOutcome,
-                             now: float) -> planning_pipeline.PassOutcome:
-        """Record the result of earlier plans; remove the moves if the circuit breaker trips."""
-        conf = self._conf.engine
-        if conf.dry_run:
-            return outcome
-        if outcome.settled and outcome.plan.combined_before is not None:
-            came = self._store.realise(
-                lease, outcome.plan.combined_before, now, load=outcome.plan.load,
-                measured=pack_prediction.measure_packing(outcome.cluster, outcome.scores,
-                                                         outcome.request.policies))
-            if came is not None and came.packing is not None:
-                LOG.info('Scope %s: plan %s', scope, came)
-            elif came is not None:
-                LOG.info('Scope %s: plan %s found a combined imbalance of %.4f, foresaw %.4f and '
-                         'left %.4f', scope, came.plan_id, came.before, came.foreseen,
-                         came.realised)
-            if came is not None:
-                self._tally.judged(scope, came.worse)
-        failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
-        why = breakers.find_trip_reason(
-            self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
-            worse_plans=conf.breaker_worse_plans, failure_rate=conf.breaker_failure_rate)
-        if why is None:
-            return outcome
-        seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
-        pause = self._store.trip(lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
-        self._tally.tripped(scope)
-        LOG.error('Scope %s: %s', scope, pause)
-        plan = dataclasses.replace(
-            outcome.plan, moves=(), swaps=(), combined_after=outcome.plan.combined_before,
-            packing_before=None, packing_after=None,
-            reason=str(pause))
-        return dataclasses.replace(outcome, plan=plan)
-
-    def _hold_until_sustained(self, scope: str, lease: Any,
-                              plan: Callable[[model.MoveHistory], planning_pipeline.PassOutcome],
-                              history: model.MoveHistory,
-                              now: float) -> tuple[planning_pipeline.PassOutcome,
-                                                   model.MoveHistory]:
-        """Return the outcome and its history; hold imbalance moves until ``sustain_for`` is over.
-
-        Until then, drains and repairs are planned without them.
-        """
-        found = plan(history)
-        needed = self._conf.engine.sustain_for
-        if not needed or self._conf.engine.dry_run or self._stopping.is_set():
-            return found, history
-        if not any(m.phase in metrics.IMBALANCE for m in found.plan.moves):
-            # The wishes of a scope that may not move are unknown.
-            if found.settled and history.paused is None and history.scope_cooling <= 0:
-                self._store.content(lease)
-            return found, history
-        left = self._store.wish(lease, now) + needed - now
-        if left <= 0:
-            return found, history
-        history = dataclasses.replace(history, waiting=(
-            f'the imbalance has to last for another {left:.0f} s (sustain_for)'))
-        return plan(history), history
-
-    def _read_history(self, scope: str, now: float, window: float) -> model.MoveHistory:
-        """Return the history of the scope, with the reason why nothing may move at all.
-
-        :param window: the longest look-back of the queries, in seconds.
-        """
-        found = self._store.history(scope, now, metric_lag.compute_retention(window))
-        paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now)
-                  or self._wrong_clock()
-                  or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
-        return self._add_refusals(dataclasses.replace(found, paused=paused), now)
-
-    def _add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
-        """Return the history with Placement's refusals."""
-        return (history if self._confirming is None
-                else self._confirming.refusals.onto(history, now))
-
-    def _wrong_clock(self) -> str | None:
-        """Return the difference from the database's clock, in words; None where it is small.
-
-        Cooldowns are epoch times: by a clock that has stepped they would be over too soon, or last
-        too long. The database's clock is the truth.
-        """
-        if self._conf.engine.dry_run:
-            return None
-        ahead = self._clock() - self._store.now()
-        if abs(ahead) <= database_clock.SKEW_SECONDS:
-            return None
-        return (f'the clock of this machine is {abs(ahead):.0f} s '
-                f'{"ahead of" if ahead > 0 else "behind"} the database\'s: set both by NTP')
-
-    def _find_waiting_plan(self, scope: str, now: float) -> str | None:
-        """Return the plan that waits for approval; until the decision no other is made."""
-        if self._conf.engine.dry_run:
-            return None
-        return next((str(plan) for plan in self._store.waiting(now, scope)), None)
-
-    def _find_first_cycle_hold(self, scope: str, now: float) -> str | None:
-        """Return the reason to hold the first cycle after a start or a long silence, or None.
-
-        An operator who restarts an engine because something is wrong has time to see it.
-        """
-        if not self._kept_alive or self._conf.engine.dry_run:
-            return None
-        limit = max(REMEMBERED_SECONDS, 3 * self._conf.engine.evaluation_interval)
-        planned = self._store.planned_at(scope)
-        if planned is not None and abs(now - planned) <= limit:  # a clock may have been set
-            return None
-        return ('this is the first cycle after a start, and no engine has planned the scope '
-                f'within {limit:.0f} s: the next cycle may move')
-
-    def _store_plan(self, lease: Any, outcome: planning_pipeline.PassOutcome,
-                    policy_set: policies.PolicySet,
-                    now: float) -> None:
-        """Store the plan with its tasks and cooldowns, then wake executors."""
-        conf = self._conf
-        dry_run = conf.engine.dry_run
-        plan_id = uuidutils.generate_uuid()
-        waits = engine_conf.needs_approval(conf, outcome.plan.scope)
-        rows = [] if dry_run else tasks.from_plan(
-            outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
-            plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
-            max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
-            cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
-            approval_seconds=conf.engine.approval_seconds if waits else None)
-        draining = self._store.save_plan(
-            lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
-            cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
-        self._listeners.stored(
-            outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED,
-            draining)
-        if waits and rows:
-            LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
-                        'approve)', outcome.plan.scope, plan_id, len(rows))
-            return
-        for task in rows:
-            if self._cast is not None:
-                self._cast(task)
+        return self._scopes.plan(scope, lease, cluster, named, live, samples, policy_set)
 
     def on_result(self, event: str, result: model.TaskResult) -> None:
         """Log an executor's result.
 
         The executor sets cooldown and quarantine, in the transaction that ends the task.
         """
-        if result.success:
-            LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
-                     result.from_host, result.to_host, result.duration_seconds)
-            return
-        allowed = self._max_retries(result)
-        if result.retry_count < allowed:
-            LOG.debug('Instance %s: the move from %s to %s failed (%s): %s; retry %d of %d follows',
-                      result.instance_uuid, result.from_host, result.to_host, result.error_type,
-                      result.error, result.retry_count + 1, allowed)
-        else:
-            LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
-                     result.from_host, result.to_host, result.error_type, result.error)
+        notifications.log_result(result, self._max_retries)
 
     def _max_retries(self, result: model.TaskResult) -> int:
         """Return the retries that the task of a result is allowed."""
@@ -577,16 +356,10 @@ class Engine:
     def _keep_failure(self, scope: str, error: exception.KronosException) -> None:
         """Store the failure for kronos status; if the database itself fails, only the log has it.
         """
-        lease = self._leases.get(scope)
+        lease = self._leases.held.get(scope)
         if lease is None or isinstance(error, exception.StoreError):
             return
         try:
             self._store.fail(lease, str(error), self._clock())
         except exception.StoreError as e:
             LOG.debug('Scope %s: %s', scope, e)
-
-
-def _digest_settings(policy_set: policies.PolicySet, zone: str | None) -> str:
-    """Digest the settings that all engines of a scope must agree on."""
-    text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -205,3 +205,23 @@ class SchedulerPublisher:
             self._publish_usage(
                 policy,
                 flavor_usage.compute_usage(policy, samples[policy.name], cluster, live, now), now)
+
+
+def log_result(result: model.TaskResult,
+               find_max_retries: Callable[[model.TaskResult], int]) -> None:
+    """Log an executor's result.
+
+    :param find_max_retries: returns the retries that the task of a failure is allowed.
+    """
+    if result.success:
+        LOG.info('Instance %s: moved from %s to %s in %.0f s', result.instance_uuid,
+                 result.from_host, result.to_host, result.duration_seconds)
+        return
+    allowed = find_max_retries(result)
+    if result.retry_count < allowed:
+        LOG.debug('Instance %s: the move from %s to %s failed (%s): %s; retry %d of %d follows',
+                  result.instance_uuid, result.from_host, result.to_host, result.error_type,
+                  result.error, result.retry_count + 1, allowed)
+    else:
+        LOG.info('Instance %s: the move from %s to %s failed (%s): %s', result.instance_uuid,
+                 result.from_host, result.to_host, result.error_type, result.error)

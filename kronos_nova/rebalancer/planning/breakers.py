@@ -112,3 +112,18 @@ def find_trip_reason(outcomes: Sequence[PlanOutcome], failed: int, ended: int, *
         return (f'{failed} of the last {ended} migrations failed, more than breaker_failure_rate '
                 f'({failure_rate:g}). See the errors of the tasks and nova-compute\'s logs')
     return None
+
+
+def describe_result(outcome: PlanOutcome) -> str:
+    """Describe the measured result of a plan for the log."""
+    if outcome.packing is not None:
+        return str(outcome)
+    return (f'{outcome.plan_id} found a combined imbalance of {outcome.before:.4f}, foresaw '
+            f'{outcome.foreseen:.4f} and left {outcome.realised:.4f}')
+
+
+def clear_moves(plan: model.Plan, reason: str) -> model.Plan:
+    """Return the plan without its moves, because a breaker has paused the scope."""
+    return dataclasses.replace(
+        plan, moves=(), swaps=(), combined_after=plan.combined_before, packing_before=None,
+        packing_after=None, reason=reason)

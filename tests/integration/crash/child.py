@@ -178,12 +178,12 @@ def hurry() -> None:
     from kronos_nova.conf import engine as engine_conf
     from kronos_nova.conf import executor as executor_conf
     from kronos_nova.rebalancer.engine import daemon
-    from kronos_nova.rebalancer.engine import engine
+    from kronos_nova.rebalancer.engine import lease_keeper
     from kronos_nova.rebalancer.executors import retry
     from kronos_nova.rebalancer.messaging import broker_faults
     from kronos_nova.rebalancer.store import database
 
-    engine.LEASE_SECONDS = LEASE
+    lease_keeper.LEASE_SECONDS = LEASE
     daemon.EngineDaemon.__init__.__defaults__ = (BEAT, None)
     retry.RetrySettings.absent_seconds = property(lambda self: ABSENT)
     broker_faults.PAUSE_SECONDS = BROKER_PAUSE

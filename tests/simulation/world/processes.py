@@ -18,6 +18,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.executors import base
 from kronos_nova.rebalancer.executors import nova as nova_executor
 from kronos_nova.rebalancer.executors import retry
@@ -34,7 +35,7 @@ DAY = 86400.0
 #: A clock is wrong by no more than this, either way (seconds).
 WRONG = 10.0
 #: Between two renewals of a lease: the most that Engine.keep_leases allows.
-BEAT_SECONDS = engine.LEASE_SECONDS / 3
+BEAT_SECONDS = lease_keeper.LEASE_SECONDS / 3
 
 
 class Crash(BaseException):

@@ -26,7 +26,9 @@ from kronos_nova.cli import plan_text
 from kronos_nova.conf import opts
 from kronos_nova.conf import scope_mode
 from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.engine import lease_keeper
 from kronos_nova.rebalancer.engine import placement_check
+from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.monitoring import samples
 from kronos_nova.rebalancer.monitoring import stats as tallies
 from kronos_nova.rebalancer.report import stored_section
@@ -240,7 +242,7 @@ def test_a_plan_awaiting_approval_holds_no_boot(world):
 def test_an_operators_plan_costs_the_engine_no_lease(world, caplog):
     caplog.set_level('INFO')
     engine = world.engine()
-    engine._kept_alive = True
+    engine._kept_alive = engine._scopes.kept_alive = True
     world.went_on()
     engine.run_cycle()
     (task,) = world.casts
@@ -354,8 +356,8 @@ def test_the_next_engine_notifies_a_decision_once(world):
         return world.engine(name, notify=lambda event, scope, payload: told.append((name, event)))
 
     def give_way(engine):
-        for scope in tuple(engine._leases):
-            engine._give_back(scope)
+        for scope in tuple(engine._leases.held):
+            engine._leases.give_back(scope)
         world.clock.now += 30
 
     one, two = another('one'), another('two')
@@ -458,11 +460,11 @@ def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
     world.engine().run_cycle()
     assert len(world.casts) == 1
     engine = world.engine()
-    engine._clock = lambda: world.clock() + step
+    engine._scopes.clock = lambda: world.clock() + step
     row, = engine.run_cycle()
     assert row['moves'] == [] and said in row['reason']
     assert len(world.casts) == 1
-    engine._clock = lambda: world.clock() + 20.0
+    engine._scopes.clock = lambda: world.clock() + 20.0
     assert 'the clock' not in str(engine.run_cycle()[0]['reason'])
 
 
@@ -529,7 +531,7 @@ def test_a_lease_that_is_kept_alive_passes_on_30_s_after_its_owner_s_death(world
         world.clock.now += 25
         one.keep_leases()
     assert not two.run_cycle()[0]['hosts'] and not two.keep_leases()
-    world.clock.now += engine.LEASE_SECONDS - 1
+    world.clock.now += lease_keeper.LEASE_SECONDS - 1
     assert not two.keep_leases()
     world.clock.now += 2
     assert two.keep_leases(), 'the scope is free, and the engine that waits is told'
@@ -543,7 +545,7 @@ def test_an_engine_that_was_frozen_beyond_its_lease_writes_nothing(world, caplog
     one = world.engine(kept_alive=True)
 
     def freeze():
-        world.clock.now += engine.LEASE_SECONDS + 1
+        world.clock.now += lease_keeper.LEASE_SECONDS + 1
         one.keep_leases()
 
     run = engine.planning_pipeline.run
@@ -747,7 +749,7 @@ def test_pack_plans_are_not_judged_by_the_imbalance_that_they_raise(world):
 @pytest.mark.parametrize('why', [None, 'enough'])
 def test_a_breaker_stops_pairs_too(world, monkeypatch, why):
     """Of a policy where no single move helps."""
-    monkeypatch.setattr(engine.breakers, 'find_trip_reason', lambda *args, **kw: why)
+    monkeypatch.setattr(scope_planner.breakers, 'find_trip_reason', lambda *args, **kw: why)
     world.path.write_text(world.path.read_text().replace('cycle: 1', 'cycle: 2'))
     world.source._hosts, world.source._usages = {'a': 0.8, 'b': 0.4}, {A0: 0.5, B0: 0.3}
     world.engine().run_cycle()

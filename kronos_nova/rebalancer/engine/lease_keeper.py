@@ -1,0 +1,94 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""Leases of one engine on the scopes that it plans."""
+
+from collections.abc import Callable
+import hashlib
+from typing import Any
+
+from oslo_log import log as logging
+
+from kronos_nova import exception
+from kronos_nova import policy as policies
+from kronos_nova.rebalancer.store import api as store_api
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds that a lease lasts after its last renewal: an engine that dies or is
+#: frozen holds it no longer.
+LEASE_SECONDS = 30
+
+
+class LeaseKeeper:
+    """Leases by scope. One thread may renew them while another acquires and gives back.
+
+    :param report_loss: takes a scope whose lease was over before it was renewed.
+    """
+
+    def __init__(self, store: store_api.Store, owner: str,
+                 report_loss: Callable[[str], None]) -> None:
+        self._store = store
+        self._owner = owner
+        self._report_loss = report_loss
+        self.held: dict[str, Any] = {}
+        #: Scopes that other engines plan.
+        self.taken: frozenset[str] = frozenset()
+
+    def acquire(self, scope: str, seconds: float, digest: str) -> Any:
+        """Acquire or extend the scope's lease.
+
+        :param seconds: how long it lasts without a renewal, beyond LEASE_SECONDS.
+        :raises ScopeTaken: another engine plans this scope.
+        """
+        lease = self._store.acquire_lease(scope, self._owner, LEASE_SECONDS + seconds, digest)
+        if lease is None:
+            self.held.pop(scope, None)
+            raise exception.ScopeTaken(scope=scope)
+        self.held[scope] = lease
+        return lease
+
+    def give_back(self, scope: str) -> None:
+        try:
+            self._store.release(self.held.pop(scope))
+        except exception.StoreError as e:
+            LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
+
+    def renew(self) -> bool:
+        """Renew the leases, also while a cycle runs.
+
+        :returns: whether a scope that another engine had is free now.
+        """
+        for scope, lease in self.held.copy().items():
+            # The next cycle acquires a lost lease again, or not; until then the
+            # store refuses decisions under it.
+            if self._store.renew(lease, LEASE_SECONDS):
+                continue
+            again = self._store.retake(lease, LEASE_SECONDS)
+            if again is not None:
+                LOG.info('Scope %s: an operator has asked for moves; if a plan was being made, it '
+                         'is dropped', scope)
+                if self.held.get(scope) is lease:
+                    self.held[scope] = again
+            else:
+                LOG.warning('Scope %s: the lease was over before it was renewed: this engine or '
+                            'the database was held up', scope)
+                if self.held.get(scope) is lease:
+                    del self.held[scope]
+                    self._report_loss(scope)
+        return bool(self.taken) and self._store.has_free(self.taken)
+
+
+def digest_settings(policy_set: policies.PolicySet, zone: str | None) -> str:
+    """Digest the settings that all engines of a scope must agree on."""
+    text = policy_set.model_dump_json() + ('' if zone is None else f' {zone}')
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,227 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The planning of one scope: history -> plan -> check with Placement -> store -> cast.
+
+:mod:`planning_pipeline` makes the plan, and :mod:`preconditions` and :mod:`breakers` decide what
+holds it; this module reads the scope's history from the database, and writes the plan there.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import threading
+from typing import Any
+
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_utils import uuidutils
+
+from kronos_nova import model
+from kronos_nova import policy as policies
+from kronos_nova.conf import engine as engine_conf
+from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.engine import notifications
+from kronos_nova.rebalancer.engine import placement_check as confirmation
+from kronos_nova.rebalancer.engine import preconditions
+from kronos_nova.rebalancer.monitoring import stats as tallies
+from kronos_nova.rebalancer.planning import breakers
+from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.planning import tasks
+from kronos_nova.rebalancer.store import api as store_api
+from kronos_nova.rebalancer.store import database_clock
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds whose failures may open the circuit breaker.
+FAILURE_SECONDS = 3600.0
+
+Cast = Callable[[model.Task], None]
+
+
+class ScopePlanner:
+    """Planner of one scope at a time: from its history to a stored plan.
+
+    :param stopping: set when the engine stops; a plan that is not stored yet is dropped.
+    :param kept_alive: the engine is a daemon.
+    :param clock: returns this machine's time in epoch seconds.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, store: store_api.Store,
+                 listeners: notifications.PlanAnnouncer, tally: tallies.DaemonTally,
+                 stopping: threading.Event, *, cast: Cast | None,
+                 confirming: confirmation.PlanConfirmation | None, kept_alive: bool,
+                 clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._conf = conf
+        self._store = store
+        self._listeners = listeners
+        self._tally = tally
+        self._stopping = stopping
+        self._cast = cast
+        self.confirming = confirming
+        self.kept_alive = kept_alive
+        self.clock = clock
+        self._monotonic = monotonic
+
+    def plan(self, scope: str, lease: Any, cluster: model.Cluster, named: Sequence[str],
+             live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
+             policy_set: policies.PolicySet) -> planning_pipeline.PassOutcome | None:
+        """Plan a scope on the present database, and store its plan.
+
+        :param lease: fresh; None in a dry run.
+        :param cluster: the whole cloud.
+        :param named: the planned aggregates; see :meth:`model.Cluster.scoped`.
+        :param live: our moves under way before Nova was read.
+        :returns: None when the engine was stopped, and nothing was stored.
+        """
+        now = self.clock()
+        if lease is not None:
+            lapsed = self._store.lapse(lease, self._store.now())
+            for task in lapsed:
+                LOG.warning('Instance %s: task %s of plan %s is cancelled: no operator approved '
+                            'it in time', task.instance_uuid, task.task_id, task.plan_id)
+            self._listeners.decided(lease, self._store, now, lapsed)
+        cluster = preconditions.merge_flights(
+            cluster, live, tuple(self._store.flights())).scoped(scope, named)
+        busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
+
+        def plan(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
+            return planning_pipeline.run(
+                cluster, samples, history, planning_settings.build_settings(self._conf, policy_set),
+                now=now, clock=self._monotonic, busy=busy, stopping=self._stopping.is_set)
+
+        outcome, history = self._hold_until_sustained(
+            scope, lease, plan, self._read_history(scope, now, policy_set.window), now)
+        if self.confirming is not None and not self._stopping.is_set():
+            outcome = self.confirming.confirmed(
+                outcome, now, lambda: plan(self.add_refusals(history, now)))
+        if self._stopping.is_set():
+            return None
+        outcome = self._judge_earlier_plans(scope, lease, outcome, now)
+        self._store_plan(lease, outcome, policy_set, self.clock())
+        return outcome
+
+    def _judge_earlier_plans(self, scope: str, lease: Any, outcome: planning_pipeline.PassOutcome,
+                             now: float) -> planning_pipeline.PassOutcome:
+        """Record the result of earlier plans; remove the moves if the circuit breaker trips."""
+        conf = self._conf.engine
+        if conf.dry_run:
+            return outcome
+        if outcome.settled and outcome.plan.combined_before is not None:
+            came = self._store.realise(
+                lease, outcome.plan.combined_before, now, load=outcome.plan.load,
+                measured=pack_prediction.measure_packing(outcome.cluster, outcome.scores,
+                                                         outcome.request.policies))
+            if came is not None:
+                LOG.info('Scope %s: plan %s', scope, breakers.describe_result(came))
+                self._tally.judged(scope, came.worse)
+        failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
+        why = breakers.find_trip_reason(
+            self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
+            worse_plans=conf.breaker_worse_plans, failure_rate=conf.breaker_failure_rate)
+        if why is None:
+            return outcome
+        seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
+        pause = self._store.trip(lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
+        self._tally.tripped(scope)
+        LOG.error('Scope %s: %s', scope, pause)
+        return dataclasses.replace(outcome, plan=breakers.clear_moves(outcome.plan, str(pause)))
+
+    def _hold_until_sustained(self, scope: str, lease: Any,
+                              plan: Callable[[model.MoveHistory], planning_pipeline.PassOutcome],
+                              history: model.MoveHistory,
+                              now: float) -> tuple[planning_pipeline.PassOutcome,
+                                                   model.MoveHistory]:
+        """Return the outcome and its history; hold imbalance moves until ``sustain_for`` is over.
+
+        Until then, drains and repairs are planned without them.
+        """
+        found = plan(history)
+        needed = self._conf.engine.sustain_for
+        if not needed or self._conf.engine.dry_run or self._stopping.is_set():
+            return found, history
+        if not preconditions.has_imbalance_moves(found.plan):
+            if preconditions.is_balanced(found, history):
+                self._store.content(lease)
+            return found, history
+        waiting = preconditions.find_sustain_hold(self._store.wish(lease, now), needed, now)
+        if waiting is None:
+            return found, history
+        history = dataclasses.replace(history, waiting=waiting)
+        return plan(history), history
+
+    def _read_history(self, scope: str, now: float, window: float) -> model.MoveHistory:
+        """Return the history of the scope, with the reason why nothing may move at all.
+
+        :param window: the longest look-back of the queries, in seconds.
+        """
+        found = self._store.history(scope, now, metric_lag.compute_retention(window))
+        paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now)
+                  or self._find_wrong_clock()
+                  or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
+        return self.add_refusals(dataclasses.replace(found, paused=paused), now)
+
+    def add_refusals(self, history: model.MoveHistory, now: float) -> model.MoveHistory:
+        """Return the history with Placement's refusals."""
+        return (history if self.confirming is None
+                else self.confirming.refusals.onto(history, now))
+
+    def _find_wrong_clock(self) -> str | None:
+        """Return the difference from the database's clock, in words; None where it is small."""
+        if self._conf.engine.dry_run:
+            return None
+        return preconditions.find_wrong_clock(self.clock() - self._store.now(),
+                                              database_clock.SKEW_SECONDS)
+
+    def _find_waiting_plan(self, scope: str, now: float) -> str | None:
+        """Return the plan that waits for approval; until the decision no other is made."""
+        if self._conf.engine.dry_run:
+            return None
+        return next((str(plan) for plan in self._store.waiting(now, scope)), None)
+
+    def _find_first_cycle_hold(self, scope: str, now: float) -> str | None:
+        """Return the reason to hold the first cycle after a start or a long silence, or None."""
+        if not self.kept_alive or self._conf.engine.dry_run:
+            return None
+        return preconditions.find_first_cycle_hold(
+            self._store.planned_at(scope), now, self._conf.engine.evaluation_interval)
+
+    def _store_plan(self, lease: Any, outcome: planning_pipeline.PassOutcome,
+                    policy_set: policies.PolicySet,
+                    now: float) -> None:
+        """Store the plan with its tasks and cooldowns, then wake executors."""
+        conf = self._conf
+        dry_run = conf.engine.dry_run
+        plan_id = uuidutils.generate_uuid()
+        waits = engine_conf.needs_approval(conf, outcome.plan.scope)
+        rows = [] if dry_run else tasks.from_plan(
+            outcome.plan, outcome.cluster, tuple(p.name for p in policy_set.enabled),
+            plan_id=plan_id, now=now, stagger_seconds=conf.executor.stagger_seconds,
+            max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
+            cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
+            approval_seconds=conf.engine.approval_seconds if waits else None)
+        draining = self._store.save_plan(
+            lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
+            cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
+        self._listeners.stored(
+            outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED,
+            draining)
+        if waits and rows:
+            LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
+                        'approve)', outcome.plan.scope, plan_id, len(rows))
+            return
+        for task in rows:
+            if self._cast is not None:
+                self._cast(task)
