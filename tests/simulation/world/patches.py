@@ -27,10 +27,10 @@ from kronos_nova import plugins
 from kronos_nova.conf import policies
 from kronos_nova.conf import policy_watch
 from kronos_nova.rebalancer.clients import parallel_reads
-from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.engine import scope_planner
 from kronos_nova.rebalancer.executors import hook_runner
 from kronos_nova.rebalancer.executors import nova as nova_executor
-from kronos_nova.rebalancer.messaging import transport
+from kronos_nova.rebalancer.messaging import listeners
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.sources import prometheus
@@ -92,9 +92,9 @@ def around(run: 'runs.Run') -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for target, name, value in (
                 (nova_executor, 'time', time), (prometheus, 'time', time),
-                (transport, 'time', time), (parallel_reads, 'ReadingContext', Reading),
+                (listeners, 'time', time), (parallel_reads, 'ReadingContext', Reading),
                 (tenacity.nap, 'time', types.SimpleNamespace(sleep=lambda _s: None)),
-                (engine, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
+                (scope_planner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.cloud.uuid)),
                 (planning_settings, 'plugins', types.SimpleNamespace(
                     load=_load, list_names=_names, STRATEGIES=plugins.STRATEGIES)),
                 (hook_runner, 'uuidutils', types.SimpleNamespace(generate_uuid=run.hooks.new_id)),
