@@ -32,14 +32,13 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
-from kronos_nova.rebalancer.hooks import pause
-from kronos_nova.rebalancer.hooks import pscom
 from kronos_nova.rebalancer.migfra import cloud_cache
+from kronos_nova.rebalancer.migfra import move_results
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import repin
-from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.migfra import task_settings
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import evacuations
@@ -125,9 +124,11 @@ class MoveHandler:
                     self._store.owed(row.task.task_id) for row in swap.tasks):
                 return None
             # Pinning asks Nova and libvirt; rendering asks no service.
-            return self._render_swap(task, swap, self._pin_swapped(task, swap))
-        return self._render_result(request, task, tasks, request.progress,
-                                   self._pin_moved(task, tasks.values()))
+            return move_results.render_swap(
+                self._conf.migfra.scheduler, task, swap, self._pin_swapped(task, swap))
+        return move_results.render_result(
+            self._conf.migfra.scheduler, request, task, tasks, request.progress,
+            self._pin_moved(task, tasks.values()))
 
     def rest(self) -> None:
         self._looks.rest()
@@ -160,13 +161,14 @@ class MoveHandler:
             'refused': {uuid: found.kept.get(uuid, f'{no.rule}: {no.detail}')
                         for uuid, no in found.answer.refused.items()}}
         if not plan.moves:
-            return self._render_result(request, task, {}, progress, {})
+            return move_results.render_result(
+                self._conf.migfra.scheduler, request, task, {}, progress, {})
         tasks = submit.store_requested_plan(
             self._conf, policies, self._store, plan, found.cluster, mark,
             plan_approvals.OperatorDecision(request_handler.SOURCE,
                                             f'{task.task} {task.id}, on the topic of '
                                    f'{request.host}'), ASKED,
-            adjust=_make_adjuster(task, found.partner),
+            adjust=task_settings.make_adjuster(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
         LOG.info('Request %s (%s on %s): plan %s has %d moves, %d instances stay',
                  request.request_id, task.task, request.host, tasks[0].plan_id, len(tasks),
@@ -309,7 +311,7 @@ class MoveHandler:
         return RequestPlan(answer, asked.cluster, _choose_result_names(here.values(), projects),
                            kept)
 
-    # From tasks to a result.
+    # The pins of moved instances.
 
     def _pin_moved(self, task: protocol.Task, moved: Collection[rows.TaskRow],
                    ) -> dict[str, str]:
@@ -357,63 +359,6 @@ class MoveHandler:
             return str(e)
         return None
 
-    def _render_result(self, request: requests.StoredRequest,
-                       task: protocol.MigrateVm | protocol.EvacuateNode,
-                       tasks: Mapping[str, rows.TaskRow], progress: Mapping[str, Any],
-                       unpinned: Mapping[str, str]) -> request_handler.RequestResult:
-        """Render the result of a request from its tasks.
-
-        :param unpinned: by UUID why its processors could not be pinned.
-        """
-        found = []
-        for uuid, name in progress['named'].items():
-            if uuid in tasks:
-                found.append(_add_pin_problem(_make_instance_result(name, tasks[uuid],
-                                                                    task.time_measurement),
-                                              unpinned.get(uuid)))
-            else:
-                found.append(replies.InstanceResult(
-                    name, replies.ERROR, progress['refused'].get(uuid, 'it was not planned'),
-                    {} if task.time_measurement else None))
-        failed = any(one.failed for one in found)
-        scheduler, kind = self._conf.migfra.scheduler, RequestKind(task.task)
-        if isinstance(task, protocol.MigrateVm):
-            return request_handler.RequestResult(
-                replies.of_one(kind, task.id, scheduler, found[0]), failed)
-        whole = {'total': max([row.completed_at or 0.0 for row in tasks.values()],
-                              default=request.received_at) - request.received_at}
-        return request_handler.RequestResult(replies.of_list(
-            kind, task.id, scheduler, found,
-            whole if task.time_measurement else None), failed)
-
-    def _render_swap(self, task: protocol.Task, swap: swaps.StoredSwap,
-                     unpinned: Mapping[str, str]) -> request_handler.RequestResult:
-        """Render the result of a swap: a success only if both instances have changed places."""
-        assert isinstance(task, protocol.MigrateVm)
-        mine = [row for row in swap.tasks
-                if row.task.instance_uuid == swap.members[0].instance_uuid]
-        seconds = _sum_phase_seconds(swap.tasks) if task.time_measurement else None
-        if swap.state == swaps.SWAPPED:
-            retries = sum(max(0, len(row.attempts) - 1) for row in mine)
-            one = replies.InstanceResult(task.vm_name, replies.SUCCESS, str(retries), seconds)
-            for problem in unpinned.values():
-                one = _add_pin_problem(one, problem)
-        else:
-            errors = [row.error for row in swap.tasks if row.error]
-            one = replies.InstanceResult(task.vm_name, replies.ERROR, '; '.join(
-                [f'the swap is {swap.state}', *errors[:1]]), seconds)
-        return request_handler.RequestResult(replies.of_one(
-            RequestKind(task.task), task.id, self._conf.migfra.scheduler, one), one.failed)
-
-
-def _add_pin_problem(one: replies.InstanceResult, problem: str | None) -> replies.InstanceResult:
-    """Return the result of an instance that was migrated, and perhaps not pinned."""
-    if one.failed or problem is None:
-        return one
-    return dataclasses.replace(one, status=replies.ERROR,
-                               details=f'it was migrated; vcpu-map: {problem}')
-
-
 def _choose_result_names(instances: Collection[model.Instance],
                          projects: frozenset[str] | None) -> dict[str, str]:
     """Return by UUID the names of instances in a result.
@@ -433,56 +378,3 @@ def _has_vcpu_map(task: protocol.Task) -> bool:
     partner = task.parameter.swap_with
     return task.parameter.vcpu_map is not None or (
         partner is not None and partner.vcpu_map is not None)
-
-
-def _list_task_hooks(way: protocol.MigrationParameter | protocol.NodeParameter, processes: int,
-                     method: model.MoveMethod) -> tuple[model.TaskHook, ...]:
-    """Return the hooks around a migration: pscom first, as it needs the instance to run."""
-    found = []
-    if processes and not method.cold:
-        found.append(model.TaskHook('pscom', {pscom.PROCESSES: processes}))
-    if way.migration_type is protocol.MigrationType.WARM and not method.cold:
-        found.append(model.TaskHook(pause.NAME))
-    return tuple(found)
-
-
-def _make_adjuster(task: protocol.MigrateVm | protocol.EvacuateNode, partner: str | None,
-                   ) -> Callable[[model.Task], model.Task]:
-    """Return a function that gives a plan's tasks the settings of the request."""
-    way = task.parameter
-
-    def adjust_task(found: model.Task) -> model.Task:
-        if way.migration_type is protocol.MigrationType.OFFLINE and not found.method.cold:
-            found = dataclasses.replace(found, method=model.MoveMethod.OFFLINE)
-        if way.retry_counter is not None:
-            found = dataclasses.replace(found, max_retries=way.retry_counter,
-                                        counts_alternates=True)
-        processes = way.pscom_hook_procs
-        if found.instance_uuid == partner and isinstance(way, protocol.MigrationParameter):
-            processes = way.swap_with.pscom_hook_procs if way.swap_with is not None else 0
-        return dataclasses.replace(found, hooks=_list_task_hooks(way, processes, found.method))
-
-    return adjust_task
-
-
-def _make_instance_result(name: str, row: rows.TaskRow, measured: bool) -> replies.InstanceResult:
-    seconds = _sum_phase_seconds([row]) if measured else None
-    if row.task.state is model.TaskState.COMPLETED:
-        return replies.InstanceResult(name, replies.SUCCESS, str(max(0, len(row.attempts) - 1)),
-                                      seconds)
-    return replies.InstanceResult(name, replies.ERROR,
-                                  row.error
-                                  or f'its move from {row.task.from_host} was {row.task.state}',
-                                  seconds)
-
-
-def _sum_phase_seconds(tasks: Sequence[rows.TaskRow]) -> dict[str, float]:
-    """Sum the seconds by phase over all attempts, and from the first to the last moment."""
-    found: dict[str, float] = {}
-    for attempt in (attempt for row in tasks for attempt in row.attempts):
-        for phase, seconds in attempt.phases.items():
-            found[phase] = found.get(phase, 0.0) + seconds
-    ends = [row.completed_at for row in tasks if row.completed_at is not None]
-    if ends:
-        found['total'] = max(ends) - min(row.task.created_at for row in tasks)
-    return found

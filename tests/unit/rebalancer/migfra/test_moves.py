@@ -23,6 +23,7 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api
+from kronos_nova.rebalancer.migfra import move_results
 from kronos_nova.rebalancer.migfra import moves
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
@@ -85,5 +86,6 @@ def test_a_result_is_rendered_without_asking_anything():
     handler = made(None, None)
     task = moves.request_handler.parse_task(REQUEST)
     tasks = {row.task.instance_uuid: row for row in handler._store.tasks('p')}
-    ended = handler._render_result(REQUEST, task, tasks, REQUEST.progress, {'u': 'no such cpu'})
+    ended = move_results.render_result('global', REQUEST, task, tasks, REQUEST.progress,
+                                       {'u': 'no such cpu'})
     assert yaml.safe_load(ended.reply)['details'] == 'it was migrated; vcpu-map: no such cpu'
