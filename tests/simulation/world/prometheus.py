@@ -20,6 +20,7 @@ from oslo_config import cfg
 from kronos_nova import model
 from kronos_nova import policy as policies
 from kronos_nova.sources import prometheus
+from kronos_nova.sources import prometheus_http
 from tests.simulation.world import cloud
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Source(prometheus.PrometheusSource):
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> bytes:
         assert form is not None
         if self._fault == 'is down':
-            raise prometheus._ServerUnreachable('Prometheus cannot be reached')
+            raise prometheus_http.ServerUnreachable('Prometheus cannot be reached')
         body: dict[str, Any] = {'status': 'success', 'data': {
             'resultType': 'vector', 'result': self._series(form['query'])}}
         if self._fault == 'gives a degraded answer':
