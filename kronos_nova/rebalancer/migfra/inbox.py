@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.migfra import outbox
 from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import request_repository
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import requests
 
@@ -107,10 +108,10 @@ class TaskInbox:
                         'left alone. Publish tasks without that flag.', api.format_printable(host))
             return message.acknowledge()
         try:
-            task = protocol.parse(
+            task = task_reader.parse(
                 message.payload, alias, protocol.MessageDialect(self._conf.migfra.dialect),
                 lambda text: LOG.info('A task for %s: %s', host, text))
-        except protocol.MessageRefused as e:
+        except task_reader.MessageRefused as e:
             return self._outbox.publish_refusal(
                 message, host, e.kind, e.request_id, str(e), e.named)
         except Exception as e:

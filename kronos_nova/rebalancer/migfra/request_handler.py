@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from kronos_nova.conf import permits
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.store import requests
 
 #: The source of a request in plans.
@@ -106,7 +107,7 @@ def of_scope(permits_: Sequence[permits.OperationPermit], scope: str,
 
 def parse_task(request: requests.StoredRequest) -> protocol.Task:
     """Return the task of a request; it was checked on receipt."""
-    return protocol.parse_stored_task(request.document)
+    return task_reader.parse_stored_task(request.document)
 
 
 def find_damage(request: requests.StoredRequest) -> str | None:

@@ -16,8 +16,8 @@
 import pytest
 import yaml
 
-from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.migfra.protocol import MessageDialect
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 
@@ -89,7 +89,7 @@ REFUSED = [
 
 def read(text, dialect=MessageDialect.FAST_LIB):
     notes = []
-    return protocol.parse(text.encode(), 'node1', dialect, notes.append), notes
+    return task_reader.parse(text.encode(), 'node1', dialect, notes.append), notes
 
 
 @pytest.mark.parametrize('text, fields', ACCEPTED)
@@ -100,12 +100,12 @@ def test_messages_of_fast_lib_are_read(text, fields):
         for part in path.split('.'):
             value = value[int(part)] if part.isdecimal() else getattr(value, part)
         assert value == expected and type(value) is not bool or value is expected, path
-    assert protocol.parse_stored_task(request_handler.format_document(found)) == found
+    assert task_reader.parse_stored_task(request_handler.format_document(found)) == found
 
 
 @pytest.mark.parametrize('text, field, reason', REFUSED)
 def test_fields_without_an_equivalent_in_nova_are_refused_by_name(text, field, reason):
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         read(text)
     assert caught.value.kwargs['field'] == field
     assert reason in caught.value.kwargs['problem']
@@ -113,7 +113,7 @@ def test_fields_without_an_equivalent_in_nova_are_refused_by_name(text, field, r
 
 @pytest.mark.parametrize('text, fields', ACCEPTED)
 def test_the_strict_dialect_refuses_what_the_protocol_does_not_have(text, fields):
-    with pytest.raises(protocol.MessageRefused):
+    with pytest.raises(task_reader.MessageRefused):
         read(text, MessageDialect.STRICT)
 
 
@@ -145,7 +145,7 @@ def test_ignored_fields_give_notes():
     'task: migrate vm\nvm-name: true\ndestination: b\n', 'id: [1]\ntask: stop vm\n',
     'task: stop vm\nid: "a\\nb"\nlist: [{vm-name: a}]\n', 'task: [1]\n'])
 def test_mistakes_are_refused_in_this_dialect_too(text):
-    with pytest.raises(protocol.MessageRefused):
+    with pytest.raises(task_reader.MessageRefused):
         read(text)
 
 

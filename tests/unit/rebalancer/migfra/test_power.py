@@ -26,7 +26,7 @@ from kronos_nova.conf import permits
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.migfra import power
-from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.store import requests
 
 NOW = 1_800_000_000.0
@@ -131,7 +131,7 @@ def world():
 
 def ask(kind, *named, host='node1', number=0):
     items = 'vm-configurations' if kind == 'start vm' else 'list'
-    task = protocol.parse((f'task: {kind}\nid: r{number}\n{items}:\n' + ''.join(
+    task = task_reader.parse((f'task: {kind}\nid: r{number}\n{items}:\n' + ''.join(
         f'- vm-name: {name}\n' for name in named)).encode(), host)
     return requests.StoredRequest(f'r{number}', host, task.task.value, task.model_dump_json(
         by_alias=True, exclude_none=True), '', NOW)

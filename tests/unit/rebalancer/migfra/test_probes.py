@@ -27,7 +27,7 @@ from kronos_nova.conf import permits
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.migfra import power
 from kronos_nova.rebalancer.migfra import probes
-from kronos_nova.rebalancer.migfra import protocol
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.store import requests
 
 NOW = 1_800_000_000.0
@@ -174,7 +174,7 @@ def handler(servers):
 
 
 def start(*uuids):
-    task = protocol.parse(('task: start vm\nid: x\nvm-configurations:\n' + ''.join(
+    task = task_reader.parse(('task: start vm\nid: x\nvm-configurations:\n' + ''.join(
         f'- vm-name: {uuid}\n' for uuid in uuids)).encode(), 'node1')
     return requests.StoredRequest('x', 'node1', task.task.value, task.model_dump_json(
         by_alias=True, exclude_none=True), '', NOW)

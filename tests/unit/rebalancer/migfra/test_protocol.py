@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from kronos_nova.conf import permits
-from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import replies
 from kronos_nova.rebalancer.migfra import request_handler
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import requests
 from tests.unit.fuzz import junk
@@ -105,7 +105,7 @@ vcpu-map: [[4,5,6,7],[4,5,6,7],[4,5,6,7],[4,5,6,7]]
 
 
 def parse(text, host='node1'):
-    return protocol.parse(text.encode(), host)
+    return task_reader.parse(text.encode(), host)
 
 
 @pytest.mark.parametrize('kind', RequestKind)
@@ -180,17 +180,17 @@ def test_options_of_a_stop_apply_to_its_whole_list():
 def test_a_wrong_value_is_refused_with_its_field(old, new, field, problem):
     text = TASKS[RequestKind.MIGRATE]
     assert old in text
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         parse(text.replace(old, new, 1))
     assert caught.value.kwargs['field'] == field, str(caught.value)
     assert problem in caught.value.kwargs['problem']
 
 
 def test_a_refusal_bears_what_could_be_read():
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         parse(TASKS[RequestKind.STOP] + 'more: 1\n')
     assert (caught.value.request_id, caught.value.kind) == (ID, RequestKind.STOP)
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         parse(f'id: {ID}\ntask: quit\n')
     assert (caught.value.request_id, caught.value.kind) == (ID, None)
 
@@ -202,7 +202,7 @@ def test_a_refusal_bears_what_could_be_read():
     ('1.50', '1.50'), ('"a\\nb"', None), ('9' * 30, '9' * 30), ('0x' + 'f' * 5000, None),
     ('0' + '7' * 5000, None), ('a' * 300, None)])
 def test_a_refusal_repeats_an_id_that_is_a_number_or_printable(written, said):
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         parse(f'id: {written}\ntask: stop vm\n')
     assert (caught.value.request_id, caught.value.kind) == (said, RequestKind.STOP)
     assert yaml.safe_load(refusal(caught.value))['id'] == said
@@ -214,7 +214,7 @@ def refusal(error):
 
 @pytest.mark.parametrize('kind', RequestKind)
 def test_a_refusal_has_the_shape_of_the_results_of_its_kind(kind):
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         parse(TASKS[kind] + 'more: 1\n')
     found = yaml.safe_load(refusal(caught.value))
     items = found.pop('list') if kind in replies.LISTS else [found]
@@ -232,7 +232,7 @@ def test_a_refusal_has_the_shape_of_the_results_of_its_kind(kind):
 @pytest.mark.parametrize('items', ['', 'list: 3\n', 'list: []\n', 'list: [1, {vm-name: [2]}]\n',
                                    'list: {vm-name: a}\n'])
 def test_a_refused_list_is_never_empty(items):
-    with pytest.raises(protocol.MessageRefused) as caught:
+    with pytest.raises(task_reader.MessageRefused) as caught:
         parse(f'task: stop vm\nid: {ID}\n{items}')
     found = yaml.safe_load(refusal(caught.value))['list']
     assert found and all(one['status'] == 'error' and one['vm-name'] == '' for one in found)
@@ -242,7 +242,7 @@ def test_a_refused_list_is_never_empty(items):
 @pytest.mark.parametrize('field', ['retry-counter: 3', 'destination: node2', 'id: ' + ID])
 def test_a_number_of_thousands_of_digits_is_refused(number, field):
     text = TASKS[RequestKind.MIGRATE].replace(field, f'{field.partition(":")[0]}: {number}')
-    with pytest.raises(protocol.MessageRefused):
+    with pytest.raises(task_reader.MessageRefused):
         parse(text)
 
 
@@ -257,16 +257,16 @@ def test_a_stored_document_may_exceed_the_message_limit():
 
 @pytest.mark.parametrize('payload, problem', [
     (b'\xff\xfe', 'it is not UTF-8 text'), (b'', 'it is no mapping of fields'),
-    (b'- 1', 'it is no mapping of fields'), (b'a' * (protocol.MAX_BYTES + 1), 'longer than 256'),
+    (b'- 1', 'it is no mapping of fields'), (b'a' * (task_reader.MAX_BYTES + 1), 'longer than 256'),
     (b'x: [' + b'1,' * 21_000 + b'1]', 'holds more than 20000 values')])
 def test_other_yaml_is_refused(payload, problem):
-    with pytest.raises(protocol.MessageRefused, match=problem):
-        protocol.parse(payload, 'node1')
+    with pytest.raises(task_reader.MessageRefused, match=problem):
+        task_reader.parse(payload, 'node1')
 
 
 def test_a_machine_to_start_has_a_name_or_a_domain():
     for item in ('{vm-name: a, xml: b}', '{memory: 1}'):
-        with pytest.raises(protocol.MessageRefused, match='needs vm-name or xml, not both'):
+        with pytest.raises(task_reader.MessageRefused, match='needs vm-name or xml, not both'):
             parse(f'task: start vm\nid: {ID}\nvm-configurations: [{item}]\n')
 
 
@@ -277,7 +277,7 @@ def test_a_machine_to_start_has_a_name_or_a_domain():
 def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
     text = TASKS[RequestKind.START].replace('0x15b3', written)
     if number is None:
-        with pytest.raises(protocol.MessageRefused, match='pci-ids'):
+        with pytest.raises(task_reader.MessageRefused, match='pci-ids'):
             parse(text)
     else:
         assert parse(text).vm_configurations[1].pci_ids[0].vendor == number
@@ -287,7 +287,7 @@ def test_devices_are_hexadecimal_with_0x_and_in_quotes(written, number):
 @pytest.mark.parametrize('field', ['vendor: 0x15b3', 'device: 0x1004'])
 def test_a_device_in_decimal_may_mean_two_and_is_refused(written, field):
     name = field.partition(':')[0]
-    with pytest.raises(protocol.MessageRefused) as refused:
+    with pytest.raises(task_reader.MessageRefused) as refused:
         parse(TASKS[RequestKind.START].replace(field, f'{name}: {written}'))
     assert str(refused.value).startswith(f'vm-configurations.1.pci-ids.0.{name}: is hexadecimal')
     assert 'write it with 0x' in str(refused.value)
@@ -297,7 +297,7 @@ def test_a_device_in_decimal_may_mean_two_and_is_refused(written, field):
 @pytest.mark.parametrize('rest', ['[1, {a: 1}]', '{a: 1}', '[{pci-ids: 1}]', '[{pci-ids: [1]}]',
                                   '[{vm-name: a, pci-ids: [{"a\\nb": 1}]}]'])
 def test_a_value_that_is_not_a_list_is_refused_in_one_line(rest):
-    with pytest.raises(protocol.MessageRefused) as refused:
+    with pytest.raises(task_reader.MessageRefused) as refused:
         parse(f'task: start vm\nid: {ID}\nvm-configurations: {rest}\n')
     assert '\n' not in str(refused.value)
 
@@ -317,13 +317,13 @@ def test_anything_is_a_task_or_refused(data):
     except (yaml.YAMLError, ValueError):
         hypothesis.reject()
     try:
-        found = protocol.parse(text, 'node1')
-    except protocol.MessageRefused as e:
+        found = task_reader.parse(text, 'node1')
+    except task_reader.MessageRefused as e:
         assert str(e).isprintable() and len(str(e)) < 500
         reply = yaml.safe_load(refusal(e))
         assert reply['status'] == 'error' and reply.get('list') != []
     else:
-        assert protocol.parse_stored_task(request_handler.format_document(found)) == found
+        assert task_reader.parse_stored_task(request_handler.format_document(found)) == found
 
 
 @junk.examples(200)
@@ -331,8 +331,8 @@ def test_anything_is_a_task_or_refused(data):
     lambda text: text.encode('utf-8', 'replace')))
 def test_any_bytes_are_refused_or_a_task(payload):
     try:
-        protocol.parse(payload, 'node1')
-    except protocol.MessageRefused as e:
+        task_reader.parse(payload, 'node1')
+    except task_reader.MessageRefused as e:
         assert str(e).isprintable()
 
 

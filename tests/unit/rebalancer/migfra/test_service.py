@@ -33,11 +33,11 @@ from kronos_nova.rebalancer.messaging import mqtt
 from kronos_nova.rebalancer.migfra import inbox
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import outbox
-from kronos_nova.rebalancer.migfra import protocol
 from kronos_nova.rebalancer.migfra import request_handler
 from kronos_nova.rebalancer.migfra import request_repository
 from kronos_nova.rebalancer.migfra import request_worker
 from kronos_nova.rebalancer.migfra import service
+from kronos_nova.rebalancer.migfra import task_reader
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.store import api as store_api
 from kronos_nova.rebalancer.store import tables
@@ -208,7 +208,7 @@ def _broken(*args):
 
 def test_no_message_stops_those_behind_it(store):
     world = World(store, None)
-    with fixtures.MonkeyPatch('kronos_nova.rebalancer.migfra.protocol.parse',
+    with fixtures.MonkeyPatch('kronos_nova.rebalancer.migfra.task_reader.parse',
                               lambda *args: 1 / 0):
         world.broker.deliver('x')
         world.run()
@@ -552,8 +552,8 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
         world.run()
         world.now += 1
     if value == 'RESUME':
-        value = request_handler.format_document(protocol.parse(TASKS[RequestKind.RESUME].encode(),
-                                                               'node1'))
+        value = request_handler.format_document(task_reader.parse(
+            TASKS[RequestKind.RESUME].encode(), 'node1'))
     store.transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
