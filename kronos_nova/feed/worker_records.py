@@ -30,6 +30,7 @@ import zlib
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova.feed import byte_stores
 from kronos_nova.feed import raw_cache
 from kronos_nova.sources import answer
 
@@ -153,7 +154,7 @@ class RecordSlot:
     def _read(self, number: int) -> WorkerRecord | None:
         try:
             return read_record(self._cache, number)
-        except (ValueError, raw_cache.RecordRefused):
+        except (ValueError, byte_stores.RecordRefused):
             return None  # not ours: it is overwritten
 
 
@@ -190,7 +191,7 @@ class RecordReader:
         for number in range(MAX_WORKERS):
             try:
                 record = read_record(cache, number)
-            except (ValueError, raw_cache.RecordRefused) as e:
+            except (ValueError, byte_stores.RecordRefused) as e:
                 LOG.debug('The record %s%d of a worker is refused: %s', KEY, number, e)
                 refused += 1
                 continue

@@ -37,6 +37,7 @@ from oslo_log import log as logging
 
 from kronos_nova import model
 from kronos_nova import policy as policies
+from kronos_nova.feed import byte_stores
 from kronos_nova.feed import raw_cache
 from kronos_nova.sources import answer
 from kronos_nova.sources import base
@@ -144,7 +145,7 @@ class SharedSource(base.ScoreSource):
               since: float) -> model.PolicySamples | None:
         try:
             value = self._cache.get(key)
-        except raw_cache.RecordRefused as e:
+        except byte_stores.RecordRefused as e:
             LOG.debug('kronos: %s', e)
             return None
         if value is None:
@@ -159,7 +160,7 @@ class SharedSource(base.ScoreSource):
         """Return the token of the worker that holds the lease; None without one."""
         try:
             value = self._cache.get(_build_lease_key(key))
-        except raw_cache.RecordRefused as e:
+        except byte_stores.RecordRefused as e:
             LOG.debug('kronos: %s', e)
             return None
         if value is None:

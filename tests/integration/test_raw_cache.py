@@ -25,6 +25,7 @@ from oslo_cache import core
 from oslo_config import cfg
 import pytest
 
+from kronos_nova.feed import byte_stores
 from kronos_nova.feed import raw_cache
 from tests.integration import servers
 
@@ -178,7 +179,7 @@ def find_backends():
 def test_pickle_in_memcached_is_never_loaded(liar, answer, keys):
     liar.answer = answer
     cache = cache_of(liar.server_address[1], *keys)
-    with pytest.raises(raw_cache.RecordRefused):
+    with pytest.raises(byte_stores.RecordRefused):
         cache.get('kronos_nova.published')
 
 
@@ -232,7 +233,7 @@ def test_real_memcached_keeps_signed_records(tmp_path):
     with servers.memcached(tmp_path) as port:
         cache_of(port, KEY).set('k', '{"a": 1}')
         assert cache_of(port, KEY).get('k') == '{"a": 1}'
-        with pytest.raises(raw_cache.RecordRefused):
+        with pytest.raises(byte_stores.RecordRefused):
             cache_of(port, 'o' * 32).get('k')
         cache_of(port, KEY).delete('k')
         assert cache_of(port, KEY).get('k') is None
@@ -246,7 +247,7 @@ def test_pickle_in_real_memcached_is_refused(tmp_path):
         client = base.Client(('127.0.0.1', port), serde=serde.pickle_serde)
         client.set('k', Evil(), noreply=False)
         for keys in ((), (KEY,)):
-            with pytest.raises(raw_cache.RecordRefused, match='flags'):
+            with pytest.raises(byte_stores.RecordRefused, match='flags'):
                 cache_of(port, *keys).get('k')
 
 

@@ -20,6 +20,7 @@ from oslo_config import cfg
 import pytest
 
 from kronos_nova import exception
+from kronos_nova.feed import byte_stores
 from kronos_nova.feed import raw_cache
 
 KEY, OTHER = 'a' * 32, 'b' * 32
@@ -58,7 +59,7 @@ def test_only_records_of_known_keys_are_accepted(tmp_path, written, read, accept
     if accepted:
         assert cache_of(tmp_path, *read).get('k') == 'text'
     else:
-        with pytest.raises(raw_cache.RecordRefused, match=r'signature.*\[kronos_channel\]'):
+        with pytest.raises(byte_stores.RecordRefused, match=r'signature.*\[kronos_channel\]'):
             cache_of(tmp_path, *read).get('k')
 
 
@@ -66,7 +67,7 @@ def test_a_record_does_not_count_under_another_key(tmp_path):
     cache = cache_of(tmp_path, KEY)
     cache.set('k', 'text')
     cache._store.set('other', cache._store.get('k'))
-    with pytest.raises(raw_cache.RecordRefused, match='signature'):
+    with pytest.raises(byte_stores.RecordRefused, match='signature'):
         cache.get('other')
 
 
@@ -77,7 +78,7 @@ def test_a_changed_bit_is_noticed(tmp_path_factory, place, bit):
     record = bytearray(cache._store.get('k'))
     record[place % len(record)] ^= 1 << bit
     cache._store.set('k', bytes(record))
-    with pytest.raises(raw_cache.RecordRefused):
+    with pytest.raises(byte_stores.RecordRefused):
         cache.get('k')
 
 
@@ -88,14 +89,14 @@ def test_a_changed_bit_is_noticed(tmp_path_factory, place, bit):
 def test_an_invalid_record_is_refused(tmp_path, keys, record):
     cache = cache_of(tmp_path, *keys)
     cache._store.set('k', record)
-    with pytest.raises(raw_cache.RecordRefused):
+    with pytest.raises(byte_stores.RecordRefused):
         cache.get('k')
 
 
 def test_a_record_that_is_too_large_is_refused(tmp_path):
     conf = conf_of(directory=str(tmp_path), max_bytes=65536)
     raw_cache.RawCache(conf).set('k', 'x' * 70000)
-    with pytest.raises(raw_cache.RecordRefused, match='65536 bytes'):
+    with pytest.raises(byte_stores.RecordRefused, match='65536 bytes'):
         raw_cache.RawCache(conf).get('k')
 
 
@@ -141,13 +142,13 @@ def test_without_a_cache_nothing_is_kept():
     ('[::1]', ('::1', 11211)), ('inet6:[2001:db8::1]:11', ('2001:db8::1', 11)),
     ('inet:10.0.0.1:11', ('10.0.0.1', 11)), ('unix:/run/m', '/run/m'), ('/run/m', '/run/m')])
 def test_servers_are_written_as_for_other_services(text, server):
-    assert raw_cache.parse_server(conf_of(), text) == server
+    assert byte_stores.parse_server(conf_of(), text) == server
 
 
 @pytest.mark.parametrize('text', ['', ':11', 'h:eleven', '[]:11'])
 def test_an_invalid_server_is_refused(text):
     with pytest.raises(exception.ConfigError, match='is no server.*HOST:PORT'):
-        raw_cache.parse_server(conf_of(), text)
+        byte_stores.parse_server(conf_of(), text)
 
 
 @pytest.mark.parametrize(('options', 'field'), [
