@@ -340,7 +340,7 @@ def functional(tally: Tally) -> None:
     if not (TOP / '.stestr').exists():
         execute([PYTHON, 'tools/stestr_times.py'], minutes=2)
     stestr(tally, '--exclude-regex', LONG_FUNCTIONAL, name='functional')
-    stestr(tally, r'test_base\.|test_filters\.CeilingTestCase\.test_a_host_above_its|'
+    stestr(tally, r'test_base\.|test_filters\.CeilingTestCase\.test_host_above_ceiling|'
            r'test_weigher\.FollowScoresTestCase\.test_boots_follow', name='eventlet',
            minutes=10, eventlet=True)
 

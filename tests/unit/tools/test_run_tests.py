@@ -275,7 +275,7 @@ def test_functional_runs_all_on_native_threads_and_both_doors_on_eventlet(runner
     assert native[0] == ['run', '--concurrency', '4', '--exclude-regex', runner.LONG_FUNCTIONAL]
     assert eventlet[0][:3] == native[0][:3]
     (pattern,) = eventlet[0][3:]
-    for name in ('test_base.', 'test_filters.CeilingTestCase.test_a_host_above_its',
+    for name in ('test_base.', 'test_filters.CeilingTestCase.test_host_above_ceiling',
                  'test_weigher.FollowScoresTestCase.test_boots_follow'):
         assert re.search(pattern, f'tests.functional.{name}'), name
 
