@@ -13,7 +13,8 @@
 """Refuse words that hide who acts and on what; part of tools/test lint.
 
 Reads docstrings, comments and strings of kronos_nova, docstrings and comments of tools,
-docstrings and names of tests, the pages of the documentation, and release notes.
+docstrings and names of tests, the pages of the documentation, release notes, the templates of
+the report, and the texts of alerts and dashboards.
 tools/words-allowed.yaml has the exceptions: path pattern -> ``reason``, and ``phrases`` that are
 right there or how many findings are left to rewrite at ``most``. One that finds nothing is a
 problem too, so that the list only shrinks.
@@ -97,7 +98,7 @@ def read_python(source: str, strings: bool, comments: bool,
 
 
 def read_markup(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the first line and the text of each paragraph of a page or a release note."""
+    """Yield the first line and the text of each paragraph of a page, a note or a template."""
     line = 1
     for paragraph in re.split(r'(\n\s*\n)', source):
         yield line, paragraph
@@ -106,7 +107,10 @@ def read_markup(source: str) -> Iterator[tuple[int, str]]:
 
 def read_texts(path: str, source: str) -> Iterator[tuple[int, str]]:
     """Yield the texts of a file that the rules hold for, with the lines where they begin."""
-    if not path.endswith('.py'):
+    if path.endswith('.html'):
+        # Statements of Jinja are code; each stands in one line.
+        yield from read_markup(re.sub(r'{%.*?%}', '', source))
+    elif not path.endswith('.py'):
         yield from read_markup(source)
     elif path.startswith('tests/'):
         yield from read_python(source, strings=False, comments=False, names=True)
@@ -127,7 +131,8 @@ def list_files() -> list[str]:
     """Return the files that the rules hold for, relative to the top."""
     output = subprocess.run(
         ['git', 'ls-files', '--cached', '--others', '--exclude-standard', 'kronos_nova/*.py',
-         'tools/*.py', 'tests/*.py', '*.rst', 'releasenotes/notes/*.yaml'],
+         'tools/*.py', 'tests/*.py', '*.rst', 'releasenotes/notes/*.yaml', 'kronos_nova/*.html',
+         'deploy/prometheus/*.rules', 'deploy/grafana/*.json'],
         cwd=TOP, check=True, capture_output=True, text=True).stdout
     return sorted(path for path in set(output.splitlines()) if (TOP / path).exists())
 

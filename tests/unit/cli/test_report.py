@@ -190,7 +190,7 @@ def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_pl
     saved(store, NOW, before=0.6, after=0.3)
     found = parsed.parse(of_plan('--plan', first).stdout)
     assert 'Afterwards scores showed 0.2500.' in found.text
-    assert 'The line is what each of 3 plans found' in found.text
+    assert 'The line shows the imbalance before each of 3 plans' in found.text
     for number in ('0.6000', '0.1000', '0.5000'):
         assert number in found.text
     dots = [a.get('class') for a in found.of('circle')] + [a.get('class') for a in found.of('rect')]
@@ -202,7 +202,7 @@ def test_decisions_about_a_stored_plan_are_shown(store, of_plan):
     said = plan_approvals.OperatorDecision('anna@ops', 'not <b>today</b>')
     store.reject(plan_id, NOW + 60, said, instance_cooldown=0)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
-    assert ('What operators said of it: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '
+    assert ('Decisions of operators: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '
             '<b>today</b>') in found.text
     assert 'Tasks: 2 cancelled.' in found.text
 
@@ -211,7 +211,7 @@ def test_a_dry_run_has_planned_times_and_says_that_nothing_was_done(store, of_pl
     plan_id, _ = saved(store, NOW, dry_run=True)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
     assert 'It is the plan of a dry run: no move is carried out.' in found.text
-    assert 'there are no tasks, so nothing is known of real times' in found.text
+    assert 'it has no tasks, so real times are unknown' in found.text
 
 
 def test_an_unknown_plan_is_reported_and_no_database_is_created(store, of_plan, tmp_path):

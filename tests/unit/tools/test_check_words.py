@@ -53,6 +53,11 @@ def test_python_none_is_no_finding():
     assert [p for _, p in check_words.find_phrases('doc/page.rst', 'Here is none.')] == ['is none']
 
 
+def test_statements_of_a_template_are_code():
+    text = '{% if whoever is none %}\n\n<p>There is none.</p>{% endif %}'
+    assert list(check_words.find_phrases('one.html', text)) == [(3, 'is none')]
+
+
 @pytest.fixture
 def top(tmp_path, monkeypatch):
     """Directory of a page with two findings."""
