@@ -32,7 +32,7 @@ def hard_groups(simulation: sim.Simulation, instances: sim.Ints, hosts: sim.Ints
     for row in grouped:
         uuid = simulation.uuids[instances[row]]
         for group in simulation.view.groups_of(uuid):
-            spread = simulation.view.spread_of(group)
+            spread = simulation.view.placement.spread_of(group)
             if group.policy is model.GroupPolicy.ANTI_AFFINITY:
                 full = [h for h, members in spread.items()
                         if len(members) - (uuid in members) >= group.max_server_per_host]

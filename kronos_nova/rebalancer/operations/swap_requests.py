@@ -96,7 +96,7 @@ def _find_swap(view: cluster_view.ClusterView, hosts: Sequence[str], uuids: tupl
         direct[first] = found
     ends = {view.host_of(uuid) for uuid in uuids}
     third = sorted((h for h in hosts if h not in ends and parking in (None, h)),
-                   key=lambda h: (view.fullness(h), h))
+                   key=lambda h: (view.load.fullness(h), h))
     lighter = sorted(uuids, key=lambda uuid: view.cluster.instances[uuid].memory_mb)
     parked: dict[str, model.Rejection] = {}  # against the last parking host
     for first, second in (lighter, lighter[::-1]):

@@ -70,7 +70,7 @@ class MoveBoard:
 
     def emptiness(self) -> list[tuple[float, str]]:
         """List (fullness, host) for every host of the scope that is not frozen."""
-        return [(self.view.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)
+        return [(self.view.load.fullness(h), h) for h in sorted(self.view.cluster.scope_hosts)
                 if self.view.frozen(h) is None]
 
     def place(self, move: model.Move) -> model.Rejection | None:

@@ -219,7 +219,7 @@ def _trace_changes(simulation: sim.Simulation, move: model.Move) -> tuple[model.
     for number, policy in enumerate(simulation.policies):
         values: list[float | None] = []
         for host, before, after in ends:
-            known = simulation.view.level(policy.name, host) is not None
+            known = simulation.view.load.level(policy.name, host) is not None
             values += [float(before[number]), float(after[number])] if known else [None, None]
         found.append(model.ScoreChange(policy.name, *values))
     return tuple(found)

@@ -145,7 +145,7 @@ def _add_next_alternate(board: boards.MoveBoard, move: model.Move, heap: list[tu
     board.view.depart(move)
     if found is not None:
         move = board.add_alternate(move, found)
-        seen[-1] = board.view.fullness(found), found
+        seen[-1] = board.view.load.fullness(found), found
     for entry in seen:
         heapq.heappush(heap, entry)
     return move if found is not None else None

@@ -117,7 +117,7 @@ def _build_host_lines(outcome: planning_pipeline.PassOutcome) -> tuple[values.Ho
                                 request.history, request.options, seed=request.seed,
                                 now=request.now)
     instances = Counter(simulation.place.tolist())
-    known = {(p, h): simulation.view.level(policy.name, host) is not None
+    known = {(p, h): simulation.view.load.level(policy.name, host) is not None
              for p, policy in enumerate(simulation.policies)
              for h, host in enumerate(simulation.hosts)}
     for move in outcome.plan.moves:

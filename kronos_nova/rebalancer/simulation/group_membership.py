@@ -82,7 +82,7 @@ def sum_added_violations(view: cluster_view.ClusterView, index: Mapping[str, int
         here = len(view.members_on(group, source)) - 1
         total = hard if group.policy.hard else soft
         total += count_added_violations(group, here, 0)
-        for host, members in view.spread_of(group).items():
+        for host, members in view.placement.spread_of(group).items():
             if host in index:
                 total[index[host]] += (count_added_violations(group, here, len(members))
                                        - count_added_violations(group, here, 0))

@@ -286,7 +286,7 @@ def permitted_by_groups(simulation: sim.Simulation, n: int, columns: sim.Ints) -
     uuid = simulation.uuids[n]
     column = groups.columns_of(simulation, columns)
     for group in simulation.view.groups_of(uuid):
-        holding = [h for h, members in simulation.view.spread_of(group).items()
+        holding = [h for h, members in simulation.view.placement.spread_of(group).items()
                    if len(members) > (uuid in members) and h in simulation.host_index]
         kept = groups.list_known_columns(simulation, column, holding)
         if group.policy is model.GroupPolicy.SOFT_ANTI_AFFINITY:

@@ -70,7 +70,7 @@ class Repair(base.Strategy):
     @staticmethod
     def _list_members_by_host(simulation: sim.Simulation,
                               group: model.ServerGroup) -> dict[str, set[str]]:
-        return {h: set(m) for h, m in simulation.view.spread_of(group).items()}
+        return {h: set(m) for h, m in simulation.view.placement.spread_of(group).items()}
 
 
 def _is_affinity_group(group: model.ServerGroup) -> bool:

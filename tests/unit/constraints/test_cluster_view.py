@@ -79,7 +79,8 @@ def test_a_moving_member_counts_once_on_each_known_destination():
         {h: model.Service(h) for h in hosts}, groups=(GROUP,), scope_hosts=frozenset(hosts),
         flights=(model.InFlightMove('i', 'a', 'b', 'task', ('a', 'b', 'c', 'gone')),))
     seen = cluster_view.ClusterView(cluster, model.PlanningOptions())
-    assert {h: set(m) for h, m in seen.spread_of(GROUP).items()} == {h: {'i'} for h in 'abc'}
+    spread = seen.placement.spread_of(GROUP)
+    assert {h: set(m) for h, m in spread.items()} == {h: {'i'} for h in 'abc'}
 
 
 def test_groups_contain_all_earlier_moves_at_any_time_of_reading():
@@ -93,7 +94,7 @@ def test_groups_contain_all_earlier_moves_at_any_time_of_reading():
     move = model.Move('i', 'a', 'b', model.Phase.SPREAD)
 
     def spread(seen, group):
-        return {h: set(m) for h, m in seen.spread_of(group).items()}
+        return {h: set(m) for h, m in seen.placement.spread_of(group).items()}
 
     seen = cluster_view.ClusterView(cluster, model.PlanningOptions())
     seen.land(move)
@@ -124,8 +125,8 @@ def test_a_completed_move_is_laid_over_samples_that_do_not_show_it(ago, share):
     seen = view(at='b', completed=(1000.0 - ago,))
     assert seen.fills('a')['cpu'] == pytest.approx(0.5 - share * USAGE)
     assert seen.fills('b')['cpu'] == pytest.approx(0.5 + share * USAGE)
-    assert seen.unseen('cpu', 'b') == pytest.approx((share * USAGE, share * USAGE))
-    assert seen.doubt('cpu', 'b') == 0.0
+    assert seen.load.unseen('cpu', 'b') == pytest.approx((share * USAGE, share * USAGE))
+    assert seen.load.doubt('cpu', 'b') == 0.0
 
 
 def test_a_completed_move_of_an_instance_that_went_on_is_not_laid():
@@ -153,7 +154,7 @@ def test_an_instance_moved_twice_is_added_where_samples_lack_it():
     seen = three_hosts(('a', 'b', 200.0), ('b', 'c', 100.0))
     for host, share in (('a', -1 / 3), ('b', -1 / 3), ('c', 2 / 3)):
         assert seen.fills(host)['cpu'] == pytest.approx(0.5 + share * USAGE)
-        assert seen.unseen('cpu', host) == pytest.approx((share * USAGE, share * USAGE))
+        assert seen.load.unseen('cpu', host) == pytest.approx((share * USAGE, share * USAGE))
 
 
 def test_moves_before_a_foreign_move_are_unknown():
@@ -164,7 +165,7 @@ def test_moves_before_a_foreign_move_are_unknown():
 def test_scores_and_fills_each_show_a_move_after_their_own_range():
     seen = three_hosts(('b', 'c', 450.0), score_look=lookback.LookbackWindow(ramp=60.0),
                        fill_look=lookback.LookbackWindow(ramp=600.0))
-    assert seen.unseen('cpu', 'c') == (0.0, 0.0)
+    assert seen.load.unseen('cpu', 'c') == (0.0, 0.0)
     assert seen.fills('c')['cpu'] == pytest.approx(0.5 + 0.25 * USAGE)
 
 
@@ -200,12 +201,12 @@ def test_of_an_age_that_is_not_measured_bounds_are_known():
     """The move ended 200 s ago and samples are 0 to 100 s old: they show 1/3 to
     2/3 of the usage."""
     seen = three_hosts(('b', 'c', 200.0), age=None, staleness=100.0)
-    assert seen.unseen('cpu', 'c') == pytest.approx((USAGE / 3, USAGE * 2 / 3))
-    assert seen.unseen('cpu', 'b') == pytest.approx((-USAGE * 2 / 3, -USAGE / 3))
+    assert seen.load.unseen('cpu', 'c') == pytest.approx((USAGE / 3, USAGE * 2 / 3))
+    assert seen.load.unseen('cpu', 'b') == pytest.approx((-USAGE * 2 / 3, -USAGE / 3))
     # No host is filled above a ceiling, whatever it is.
     assert seen.fills('b')['cpu'] == pytest.approx(0.5 - USAGE / 3)
     assert seen.fills('c')['cpu'] == pytest.approx(0.5 + USAGE * 2 / 3)
-    assert seen.doubt('cpu', 'b') == seen.doubt('cpu', 'c') == pytest.approx(USAGE / 3)
+    assert seen.load.doubt('cpu', 'b') == seen.load.doubt('cpu', 'c') == pytest.approx(USAGE / 3)
 
 
 def test_held_and_closed_say_why():

@@ -93,7 +93,7 @@ def test_legal_moves_fill_no_provider_above_its_capacity(knobs):
                 limits['provider', key, c] = inventory.capacity
     before = state(view)
     for _ in range(15):
-        move = some_move(view, rng, view._flying)
+        move = some_move(view, rng, view.placement.flying)
         if move is None or claims.claims(view, move) is not None:
             continue
         (view.land if rng.random() < 0.6 else view.depart)(move)

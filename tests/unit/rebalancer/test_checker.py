@@ -401,7 +401,7 @@ def test_alternates_are_judged_together(good):
 def judged(cluster, *moves, view=None):
     """What the checker says of moves in a cloud of :mod:`test_ordering`."""
     plan = model.Plan(cluster.scope, tuple(moves))
-    scores = view and model.ClusterScores(view._scores)
+    scores = view and model.ClusterScores(view.load.scores)
     return rules_of(plan, checker.check(
         plan, cluster, model.PlanningOptions(), model.MoveHistory(), scores, {'cpu': 1.0}, 9))
 

@@ -144,7 +144,7 @@ def picture(view, cluster):
     """All that rules can see of a view; exact but for floating sums."""
     exact = (
         {u: view.host_of(u) for u in cluster.instances},
-        {h: set(view.instances_on(h)) for h in cluster.hosts},
+        {h: set(view.placement.instances_on(h)) for h in cluster.hosts},
         {(g.uuid, h): set(view.members_on(g, h)) for g in cluster.groups for h in cluster.hosts},
         {u for u in cluster.instances if view.in_flight(u)}, set(view.draining))
     rounded = {(h, c): view.used(h, c) for h in cluster.hosts

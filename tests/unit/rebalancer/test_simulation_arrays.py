@@ -110,7 +110,8 @@ def test_after_moves_the_arrays_are_what_the_view_says(knobs):
             if r.scores.policies[policy.name].untrusted is None:
                 assert math.isnan(state.fill[p, h]) == (policy.name not in fills)
                 assert math.isnan(state.fill[p, h]) or state.fill[p, h] == fills[policy.name]
-        assert {state.uuids[n] for n in state.on_host(host)} == set(state.view.instances_on(host))
+        on_host = set(state.view.placement.instances_on(host))
+        assert {state.uuids[n] for n in state.on_host(host)} == on_host
         assert state.open[h] == (state.available[h] and state.view.closed(host) is None)
     assert not state.takers[state.host_index[drained]]
 
@@ -182,7 +183,7 @@ def test_reverted_moves_leave_no_trace(knobs, steps):
             if not math.isnan(state.fill[p, h]):
                 assert state.fill[p, h] == state.view.fills(host)[policy.name]
     for group in r.cluster.groups:
-        assert state.view.spread_of(group) == fresh.view.spread_of(group)
+        assert state.view.placement.spread_of(group) == fresh.view.placement.spread_of(group)
     for uuid in state.uuids:
         assert state.view.host_of(uuid) == fresh.view.host_of(uuid)
         assert state.view.host_of(uuid) == state.hosts[state.place[state.index[uuid]]]

@@ -156,7 +156,7 @@ class FillForecast:
         The load that is already leaving the host does not count.
         """
         view, host = self.simulation.view, self.simulation.hosts[h]
-        less = [view.leaving(p.name, host) + view.doubt(p.name, host)
+        less = [view.load.leaving(p.name, host) + view.load.doubt(p.name, host)
                 for p in self.simulation.policies]
         now = self._compute_current_fill(np.array([h], dtype=np.intp))[:, 0]
         return np.asarray(now - less - self._limits)

@@ -1,0 +1,194 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The places of instances while moves are laid over a Cluster."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kronos_nova import model
+from kronos_nova.constraints import occupancy
+
+
+class Departure(NamedTuple):
+    """An instance whose migration is under way when the view is made.
+
+    ``to_host`` is None where the destination is not known. ``charged``: Placement counts the
+    instance at its destination already. ``alternates``: other hosts where our task may end.
+    """
+
+    uuid: str
+    to_host: str | None
+    charged: bool
+    alternates: tuple[str, ...]
+
+
+class PlacementOverlay:
+    """Where each instance is, may come to be, and which providers it takes room from. Mutable.
+
+    An instance is on one host. While it is in flight it also counts at the ends of its move.
+    """
+
+    def __init__(self, cluster: model.Cluster, options: model.PlanningOptions) -> None:
+        self.cluster = cluster
+        self.occupancy = occupancy.ProviderOccupancy(cluster, options)
+        #: Destination of each instance in flight; None: not known.
+        self.flying: dict[str, str | None] = {}
+        #: Hosts that differ from the cluster's: instances are many, moves are few.
+        self._moved: dict[str, str] = {}
+        self._on: dict[str, set[str]] | None = None
+        self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
+        #: Members of the groups in use, by host: groups are many, moves are few.
+        self._members: dict[str, dict[str, set[str]]] = {}
+        for group in cluster.groups:
+            for uuid in group.members:
+                self._groups[uuid].append(group)
+        #: Hosts where instances in flight may end, alternates of tasks too.
+        self._ends: dict[str, set[str]] = defaultdict(set)
+        for departure in self.list_departures():
+            self._lay_departure(departure)
+
+    # Queries.
+
+    def host_of(self, uuid: str) -> str | None:
+        """Return the instance's host; an instance in flight is still on its source."""
+        moved = self._moved.get(uuid)
+        if moved is not None:
+            return moved
+        instance = self.cluster.instances.get(uuid)
+        return instance.host if instance is not None else None
+
+    def places(self, uuid: str) -> Collection[str]:
+        """Return every host where the instance is, was at first, or may come to be."""
+        now = self.host_of(uuid)
+        if now is None:
+            return ()
+        return {self.cluster.instances[uuid].host, now, *self._ends.get(uuid, ())}
+
+    def instances_on(self, host: str) -> Collection[str]:
+        if self._on is None:
+            self._on = defaultdict(set)
+            for uuid, instance in self.cluster.instances.items():
+                self._on[self._moved.get(uuid, instance.host)].add(uuid)
+        return self._on.get(host, ())
+
+    def in_flight(self, uuid: str) -> bool:
+        return uuid in self.flying
+
+    def unscheduled(self, uuid: str) -> bool:
+        """Return True when the instance is in flight to an unknown destination."""
+        return uuid in self.flying and self.flying[uuid] is None
+
+    def groups_of(self, uuid: str) -> Collection[model.ServerGroup]:
+        return self._groups.get(uuid, ())
+
+    def members_on(self, group: model.ServerGroup, host: str) -> Collection[str]:
+        """Return the UUIDs of members on the host, coming to it or leaving it."""
+        return self._members_of(group).get(host, ())
+
+    def spread_of(self, group: model.ServerGroup) -> Mapping[str, Collection[str]]:
+        """Return the members by host; hosts without one are left out."""
+        return {h: m for h, m in self._members_of(group).items() if m}
+
+    def _members_of(self, group: model.ServerGroup) -> dict[str, set[str]]:
+        """Return the members by host, at first those of the cluster.
+
+        Each method that moves a member changes this mapping, so that no move is missed.
+        """
+        found = self._members.get(group.uuid)
+        if found is None:
+            found = self._members[group.uuid] = defaultdict(set)
+            for uuid in group.members:
+                instance = self.cluster.instances.get(uuid)
+                if instance is not None:
+                    found[instance.host].add(uuid)
+        return found
+
+    # Changes by a planner or checker.
+
+    def move_instance(self, uuid: str, from_host: str, to_host: str) -> None:
+        """Take the instance from one host to another at once."""
+        self._moved[uuid] = to_host
+        if self._on is not None:
+            self._on[from_host].discard(uuid)
+            self._on[to_host].add(uuid)
+        self._discard_group_member(uuid, from_host)
+        self._add_group_member(uuid, to_host)
+        home = self.cluster.instances[uuid].host
+        for host, sign in ((from_host, -1), (to_host, 1)):
+            if host != home:
+                self.occupancy.come(uuid, host, sign)
+            else:
+                self.occupancy.leave_home(uuid, -sign)
+
+    def add_departure(self, uuid: str, to_host: str) -> None:
+        """Record that the instance is in flight, and count it at its destination, too."""
+        self.flying[uuid] = to_host
+        self._add_end(uuid, to_host)
+
+    def remove_departure(self, uuid: str, to_host: str) -> None:
+        """Record that the instance is not in flight, and count it at its source only."""
+        self.flying.pop(uuid, None)
+        self._ends[uuid].discard(to_host)
+        self.occupancy.come(uuid, to_host, -1)
+        self._discard_group_member(uuid, to_host)
+
+    def _add_end(self, uuid: str, host: str, charged: bool = False) -> None:
+        self._ends[uuid].add(host)
+        if not charged:
+            self.occupancy.come(uuid, host, 1)
+        self._add_group_member(uuid, host)
+
+    def _add_group_member(self, uuid: str, host: str) -> None:
+        for group in self._groups.get(uuid, ()):
+            self._members_of(group)[host].add(uuid)
+
+    def _discard_group_member(self, uuid: str, host: str) -> None:
+        for group in self._groups.get(uuid, ()):
+            self._members_of(group)[host].discard(uuid)
+
+    # Moves that were under way at first.
+
+    def list_departures(self) -> Iterator[Departure]:
+        """Yield the instances whose migrations the cluster shows as under way."""
+        scheduled = {f.instance_uuid: f.to_host for f in self.cluster.flights
+                     if f.source == 'nova' and f.to_host is not None}
+        planned = {f.instance_uuid: f.to_host for f in self.cluster.flights
+                   if f.to_host is not None}
+        alternates = {f.instance_uuid: f.alternates for f in self.cluster.flights
+                      if f.alternates}
+        for uuid in dict.fromkeys(f.instance_uuid for f in self.cluster.flights):
+            if uuid not in self.cluster.instances:
+                continue
+            home = self.cluster.instances[uuid].host
+            to_host = scheduled.get(uuid, planned.get(uuid))
+            if to_host == home:
+                to_host = None  # the instance has arrived, its record is still open
+            yield Departure(uuid, to_host, uuid in scheduled, () if to_host is None else tuple(
+                host for host in alternates.get(uuid, ())
+                if host not in (to_host, home) and host in self.cluster.hosts))
+
+    def _lay_departure(self, departure: Departure) -> None:
+        """Count an instance at each host where it may end.
+
+        Placement charges both ends of a move that Nova has scheduled. For a task that Nova has not
+        scheduled, the overlay charges the destination.
+        """
+        uuid, to_host, charged, alternates = departure
+        self.flying[uuid] = to_host
+        if to_host is not None:
+            self._add_end(uuid, to_host, charged)
+            for host in alternates:
+                self._add_end(uuid, host)
