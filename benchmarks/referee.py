@@ -53,6 +53,7 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.sources import base
@@ -352,7 +353,7 @@ class _Scheduler(base.ScoreSource):
             pathlib.Path(path).write_text(yaml.safe_dump(found))
         self._now = EPOCH + STEP * state.k
         self._cloud = Cloud(state, True)
-        self._ledger = depletion.AllocationLedger()
+        self._ledger = allocation_history.AllocationLedger()
         self._card = policy_scores.PolicyScorecard(conf, path, clock=lambda: self._now)
         self._asked = -1
         self._changed = np.full(len(state.hosts.cap), EPOCH)

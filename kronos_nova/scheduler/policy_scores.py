@@ -39,6 +39,7 @@ from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import worker_records
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import tie_breaking
 from kronos_nova.scheduler import weight_cache
@@ -94,7 +95,7 @@ class ScoreSnapshot:
                                                           repr=False)
     rankings: tuple[tuple[dict[str, depletion.HostLoad], weight_cache.WeightCache], ...] = ()
     extras: flavor_usages.UsageCorrections = NO_EXTRAS
-    tracks: dict[str, depletion.HostTrack] = dataclasses.field(
+    tracks: dict[str, allocation_history.HostTrack] = dataclasses.field(
         default_factory=dict, compare=False, repr=False)
 
     def ranking(self, number: int | None) -> tuple[dict[str, depletion.HostLoad],
@@ -108,7 +109,7 @@ class ScoreSnapshot:
         return (self.rankings[number] if self.rankings and number is not None
                 else (self.loads, self.weights))
 
-    def correct(self, host: str, after: depletion.HostTrack) -> None:
+    def correct(self, host: str, after: allocation_history.HostTrack) -> None:
         """Count a change of a host's allocation with the use of its flavor."""
         before = self.tracks.get(host)
         if before is None or before is after or not before.steps or not after.steps:
@@ -212,7 +213,7 @@ class PolicyScorecard:
             self.asked_ago = max(self.asked_ago, samples.asked_ago)
         self._held = held
 
-    def show(self, tracks: Mapping[str, depletion.HostTrack],
+    def show(self, tracks: Mapping[str, allocation_history.HostTrack],
              usages: Mapping[str, flavor_usages.FlavorUsages] = NO_USAGES,
              landed: Collection[tuple[str, str, float]] = ()) -> None:
         """Map and judge the held samples, and replace the snapshot.
@@ -230,7 +231,7 @@ class PolicyScorecard:
         """Keys under which the engine publishes its measurements for the held policies."""
         return [held.key for held in self._held.values()]
 
-    def _build_snapshot(self, tracks: Mapping[str, depletion.HostTrack],
+    def _build_snapshot(self, tracks: Mapping[str, allocation_history.HostTrack],
                         usage_of: Callable[['_HeldSamples'], flavor_usages.FlavorUsages],
                         landed: Collection[tuple[str, str, float]],
                         ) -> tuple[ScoreSnapshot, frozenset[str]]:
@@ -325,7 +326,7 @@ class PolicyScorecard:
         return tuple(found)
 
     def _compute_outlook(self, held: _HeldSamples, scores: Mapping[str, float],
-                         tracks: Mapping[str, depletion.HostTrack],
+                         tracks: Mapping[str, allocation_history.HostTrack],
                          usage: flavor_usages.FlavorUsages,
                          landed: Collection[tuple[str, str, float]], look: lookback.LookbackWindow,
                          unmeasured: float) -> depletion.LoadOutlook:

@@ -32,7 +32,7 @@ from kronos_nova.conf import bindings
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import periodic
 from kronos_nova.feed import worker_records
-from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import shared_source
 from kronos_nova.sources import base
@@ -73,7 +73,7 @@ class ScoreCache:
                        for path in dict.fromkeys(conf.kronos.policies_file)]
         self._bindings = bindings.PolicyBindings({card.path: None for card in self._cards})
         self._bound: Mapping[str, policies.PolicySet | None] = {}
-        self._ledger = depletion.AllocationLedger(self._correct_snapshots)
+        self._ledger = allocation_history.AllocationLedger(self._correct_snapshots)
         self._usages: Mapping[str, flavor_usages.FlavorUsages] = {}
         self._answered = False
         self._source: tuple[threading.Thread, base.ScoreSource] | None = None
@@ -110,8 +110,8 @@ class ScoreCache:
                 found.append(ScoredHosts(some, None, card.reason))
         return found
 
-    def _correct_snapshots(self, host: str, before: depletion.HostTrack,
-                           after: depletion.HostTrack) -> None:
+    def _correct_snapshots(self, host: str, before: allocation_history.HostTrack,
+                           after: allocation_history.HostTrack) -> None:
         for card in self._cards:
             card.snapshot.correct(host, after)
 
@@ -216,7 +216,7 @@ class ScoreCache:
         if problem is not None:
             raise problem
 
-    def _tell_unknown(self, tracks: Mapping[str, depletion.HostTrack]) -> None:
+    def _tell_unknown(self, tracks: Mapping[str, allocation_history.HostTrack]) -> None:
         """Log the hosts that lost their scores or never had any, and those that got one.
 
         One line names all hosts without a score, while others of their file have some.

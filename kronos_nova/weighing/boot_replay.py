@@ -33,7 +33,7 @@ from kronos_nova.constraints import server_groups
 from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import world as worlds
-from kronos_nova.scheduler import depletion
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import runtime
 from kronos_nova.scheduler import score_cache
@@ -54,7 +54,7 @@ class ReplayDoor(runtime.SchedulerRuntime):
         super().__init__(conf)
         self._now = 0.0
         self._samples: dict[str, model.PolicySamples] = {}
-        self._ledger = depletion.AllocationLedger()
+        self._ledger = allocation_history.AllocationLedger()
         self._cards = {path: policy_scores.PolicyScorecard(conf, path, clock=lambda: self._now)
                        for path in files}
         self._bindings = bindings.PolicyBindings(files)

@@ -20,6 +20,7 @@ import re
 import pytest
 
 from kronos_nova.feed import flavor_usages
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from tests.unit import nova_fakes
 
@@ -48,7 +49,7 @@ def cloud():
     allocated = numbers(found(r'There are ([\d, and]+) vCPUs allocated'))
     shown = numbers(found(r'the scores are ([\d.]+, [\d.]+ and [\d.]+)'))
     states = {name: state(name, int(n)) for name, n in zip('abc', allocated, strict=True)}
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note(list(states.values()), now=0.0, wall=0.0)
     return dict(zip('abc', shown, strict=True)), states, ledger
 

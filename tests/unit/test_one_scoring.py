@@ -29,7 +29,7 @@ from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.rebalancer import simulation
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import score_cache
-from kronos_nova.scheduler.depletion import AllocationLedger
+from kronos_nova.scheduler.allocation_history import AllocationLedger
 from kronos_nova.sources import base
 from kronos_nova.weighers import headroom
 from tests.unit import clouds

@@ -16,6 +16,7 @@
 import pytest
 
 from kronos_nova.filters import capacity
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import score_cache
@@ -104,7 +105,7 @@ def test_moves_are_not_bound(fields):
 def judged(states, limit, fill, then=None, memory=False, **asked):
     """Which hosts pass when the samples show ``states`` as they are, and
     ``then`` has changed them."""
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note(states, now=0.0, wall=0.0)
     found = ceiling('cpu', limit, fill, tracks=ledger.tracks(), memory=memory)
     for state in states:

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 import pytest
 
 from kronos_nova import policy
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from tests.unit import nova_fakes
 
-Step = depletion.AllocationStep
+Step = allocation_history.AllocationStep
 
 
 def state(host='a', vcpus=0, free=1000, **fields):
@@ -37,7 +38,7 @@ def state(host='a', vcpus=0, free=1000, **fields):
 
 def noted(*seen):
     """A ledger after (time, HostState) in order."""
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     for now, host in seen:
         ledger.note([host], now=now, wall=now)
     return ledger
@@ -100,7 +101,7 @@ def test_a_change_is_dated_by_the_compute_node_s_record():
     def updated(at):
         return datetime.datetime.fromtimestamp(at, datetime.UTC)
 
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note([state(vcpus=5)], now=100.0, wall=1e9)
     # Seen at 400, on record for 60 s.
     ledger.note([state(vcpus=6, updated=updated(1e9 + 240))], now=400.0, wall=1e9 + 300)
@@ -130,7 +131,7 @@ def test_a_host_without_attributes_keeps_its_score_and_harms_no_other():
     class Bare:
         host = 'b'
 
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note([state(vcpus=5), Bare()], now=0.0, wall=0.0)
     assert load_now(ledger, state(vcpus=7)) == pytest.approx(0.7)
     told = noted((0.0, state('b', vcpus=5)))
@@ -145,14 +146,14 @@ def test_a_host_that_begins_to_tell_is_compared_with_that():
 
 
 def test_a_new_host_differs_from_a_changed_one():
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     assert ledger.note([state()], 0.0, 0.0)
     assert not ledger.note([state(vcpus=1)], 1.0, 1.0)
     assert ledger.note([state('b')], 2.0, 2.0)
 
 
 def test_a_node_name_that_comes_later_is_news():
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note([nova_fakes.HostState('a', None, vcpus_used=None)], 0.0, 0.0)
     assert ledger.note([state()], 1.0, 1.0)
     assert ledger.tracks()['a'].node == 'a'
@@ -162,13 +163,14 @@ changes = st.lists(st.tuples(st.floats(0, 500), st.integers(0, 64)), min_size=1,
 
 
 @given(changes, st.floats(0, 5000), st.just(0.0) | st.floats(1, 3600))
-def test_the_shown_mean_lies_within_the_extremes_in_bounded_memory(seen, sampled_at, window):
-    now, ledger = 0.0, depletion.AllocationLedger()
+def test_the_shown_mean_lies_within_the_extremes_in_bounded_memory(
+        seen, sampled_at, window):
+    now, ledger = 0.0, allocation_history.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
         ledger.note([state(vcpus=vcpus, free=1000 - vcpus)], now, now)
     steps = ledger.tracks()['a'].steps
-    assert len(steps) <= depletion.MAX_STEPS
+    assert len(steps) <= allocation_history.MAX_STEPS
     assert list(steps) == sorted(steps, key=lambda s: s.since)
     assert (steps[-1].vcpus, steps[0].vcpus) == (seen[-1][1], seen[0][1]) or len(steps) < 2
     vcpus, ram_mb = depletion.compute_shown_mean(steps, sampled_at, window)
@@ -179,8 +181,8 @@ def test_the_shown_mean_lies_within_the_extremes_in_bounded_memory(seen, sampled
 @given(st.lists(st.tuples(st.floats(2, 50), st.integers(0, 64)), min_size=2, max_size=20),
        st.floats(1, 300))
 def test_the_shown_value_is_the_mean_of_past_allocations(seen, window):
-    """Compare with a sum over small steps of time."""
-    now, held, ledger = 0.0, [], depletion.AllocationLedger()
+    """Held against a sum over small steps of time."""
+    now, held, ledger = 0.0, [], allocation_history.AllocationLedger()
     for gap, vcpus in seen:
         now += gap
         held.append((now, vcpus))
@@ -203,7 +205,7 @@ def test_a_burst_ends_as_level_as_with_perfect_metrics(count, hosts, use, data):
     scores = {name: data.draw(st.floats(0.1, 0.6)) for name in names}
     states = {name: state(name, vcpus=round(score * 100 / use), vcpus_total=100)
               for name, score in scores.items()}
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note(list(states.values()), 0.0, 0.0)
     loads = depletion.compute_loads(scores, ledger.tracks(), sampled_at=10.0, window=300.0,
                                     memory=False, unmeasured=1.0)
@@ -217,11 +219,11 @@ def test_a_burst_ends_as_level_as_with_perfect_metrics(count, hosts, use, data):
     assert max(taken) - min(final) <= unit + 1e-9
 
 
-DAY = depletion.FORGET_AFTER
+DAY = allocation_history.FORGET_AFTER
 
 
 def test_hosts_that_left_are_forgotten():
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note([state('cn1'), state('cn2'), state('cn3')], 0.0, 0.0)
     assert not ledger.forget(0.0, set())
     ledger.note([state('cn1')], DAY, DAY)
@@ -233,17 +235,17 @@ def test_hosts_that_left_are_forgotten():
 
 
 def test_an_idle_night_forgets_no_host_with_a_score():
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note([state('cn1')], 0.0, 0.0)
     for hour in range(100):
         assert not ledger.forget(hour * 3600.0, {'cn1'})
 
 
 def test_a_host_whose_name_another_took_goes_sooner():
-    ledger = depletion.AllocationLedger()
+    ledger = allocation_history.AllocationLedger()
     ledger.note([state('cn1'), state('cn2')], 0.0, 0.0)
     ledger.forget(0.0, {'cn1', 'cn2'})
-    later = depletion.REPLACED_AFTER + 1.0
+    later = allocation_history.REPLACED_AFTER + 1.0
     ledger.note([state('cn1.example.org')], later, later)
     assert ledger.forget(later, {'cn1', 'cn2'})
     assert set(ledger.tracks()) == {'cn1.example.org', 'cn2'}
@@ -251,7 +253,7 @@ def test_a_host_whose_name_another_took_goes_sooner():
 
 def test_many_threads_leave_a_whole_ledger():
     """No error, nothing lost that a later look does not repair."""
-    ledger, names, errors = depletion.AllocationLedger(), [f'h{i}' for i in range(50)], []
+    ledger, names, errors = allocation_history.AllocationLedger(), [f'h{i}' for i in range(50)], []
 
     def request(seed):
         try:
@@ -271,7 +273,7 @@ def test_many_threads_leave_a_whole_ledger():
         thread.join()
     assert not errors
     ledger.note([state(name, vcpus=3) for name in names], 100.0, 100.0)
-    assert {(t.steps[-1].vcpus, len(t.steps) <= depletion.MAX_STEPS)
+    assert {(t.steps[-1].vcpus, len(t.steps) <= allocation_history.MAX_STEPS)
             for t in ledger.tracks().values()} == {(3.0, True)}
 
 

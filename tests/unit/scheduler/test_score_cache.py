@@ -25,6 +25,7 @@ from kronos_nova import model
 from kronos_nova.conf import scheduler as scheduler_conf
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import periodic
+from kronos_nova.scheduler import allocation_history
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
 from kronos_nova.scheduler import score_cache
@@ -329,7 +330,7 @@ def test_allocations_since_the_sample_are_added(board, source, clock):
         for state in states:
             state.vcpus_used = used.get(state.host, state.vcpus_used)
         snapshot = look(board, states)
-        return [load and pytest.approx(load) for load in score_cache.depletion.project_loads(
+        return [load and pytest.approx(load) for load in depletion.project_loads(
             states, snapshot.loads)]
 
     look(board, states)
@@ -358,7 +359,7 @@ def test_a_window_keeps_what_a_new_sample_shows_in_part(board, source, clock):
         clock.return_value = 1050.0 + passed
         board.refresh()
         snapshot = look(board, grown)
-        [load] = score_cache.depletion.project_loads(grown, snapshot.loads)
+        [load] = depletion.project_loads(grown, snapshot.loads)
         # 4 cores are busy for what the sample shows of 6 vCPUs.
         assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
 
@@ -385,7 +386,7 @@ def test_a_longer_mean_shows_an_instance_as_slowly_as_it_does(
     clock.return_value += 500
     board.refresh()
     snapshot = look(board, grown)
-    [load] = score_cache.depletion.project_loads(
+    [load] = depletion.project_loads(
         grown, snapshot.ceilings[0].loads if ceiling else snapshot.loads)
     unshown = 2 * (1 - shown)
     assert load == pytest.approx(0.4 + unshown * 4 / (6 - unshown) / 10)
@@ -531,7 +532,7 @@ def test_a_host_left_that_no_file_is_for_is_not_missed(boards):
 def test_a_host_that_left_is_known_no_longer(board, source, clock):
     assert set(seen(board).headroom) == {'cn1', 'cn2'}
     board.refresh()
-    clock.return_value += 2 * score_cache.depletion.REPLACED_AFTER
+    clock.return_value += 2 * allocation_history.REPLACED_AFTER
     new = [host('cn1.b.org')]
     look(board, new)
     assert set(board._ledger.tracks()) == {'cn1', 'cn2', 'cn1.b.org'}
