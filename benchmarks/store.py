@@ -179,7 +179,7 @@ _FILLING = {
 def fill(store: api.Store, content: Content) -> None:
     """Write all rows, and a lease of every scope."""
     for scope in content.scopes:
-        store.acquire_lease(scope, 'engine', 86400, 'hash')
+        store.leases.acquire_lease(scope, 'engine', 86400, 'hash')
     with store.engine.connect() as connection:
         with contextlib.closing(connection.connection.cursor()) as cursor:
             for statement in _FILLING[store.engine.dialect.name]:
@@ -215,10 +215,10 @@ def preparations(store: api.Store, content: Content) -> dict[str, Callable[[], A
     """Undo a query that writes, so that it writes the same again."""
     task, outcome = tables.task, tables.outcome
     return {
-        'claim': lambda: store.transaction(lambda c: c.execute(
+        'claim': lambda: store.run_transaction(lambda c: c.execute(
             sa.update(task).values(state=TaskState.QUEUED.value, worker=None)
             .where(task.c.state == TaskState.CLAIMED.value))),
-        'realise': lambda: store.transaction(lambda c: c.execute(
+        'realise': lambda: store.run_transaction(lambda c: c.execute(
             sa.update(outcome).values(realised_at=None, combined_realised=None)
             .where(outcome.c.plan_id == content.judged[0])))}
 
@@ -229,42 +229,42 @@ def queries(store: api.Store, content: Content) -> dict[str, Callable[[], Any]]:
     ``renew`` writes one row, and shows the cost of a commit alone.
     """
     now, scope, host = content.now, content.scopes[0], content.hosts[7]
-    lease = store.acquire_lease(scope, 'engine', 86400, 'hash')
-    judged = store.acquire_lease(content.judged[1], 'engine', 86400, 'hash')
+    lease = store.leases.acquire_lease(scope, 'engine', 86400, 'hash')
+    judged = store.leases.acquire_lease(content.judged[1], 'engine', 86400, 'hash')
     assert lease is not None and judged is not None
     one = content.instances[3]
     return {
-        'agenda': lambda: store.agenda('executor-2', None, now, 60),
-        'renew': lambda: store.renew(lease, 86400),
+        'agenda': lambda: store.executors.read_todo('executor-2', None, now, 60),
+        'renew': lambda: store.leases.renew_lease(lease, 86400),
         'claim': lambda: _claim(store, now),
-        'flights': store.flights,
-        'history': lambda: store.history(scope, now, REMEMBERED),
-        'failures': lambda: store.failures(scope, now - 3600),
+        'flights': store.tasks.list_in_flight_moves,
+        'history': lambda: store.history.read_history(scope, now, REMEMBERED),
+        'failures': lambda: store.outcomes.count_failures(scope, now - 3600),
         'realise': lambda: _realise(store, judged, content),
-        'outcomes': lambda: store.outcomes(scope, 3),
-        'waiting': lambda: store.waiting(now),
-        'lapse': lambda: store.lapse(lease, now - DAY),
-        'tell': lambda: store.tell(lease),
-        'settle_swaps': lambda: store.settle_swaps(now),
-        'ended': store.ended,
-        'seen': store.seen,
-        'census': store.census,
-        'newest_plans': store.newest_plans,
-        'plans': lambda: store.plans(20),
-        'plan': lambda: store.plan(content.plan_ids[0]),
-        'tasks': lambda: store.tasks(content.plan_ids[0]),
-        'tasks_from': lambda: store.tasks_from(host, now - DAY),
-        'tasks_of_instance': lambda: store.tasks_of_instance(one, 20),
+        'outcomes': lambda: store.outcomes.list_outcomes(scope, 3),
+        'waiting': lambda: store.approvals.list_waiting_plans(now),
+        'lapse': lambda: store.approvals.cancel_lapsed_tasks(lease, now - DAY),
+        'tell': lambda: store.approvals.pop_unannounced_decisions(lease),
+        'settle_swaps': lambda: store.tasks.settle_swaps(now),
+        'ended': store.tasks.count_newest_ended,
+        'seen': store.plans.read_live_work,
+        'census': store.statistics.read_census,
+        'newest_plans': store.plans.list_newest_plans,
+        'plans': lambda: store.plans.list_plans(20),
+        'plan': lambda: store.plans.find_plan(content.plan_ids[0]),
+        'tasks': lambda: store.tasks.list_plan_tasks(content.plan_ids[0]),
+        'tasks_from': lambda: store.tasks.list_tasks_from_host(host, now - DAY),
+        'tasks_of_instance': lambda: store.tasks.list_instance_tasks(one, 20),
     }
 
 
 def _claim(store: api.Store, now: float) -> None:
-    assert store.claim('executor-2', None, now, per_scope=99, total=99,
-                       claim_seconds=86400) is not None
+    assert store.tasks.claim_task('executor-2', None, now, per_scope=99, total=99,
+                                  claim_seconds=86400) is not None
 
 
 def _realise(store: api.Store, lease: rows.ScopeLease, content: Content) -> None:
-    found = store.realise(lease, 0.25, content.now)
+    found = store.outcomes.record_outcome(lease, 0.25, content.now)
     assert found is not None and found.plan_id == content.judged[0]
 
 
@@ -330,7 +330,7 @@ def measure_purge(store: api.Store, url: str, content: Content, days: float) -> 
     try:
         with timed_transactions(store.engine) as seconds:
             began = time.perf_counter()
-            plans = store.purge(content.now - (content.days - days) * DAY)
+            plans = store.history.purge_records(content.now - (content.days - days) * DAY)
             whole = time.perf_counter() - began
     finally:
         over.set()

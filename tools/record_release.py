@@ -78,7 +78,7 @@ def rows(path: Path) -> dict[str, list[dict[str, object]]]:
     made = tasks()
     store = api.Store.from_url(f'sqlite:///{path}', clock=lambda: NOW)
     store.upgrade()
-    lease = store.acquire_lease(SCOPE, 'engine one', 30, 'hash')
+    lease = store.leases.acquire_lease(SCOPE, 'engine one', 30, 'hash')
     if lease is None:
         raise SystemExit('the lease of an empty database was refused')
     plan = model.Plan(
@@ -90,25 +90,27 @@ def rows(path: Path) -> dict[str, list[dict[str, object]]]:
         combined_before=0.4, combined_after=0.1, rejections={'claims': 3},
         held=(model.Rejection('anti-affinity', 'h3 has a member'),), warnings=('w',),
         draining=frozenset({'h8'}), load=0.5)
-    store.save_plan(lease, plan, made, plan_id=_id(1), now=NOW, dry_run=False, cooldown=600,
-                    instance_cooldown=900)
-    store.save_plan(None, model.Plan(SCOPE, reason='nothing to do'), [], plan_id=_id(2),
-                    now=NOW + 1, dry_run=True, cooldown=600, instance_cooldown=900)
+    store.plans.save_plan(lease, plan, made, plan_id=_id(1), now=NOW, dry_run=False, cooldown=600,
+                          instance_cooldown=900)
+    store.plans.save_plan(None, model.Plan(SCOPE, reason='nothing to do'), [], plan_id=_id(2),
+                          now=NOW + 1, dry_run=True, cooldown=600, instance_cooldown=900)
     for result in results(made):
-        claimed = store.claim('worker', None, NOW + 31, per_scope=9, total=9,
-                              claim_seconds=60)
+        claimed = store.tasks.claim_task('worker', None, NOW + 31, per_scope=9, total=9,
+                                         claim_seconds=60)
         if claimed is None:
             raise SystemExit('a task that is due was not given out')
         state = model.TaskState.COMPLETED if result.success else model.TaskState.FAILED
         by_id = {t.task_id: t for t in made}
-        store.finish(by_id[claimed.task.task_id], result, state, NOW + 60, worker='worker',
-                     instance_cooldown=900, quarantine_seconds=-1 if result.error else None)
-    store.claim('worker', None, NOW + 62, per_scope=9, total=9, claim_seconds=60)
-    store.refused('h7', NOW, limit=1, seconds=3600, reason='NoValidHost')
-    store.keeps_disks('h6', NOW, 3600, 'no shared storage')
-    store.pause(None, NOW, seconds=None, paused_by='root@control', reason='see CHG-17')
-    store.wish(lease, NOW)
-    store.trip(lease, NOW, seconds=60, paused_by='engine', reason='worse plans')
+        store.tasks.finish_task(
+            by_id[claimed.task.task_id], result, state, NOW + 60, worker='worker',
+                                instance_cooldown=900, quarantine_seconds=-1 if result.error
+                                else None)
+    store.tasks.claim_task('worker', None, NOW + 62, per_scope=9, total=9, claim_seconds=60)
+    store.quarantine.count_refusal('h7', NOW, limit=1, seconds=3600, reason='NoValidHost')
+    store.quarantine.record_local_disks('h6', NOW, 3600, 'no shared storage')
+    store.pauses.pause_scope(None, NOW, seconds=None, paused_by='root@control', reason='see CHG-17')
+    store.outcomes.record_imbalance_since(lease, NOW)
+    store.outcomes.open_breaker(lease, NOW, seconds=60, paused_by='engine', reason='worse plans')
     with store.engine.connect() as connection:
         found = {table.name: [dict(row) for row in connection.execute(
             sa.select(table)).mappings()] for table in tables.metadata.sorted_tables}

@@ -110,7 +110,7 @@ def _find_missing_hooks(conf: Any, hooked: Sequence[str]) -> Iterator[base.Check
     try:
         store = api_store.Store(conf)
         try:
-            known = store.transaction(lambda c: requests.list_newest_requests(c, REQUESTS))
+            known = store.run_transaction(lambda c: requests.list_newest_requests(c, REQUESTS))
         finally:
             store.close()
     except exception.StoreError:

@@ -72,7 +72,8 @@ def _sync_schema(conf: Any) -> int:
     try:
         store.refuse_other_machines(conf.executor.hosts)
         store.upgrade()
-        store.audit(_name_operator(), 'db sync', f'schema {schema.get_head_revision()}')
+        store.audit.record_command(
+            _name_operator(), 'db sync', f'schema {schema.get_head_revision()}')
     finally:
         store.close()
     print(f'The schema is at revision {schema.get_head_revision()}.')
@@ -109,11 +110,12 @@ def _purge_plans(conf: Any) -> int:
     store = _open_store(conf)
     try:
         store.check()
-        count = store.purge(store.now() - age, judged=conf.engine.breaker_worse_plans,
-                            remembered=metric_lag.compute_retention(_read_query_window(conf)),
-                            audited_before=store.now() - conf.engine.keep_audit_days * 86400)
-        store.audit(_name_operator(), 'db purge', f'{count} plans',
-                    f'older than {conf.category.older_than}')
+        count = store.history.purge_records(
+            store.now() - age, judged=conf.engine.breaker_worse_plans,
+            remembered=metric_lag.compute_retention(_read_query_window(conf)),
+            audited_before=store.now() - conf.engine.keep_audit_days * 86400)
+        store.audit.record_command(_name_operator(), 'db purge', f'{count} plans',
+                                   f'older than {conf.category.older_than}')
     finally:
         store.close()
     print(f'{count} plans that ended more than {conf.category.older_than} ago are deleted.')
@@ -135,7 +137,7 @@ def _print_audit(conf: Any) -> int:
     store = _open_store(conf)
     try:
         store.check()
-        entries = store.audited(max(1, conf.category.limit))
+        entries = store.audit.list_newest_entries(max(1, conf.category.limit))
     finally:
         store.close()
     for entry in entries:

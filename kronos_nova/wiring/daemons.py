@@ -135,7 +135,7 @@ def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
     planning = option == 'engine_port'
     raw_cache.register(conf)
     return metrics_page.MetricsPage(
-        health, tally, found.census, renew=found.engine.dispose,
+        health, tally, found.statistics.read_census, renew=found.engine.dispose,
         driver=conf.engine.executor, host_scores=conf.monitoring.host_scores,
         interval=conf.engine.evaluation_interval if planning else None,
         workers=worker_records.RecordReader(conf)
@@ -278,7 +278,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
         chosen = dataclasses.replace(chosen, scopes=frozenset(scopes))
     found = None if conf.engine.dry_run else transport.get(conf)
     opened = open_store(conf)
-    if opened.engine.dialect.name == 'sqlite' and opened.unused():
+    if opened.engine.dialect.name == 'sqlite' and opened.leases.is_empty():
         LOG.warning('No engine has written to %s yet. Start kronos-engine on this host: SQLite '
                     'serves one host, and the tasks of an engine elsewhere are not seen here.',
                     opened.engine.url.database)
@@ -286,9 +286,9 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
 
     def record_presence(there: bool) -> None:
         if there:
-            opened.present(name, chosen.scopes)
+            opened.executors.record_heartbeat(name, chosen.scopes)
         else:
-            opened.leave(name)
+            opened.executors.remove_executor(name)
 
     notifier = (None if found is None
                 else senders.ResultNotifier(found, retry=transport.count_retries(conf)))
@@ -304,7 +304,7 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
 
     def find_doubt(task: model.Task) -> str | None:
         try:
-            found: str | None = opened.doubt(task)
+            found: str | None = opened.tasks.validate_cast(task)
         except exception.StoreError:
             return None  # the worker checks the task when the database is back
         return found

@@ -218,9 +218,9 @@ def read_metrics() -> list[str]:
     from tests.fixtures import stores
 
     store = stores.in_memory(time.time)
-    store.present('w1', None)
+    store.executors.record_heartbeat('w1', None)
     page = metrics_page.MetricsPage(health.DaemonHealth(daemon='kronos-engine', dry_run=False),
-                                    stats.DaemonTally(), store.census)
+                                    stats.DaemonTally(), store.statistics.read_census)
     return [line for line in page('text/plain')[1].decode().splitlines()
             if not line.startswith('#')]
 

@@ -52,7 +52,7 @@ def test_decision_example_runs(tmp_path):
     store.upgrade()
     _unassigned, shown = run('from kronos_nova.rebalancer import operations\n' + WRITES, tmp_path)
     assert shown.startswith('ssd None ') and 'alice' in shown and 'network upgrade' in shown
-    assert store.pauses(store.now()) == []
+    assert store.pauses.list_pauses(store.now()) == []
     store.close()
 
 

@@ -73,9 +73,9 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
     def queue(self, server: dict[str, Any], *hosts: str) -> model.Task:
         """A stored task of the server with these destinations."""
         task = dataclasses.replace(self.task(server, hosts[0]), alternates=hosts[1:])
-        lease = self.store.acquire_lease(task.aggregate, 'engine', 30, 'hash')
+        lease = self.store.leases.acquire_lease(task.aggregate, 'engine', 30, 'hash')
         assert lease is not None
-        self.store.save_plan(
+        self.store.plans.save_plan(
             lease, model.Plan(task.aggregate, (model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase,
                 alternates=task.alternates),)), [task], plan_id=task.plan_id,
@@ -86,7 +86,7 @@ class AlternatesCase(test_nova_executor.ExecutorCase):
         """What the task's row says when it has ended."""
         def ended() -> rows.TaskRow | None:
             self.worker.run_once(self.worker._clock())
-            row = self.store.task(task.task_id)
+            row = self.store.tasks.find_task(task.task_id)
             assert row is not None
             return row if row.task.state.terminal else None
         found: rows.TaskRow = self.wait_for(ended, 'the end of the task')
@@ -149,7 +149,8 @@ class RefusedTestCase(AlternatesCase):
         self.assertIn('the host has no room for it', str(no_room))
         (event, result), = self.told
         self.assertEqual((outcomes.COMPLETED, row.attempts), (event, result.attempts))
-        self.assertEqual({}, dict(self.store.history(task.aggregate, time.time()).quarantined))
+        self.assertEqual(
+            {}, dict(self.store.history.read_history(task.aggregate, time.time()).quarantined))
 
     @marks.long
     def test_next_alternate_waits_for_leftover_allocation(self) -> None:
@@ -178,7 +179,7 @@ class RefusedTestCase(AlternatesCase):
             for _ in range(3):
                 self.worker.run_once(self.worker._clock())
             self.assertEqual(['host2'], [host for host, _ in self.asked])
-            row = self.store.task(task.task_id)
+            row = self.store.tasks.find_task(task.task_id)
             assert row is not None
             self.assertIsNotNone(row.doubt_since)
             self.assertEqual((), row.attempts, 'it is not over yet')
@@ -209,4 +210,5 @@ class RefusedTestCase(AlternatesCase):
         self.assertIs(model.TaskState.FAILED, row.task.state)
         self.assertEqual(['host2'], [host for host, _ in self.asked])
         self.assertIn('Cannot live migrate while the instance is in this state', str(row.error))
-        self.assertIn(server['id'], self.store.history(task.aggregate, time.time()).quarantined)
+        self.assertIn(
+            server['id'], self.store.history.read_history(task.aggregate, time.time()).quarantined)

@@ -58,7 +58,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
 
     def carry_out(self, *moves: tuple[dict[str, Any], str, tuple[str, ...]]) -> None:
         """One plan of moves, each an instance, its destination and alternates."""
-        lease = self.store.acquire_lease('mixed', 'engine', 1e6, 'hash')
+        lease = self.store.leases.acquire_lease('mixed', 'engine', 1e6, 'hash')
         tasks = [dataclasses.replace(
             self.task(server, to_host, aggregate='mixed'), from_host=self.host_of(server),
             task_id=uuidutils.generate_uuid(), plan_id=uuidutils.generate_uuid(),
@@ -66,15 +66,15 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         for task in tasks:
             plan = model.Plan('mixed', (model.Move(
                 task.instance_uuid, task.from_host, task.to_host, task.phase),))
-            self.store.save_plan(lease, plan, [task], plan_id=task.plan_id, now=time.time(),
-                                 dry_run=False, cooldown=0.0, instance_cooldown=0.0)
+            self.store.plans.save_plan(lease, plan, [task], plan_id=task.plan_id, now=time.time(),
+                                       dry_run=False, cooldown=0.0, instance_cooldown=0.0)
         carrier = worker.Worker(self.store, self.executor, dataclasses.replace(
             retry.build_settings(self.conf), look_interval=0.1, host_refusals=1, begin=True,
             instance_cooldown=0.0))
 
         def idle() -> bool:
             carrier.run_once(carrier._clock())
-            return not self.store.flights()
+            return not self.store.tasks.list_in_flight_moves()
 
         self.wait_for(idle, 'the end of the tasks')
 
@@ -83,7 +83,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         move = model.Move(server['id'], self.host_of(server), to_host, model.Phase.SPREAD)
         no = constraints.check(cluster_view.ClusterView(
             cluster.scoped('mixed'), model.PlanningOptions(dry_run=False),
-            self.store.history('mixed', time.time())), move, constraints.PRE_FLIGHT)
+            self.store.history.read_history('mixed', time.time())), move, constraints.PRE_FLIGHT)
         return None if no is None else no.rule
 
     def requests(self, server: dict[str, Any]) -> int:
@@ -92,7 +92,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
             ('POST', f'/v2.1/servers/{server["id"]}/action'))
 
     def assert_no_host_is_charged(self) -> None:
-        history = self.store.history('mixed', time.time())
+        history = self.store.history.read_history('mixed', time.time())
         self.assertEqual((frozenset(), {}), (history.quarantined_hosts, history.quarantined))
 
     def test_moves_stay_in_named_cells_without_nova_requests(self) -> None:
@@ -131,7 +131,7 @@ class TwoCellsTestCase(test_collector.CollectorCase, test_nova_executor.Executor
         self.assertEqual(['completed'], [m['status'] for m in self.migrations(server)],
                          'the other one was refused at once: HTTP 400')
         self.assert_no_host_is_charged()
-        history = self.store.history('mixed', time.time())
+        history = self.store.history.read_history('mixed', time.time())
         self.assertEqual({('host1', 'host3')}, history.other_cells)
 
         # Back, and once more there: neither engine nor executor tries it again.

@@ -241,15 +241,15 @@ class WorkerCase(DrainCase):
         return worker.Worker(self.store, driver, self.settings, clock=lambda: self.now, name=name)
 
     def save(self, task: model.Task) -> None:
-        lease = self.store.acquire_lease(model.UNASSIGNED, 'engine', 1e6, 'hash')
+        lease = self.store.leases.acquire_lease(model.UNASSIGNED, 'engine', 1e6, 'hash')
         plan = model.Plan(model.UNASSIGNED, (model.Move(
             task.instance_uuid, task.from_host, task.to_host, task.phase),))
-        self.store.save_plan(
+        self.store.plans.save_plan(
             lease, plan, [task], plan_id=task.plan_id, now=self.now, dry_run=False, cooldown=0.0,
             instance_cooldown=0.0)
 
     def state(self, task: model.Task) -> TaskState:
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         return row.task.state
 
@@ -313,7 +313,7 @@ class AbortTestCase(WorkerCase):
         self.assertIs(TaskState.SUBMITTED, self.state(task))
         self.now += 600 + 2 * 800
         by.run_once(self.now)
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         self.assertEqual((TaskState.UNKNOWN, worker.ABORTING), (row.task.state, row.error))
         self.wait_for(lambda: self.migrations(server)[0]['status'] == self.status,
@@ -321,11 +321,11 @@ class AbortTestCase(WorkerCase):
         by.run_once(self.now)
         self.now += 31  # So long Nova may write ERROR after it wrote cancelled.
         self.assertIs(TaskState.FAILED, self.ended(by, task))
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         self.assertEqual('MigrationTimeout', row.error_type)
         self.assertIn('was aborted', str(row.error))
-        [held] = self.store.quarantines(self.now)
+        [held] = self.store.quarantine.list_quarantines(self.now)
         self.assertEqual(server['id'], held.name)
         self.assertIsNotNone(held.until, 'no everlasting quarantine')
         self.assertEqual(self.left_in, self.admin_api.get_server(server['id'])['status'])
@@ -401,11 +401,11 @@ class OperatorAbortTestCase(RunningCase):
         self.now += 61
         successor = self.new_worker(self.executor, 'w2')
         self.assertIs(TaskState.CANCELLED, self.ended(successor, task))
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         self.assertIn('aborted in Nova, by an operator', str(row.error))
         self.assertIn(f'openstack server set --state active {server["id"]}', str(row.error))
-        self.assertEqual([], self.store.quarantines(self.now))
+        self.assertEqual([], self.store.quarantine.list_quarantines(self.now))
 
     def test_successor_recognises_own_abort(self) -> None:
         """Nova records the abort request, but no event says why the migration failed."""
@@ -422,7 +422,7 @@ class OperatorAbortTestCase(RunningCase):
         self.broken(server)
         self.now += 61
         self.assertIs(TaskState.FAILED, self.ended(self.new_worker(self.executor, 'w2'), task))
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         self.assertEqual('MigrationTimeout', row.error_type)
         self.assertIn('our own abort', str(row.error))

@@ -49,7 +49,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([(uuid, 'host2')], self.planned())
         self.assertEqual({uuid: frozenset({'host3'})},
                          self.confirming.refusals.current(self.engine._clock()))
-        task, = self.store.tasks(self.store.plans()[0].plan_id)
+        task, = self.store.tasks.list_plan_tasks(self.store.plans.list_plans()[0].plan_id)
         self.assertNotIn('host3', task.task.alternates)
         self.work()
         self.assertEqual('host2', self.host_of(self.server))
@@ -62,7 +62,7 @@ class ConfirmingTestCase(test_first_light.RebalancedTestCase):
         self.assertEqual([], row['moves'])
         self.assertIn('Could not read allocation candidates from Placement: HTTP 503',
                       row['reason'])
-        self.assertEqual((), self.store.flights())
+        self.assertEqual((), self.store.tasks.list_in_flight_moves())
         self.placement_api.door.answers.clear()
         self.assertEqual([(self.server['id'], 'host2')], self.planned())
 

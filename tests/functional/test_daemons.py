@@ -125,8 +125,9 @@ placement_endpoint_override = {self.placement_api.url}
             f'{name}_port = {port}\n' for name, port in ports.items()) + '[prometheus]')
         with self.daemon('engine') as engine, self.daemon('executor', signal.SIGINT):
             self.wait_for(lambda: self.host_of(server) == 'host3', 'the move to host3')
-            self.wait_for(lambda: not self.store.flights(), 'the task to end')
-            rows = [r for p in self.store.plans() for r in self.store.tasks(p.plan_id)]
+            self.wait_for(lambda: not self.store.tasks.list_in_flight_moves(), 'the task to end')
+            rows = [r for p in self.store.plans.list_plans()
+                    for r in self.store.tasks.list_plan_tasks(p.plan_id)]
             self.assertEqual([model.TaskState.COMPLETED], [r.task.state for r in rows])
             for name, port in ports.items():
                 for page in ('healthz', 'readyz'):
@@ -141,9 +142,10 @@ placement_endpoint_override = {self.placement_api.url}
             self.wait_for(lambda: os.path.isdir(self.snapshots) and os.listdir(self.snapshots),
                           'a snapshot')
             self.assertIsNone(engine.poll())
-            self.assertEqual([None], list(self.store.census().executors.values()),
+            self.assertEqual([None], list(self.store.statistics.read_census().executors.values()),
                              'it serves every scope')
-        self.assertEqual({}, dict(self.store.census().executors), 'it has said that it ends')
+        self.assertEqual(
+            {}, dict(self.store.statistics.read_census().executors), 'it has said that it ends')
         name = os.listdir(self.snapshots)[0]
         self.assertRegex(name, r'^kronos-engine-snapshot-\d{8}T\d{6}Z$')
         with open(os.path.join(self.snapshots, name, 'nova', 'instances.json')) as f:
@@ -168,7 +170,7 @@ placement_endpoint_override = {self.placement_api.url}
                 200, 'kronos-migfra', False), 'the service')
             scheduler.ask('host1', f'task: migrate vm\nid: {number}\nvm-name: {server["id"]}\n'
                                    'destination: host3\nparameter: {migration-type: warm}\n')
-            self.wait_for(self.store.flights, 'the plan')
+            self.wait_for(self.store.tasks.list_in_flight_moves, 'the plan')
             self.assertIsNone(service.poll())
         with self.daemon('executor'):
             self.wait_for(lambda: self.host_of(server) == 'host3', 'the move to host3')
@@ -261,7 +263,7 @@ placement_endpoint_override = {self.placement_api.url}
         report = json.loads(done.stdout)
         self.assertEqual([server['id']],
                          [m['instance_uuid'] for m in report['aggregates'][0]['moves']])
-        self.assertEqual(1, len(self.store.flights()))
+        self.assertEqual(1, len(self.store.tasks.list_in_flight_moves()))
 
     def test_engine_without_nova_prints_error_and_exits_1(self) -> None:
         with open(self.config) as f:

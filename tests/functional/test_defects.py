@@ -116,6 +116,6 @@ class NodeNamesTestCase(test_first_light.RebalancedTestCase):
             (shown['OS-EXT-SRV-ATTR:host'], shown['OS-EXT-SRV-ATTR:hypervisor_hostname']))
         self.assertEqual([('migration.completed', 'host3')],
                          [(event, result.to_host) for event, result in self.results])
-        plan = self.store.plans()[0]
+        plan = self.store.plans.list_plans()[0]
         self.assertEqual([model.TaskState.COMPLETED],
-                         [r.task.state for r in self.store.tasks(plan.plan_id)])
+                         [r.task.state for r in self.store.tasks.list_plan_tasks(plan.plan_id)])

@@ -71,11 +71,11 @@ class LocalDisksTestCase(test_first_light.RebalancedTestCase):
         self.assertIn(f'Instance {server["id"]}: it has disks on host1 itself', result.error)
         self.assertIn('[engine] allow_disk_copy', result.error)
 
-        history = self.store.history(model.UNASSIGNED, self.worker._clock())
+        history = self.store.history.read_history(model.UNASSIGNED, self.worker._clock())
         self.assertEqual(frozenset({'host1'}), history.local_disk_hosts)
         self.assertEqual({}, history.quarantined)
         self.conf.set_override('instance_cooldown', 0, 'engine')
-        self.store.lift('instance', server['id'], self.worker._clock())
+        self.store.quarantine.lift_quarantine('instance', server['id'], self.worker._clock())
         another = self.boot(host='host1')
         self.load(LOADS, {another['id']: 0.35})
         row = self.plan()

@@ -68,7 +68,7 @@ class RebalancedTestCase(scores.ScoredTestCase, api.ApiTestCase):
         """Run the executor until no task is live."""
         def idle() -> bool:
             self.worker.run_once(self.worker._clock())
-            return not self.store.flights()
+            return not self.store.tasks.list_in_flight_moves()
 
         self.wait_for(idle, 'every task to end')
 
@@ -90,25 +90,27 @@ class TestFirstLight(RebalancedTestCase):
 
         self.assertEqual('host3', self.host_of(servers[0]))
         self.assertEqual('host1', self.host_of(servers[1]))
-        plan = self.store.plans()[0]
-        rows = self.store.tasks(plan.plan_id)
+        plan = self.store.plans.list_plans()[0]
+        rows = self.store.tasks.list_plan_tasks(plan.plan_id)
         self.assertEqual([model.TaskState.COMPLETED], [r.task.state for r in rows])
         migration = self.migrations(servers[0])[0]
         self.assertEqual(('completed', 'live-migration', 'host3'),
                          (migration['status'], migration['migration_type'],
                           migration['dest_compute']))
         self.assertEqual(['migration.completed'], [event for event, _ in self.results])
-        self.assertIn(one, self.store.history(model.UNASSIGNED, self.worker._clock()).cooling)
+        self.assertIn(
+            one, self.store.history.read_history(model.UNASSIGNED, self.worker._clock()).cooling)
 
     def test_dry_run_plans_but_moves_nothing(self) -> None:
         server = self.boot(host='host1')
         self.conf.set_override('dry_run', True, 'engine')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         self.assertEqual(1, len(self.plan()['moves']))
-        self.assertEqual((), self.store.flights())
+        self.assertEqual((), self.store.tasks.list_in_flight_moves())
         self.assertFalse(self.worker.run_once(self.worker._clock()))
         self.assertEqual([], self.migrations(server))
-        self.assertEqual({}, self.store.history(model.UNASSIGNED, self.worker._clock()).cooling)
+        self.assertEqual(
+            {}, self.store.history.read_history(model.UNASSIGNED, self.worker._clock()).cooling)
 
 
 class TestEachPhase(RebalancedTestCase):

@@ -68,7 +68,7 @@ class HooksTestCase(test_alternates.AlternatesCase):
 
     def settled(self, task: model.Task) -> bool:
         self.worker.run_once(self.worker._clock())
-        return not self.store.owed(task.task_id)
+        return not self.store.hooks.list_task_hooks(task.task_id)
 
     def test_each_attempt_calls_its_hooks_despite_failure(self) -> None:
         server = self.boot(host='host1')
@@ -96,17 +96,17 @@ class HooksTestCase(test_alternates.AlternatesCase):
         self.program.answer = lambda *args: (500, {}, b'')
         task = self.queue(server, 'host2')
         self.wait_for(lambda: self.refused(task), 'the failure of its hook')
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         self.assertEqual('HookFailed', row.error_type)
         self.assertIn('hook webhook was answered HTTP 500', str(row.error))
         self.assertEqual([], self.asked)
         self.assertEqual('host1', self.host_of(server))
-        self.assertEqual({}, dict(self.store.history('', time.time()).quarantined))
+        self.assertEqual({}, dict(self.store.history.read_history('', time.time()).quarantined))
 
     def refused(self, task: model.Task) -> Any:
         self.worker.run_once(self.worker._clock())
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         return row is not None and row.attempts
 
     def test_successor_calls_after_hooks_of_dead_executor(self) -> None:

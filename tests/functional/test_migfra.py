@@ -255,23 +255,24 @@ parameter:
     def test_expired_request_begins_no_more_moves(self) -> None:
         moved, left = (self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2))
         self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\ndestinations: [host3]\n')
-        self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 2)
+        self.until(
+            lambda: len(self.store.tasks.list_tasks_in_states([model.TaskState.QUEUED])) == 2)
         self.worker.run_once(self.worker._clock())
-        row, = self.store.in_states([model.TaskState.SUBMITTED])
+        row, = self.store.tasks.list_tasks_in_states([model.TaskState.SUBMITTED])
         if row.task.instance_uuid != moved['id']:
             moved, left = left, moved
         # It came long ago.
-        self.store.transaction(lambda c: c.execute(
+        self.store.run_transaction(lambda c: c.execute(
             sa.update(tables.request).values(received_at=0.0)))
         _, found = self.scheduler.results.get(timeout=60)
         self.assertEqual('error', found['status'])
         self.assertIn('given up after 86400 s: its moves have not ended', found['details'])
-        states = {r.task.instance_uuid: str(r.task.state) for r in self.store.tasks(
+        states = {r.task.instance_uuid: str(r.task.state) for r in self.store.tasks.list_plan_tasks(
             row.task.plan_id)}
         self.assertEqual({moved['id']: 'submitted', left['id']: 'cancelled'}, states)
         for _ in range(5):
             self.worker.run_once(self.worker._clock())
-        self.until(lambda: not self.store.in_states([model.TaskState.SUBMITTED]) or
+        self.until(lambda: not self.store.tasks.list_tasks_in_states([model.TaskState.SUBMITTED]) or
                    self.worker.run_once(self.worker._clock()) is None)
         self.assertEqual(('host3', 'host1'), (self.host_of(moved), self.host_of(left)))
 
@@ -283,12 +284,14 @@ parameter:
         for n in range(3):
             self.scheduler.ask('host1', f'task: migrate vm\nid: {ID}{n}\nvm-name: vm-{n}\n'
                                         'destination: host3\n')
-        self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 3)
+        self.until(
+            lambda: len(self.store.tasks.list_tasks_in_states([model.TaskState.QUEUED])) == 3)
         self.assertEqual(1, self.read.count)
         late = self.named(self.boot(host='host1'), 'vm-9')
         self.scheduler.ask('host1', f'task: migrate vm\nid: {ID}9\nvm-name: vm-9\n'
                                     'destination: host2\n')
-        self.until(lambda: len(self.store.in_states([model.TaskState.QUEUED])) == 4)
+        self.until(
+            lambda: len(self.store.tasks.list_tasks_in_states([model.TaskState.QUEUED])) == 4)
         self.assertEqual(2, self.read.count, 'who was not there then is looked for')
         found = sorted(self.result()['status'] for _ in range(4))
         self.assertEqual((['success'] * 4, ['host3'] * 3, 'host2'), (
@@ -680,7 +683,7 @@ class TestDelivery(MigfraCase):
         moved = [self.named(self.boot(host='host1'), f'vm-{n}') for n in range(2)]
         self.scheduler.ask('host1', f'task: evacuate node\nid: {ID}1\n'
                                     'destinations: [host2, host3]\n')
-        self.wait_for(self.store.flights, 'the plan')
+        self.wait_for(self.store.tasks.list_in_flight_moves, 'the plan')
         self.service.ended()
         self.broker.stop()
         self.work()

@@ -134,14 +134,14 @@ class NestedCase(test_tools.ToolsCase):
     def carried_out(self) -> rows.TaskRow:
         """The row of the newest plan's only task, when nothing is live any more."""
         self.work()
-        task, = self.store.tasks(self.store.plans()[0].plan_id)
+        task, = self.store.tasks.list_plan_tasks(self.store.plans.list_plans()[0].plan_id)
         return task
 
     def assert_completed(self, task: rows.TaskRow) -> None:
         self.assertIs(model.TaskState.COMPLETED, task.task.state, task.error)
 
     def assert_no_host_is_blamed(self) -> None:
-        history = self.store.history(model.UNASSIGNED, self.worker._clock())
+        history = self.store.history.read_history(model.UNASSIGNED, self.worker._clock())
         self.assertEqual(({}, frozenset()),
                          (dict(history.quarantined), frozenset(history.quarantined_hosts)))
 
@@ -285,6 +285,6 @@ class ContentionTestCase(NestedCase):
         self.assertIs(model.TaskState.FAILED, self.carried_out().task.state)
         self.assertEqual(['put'], self.conflicts())
         self.assertEqual('ERROR', self.admin_api.get_server(uuid)['status'])
-        history = self.store.history(model.UNASSIGNED, self.worker._clock())
+        history = self.store.history.read_history(model.UNASSIGNED, self.worker._clock())
         self.assertEqual(({uuid}, frozenset()),
                          (set(history.quarantined), frozenset(history.quarantined_hosts)))

@@ -286,7 +286,7 @@ class RandomPlansTestCase(api.ApiTestCase):
                     compute.manager._sync_scheduler_instance_info(context.get_admin_context())
                 synced = time.monotonic()
             self.worker.run_once(self.worker._clock())
-            return not self.store.flights()
+            return not self.store.tasks.list_in_flight_moves()
         self.wait_for(idle, 'every task to end', 180.0)
 
     def _account(self, nova: nova_api.NovaApi, known: set[int]) -> None:

@@ -139,8 +139,8 @@ class TestRecorded(test_tools.ToolsCase):
         self.conf.set_override('sustain_for', 0, 'engine')
         self.engine_options('sustain_for = 0')
         self.plan()
-        plan = self.store.plans()[0]
-        (row,) = self.store.tasks(plan.plan_id)
+        plan = self.store.plans.list_plans()[0]
+        (row,) = self.store.tasks.list_plan_tasks(plan.plan_id)
         self.say('status')
         self.say('plan list')
         self.say('plan show PLAN', PLAN=plan.plan_id, TASK=row.task.task_id)
@@ -173,8 +173,8 @@ class TestRecorded(test_tools.ToolsCase):
     def undo(self) -> None:
         self.say('plan revert PLAN --reason "slower since" --dry-run')
         self.say('plan revert PLAN --reason "slower since"')
-        plan = self.store.plans()[0]
-        (row,) = self.store.tasks(plan.plan_id)
+        plan = self.store.plans.list_plans()[0]
+        (row,) = self.store.tasks.list_plan_tasks(plan.plan_id)
         self.say('plan show UNDONE', UNDONE=plan.plan_id, BACK=row.task.task_id)
         self.say('task cancel BACK --reason "it is faster again"')
         self.say('plan list')
@@ -182,6 +182,6 @@ class TestRecorded(test_tools.ToolsCase):
     def fail_for_once(self) -> None:
         """Nova has no such aggregate: cycles of the scope come to no plan."""
         self.conf.set_override('aggregates', ['ghost'], 'engine')
-        self.store.present('executor-1', ['ghost'])
+        self.store.executors.record_heartbeat('executor-1', ['ghost'])
         self.engine.run_cycle()
         self.say('status')

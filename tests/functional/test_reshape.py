@@ -86,7 +86,7 @@ class ReshapeTestCase(api.ApiTestCase):
         """The row of a task, once the executor has ended it."""
         def look() -> Any:
             self.worker.run_once(self.now())
-            row = self.store.task(task.task_id)
+            row = self.store.tasks.find_task(task.task_id)
             return row if row is not None and row.task.state.terminal else None
         return self.wait_for(look, f'{task.task_id} to end')
 
@@ -102,10 +102,11 @@ class ReshapeTestCase(api.ApiTestCase):
         plan = model.Plan(model.UNASSIGNED, tuple(model.Move(
             t.instance_uuid, t.from_host, t.to_host, t.phase, alternates=t.alternates)
             for t in rows))
-        lease = self.store.acquire_lease(model.UNASSIGNED, 'engine', 30, 'hash')
+        lease = self.store.leases.acquire_lease(model.UNASSIGNED, 'engine', 30, 'hash')
         assert lease is not None
-        self.store.save_plan(lease, plan, rows, plan_id='plan-1', now=self.now(), dry_run=False,
-                             cooldown=0, instance_cooldown=0)
+        self.store.plans.save_plan(
+            lease, plan, rows, plan_id='plan-1', now=self.now(), dry_run=False,
+                                   cooldown=0, instance_cooldown=0)
 
         for host in ('host1', 'host2'):
             writer.tell(roots[host], 'CUSTOM_CHANGED')
@@ -132,7 +133,7 @@ class ReshapeTestCase(api.ApiTestCase):
                          (row.task.state, row.error_type, row.attempt))
         self.assertIn('source-reshaped', row.error)
         self.assertEqual([], self.migrations({'id': two}))
-        history = self.store.history(model.UNASSIGNED, self.now())
+        history = self.store.history.read_history(model.UNASSIGNED, self.now())
         self.assertEqual(({}, frozenset()), (history.quarantined, history.quarantined_hosts))
 
         # The next cycle knows: nothing of the old tree is remembered.

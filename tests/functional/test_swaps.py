@@ -44,8 +44,9 @@ class SwapCase(test_tools.ToolsCase):
 
     def state(self) -> str:
         """Of the one swap."""
-        found, = [swap for row in self.store.plans() for swap in self.store.swaps_of(row.plan_id)]
-        self.assertEqual((), self.store.flights())
+        found, = [swap for row in self.store.plans.list_plans()
+                  for swap in self.store.tasks.list_swaps(row.plan_id)]
+        self.assertEqual((), self.store.tasks.list_in_flight_moves())
         return found.state
 
 
@@ -62,7 +63,7 @@ class TestSwap(SwapCase):
         servers = self.two()
         status, rows, error = self.swap(servers, '--dry-run')
         self.assertEqual((0, ['', ''], ''), (status, [r['Task'] for r in rows], error))
-        self.assertEqual([], self.store.plans())
+        self.assertEqual([], self.store.plans.list_plans())
         status, rows, error = self.swap(servers)
         self.assertEqual(0, status, error)
         self.assertEqual([('host1', 'host2', 'wave 0'), ('host2', 'host1', 'wave 1')],
@@ -70,9 +71,9 @@ class TestSwap(SwapCase):
         self.work()
         self.assertEqual(['host2', 'host1'], self.places(servers))
         self.assertEqual(swaps.SWAPPED, self.state())
-        (row,) = self.store.plans()
+        (row,) = self.store.plans.list_plans()
         self.assertIn(row.plan_id, error)
-        (said,) = self.store.decisions(row.plan_id)
+        (said,) = self.store.approvals.list_decisions(row.plan_id)
         self.assertEqual(('swapped', 'closer to its users'), (said.verb, said.reason))
         shown = json.loads(self.ask('plan', 'show', row.plan_id).stdout)
         self.assertEqual([{'instances': [s['id'] for s in servers], 'state': 'swapped',
@@ -92,7 +93,8 @@ class TestSwap(SwapCase):
         self.work()
         self.assertEqual(['host2', 'host1'], self.places(servers))
         self.assertEqual(swaps.SWAPPED, self.state())
-        self.assertEqual([1, 2], sorted(len(row.plan.moves) for row in self.store.plans()))
+        self.assertEqual([1, 2],
+                         sorted(len(row.plan.moves) for row in self.store.plans.list_plans()))
 
     def test_first_instance_returns_when_second_may_not_move(self) -> None:
         servers = self.two()
@@ -108,14 +110,14 @@ class TestSwap(SwapCase):
     def test_refused_undo_marks_swap_stuck(self) -> None:
         servers = self.two()
         self.assertEqual(0, self.swap(servers)[0])
-        (row,) = self.store.plans()
+        (row,) = self.store.plans.list_plans()
         with self.disabled('host1'):
             self.work()
             self.worker.run_once(self.worker._clock())
         self.assertEqual(['host2', 'host2'], self.places(servers))
         self.assertEqual(swaps.STUCK, self.state())
         self.assertIn(f'{servers[0]["id"]} is on host2, was on host1',
-                      self.store.decisions(row.plan_id)[-1].reason)
+                      self.store.approvals.list_decisions(row.plan_id)[-1].reason)
 
     def test_swap_refused_by_rules_is_not_stored(self) -> None:
         servers = self.two()
@@ -124,7 +126,7 @@ class TestSwap(SwapCase):
         self.assertEqual((1, ['', '']), (status, [r['Task'] for r in rows]))
         self.assertIn('locked', rows[0]['Verdict'])
         self.assertIn('Nothing was stored', error)
-        self.assertEqual([], self.store.plans())
+        self.assertEqual([], self.store.plans.list_plans())
         status, _, error = self.swap([servers[0], {'id': 'nobody'}])
         self.assertEqual(1, status)
         self.assertIn('nobody: no such instance', error)
@@ -158,7 +160,7 @@ class TestSpread(SwapCase):
             {(servers[0]['id'], 'host1', 'host2'), (servers[1]['id'], 'host2', 'host1')},
             {(m['instance_uuid'], m['from_host'], m['to_host']) for m in report['moves']})
         self.assertEqual([0, 1], [m['wave'] for m in report['moves']])
-        (row,) = self.store.plans()
+        (row,) = self.store.plans.list_plans()
         servers.sort(key=lambda s: [m['instance_uuid'] for m in report['moves']].index(s['id']))
         return servers, row.plan_id
 
@@ -184,7 +186,7 @@ class TestSpread(SwapCase):
         self.assertEqual(2, len(self.migrations(servers[0])))
         self.assertEqual([], self.migrations(servers[1]))
         self.assertEqual(['undoing', 'undone'],
-                         [said.verb for said in self.store.decisions(plan_id)])
+                         [said.verb for said in self.store.approvals.list_decisions(plan_id)])
 
     @marks.long
     def test_first_half_returns_when_other_instance_is_deleted(self) -> None:

@@ -186,7 +186,7 @@ class TestWhyNot(ToolsCase):
         self.assertEqual(('refused', 'refused by locked'), found['conclusion'])
         self.assertIn(server['id'], found['locked'][1])
         self.assertEqual([], self.migrations(server))
-        self.assertEqual([], self.store.plans())
+        self.assertEqual([], self.store.plans.list_plans())
         self.assert_no_database_is_made(server)
         self.configure_tools(nova=self.closed_port())
         done = self.ask('why-not', server['id'], 'host3')
@@ -216,7 +216,7 @@ class TestReport(ToolsCase):
         self.admin_api.put_server(server['id'], {'server': {'name': '<script>alert(1)</script>'}})
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {server['id']: 0.35})
         now = time.time()
-        self.store.save_plan(None, model.Plan(
+        self.store.plans.save_plan(None, model.Plan(
             model.UNASSIGNED, combined_before=0.3141, reason='earlier'), [],
             plan_id=str(uuid.uuid4()), now=now - 600, dry_run=True, cooldown=0,
             instance_cooldown=0)
@@ -230,7 +230,7 @@ class TestReport(ToolsCase):
                      'host1 nova', 'The line is what each of 2 plans found', '0.3141'):
             self.assertIn(said, text)
         self.assertEqual([], self.migrations(server))
-        self.assertEqual(['earlier'], [row.plan.reason for row in self.store.plans()])
+        self.assertEqual(['earlier'], [row.plan.reason for row in self.store.plans.list_plans()])
         self.configure_tools(nova=self.closed_port())
         done = self.report()
         self.assertEqual((1, ''), (done.returncode, done.stdout))
@@ -248,7 +248,7 @@ class TestAgain(ToolsCase):
         self.server = self.boot(host='host1')
         self.load({'host1': 0.8, 'host2': 0.5, 'host3': 0.1}, {self.server['id']: 0.35})
         self.plan()
-        self.plan_id = self.store.plans()[0].plan_id
+        self.plan_id = self.store.plans.list_plans()[0].plan_id
 
     def again(self, *arguments: str) -> tuple[int, list[dict[str, str]], str]:
         done = self.ask('plan', *arguments, '--reason', 'it was better')
@@ -290,33 +290,34 @@ class TestAgain(ToolsCase):
         _, rows, _ = self.again('revert', self.plan_id, '--dry-run')
         self.assertEqual(('host3', 'host1', 'wave 0', ''), (
             rows[0]['From'], rows[0]['To'], rows[0]['Verdict'], rows[0]['Task']))
-        self.assertEqual((), self.store.flights())
+        self.assertEqual((), self.store.tasks.list_in_flight_moves())
         status, rows, error = self.again('revert', self.plan_id, '--move', self.server['id'])
         self.assertEqual(0, status, error)
-        row = self.store.task(rows[0]['Task'])
+        row = self.store.tasks.find_task(rows[0]['Task'])
         assert row is not None
         self.assertIn(row.task.plan_id, error)
         self.work()
         self.assertEqual('host1', self.host_of(self.server))
         self.assertEqual(['completed'], [str(r.task.state)
-                                         for r in self.store.tasks(row.task.plan_id)])
-        (said,) = self.store.decisions(row.task.plan_id)
+                                         for r in self.store.tasks.list_plan_tasks(
+                                             row.task.plan_id)])
+        (said,) = self.store.approvals.list_decisions(row.task.plan_id)
         self.assertEqual(('reverted', f'plan {self.plan_id}: it was better'),
                          (said.verb, said.reason))
         self.assertIsNotNone(self.plan(), 'the engine goes on')
 
     def test_documented_retry_and_revert_commands_work(self) -> None:
         self.work()
-        (row,) = self.store.tasks(self.plan_id)
+        (row,) = self.store.tasks.list_plan_tasks(self.plan_id)
         self.load({'host1': 0.45, 'host2': 0.5, 'host3': 0.45}, {self.server['id']: 0.35})
         said = [done for _name, done in self.documented(
             ['plan revert'], {'UUID': self.plan_id})]
         self.assertEqual([0, 0], [done.returncode for done in said], said[-1].stderr)
         self.assertIn(f'{self.server["id"]} | host3 | host1 | wave 0', said[0].stdout)
         self.assertIn('is stored; executors begin', said[1].stderr)
-        asked = self.store.plans()[0].plan_id
-        self.store.cancel_plan(asked, self.store.now(),
-                               plan_approvals.OperatorDecision('me', 'why not'), 0)
+        asked = self.store.plans.list_plans()[0].plan_id
+        self.store.approvals.cancel_plan(asked, self.store.now(),
+                                         plan_approvals.OperatorDecision('me', 'why not'), 0)
         uuids = iter((asked, self.server['id']))
         (shown,) = [arguments for _page, command in docs.blocks()
                     if command.startswith('kronos plan retry')
@@ -340,7 +341,7 @@ class TestAgain(ToolsCase):
         done = self.ask('drain', 'check', 'host1')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual('not known', self.verdicts(done.stdout)['time'][0])
-        (row,) = self.store.tasks(self.plan_id)
+        (row,) = self.store.tasks.list_plan_tasks(self.plan_id)
         done = self.ask('explain', 'move', row.task.task_id)
         self.assertEqual(0, done.returncode, done.stderr)
         found = self.verdicts(done.stdout)
@@ -417,8 +418,8 @@ class TestAgain(ToolsCase):
         self.engine_options('evacuate_disabled_hosts = true')
         self.work()
         server = self.boot(host='host1')
-        pause = self.store.pause(None, self.store.now(), seconds=3600, paused_by='me',
-                                 reason='a storm')
+        pause = self.store.pauses.pause_scope(None, self.store.now(), seconds=3600, paused_by='me',
+                                              reason='a storm')
         done = self.ask('drain', 'check', 'host1')
         rows = [tuple(row.values()) for row in json.loads(done.stdout)]
         self.assertEqual((1, 'waits'), (done.returncode, rows[-1][1]))
@@ -437,12 +438,12 @@ class TestAgain(ToolsCase):
             done = self.drain('watch', 'host1', '--timeout', '0.1')
         self.assertEqual(f'Nothing begins now: {pause}\nHost host1 is not empty yet.\n',
                          done.stderr)
-        self.store.resume(None, self.store.now())
+        self.store.pauses.resume_scope(None, self.store.now())
         self.conf.set_override('mode', 'approve', 'engine')
         self.conf.set_override('evacuate_disabled_hosts', True, 'engine')
         with self.disabled('host1'):
             self.assertEqual(1, len(self.plan()['moves']))
-            (waits,) = self.store.waiting(self.store.now())
+            (waits,) = self.store.approvals.list_waiting_plans(self.store.now())
             done = self.ask('drain', 'check', 'host1')
             rows = [tuple(row.values()) for row in json.loads(done.stdout)]
             self.assertEqual((1, 'waits'), (done.returncode, rows[-1][1]))
@@ -479,7 +480,8 @@ class TestAgain(ToolsCase):
         self.assertIn('1 instance is to leave it. It takes about', done.stdout)
         self.assertEqual(('disabled', 'change-7'), self.status('host3'))
         self.assertEqual([('drain started', 'host host3', 'change-7')], [
-            (row.command, row.target, row.reason) for row in self.store.audited(9)])
+            (row.command, row.target, row.reason)
+            for row in self.store.audit.list_newest_entries(9)])
         done = self.drain('watch', 'host3', '--timeout', '0.1')
         self.assertEqual(1, done.returncode)
         self.assertIn('Host host3 is not empty yet.', done.stderr)
@@ -533,8 +535,8 @@ class TestAgain(ToolsCase):
 
     @marks.long
     def test_retry_repeats_cancelled_move(self) -> None:
-        (row,) = self.store.tasks(self.plan_id)
-        self.store.cancel(row.task.task_id, self.worker._clock(), cancelled_by='me',
+        (row,) = self.store.tasks.list_plan_tasks(self.plan_id)
+        self.store.tasks.cancel_task(row.task.task_id, self.worker._clock(), cancelled_by='me',
                           reason='x', instance_cooldown=900)
         status, rows, error = self.again('retry', self.plan_id)
         self.assertEqual(0, status, error)

@@ -141,11 +141,12 @@ def given_up(ask):
 
 
 STEPS = {
-    'claim': lambda store: store.claim('w1', None, 1e9, per_scope=9, total=9, claim_seconds=60),
-    'renew_claim': lambda store: store.renew_claim('w1', 1e9),
-    'lease': lambda store: store.acquire_lease('blue', 'one', 30, 'hash'),
+    'claim': lambda store: store.tasks.claim_task('w1', None, 1e9, per_scope=9, total=9,
+                                                  claim_seconds=60),
+    'renew_claim': lambda store: store.tasks.renew_claim('w1', 1e9),
+    'lease': lambda store: store.leases.acquire_lease('blue', 'one', 30, 'hash'),
     'clock': lambda store: store.now(),
-    'purge': lambda store: store.purge(0.0)}
+    'purge': lambda store: store.history.purge_records(0.0)}
 
 
 @pytest.mark.parametrize('step', STEPS)
@@ -169,7 +170,7 @@ def test_statement_fails_when_database_falls_silent(store, proxy):
         connection.execute(sa.text('SELECT 1'))
         proxy.silent = True
         connection.execute(sa.text('SELECT 1'))
-    assert 'cannot be reached' in str(given_up(lambda: store.transaction(step)))
+    assert 'cannot be reached' in str(given_up(lambda: store.run_transaction(step)))
 
 
 def _sleep(store, connection):
@@ -196,13 +197,13 @@ class Engine:
     """Its leases are real, and that is all that it does."""
 
     def __init__(self, store):
-        self._store, self._lease = store, store.acquire_lease('red', 'one', 30, 'hash')
+        self._store, self._lease = store, store.leases.acquire_lease('red', 'one', 30, 'hash')
 
     def safe_cycle(self):
         return {}
 
     def keep_leases(self):
-        self._store.renew(self._lease, 30)
+        self._store.leases.renew_lease(self._lease, 30)
         return False
 
     def stop(self):

@@ -158,7 +158,7 @@ def test_lease_race_under_snapshot_isolation_is_retried(url, unmapped, monkeypat
     found = []
     for number in range(20):
         for _ in range(2):
-            found += cases.at_once(6, lambda i, scope=f's{number}': stores[i].acquire_lease(
+            found += cases.at_once(6, lambda i, scope=f's{number}': stores[i].leases.acquire_lease(
                 scope, f'e{i}', 0.0, 'hash'))
     for each in stores:
         each.close()

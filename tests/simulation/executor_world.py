@@ -260,13 +260,14 @@ class Run:
                       f'cap of the destination {host}')
 
     def check_committed(self, task: model.Task, name: str) -> None:
-        row = self.store.task(task.task_id)
+        row = self.store.tasks.find_task(task.task_id)
         assert row is not None
         self.must(row.task.state is TaskState.SUBMITTING and row.worker == name,
                   'a request without its committed submitting')
         self.must(abs(self.skews.get(name, 0.0)) <= database_clock.SKEW_SECONDS,
                   'a request by an executor with a wrong clock')
-        by_instance = {r.task.instance_uuid: r.task for r in self.store.tasks(task.plan_id)}
+        by_instance = {r.task.instance_uuid: r.task
+                       for r in self.store.tasks.list_plan_tasks(task.plan_id)}
         for required in task.requires:
             self.must(by_instance[required].state is TaskState.COMPLETED, 'out of order')
 
@@ -326,7 +327,7 @@ class Run:
         self.plan(SCOPES[0])
         for _ in range(600):
             self.slow_step()
-            if not self.store.in_states(rows.LIVE):
+            if not self.store.tasks.list_tasks_in_states(rows.LIVE):
                 break
 
     def slow_step(self) -> None:
@@ -342,7 +343,7 @@ class Run:
                 each.inside = False  # type: ignore[attr-defined]
 
     def plan(self, scope: str) -> None:
-        lease = self.store.acquire_lease(scope, 'engine', 30, 'same')
+        lease = self.store.leases.acquire_lease(scope, 'engine', 30, 'same')
         assert lease is not None
         plan_id = self.uuid()
         tasks: list[model.Task] = []
@@ -357,7 +358,7 @@ class Run:
                 phase=model.Phase.SPREAD, wave=number, not_before=self.now + 3 * number,
                 max_retries=2, requires=tuple(
                     self.rng.sample(earlier, 1)) if earlier and self.rng.random() < 0.4 else ()))
-        self.store.save_plan(
+        self.store.plans.save_plan(
             lease, model.Plan(scope, moves=tuple(
                 model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase) for t in tasks)),
             tasks, plan_id=plan_id, now=self.now, dry_run=False, cooldown=600,
@@ -365,7 +366,8 @@ class Run:
         self.plan_ids.append(plan_id)
 
     def rows(self) -> list[rows.TaskRow]:
-        return [row for plan_id in self.plan_ids for row in self.store.tasks(plan_id)]
+        return [row for plan_id in self.plan_ids
+                for row in self.store.tasks.list_plan_tasks(plan_id)]
 
     def go(self, steps: int = 60, quiet_steps: int = 600) -> None:
         for scope in SCOPES:
@@ -375,7 +377,7 @@ class Run:
         self.faulty = False
         for _ in range(quiet_steps):
             self.step()
-            if not self.store.in_states(rows.LIVE):
+            if not self.store.tasks.list_tasks_in_states(rows.LIVE):
                 break
         self.check_end()
 
@@ -392,10 +394,10 @@ class Run:
             assert row.completed_at is not None
             assert row.error_type != 'TaskExpired', 'cancelled by a wrong clock'
             assert row.error_type != 'MigrationTimeout' or self.moves.get(task.task_id) is None
-            history = self.store.history(task.aggregate, row.completed_at)
+            history = self.store.history.read_history(task.aggregate, row.completed_at)
             cooled = history.cooling.get(task.instance_uuid, 0.0)
             assert (cooled >= SETTINGS.instance_cooldown - 1e-6
                     or row.error_type == 'RequirementFailed'), 'no cooldown at completion'
             punished = (task.state is TaskState.FAILED and row.error_type != 'NovaClientError')
             assert (task.instance_uuid in history.quarantined) == punished
-        assert self.store.flights() == ()
+        assert self.store.tasks.list_in_flight_moves() == ()

@@ -99,9 +99,9 @@ class Run:
         made = tasks.from_plan(self.plan, request.cluster, ('cpu',), plan_id='p', now=self.now,
                                stagger_seconds=0.0, max_retries=1, new_id=lambda: next(ids))
         self.task_ids = [t.task_id for t in made]
-        lease = self.store.acquire_lease('scope', 'engine', 30, 'hash')
-        self.store.save_plan(lease, self.plan, made, plan_id='p', now=self.now, dry_run=False,
-                             cooldown=600, instance_cooldown=900)
+        lease = self.store.leases.acquire_lease('scope', 'engine', 30, 'hash')
+        self.store.plans.save_plan(lease, self.plan, made, plan_id='p', now=self.now, dry_run=False,
+                                   cooldown=600, instance_cooldown=900)
         self.workers = [worker.Worker(self.store, self.nova, SETTINGS, clock=lambda: self.now,
                                       name=f'w{n}') for n in range(2)]
         self.rng = rng
@@ -115,7 +115,7 @@ class Run:
         raise AssertionError('some task never ends')
 
     def rows(self):
-        return [self.store.task(t) for t in self.task_ids]
+        return [self.store.tasks.find_task(t) for t in self.task_ids]
 
 
 @pytest.mark.parametrize('seeds', [SEEDS, pytest.param(LONG_SEEDS, marks=pytest.mark.long)])

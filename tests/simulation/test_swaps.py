@@ -44,14 +44,14 @@ class SwapRun(world.Run):
                            to_host=here, requires=(one,), wave=1, **common)]
             moves = tuple(model.Move(t.instance_uuid, t.from_host, t.to_host, t.phase,
                                      wave=t.wave, requires=t.requires) for t in made)
-            self.store.save_wanted(
-                self.store.seen(), model.Plan(scope, moves, swaps=(
+            self.store.plans.save_requested_plan(
+                self.store.plans.read_live_work(), model.Plan(scope, moves, swaps=(
                     model.Swap(one, other, parking),)), made, plan_id=plan_id, now=self.now,
                 instance_cooldown=900, said=SAID, verb='swapped')
             self.plan_ids.append(plan_id)
 
     def found(self):
-        return [swap for plan_id in self.plan_ids for swap in self.store.swaps_of(plan_id)]
+        return [swap for plan_id in self.plan_ids for swap in self.store.tasks.list_swaps(plan_id)]
 
     def rows(self):
         return [row for swap in self.found() for row in swap.tasks]
@@ -59,15 +59,15 @@ class SwapRun(world.Run):
     def step(self):
         if self.chance(0.01, 'somebody cancels'):
             row = self.rng.choice(sorted(self.rows(), key=lambda r: r.task.task_id))
-            self.store.cancel(row.task.task_id, self.now, cancelled_by='me', reason='no',
-                              instance_cooldown=900)
+            self.store.tasks.cancel_task(row.task.task_id, self.now, cancelled_by='me', reason='no',
+                                         instance_cooldown=900)
         super().step()
         self.check_places()
 
     def check_places(self):
         """Assert that tasks in flight hold a place on each host that an instance may go to."""
         held = {f.instance_uuid: {f.from_host, f.to_host, *f.alternates}
-                for f in self.store.flights()}
+                for f in self.store.tasks.list_in_flight_moves()}
         for swap in self.found():
             for member in swap.members if swap.state in swaps.OPEN else ():
                 here = swap.where[member.instance_uuid]
@@ -84,7 +84,7 @@ class SwapRun(world.Run):
         self.faulty = False
         for _ in range(quiet_steps):
             self.step()
-            if not self.store.flights() and not self.nova.late:
+            if not self.store.tasks.list_in_flight_moves() and not self.nova.late:
                 break
         self.check_end()
 
@@ -99,7 +99,7 @@ class SwapRun(world.Run):
             elif swap.state != swaps.STUCK:
                 assert at == [m.home for m in swap.members], f'half a swap is {swap.state}'
             else:
-                said = self.store.decisions(swap.plan_id)[-1]
+                said = self.store.approvals.list_decisions(swap.plan_id)[-1]
                 assert said.verb == swaps.STUCK and swap.away
             self.count(swap.state)
         assert not self.broken and not self.nova.active()

@@ -194,7 +194,7 @@ def test_thawed_engine_writes_nothing_after_takeover():
             two.name}
         changes = database.version(run.raw)
         lease = next(iter(one.engine._leases.held.values()))
-        assert not one.engine._store.renew(lease, 30)
+        assert not one.engine._store.leases.renew_lease(lease, 30)
         assert database.version(run.raw) == changes
     assert lease_keeper.LEASE_SECONDS + processes.BEAT_SECONDS <= 60
 

@@ -148,8 +148,8 @@ def tasks(run: Run) -> list[dict[str, Any]]:
                 'to_host': row.task.to_host,
                 'state': str(row.task.state),
             }
-            for plan in store.plans()
-            for row in store.tasks(plan.plan_id)
+            for plan in store.plans.list_plans()
+            for row in store.tasks.list_plan_tasks(plan.plan_id)
         ]
     finally:
         store.close()

@@ -232,12 +232,12 @@ class Engine:
             return
         self._forget_at = now + FORGET_EVERY
         try:
-            count = self._store.purge(self._store.now() - self._conf.engine.keep_days * 86400,
-                                      judged=self._conf.engine.breaker_worse_plans,
-                                      remembered=metric_lag.compute_retention(window),
-                                      seconds=FORGET_SECONDS, audited_before=(
-                                          self._store.now()
-                                          - self._conf.engine.keep_audit_days * 86400))
+            count = self._store.history.purge_records(
+                self._store.now() - self._conf.engine.keep_days * 86400,
+                judged=self._conf.engine.breaker_worse_plans,
+                remembered=metric_lag.compute_retention(window), seconds=FORGET_SECONDS,
+                audited_before=(self._store.now()
+                                - self._conf.engine.keep_audit_days * 86400))
         except exception.StoreError as e:
             LOG.warning('Old plans are not deleted this time: %s', e)
         else:
@@ -264,9 +264,9 @@ class Engine:
         try:
             # Before Nova is read: a move that ends meanwhile still counts at both ends, and
             # for the budget, until the cycle is over.
-            live = self._store.flights()
+            live = self._store.tasks.list_in_flight_moves()
             cluster = self._collector.collect(self._clock())
-            leased = self._store.leased()
+            leased = self._store.leases.list_leased_scopes()
         except (exception.CollectError, exception.StoreError) as e:
             return [self._report_failure(scope, e) for scope in ours]
         planned = {*planning_settings.list_planned_scopes(self._conf, policy_set), *leased}
@@ -332,7 +332,7 @@ class Engine:
     def _max_retries(self, result: model.TaskResult) -> int:
         """Return the retries that the task of a result is allowed."""
         try:
-            row = self._store.task(result.task_id)
+            row = self._store.tasks.find_task(result.task_id)
         except exception.StoreError:
             row = None
         return int(self._conf.executor.max_retries) if row is None else row.task.max_retries
@@ -360,6 +360,6 @@ class Engine:
         if lease is None or isinstance(error, exception.StoreError):
             return
         try:
-            self._store.fail(lease, str(error), self._clock())
+            self._store.plans.record_failed_cycle(lease, str(error), self._clock())
         except exception.StoreError as e:
             LOG.debug('Scope %s: %s', scope, e)

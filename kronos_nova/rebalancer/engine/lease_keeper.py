@@ -50,7 +50,8 @@ class LeaseKeeper:
         :param seconds: how long it lasts without a renewal, beyond LEASE_SECONDS.
         :raises ScopeTaken: another engine plans this scope.
         """
-        lease = self._store.acquire_lease(scope, self._owner, LEASE_SECONDS + seconds, digest)
+        lease = self._store.leases.acquire_lease(
+            scope, self._owner, LEASE_SECONDS + seconds, digest)
         if lease is None:
             self.held.pop(scope, None)
             raise exception.ScopeTaken(scope=scope)
@@ -59,7 +60,7 @@ class LeaseKeeper:
 
     def give_back(self, scope: str) -> None:
         try:
-            self._store.release(self.held.pop(scope))
+            self._store.leases.release_lease(self.held.pop(scope))
         except exception.StoreError as e:
             LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
@@ -71,9 +72,9 @@ class LeaseKeeper:
         for scope, lease in self.held.copy().items():
             # The next cycle acquires a lost lease again, or not; until then the
             # store refuses decisions under it.
-            if self._store.renew(lease, LEASE_SECONDS):
+            if self._store.leases.renew_lease(lease, LEASE_SECONDS):
                 continue
-            again = self._store.retake(lease, LEASE_SECONDS)
+            again = self._store.leases.retake_lease(lease, LEASE_SECONDS)
             if again is not None:
                 LOG.info('Scope %s: an operator has asked for moves; if a plan was being made, it '
                          'is dropped', scope)
@@ -85,7 +86,7 @@ class LeaseKeeper:
                 if self.held.get(scope) is lease:
                     del self.held[scope]
                     self._report_loss(scope)
-        return bool(self.taken) and self._store.has_free(self.taken)
+        return bool(self.taken) and self._store.leases.has_free_scope(self.taken)
 
 
 def digest_settings(policy_set: policies.PolicySet, zone: str | None) -> str:

@@ -151,7 +151,7 @@ class PlanAnnouncer:
             self._notify(messages.format_decision_event(messages.LAPSED), scope,
                          messages.decision_payload(scope, plan_id, now, number))
         try:
-            found = store.tell(lease)
+            found = store.approvals.pop_unannounced_decisions(lease)
         except exception.StoreError as e:
             LOG.warning('%s Listeners get these plan notifications in the next cycle.', e)
             return
@@ -182,10 +182,10 @@ class SchedulerPublisher:
             return
         now = self._clock()
         try:
-            draining = self._store.draining()
-            history = self._store.history(model.UNASSIGNED, now)
+            draining = self._store.plans.list_draining_hosts()
+            history = self._store.history.read_history(model.UNASSIGNED, now)
             cluster = dataclasses.replace(
-                cluster, flights=cluster.flights + self._store.flights(DECIDED))
+                cluster, flights=cluster.flights + self._store.tasks.list_in_flight_moves(DECIDED))
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told about drains this time.', e)
             return
@@ -197,7 +197,7 @@ class SchedulerPublisher:
             return
         now = self._clock()
         try:
-            live = [row.task for row in self._store.in_states(LIVE)]
+            live = [row.task for row in self._store.tasks.list_tasks_in_states(LIVE)]
         except exception.StoreError as e:
             LOG.warning('%s nova-scheduler is not told what instances use this time.', e)
             return

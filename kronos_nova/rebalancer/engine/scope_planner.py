@@ -88,13 +88,13 @@ class ScopePlanner:
         """
         now = self.clock()
         if lease is not None:
-            lapsed = self._store.lapse(lease, self._store.now())
+            lapsed = self._store.approvals.cancel_lapsed_tasks(lease, self._store.now())
             for task in lapsed:
                 LOG.warning('Instance %s: task %s of plan %s is cancelled: no operator approved '
                             'it in time', task.instance_uuid, task.task_id, task.plan_id)
             self._listeners.decided(lease, self._store, now, lapsed)
         cluster = preconditions.merge_flights(
-            cluster, live, tuple(self._store.flights())).scoped(scope, named)
+            cluster, live, tuple(self._store.tasks.list_in_flight_moves())).scoped(scope, named)
         busy = planning_pipeline.count_busy_moves(cluster.flights, cluster)
 
         def plan(history: model.MoveHistory) -> planning_pipeline.PassOutcome:
@@ -120,21 +120,22 @@ class ScopePlanner:
         if conf.dry_run:
             return outcome
         if outcome.settled and outcome.plan.combined_before is not None:
-            came = self._store.realise(
+            came = self._store.outcomes.record_outcome(
                 lease, outcome.plan.combined_before, now, load=outcome.plan.load,
                 measured=pack_prediction.measure_packing(outcome.cluster, outcome.scores,
                                                          outcome.request.policies))
             if came is not None:
                 LOG.info('Scope %s: plan %s', scope, breakers.describe_result(came))
                 self._tally.judged(scope, came.worse)
-        failed, ended = self._store.failures(scope, now - FAILURE_SECONDS)
+        failed, ended = self._store.outcomes.count_failures(scope, now - FAILURE_SECONDS)
         why = breakers.find_trip_reason(
-            self._store.outcomes(scope, conf.breaker_worse_plans), failed, ended,
+            self._store.outcomes.list_outcomes(scope, conf.breaker_worse_plans), failed, ended,
             worse_plans=conf.breaker_worse_plans, failure_rate=conf.breaker_failure_rate)
         if why is None:
             return outcome
         seconds = None if conf.breaker_pause < 0 else float(conf.breaker_pause)
-        pause = self._store.trip(lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
+        pause = self._store.outcomes.open_breaker(
+            lease, now, seconds=seconds, paused_by=breakers.NAME, reason=why)
         self._tally.tripped(scope)
         LOG.error('Scope %s: %s', scope, pause)
         return dataclasses.replace(outcome, plan=breakers.clear_moves(outcome.plan, str(pause)))
@@ -154,9 +155,10 @@ class ScopePlanner:
             return found, history
         if not preconditions.has_imbalance_moves(found.plan):
             if preconditions.is_balanced(found, history):
-                self._store.content(lease)
+                self._store.outcomes.clear_imbalance_since(lease)
             return found, history
-        waiting = preconditions.find_sustain_hold(self._store.wish(lease, now), needed, now)
+        waiting = preconditions.find_sustain_hold(
+            self._store.outcomes.record_imbalance_since(lease, now), needed, now)
         if waiting is None:
             return found, history
         history = dataclasses.replace(history, waiting=waiting)
@@ -167,7 +169,7 @@ class ScopePlanner:
 
         :param window: the longest look-back of the queries, in seconds.
         """
-        found = self._store.history(scope, now, metric_lag.compute_retention(window))
+        found = self._store.history.read_history(scope, now, metric_lag.compute_retention(window))
         paused = (found.paused or engine_conf.find_freeze_reason(self._conf, now)
                   or self._find_wrong_clock()
                   or self._find_waiting_plan(scope, now) or self._find_first_cycle_hold(scope, now))
@@ -189,14 +191,15 @@ class ScopePlanner:
         """Return the plan that waits for approval; until the decision no other is made."""
         if self._conf.engine.dry_run:
             return None
-        return next((str(plan) for plan in self._store.waiting(now, scope)), None)
+        return next(
+            (str(plan) for plan in self._store.approvals.list_waiting_plans(now, scope)), None)
 
     def _find_first_cycle_hold(self, scope: str, now: float) -> str | None:
         """Return the reason to hold the first cycle after a start or a long silence, or None."""
         if not self.kept_alive or self._conf.engine.dry_run:
             return None
         return preconditions.find_first_cycle_hold(
-            self._store.planned_at(scope), now, self._conf.engine.evaluation_interval)
+            self._store.leases.find_planned_at(scope), now, self._conf.engine.evaluation_interval)
 
     def _store_plan(self, lease: Any, outcome: planning_pipeline.PassOutcome,
                     policy_set: policies.PolicySet,
@@ -212,7 +215,7 @@ class ScopePlanner:
             max_retries=conf.executor.max_retries, new_id=uuidutils.generate_uuid,
             cooldown=conf.engine.cooldown, options=engine_conf.build_options(conf),
             approval_seconds=conf.engine.approval_seconds if waits else None)
-        draining = self._store.save_plan(
+        draining = self._store.plans.save_plan(
             lease, outcome.plan, rows, plan_id=plan_id, now=now, dry_run=dry_run,
             cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
         self._listeners.stored(

@@ -66,7 +66,7 @@ class ClaimKeeper:
         """
         if self._monotonic() - self._step_began > HUNG_SECONDS:
             return False
-        self._store.renew_claim(self._worker, self._clock())
+        self._store.tasks.renew_claim(self._worker, self._clock())
         return True
 
     def start(self, health: healths.DaemonHealth | None = None) -> None:

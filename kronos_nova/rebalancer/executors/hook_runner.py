@@ -274,7 +274,7 @@ class HookRunner:
         call = base.HookCall(uuidutils.generate_uuid(), row.task, wanted.parameters)
         call = dataclasses.replace(call, marker=hook.marker(call))
         before.marks = attempt_phases.begin_phase(before.marks, attempt_phases.HOOKS, now)
-        if not self._store.owe(owing.PendingHook(
+        if not self._store.hooks.record_hook(owing.PendingHook(
                 call.key, row.task, before.number, wanted, call.marker, now), self._worker, now,
                 before.marks):
             return False
@@ -326,7 +326,7 @@ class HookRunner:
         :param any_owed: whether there may be pending hooks; if not, the database is not read.
         :raises StoreError: the database is away; a later call goes on.
         """
-        due = {owed.owed_id: owed for owed in self._store.take_owed(
+        due = {owed.owed_id: owed for owed in self._store.hooks.take_due_hooks(
             self._worker, self._scopes, now, self._claim_seconds)} if any_owed else {}
         for owed_id in self._after.keys() - due.keys():
             _close(self._after.pop(owed_id).step)  # another executor has it now
@@ -359,7 +359,7 @@ class HookRunner:
                 owed, call, step, self._clock() + self._chosen.deadline)
 
     def _find_ended_attempt(self, owed: owing.PendingHook) -> model.Attempt | None:
-        row = self._store.task(owed.task.task_id)
+        row = self._store.tasks.find_task(owed.task.task_id)
         last = row.attempts[-1] if row is not None and row.attempts else None
         return last if last is not None and last.ended_at >= owed.begun_at else None
 
@@ -377,7 +377,7 @@ class HookRunner:
             self._put_off(after.owed, after.call, e)
             return True
         self._let_go(after)
-        self._store.settle_owed(after.owed.owed_id, self._worker)
+        self._store.hooks.delete_hook(after.owed.owed_id, self._worker)
         return True
 
     def _let_go(self, after: _HooksAfter) -> None:
@@ -389,14 +389,14 @@ class HookRunner:
         tries, said = owed.tries + 1, _format_failure(error)
         uuid = owed.task.instance_uuid
         if tries >= self._chosen.after_tries and self._gives_up(owed.hook.name):
-            if self._store.settle_owed(owed.owed_id, self._worker):
+            if self._store.hooks.delete_hook(owed.owed_id, self._worker):
                 LOG.error('Instance %s: task %s: hook %s was called %d times after the '
                           'migration, and failed: it %s. It is given up. %s', uuid,
                           owed.task.task_id, owed.hook.name, tries, said,
                           self._format_remedy(owed.hook.name, call))
             return
         wait = min(BACKOFF * 2.0 ** min(tries - 1, 30), MAX_BACKOFF)
-        if self._store.put_off_owed(dataclasses.replace(
+        if self._store.hooks.postpone_hook(dataclasses.replace(
                 owed, tries=tries, not_before=self._clock() + wait, error=said), self._worker):
             LOG.warning('Instance %s: task %s: hook %s after the migration %s; it is called '
                         'again in %.0f s (%d of %d)', uuid, owed.task.task_id, owed.hook.name,

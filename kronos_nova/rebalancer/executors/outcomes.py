@@ -83,8 +83,9 @@ class OutcomeWriter:
             return None
         # Before the request, the rule is our own judgement, perhaps by what Nova said earlier.
         if error.kwargs.get('rule') == 'copies-disk' and row.submitted_at is not None:
-            self._store.keeps_disks(task.from_host, now, self._settings.local_disk_seconds,
-                                    str(error))
+            self._store.quarantine.record_local_disks(task.from_host, now,
+                                                      self._settings.local_disk_seconds,
+                                                      str(error))
         if isinstance(error, exception.OtherCell):
             self._record_other_cells(task, error, now)
         if verdict.refused:
@@ -101,7 +102,7 @@ class OutcomeWriter:
             tried = (*tried,
                      _build_attempt(row, now, error.wire_type, str(error), self._measure(row)))
             marks = ()
-        if not self._store.requeue(
+        if not self._store.tasks.requeue_task(
                 task.task_id, self._worker, now, not_before=verdict.not_before,
                 retry_count=verdict.retry_count, attempt=verdict.attempt, error=str(error),
                 error_type=error.wire_type, attempts=tried, marks=marks):
@@ -124,16 +125,17 @@ class OutcomeWriter:
         return True
 
     def _record_refusal(self, host: str, error: exception.MigrationError, now: float) -> None:
-        if self._store.refused(host, now, limit=self._settings.host_refusals,
-                               seconds=self._settings.host_quarantine_seconds,
-                               reason=str(error)):
+        if self._store.quarantine.count_refusal(host, now, limit=self._settings.host_refusals,
+                                                seconds=self._settings.host_quarantine_seconds,
+                                                reason=str(error)):
             LOG.warning('Host %s refused %d migrations in a row: no more are sent to it for '
                         '%.0f s. See its nova-compute log.', host, self._settings.host_refusals,
                         self._settings.host_quarantine_seconds)
 
     def _record_other_cells(self, task: model.Task, error: exception.OtherCell, now: float) -> None:
         seconds = self._settings.other_cell_seconds
-        self._store.other_cells(task.from_host, task.to_host, now, seconds, str(error))
+        self._store.quarantine.record_other_cells(task.from_host, task.to_host, now, seconds,
+                                                  str(error))
         LOG.warning('Hosts %s and %s are probably in different cells: for %.0f s nothing is moved '
                     'between them. Name the cells, or correct their names, in the metadata of '
                     'aggregates; see [engine] cell_metadata_key.',
@@ -155,7 +157,7 @@ class OutcomeWriter:
         task = row.task
         attempt = _build_attempt(row, now, error_type, error, self._measure(row))
         result = self._build_result(row, now, error_type, error, (*row.attempts, attempt))
-        cancelled = self._store.finish(
+        cancelled = self._store.tasks.finish_task(
             task, result, state, now, worker=self._worker,
             instance_cooldown=self._settings.instance_cooldown,
             quarantine_seconds=seconds if quarantine else None)
@@ -183,7 +185,7 @@ class OutcomeWriter:
     def cancelled(self, task: model.Task, now: float) -> None:
         """Report a task that ended in the table, without a request to Nova."""
         self._tally.ended(task, TaskState.CANCELLED, None)
-        row = self._store.task(task.task_id)
+        row = self._store.tasks.find_task(task.task_id)
         if row is not None:
             LOG.warning('Task %s of instance %s cancelled: %s', task.task_id,
                         task.instance_uuid, row.error)

@@ -87,7 +87,7 @@ class ServiceBreakers:
                         'use up no retry. It is tried every %.0f s.', service, breaker.reason,
                         self._seconds)
         breaker.until = now + self._seconds
-        if self._store.record_outage(service, now, self._same_outage, breaker.reason):
+        if self._store.quarantine.record_outage(service, now, self._same_outage, breaker.reason):
             self._announce_outage(service, breaker.reason, task.aggregate, now)
 
     def record_success(self, services: Collection[str], now: float) -> None:
@@ -97,7 +97,7 @@ class ServiceBreakers:
             breaker.failures = 0
             if breaker.until is not None:
                 breaker.until = None
-                self._store.end_outage(service)
+                self._store.quarantine.end_outage(service)
                 LOG.info('%s works again', service)
 
     def find_open(self, services: Collection[str], now: float) -> str | None:

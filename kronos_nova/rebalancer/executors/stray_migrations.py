@@ -134,13 +134,13 @@ class StrayMigrations:
 
     def _list_watchers(self, row: rows.TaskRow) -> list[rows.TaskRow]:
         """Return the tasks whose executors watch the same move: this task or another one."""
-        return [each for each in self._store.tasks_of_instance(
+        return [each for each in self._store.tasks.list_instance_tasks(
                     row.task.instance_uuid, _NEWEST_TASKS)
                 if each.task.state in _WATCHED and each.task.to_host == row.task.to_host]
 
     def _describe_course(self, row: rows.TaskRow) -> str:
         """Return how the task went on, as a verb phrase."""
-        current = self._store.task(row.task.task_id)
+        current = self._store.tasks.find_task(row.task.task_id)
         if current is None:
             return 'was deleted'
         if current.task.state not in _WATCHED:
@@ -212,7 +212,7 @@ class StrayMigrations:
     def _find_known(self, row: rows.TaskRow) -> set[str]:
         """Return the UUIDs of the migrations that the instance's tasks name."""
         known: set[str | None] = set()
-        for each in self._store.tasks_of_instance(row.task.instance_uuid, _NEWEST_TASKS):
+        for each in self._store.tasks.list_instance_tasks(row.task.instance_uuid, _NEWEST_TASKS):
             known |= {each.reference, *(a.migration_uuid for a in each.attempts)}
         return {uuid for uuid in known if uuid is not None}
 

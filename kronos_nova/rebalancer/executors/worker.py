@@ -185,7 +185,7 @@ class Worker:
         self.keeper.stop()
         self._hooks.close()
         try:
-            self._store.release_claims(self.name)
+            self._store.tasks.release_claims(self.name)
         except exception.StoreError as e:
             LOG.warning('Executor %s: its claims are not given back and run out after %g s: %s',
                         self.name, self._settings.claim_seconds, e)
@@ -245,22 +245,22 @@ class Worker:
         """
         self.keeper.note_step()
         scopes, patience = self._settings.scopes, self._settings.claim_seconds
-        agenda = self._store.agenda(self.name, scopes, now, patience)
+        agenda = self._store.executors.read_todo(self.name, scopes, now, patience)
         ends = agenda.late and not self._has_clock_jumped()
-        for task in self._store.expire(scopes, now, patience) if ends else ():
+        for task in self._store.tasks.expire_tasks(scopes, now, patience) if ends else ():
             self._outcomes.cancelled(task, now)
         # The end of late tasks may leave a swap to undo, and hooks to end.
-        for swap in self._store.settle_swaps(now) if agenda.swaps or agenda.late else ():
+        for swap in self._store.tasks.settle_swaps(now) if agenda.swaps or agenda.late else ():
             self._outcomes.swapped(swap)
-        for row in (self._store.adopt(self.name, scopes, now, patience)
+        for row in (self._store.tasks.adopt_tasks(self.name, scopes, now, patience)
                     if agenda.abandoned else ()):
             LOG.warning('Instance %s: task %s (%s) is taken over from an executor that went '
                         'silent', row.task.instance_uuid, row.task.task_id, row.task.state)
         mine: list[rows.TaskRow] = []
         if agenda.mine or agenda.abandoned:
-            mine = self._store.in_states(rows.IN_FLIGHT, worker=self.name)
+            mine = self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT, worker=self.name)
         if mine:
-            self._store.renew_claim(self.name, now)
+            self._store.tasks.renew_claim(self.name, now)
             self._hooks.held(now)
         self._forget_lost_tasks({row.task.task_id for row in mine})
         self._hooks.settle(now, agenda.owed or agenda.late)
@@ -313,7 +313,7 @@ class Worker:
             return False
         if self._services.find_open(service_breakers.ALL, self._clock()) is not None:
             return False
-        row = self._store.claim(
+        row = self._store.tasks.claim_task(
             self.name, self._settings.scopes, self._clock(), per_scope=self._settings.per_scope,
             total=self._settings.total, claim_seconds=self._settings.claim_seconds,
             per_source=self._settings.per_source,
@@ -387,7 +387,7 @@ class Worker:
         now = self._clock()
         # Only a request shows whether Nova takes requests, too.
         self._services.record_success((service_breakers.PLACEMENT,), now)
-        pause = self._store.paused(task.aggregate, now) or self._find_hold(now)
+        pause = self._store.pauses.find_pause(task.aggregate, now) or self._find_hold(now)
         if pause is not None:
             LOG.info('Instance %s: task %s goes back to the queue: %s', task.instance_uuid,
                      task.task_id, pause)
@@ -411,9 +411,10 @@ class Worker:
     def _give_back(self, row: rows.TaskRow) -> None:
         """Return the task to the queue, unchanged."""
         task, now = row.task, self._clock()
-        self._store.requeue(task.task_id, self.name, now, not_before=task.not_before,
-                            retry_count=task.retry_count, attempt=row.attempt,
-                            marks=attempt_phases.begin_phase(row.marks, attempt_phases.QUEUE, now))
+        self._store.tasks.requeue_task(task.task_id, self.name, now, not_before=task.not_before,
+                                       retry_count=task.retry_count, attempt=row.attempt,
+                                       marks=attempt_phases.begin_phase(row.marks,
+                                                                        attempt_phases.QUEUE, now))
 
     def _request_migration(self, row: rows.TaskRow, marker: str) -> None:
         """Commit ``submitting``, then request the migration from Nova."""
@@ -427,7 +428,7 @@ class Worker:
         row = dataclasses.replace(
             row, marker=marker,
             marks=attempt_phases.begin_phase(row.marks, attempt_phases.PRE_CHECK, now))
-        if not self._store.mark(
+        if not self._store.tasks.update_state(
                 task.task_id, self.name, [TaskState.CLAIMED], TaskState.SUBMITTING, now,
                 marker=marker, submitted_at=now, doubt_since=None, doubt=None,
                 timings=attempt_phases.format_phase_starts(row.marks),
@@ -442,20 +443,20 @@ class Worker:
 
     def _read_known_facts(self, task: model.Task) -> base.StoredFacts:
         """Read our database before Nova: a migration that ends in between still counts."""
-        found = [row for row in self._store.in_states(rows.IN_FLIGHT)
+        found = [row for row in self._store.tasks.list_tasks_in_states(rows.IN_FLIGHT)
                  if row.task.task_id != task.task_id]
         others = [row.task for row in found]
         return base.StoredFacts(
             slotless=frozenset(row.task.instance_uuid for row in found if rows.has_lost_slots(
                 row.doubt, row.doubt_since)),
             history=dataclasses.replace(
-                self._store.history(task.aggregate, self._clock()), cooling={}),
-            draining=self._store.draining(),
+                self._store.history.read_history(task.aggregate, self._clock()), cooling={}),
+            draining=self._store.plans.list_draining_hosts(),
             flights=tuple(
                 model.InFlightMove(t.instance_uuid, t.from_host, t.to_host, 'task', t.alternates,
                                    t.aggregate)
                 for t in others),
-            scopes=self._store.leased())
+            scopes=self._store.leases.list_leased_scopes())
 
     def _submit(self, row: rows.TaskRow, may_send: Callable[[], bool]) -> None:
         task = row.task
@@ -498,7 +499,7 @@ class Worker:
 
     def _update_task(self, row: rows.TaskRow, state: TaskState, states: list[TaskState],
                      **fields: str | float | None) -> bool:
-        kept = self._store.mark(
+        kept = self._store.tasks.update_state(
             row.task.task_id, self.name, states, state, self._clock(), **fields)
         if not kept:
             self._outcomes.lost(row.task)

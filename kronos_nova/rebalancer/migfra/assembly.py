@@ -61,7 +61,7 @@ def build_service(conf: cfg.ConfigOpts, policies: Callable[[], policy.PolicySet]
     pinned = vcpu_pinning.VcpuPinning(conf)
     lanes = [
         request_worker.RequestWorker(conf, kept, power.PowerHandler(
-            conf, nova, hosts, kept.note, store.owes)),
+            conf, nova, hosts, kept.note, store.hooks.has_pending_hook)),
         request_worker.RequestWorker(conf, kept, moves.MoveHandler(
             conf, policies, nova, hosts, store, looks, kept.note_plan, pinned.repin)),
         request_worker.RequestWorker(conf, kept, repin.PinHandler(conf, nova, hosts, pinned.repin))]

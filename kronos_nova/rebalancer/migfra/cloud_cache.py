@@ -67,13 +67,13 @@ class CloudCache:
         :param new: read the cloud in any case.
         :raises KronosException: a part cannot be read.
         """
-        ended = self._store.ended()
+        ended = self._store.tasks.count_newest_ended()
         if new or ended != self._ended or self._clock() >= self._until:
             self._kept.forget()
         old = self._kept.cluster is not None
         seen = cloud_state.read_cloud(self._conf, policy_set, self._store, self._kept,
                                       self._kept)
-        if old and self._store.ended() != ended:
+        if old and self._store.tasks.count_newest_ended() != ended:
             # A move has ended, but the kept cloud does not show its instance there yet.
             return self.look(policy_set, new=True)
         if not old:

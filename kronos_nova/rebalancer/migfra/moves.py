@@ -114,14 +114,14 @@ class MoveHandler:
         if 'named' not in request.progress:
             return self._plan(request, task)
         plan_id = request.plan_id or ''
-        tasks = {row.task.instance_uuid: row for row in self._store.tasks(plan_id)}
+        tasks = {row.task.instance_uuid: row for row in self._store.tasks.list_plan_tasks(plan_id)}
         if not all(row.task.state.terminal for row in tasks.values()):
             return None
-        if any(self._store.owed(row.task.task_id) for row in tasks.values()):
+        if any(self._store.hooks.list_task_hooks(row.task.task_id) for row in tasks.values()):
             return None  # one that was paused is not there yet
-        for swap in self._store.swaps_of(plan_id):
+        for swap in self._store.tasks.list_swaps(plan_id):
             if swap.state in swaps.OPEN or any(
-                    self._store.owed(row.task.task_id) for row in swap.tasks):
+                    self._store.hooks.list_task_hooks(row.task.task_id) for row in swap.tasks):
                 return None
             # Pinning asks Nova and libvirt; rendering asks no service.
             return move_results.render_swap(
@@ -149,10 +149,10 @@ class MoveHandler:
                                                            self._hosts, request,
                                                            task)
         policies = self._policies()
-        mark = self._store.seen()
+        mark = self._store.plans.read_live_work()
         found = self._judge_by_cached_cloud(request, task, policies, projects)
         if found is None:
-            mark = self._store.seen()
+            mark = self._store.plans.read_live_work()
             seen = self._looks.look(policies, new=True).seen
             found = self._judge_by_cloud(request, task, policies, projects, seen)
         plan = found.answer.plan

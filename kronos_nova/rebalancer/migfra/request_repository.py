@@ -52,7 +52,7 @@ class RequestRepository:
         If the database fails, they take them after a while.
         """
         try:
-            self._store.transaction(lambda c: requests.release_requests(c, worker))
+            self._store.run_transaction(lambda c: requests.release_requests(c, worker))
         except exception.StoreError as e:
             LOG.warning('%s Others take over open requests when our heartbeat is '
                         'late.', e)
@@ -63,10 +63,10 @@ class RequestRepository:
 
         :param former: keys under which the host may have it already.
         """
-        return self._store.transaction(lambda c: requests.record_request(c, request, former))
+        return self._store.run_transaction(lambda c: requests.record_request(c, request, former))
 
     def claim(self, worker: str, kinds: frozenset[str]) -> list[requests.StoredRequest]:
-        return self._store.transaction(lambda c: requests.claim(
+        return self._store.run_transaction(lambda c: requests.claim(
             c, worker, kinds, self._clock(), self._claim_seconds, AT_ONCE))
 
     def of_thread(self, name: str) -> str:
@@ -75,14 +75,14 @@ class RequestRepository:
 
     def beat(self, worker: str) -> None:
         """Record that the worker is alive, though its pass takes long."""
-        self._store.transaction(lambda c: requests.renew_heartbeats(c, worker, self._clock()))
+        self._store.run_transaction(lambda c: requests.renew_heartbeats(c, worker, self._clock()))
 
     def note(self, request: requests.StoredRequest, progress: dict[str, Any]) -> None:
         """Write the progress of a request.
 
         :raises StoreError: another process has taken it over, or it cannot be written.
         """
-        self._store.transaction(lambda c: requests.record_progress(
+        self._store.run_transaction(lambda c: requests.record_progress(
             c, request.request_id, request.worker or '', self._clock(), progress))
 
     def note_plan(self, connection: sa.Connection, request: requests.StoredRequest,
@@ -93,7 +93,7 @@ class RequestRepository:
                                  progress, plan_id)
 
     def end(self, request: requests.StoredRequest, ended: request_handler.RequestResult) -> None:
-        self._store.transaction(lambda c: requests.record_reply(
+        self._store.run_transaction(lambda c: requests.record_reply(
             c, request.request_id, request.worker or '', self._clock(), ended.reply,
             ended.failed))
 
@@ -121,14 +121,14 @@ class RequestRepository:
                     f'request {request_handler.find_id(request)} was given up'),
                 plan_approvals.CANCELLED, instance_cooldown))
 
-        return self._store.transaction(end_and_cancel)
+        return self._store.run_transaction(end_and_cancel)
 
     def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.StoredRequest]:
         """List requests with unpublished results: our workers', and overdue ones of others."""
-        return self._store.transaction(lambda c: requests.list_undelivered_replies(
+        return self._store.run_transaction(lambda c: requests.list_undelivered_replies(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
 
     def tell(self, request_id: str, *, again: bool = False) -> None:
         """Record that the result has arrived, or that it must be published again."""
         now = None if again else self._clock()
-        self._store.transaction(lambda c: requests.record_reply_delivery(c, request_id, now))
+        self._store.run_transaction(lambda c: requests.record_reply_delivery(c, request_id, now))

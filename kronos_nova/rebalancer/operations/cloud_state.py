@@ -110,13 +110,14 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     found = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
     # A host in two aggregates belongs to the first planned one, as in an engine.
-    planned = {*scopes, *store.leased()}
+    planned = {*scopes, *store.leases.list_leased_scopes()}
     now = store.now()
     acts = not conf.engine.dry_run
-    waiting = {plan.scope: str(plan) for plan in reversed(store.waiting(now))} if acts else {}
-    wished = store.wished() if acts else {}
+    waiting = {plan.scope: str(plan)
+               for plan in reversed(store.approvals.list_waiting_plans(now))} if acts else {}
+    wished = store.outcomes.list_imbalance_since() if acts else {}
     pending = frozenset(row.task.instance_uuid
-                        for row in store.in_states((model.TaskState.PENDING,)))
+                        for row in store.tasks.list_tasks_in_states((model.TaskState.PENDING,)))
     if isinstance(found.cluster, str):
         raise _make_read_error('Nova and Placement', found.cluster)
     if isinstance(found.histories, str):

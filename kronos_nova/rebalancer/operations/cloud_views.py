@@ -62,7 +62,7 @@ def read_instance(session: sessions.Session, uuid: str) -> InstanceState:
     """
     cloud = session.cloud
     tasks = ([] if session.snapshot is not None
-             else session.store.tasks_of_instance(uuid, TASKS))
+             else session.store.tasks.list_instance_tasks(uuid, TASKS))
     instance = cloud_state.find_instance(cloud, uuid, 'no host has such an instance', 'UUID')
     cluster = cloud_state.find_instance_cluster(cloud, instance)
     return InstanceState(views.build_instance_portrait(session.build_request(cluster), uuid),

@@ -47,7 +47,8 @@ def start_drain(session: sessions.Session, host: str, *, reason: str,
     store = session.existing_store
     return answer, _disable_host(
         host, reason, force, answer, options, session.connection,
-        lambda command, text: store.audit(session.operator, command, f'host {host}', text))
+        lambda command, text: store.audit.record_command(session.operator, command, f'host {host}',
+                                                         text))
 
 
 def _disable_host(host: str, reason: str, force: bool, answer: drain_checks.DrainAnswer,

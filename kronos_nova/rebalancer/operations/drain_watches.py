@@ -180,14 +180,15 @@ def read_host_progress(conf: Any, scopes: list[str], store: store_api.Store, con
     services = nova.services()
     service = _require_service(services, host)
     # Nova-compute takes part until the last task from or to the host is over.
-    busy = any(host in (f.from_host, f.to_host, *f.alternates) for f in store.flights())
+    busy = any(host in (f.from_host, f.to_host, *f.alternates)
+               for f in store.tasks.list_in_flight_moves())
     cluster = _find_host_cluster(conf, scopes, store, nova, services, host, hypervisors)
     holds = _list_holds(conf, store, host, cluster)
     if not holds and not busy and here and cluster is not None:
         holds = _planned_reasons(store, cluster.scope, host, here, since)
-    tasks = store.tasks_from(host, store.find_drain_begin(host, since))
+    tasks = store.tasks.list_tasks_from_host(host, store.tasks.find_drain_begin(host, since))
     return DrainState(_build_rows(here, tasks), len(here), busy, service.enabled,
-                      host in store.draining(), '; '.join(holds))
+                      host in store.plans.list_draining_hosts(), '; '.join(holds))
 
 
 def _require_service(services: dict[str, model.Service], host: str) -> model.Service:
@@ -206,7 +207,7 @@ def _find_host_cluster(conf: Any, scopes: list[str], store: store_api.Store, nov
     """
     aggregates = {name: tuple(found.hosts) for name, found in nova.aggregates().items()}
     of = {name for name, hosts in aggregates.items() if host in hosts}
-    planned = {*scopes, *store.leased()}
+    planned = {*scopes, *store.leases.list_leased_scopes()}
     named = [name for name in conf.engine.aggregates if name in planned and name in aggregates]
     scope = next((name for name in named if name in of), model.UNASSIGNED)
     if scope == model.UNASSIGNED and (of or scope not in planned):
@@ -232,8 +233,9 @@ def _list_holds(conf: Any, store: store_api.Store, host: str,
         refusal = (drain_requests.find_drain_refusal(service, options)
                    if options.evacuate_disabled_hosts
                    else 'evacuate_disabled_hosts is not set')
-    held = [refusal and f'engines do not drain it: {refusal}', store.paused(scope, now),
-            engine_conf.find_freeze_reason(conf, now), *store.waiting(now, scope),
+    held = [refusal and f'engines do not drain it: {refusal}', store.pauses.find_pause(scope, now),
+            engine_conf.find_freeze_reason(conf, now),
+            *store.approvals.list_waiting_plans(now, scope),
             planning_holds.find_outage_reason(cluster, options),
             _find_engine_hold(store, scope, options)]
     return [str(why) for why in held if why is not None]
@@ -245,7 +247,7 @@ def _planned_reasons(store: store_api.Store, scope: str, host: str, here: list[s
 
     :param since: reasons of earlier cycles are left out; they do not concern this drain.
     """
-    plans, seen = store.plans(1, scope), store.census().scopes.get(scope)
+    plans, seen = store.plans.list_plans(1, scope), store.statistics.read_census().scopes.get(scope)
     names = {host, *here}
     said = [no.detail for row in plans for no in (*row.plan.undrained, *row.plan.held)
             if row.created_at >= since
@@ -263,7 +265,7 @@ def _find_engine_hold(store: store_api.Store, scope: str,
     """Return why no engine acts on the scope, or None. A dry run takes no lease."""
     if options.dry_run:
         return '[engine] dry_run is set, and then nothing is moved'
-    if scope in store.leased():
+    if scope in store.leases.list_leased_scopes():
         return None
     return f'no engine plans scope {scope}: is kronos-engine running?'
 

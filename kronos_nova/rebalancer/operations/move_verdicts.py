@@ -57,8 +57,8 @@ def explain_move(session: sessions.Session, task_id: str, *, stored: bool = Fals
     :raises KronosException: an input cannot be read, or the task does not exist.
     """
     store = session.existing_store
-    row = store.task(task_id)
-    plan = None if row is None else store.plan(row.task.plan_id)
+    row = store.tasks.find_task(task_id)
+    plan = None if row is None else store.plans.find_plan(row.task.plan_id)
     if row is None or plan is None:
         raise exception.ConfigError(
             path='command line', field=task_id, problem='no such task',

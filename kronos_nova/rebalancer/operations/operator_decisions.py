@@ -37,13 +37,14 @@ def approve_plan(session: sessions.Session, plan_id: str, *, reason: str = '',
     conf, store = session.conf, session.existing_store
     said = _check_moves(session, plan_id, reason, instances)
     # Use the clock of the database, as executors and engines do.
-    tasks = store.approve(
+    tasks = store.approvals.approve_plan(
         plan_id, store.now(), said, begin_within=planned_tasks.begin_within(conf.engine.cooldown),
         cooldown=conf.engine.cooldown, instance_cooldown=conf.engine.instance_cooldown)
     if not tasks:
         raise _make_no_task_error(session, plan_id, 'waits for approval')
-    row = store.plan(plan_id)
-    unserved = row is not None and not scope_liveness.has_executor(store.census(), row.plan.scope)
+    row = store.plans.find_plan(plan_id)
+    unserved = row is not None and not scope_liveness.has_executor(store.statistics.read_census(),
+                                                                   row.plan.scope)
     return tasks, row.plan.scope if row is not None and unserved else None
 
 
@@ -56,7 +57,8 @@ def reject_plan(session: sessions.Session, plan_id: str, *, reason: str,
     """
     store = session.existing_store
     said = _check_moves(session, plan_id, reason, instances)
-    tasks = store.reject(plan_id, store.now(), said, session.conf.engine.instance_cooldown)
+    tasks = store.approvals.reject_plan(plan_id, store.now(), said,
+                                        session.conf.engine.instance_cooldown)
     if not tasks:
         raise _make_no_task_error(session, plan_id, 'waits for approval')
     return tasks
@@ -71,7 +73,8 @@ def cancel_plan(session: sessions.Session, plan_id: str, *, reason: str,
     """
     store = session.existing_store
     said = _check_moves(session, plan_id, reason, instances)
-    tasks = store.cancel_plan(plan_id, store.now(), said, session.conf.engine.instance_cooldown)
+    tasks = store.approvals.cancel_plan(plan_id, store.now(), said,
+                                        session.conf.engine.instance_cooldown)
     if not tasks:
         raise _make_no_task_error(session, plan_id, 'can be cancelled')
     return tasks
@@ -83,7 +86,7 @@ def _check_moves(session: sessions.Session, plan_id: str, reason: str,
 
     :raises ConfigError: the plan has moves, but does not move one of the instances.
     """
-    known = {row.task.instance_uuid for row in session.store.tasks(plan_id)}
+    known = {row.task.instance_uuid for row in session.store.tasks.list_plan_tasks(plan_id)}
     for uuid in instances:
         if known and uuid not in known:
             raise _make_config_error(uuid, f'plan {plan_id} has no move of such an instance',
@@ -95,9 +98,9 @@ def _make_no_task_error(session: sessions.Session, plan_id: str,
                         about: str) -> exception.ConfigError:
     """Return the error for a plan without a task to decide on, with the reason."""
     store = session.store
-    row = store.plan(plan_id)
+    row = store.plans.find_plan(plan_id)
     waiting = '; '.join(f'{w.plan_id} ({plurals.count_noun(w.moves, "move")})'
-                        for w in store.waiting(store.now()))
+                        for w in store.approvals.list_waiting_plans(store.now()))
     remedy = f'For approval wait: {waiting or "none"}. kronos plan list shows the newest plans.'
     if row is None:
         return _make_config_error(plan_id, 'no such plan', remedy)
@@ -105,7 +108,7 @@ def _make_no_task_error(session: sessions.Session, plan_id: str,
         return _make_config_error(plan_id,
                                   'it was made in a dry run, of which nothing is carried out',
                                   remedy)
-    states = stored_views.count_task_states(store.tasks(plan_id)).get(plan_id)
+    states = stored_views.count_task_states(store.tasks.list_plan_tasks(plan_id)).get(plan_id)
     return _make_config_error(plan_id, 'it has no moves' if states is None else
                               f'it has no move that {about}; its tasks are: {states}', remedy)
 
@@ -117,10 +120,11 @@ def cancel_task(session: sessions.Session, task_id: str, *, reason: str) -> list
     :raises KronosException: the task does not exist, or it has begun.
     """
     store = session.existing_store
-    ended = store.cancel(task_id, store.now(), reason=reason, cancelled_by=session.operator,
-                         instance_cooldown=session.conf.engine.instance_cooldown)
+    ended = store.tasks.cancel_task(task_id, store.now(), reason=reason,
+                                    cancelled_by=session.operator,
+                                    instance_cooldown=session.conf.engine.instance_cooldown)
     if ended is None:
-        row = store.task(task_id)
+        row = store.tasks.find_task(task_id)
         raise _make_config_error(
             task_id, 'no such task' if row is None else f'it is {row.task.state}',
             'kronos task list shows tasks that are not over. Abort a migration that Nova has begun '
@@ -138,11 +142,11 @@ def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState
     :raises KronosException: the task does not exist, or Nova was not asked for it.
     """
     store = session.existing_store
-    cancelled = store.resolve_task(
+    cancelled = store.tasks.resolve_task(
         task_id, state, store.now(), plan_approvals.OperatorDecision(session.operator, reason),
         session.conf.engine.instance_cooldown)
     if cancelled is None:
-        row = store.task(task_id)
+        row = store.tasks.find_task(task_id)
         raise _make_config_error(
             task_id, 'no such task' if row is None
             else f'it is {row.task.state}, not submitted or unknown',
@@ -162,8 +166,9 @@ def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
     store = session.existing_store
     if scope is not None:
         stored_views.check_scope(session, scope)
-    return store.pause(scope, store.now(), seconds=seconds, paused_by=session.operator[:255],
-                       reason=reason)
+    return store.pauses.pause_scope(scope, store.now(), seconds=seconds,
+                                    paused_by=session.operator[:255],
+                                    reason=reason)
 
 
 def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.PauseRecord]:
@@ -174,11 +179,12 @@ def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.Pa
     """
     store = session.existing_store
     now = store.now()
-    if not store.resume(scope, now, session.operator):
-        paused = ', '.join(format_paused(p.scope) for p in store.pauses(now)) or 'nothing'
+    if not store.pauses.resume_scope(scope, now, session.operator):
+        paused = ', '.join(format_paused(p.scope)
+                           for p in store.pauses.list_pauses(now)) or 'nothing'
         raise _make_config_error('--scope', f'{format_paused(scope)} is not paused',
                                  f'Paused is: {paused}')
-    return [p for p in store.pauses(now) if p.scope is None or scope is None]
+    return [p for p in store.pauses.list_pauses(now) if p.scope is None or scope is None]
 
 
 def format_paused(scope: str | None) -> str:
@@ -191,7 +197,7 @@ def lift_quarantine(session: sessions.Session, kind: str, name: str) -> None:
     :raises KronosException: it is not in quarantine.
     """
     store = session.existing_store
-    if not store.lift(kind, name, store.now(), session.operator):
+    if not store.quarantine.lift_quarantine(kind, name, store.now(), session.operator):
         raise _make_config_error(f'{kind} {name}', 'it is not in quarantine',
                                  'kronos quarantine list shows those that are')
 

@@ -110,7 +110,9 @@ def _request_moves(session: sessions.Session, plan_id: str,
         _check_moves_are_made(session, 'command line')
         session.forget_cloud()
     store = session.existing_store
-    mark, stored, tasks = store.seen(), store.plan(plan_id), store.tasks(plan_id)
+    mark, stored, tasks = store.plans.read_live_work(), store.plans.find_plan(
+        plan_id), store.tasks.list_plan_tasks(
+            plan_id)
     cloud = session.cloud_for_requests
     if stored is None:
         raise _make_config_error(plan_id, 'no such plan',
@@ -199,7 +201,7 @@ def swap_instances(session: sessions.Session, uuids: tuple[str, str], *, reason:
         _check_moves_are_made(session, 'kronos.conf')
         session.forget_cloud()
     store = session.existing_store
-    mark, cloud = store.seen(), session.cloud_for_requests
+    mark, cloud = store.plans.read_live_work(), session.cloud_for_requests
     instances = [cloud_state.find_instance(cloud, uuid, 'no such instance')
                  for uuid in uuids]
     cluster = cloud_state.find_instance_cluster(cloud, instances[0])

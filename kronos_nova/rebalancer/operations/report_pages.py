@@ -59,21 +59,22 @@ def _build_stored_section(session: sessions.Session, plan_id: str,
         raise _make_config_error('--scope', 'it does not go with --plan',
                                  'A plan is of one scope: leave it out.')
     store = session.existing_store
-    row = store.plan(plan_id)
+    row = store.plans.find_plan(plan_id)
     if row is None:
         raise _make_config_error('--plan', f'{plan_id}: no such plan',
                                  'kronos plan list shows the newest; [engine] keep_days is how '
                                  'long they are kept.')
-    plans = store.plans(PLANS, row.plan.scope)
+    plans = store.plans.list_plans(PLANS, row.plan.scope)
     if row.plan_id not in {p.plan_id for p in plans}:
         plans = [*plans, row]
     realised = _read_realised_imbalance(store, plans)
     section = stored_section.build_section(
-        row, store.tasks_of([row.plan_id]), realised=realised.get(row.plan_id),
+        row, store.tasks.list_tasks_of_plans([row.plan_id]), realised=realised.get(row.plan_id),
         past=stored_section.build_points(plans, realised, row.plan_id,
                                          _list_dropped_plans(store, plans)),
         now=time.time(), stagger=session.conf.executor.stagger_seconds,
-        decisions=[_format_decision(decision) for decision in store.decisions(row.plan_id)])
+        decisions=[_format_decision(decision)
+                   for decision in store.approvals.list_decisions(row.plan_id)])
     return 'A stored plan and its outcome.', row.created_at, (section,)
 
 
@@ -93,7 +94,7 @@ def _build_cloud_sections(session: sessions.Session,
     else:
         store = session.store
         for name in cloud.scopes:
-            plans = store.plans(PLANS, name)
+            plans = store.plans.list_plans(PLANS, name)
             past[name] = stored_section.build_points(plans, _read_realised_imbalance(store, plans),
                                                      dropped=_list_dropped_plans(store, plans))
             waiting[name], waiting_sections[name] = _read_waiting(conf, store, name)
@@ -130,8 +131,9 @@ def _read_waiting(conf: cfg.ConfigOpts, store: Any,
                   scope: str) -> tuple[dict[str, str], list[values.ScopeSection]]:
     """Return the plan of each instance whose move waits for approval, and a section a plan."""
     found, sections = {}, []
-    for waits in store.waiting(store.now(), scope):
-        row, tasks = store.plan(waits.plan_id), store.tasks_of([waits.plan_id])
+    for waits in store.approvals.list_waiting_plans(store.now(), scope):
+        row, tasks = store.plans.find_plan(waits.plan_id), store.tasks.list_tasks_of_plans(
+            [waits.plan_id])
         if row is None:
             continue
         found.update({t.task.instance_uuid: waits.plan_id for t in tasks
@@ -166,14 +168,15 @@ def _read_realised_imbalance(store: Any, plans: Sequence[Any]) -> Mapping[str, f
 
     Dry runs and plans without moves are left out.
     """
-    found: Mapping[str, float | None] = store.realised(
+    found: Mapping[str, float | None] = store.outcomes.find_measured_imbalances(
         [row.plan_id for row in plans if row.plan.moves and not row.dry_run])
     return found
 
 
 def _list_dropped_plans(store: Any, plans: Sequence[Any]) -> frozenset[str]:
-    return stored_section.list_dropped_plans(store.tasks_of([row.plan_id for row in plans
-                                                             if row.plan.moves]))
+    return stored_section.list_dropped_plans(
+        store.tasks.list_tasks_of_plans([row.plan_id for row in plans
+                                         if row.plan.moves]))
 
 
 def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:

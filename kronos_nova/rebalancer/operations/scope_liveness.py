@@ -26,7 +26,7 @@ def has_executor(census: Any, scope: str) -> bool:
 
 def list_causes(conf: Any, store: Any, scopes: Any) -> dict[str, tuple[str, ...]]:
     """Return, by scope, why its moves are not made although planning may find some."""
-    census, leased = store.census(), store.leased()
+    census, leased = store.statistics.read_census(), store.leases.list_leased_scopes()
     return {scope: tuple(_list_scope_causes(conf, census, leased, scope)) for scope in scopes}
 
 

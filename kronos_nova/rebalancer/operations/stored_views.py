@@ -47,11 +47,12 @@ def list_plans(session: sessions.Session, scope: str | None = None,
     :raises KronosException: no engine has planned the scope.
     """
     store = session.store
-    plans = store.plans(limit, scope)
+    plans = store.plans.list_plans(limit, scope)
     if not plans and scope is not None:
         check_scope(session, scope)
     uuids = [plan.plan_id for plan in plans]
-    states, asked = count_task_states(store.tasks_of(uuids)), store.asked_by(uuids)
+    states, asked = count_task_states(
+        store.tasks.list_tasks_of_plans(uuids)), store.approvals.find_requesters(uuids)
     return [ListedPlan(plan, states.get(plan.plan_id, ''), asked.get(plan.plan_id, ''))
             for plan in plans]
 
@@ -76,13 +77,14 @@ def read_plan(session: sessions.Session, plan_id: str) -> StoredPlan:
     :raises KronosException: the plan does not exist.
     """
     store = session.store
-    row = store.plan(plan_id)
+    row = store.plans.find_plan(plan_id)
     if row is None:
         raise _make_config_error(plan_id, 'no such plan',
                                  'kronos plan list shows the newest; [engine] keep_days is how '
                                  'long they are kept')
-    return StoredPlan(row, store.tasks_of([plan_id]), store.realised([plan_id]).get(plan_id),
-                      store.decisions(plan_id), store.swaps_of(plan_id))
+    return StoredPlan(row, store.tasks.list_tasks_of_plans([plan_id]),
+                      store.outcomes.find_measured_imbalances([plan_id]).get(plan_id),
+                      store.approvals.list_decisions(plan_id), store.tasks.list_swaps(plan_id))
 
 
 def list_tasks(session: sessions.Session, ended: int = 0) -> list[rows.TaskRow]:
@@ -91,7 +93,8 @@ def list_tasks(session: sessions.Session, ended: int = 0) -> list[rows.TaskRow]:
     :param ended: how many of the newest tasks that are over follow.
     """
     store = session.store
-    return [*store.in_states(rows.LIVE), *(store.list_ended_tasks(ended) if ended else ())]
+    return [*store.tasks.list_tasks_in_states(rows.LIVE),
+            *(store.tasks.list_ended_tasks(ended) if ended else ())]
 
 
 def read_task(session: sessions.Session,
@@ -101,22 +104,22 @@ def read_task(session: sessions.Session,
     :raises KronosException: the task does not exist.
     """
     store = session.store
-    row = store.task(task_id)
+    row = store.tasks.find_task(task_id)
     if row is None:
         raise _make_config_error(task_id, 'no such task',
                                  'kronos task list --all shows tasks, kronos instance show those '
                                  'of an instance')
-    return row, store.owed(task_id)
+    return row, store.hooks.list_task_hooks(task_id)
 
 
 def list_pauses(session: sessions.Session) -> list[pauses.PauseRecord]:
     """List the pauses that hold a scope, or everything, now."""
-    return session.store.pauses(session.store.now())
+    return session.store.pauses.list_pauses(session.store.now())
 
 
 def list_quarantines(session: sessions.Session) -> list[quarantine.QuarantineEntry]:
     """List the instances, hosts, pairs of cells and services in quarantine."""
-    return session.store.quarantines(session.store.now())
+    return session.store.quarantine.list_quarantines(session.store.now())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,12 +149,12 @@ class ScopeState:
 def list_scope_states(session: sessions.Session) -> list[ScopeState]:
     """List the state of each scope, by name."""
     conf, store = session.conf, session.store
-    census, plans = store.census(), store.newest_plans()
+    census, plans = store.statistics.read_census(), store.plans.list_newest_plans()
     tasks: dict[str, Counter[str]] = {}
     for (scope, _phase, state), number in census.tasks.items():
         tasks.setdefault(scope, Counter())[state] += number
     executors: dict[str, Counter[str]] = {}
-    for row in store.in_states(rows.IN_FLIGHT):
+    for row in store.tasks.list_tasks_in_states(rows.IN_FLIGHT):
         executors.setdefault(row.task.aggregate, Counter())[row.worker or ''] += 1
     for scope in {*conf.engine.aggregates, model.UNASSIGNED, *census.scopes}:
         for name, served in census.executors.items():
@@ -205,7 +208,7 @@ def check_scope(session: sessions.Session, scope: str) -> None:
     :raises ConfigError: no engine has planned the scope, and the configuration does not name it;
         the text names the known ones.
     """
-    known = {*session.conf.engine.aggregates, *session.store.scopes(), model.UNASSIGNED}
+    known = {*session.conf.engine.aggregates, *session.store.leases.list_scopes(), model.UNASSIGNED}
     if scope not in known:
         raise _make_config_error('--scope', f'no engine has planned {scope!r}',
                                  f'Known are: {", ".join(sorted(known))}')

@@ -52,7 +52,8 @@ def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, sto
         plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
         stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
         new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf))]
-    store.save_wanted(mark, plan, rows, plan_id=plan_id, now=now,
-                      instance_cooldown=conf.engine.instance_cooldown, said=said, verb=verb,
-                      also=lambda connection: also(connection, plan_id))
+    store.plans.save_requested_plan(mark, plan, rows, plan_id=plan_id, now=now,
+                                    instance_cooldown=conf.engine.instance_cooldown, said=said,
+                                    verb=verb,
+                                    also=lambda connection: also(connection, plan_id))
     return rows

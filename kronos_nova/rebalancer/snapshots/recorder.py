@@ -34,18 +34,30 @@ class ClusterCollector(Protocol):
         """
 
 
-class HistoryStore(Protocol):
-    def history(self, scope: str, now: float, remembered: float) -> model.MoveHistory:
+class HistoryReader(Protocol):
+    def read_history(self, scope: str, now: float, remembered: float) -> model.MoveHistory:
         """Return the history of a scope.
 
         :raises StoreError: the database cannot be used.
         """
 
-    def flights(self) -> tuple[model.InFlightMove, ...]:
+
+class MoveReader(Protocol):
+    def list_in_flight_moves(self) -> tuple[model.InFlightMove, ...]:
         """Return the moves that may be under way.
 
         :raises StoreError: the database cannot be used.
         """
+
+
+class HistoryStore(Protocol):
+    @property
+    def history(self) -> HistoryReader:
+        """The histories of scopes."""
+
+    @property
+    def tasks(self) -> MoveReader:
+        """The moves that may be under way."""
 
 
 def read_recording(collector: ClusterCollector, source: base.ScoreSource, store: HistoryStore | str,
@@ -70,9 +82,10 @@ def read_recording(collector: ClusterCollector, source: base.ScoreSource, store:
     else:
         try:
             remembered = metric_lag.compute_retention(policy_set.window)
-            histories = {scope: store.history(scope, now, remembered) for scope in scopes}
+            histories = {scope: store.history.read_history(scope, now, remembered)
+                         for scope in scopes}
             if isinstance(cluster, model.Cluster):
-                flights = store.flights()
+                flights = store.tasks.list_in_flight_moves()
                 under_way = {f.instance_uuid for f in flights}
                 # A move that ended while Nova was read may have been seen at either end.
                 ended = tuple(f for f in live if f.instance_uuid not in under_way)
@@ -88,7 +101,7 @@ def read_recording(collector: ClusterCollector, source: base.ScoreSource, store:
 def _read_flights(store: HistoryStore) -> tuple[model.InFlightMove, ...]:
     """Return the store's flights, or none if they cannot be read: the next reading reports why."""
     try:
-        return store.flights()
+        return store.tasks.list_in_flight_moves()
     except exception.StoreError:
         return ()
 

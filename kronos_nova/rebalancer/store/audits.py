@@ -18,10 +18,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 _audit = tables.audit
 #: Command of the row that ``kronos drain start`` writes.
 DRAIN_STARTED = 'drain started'
+#: The name of a program that gives none.
+UNNAMED = 'unnamed'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,3 +63,18 @@ def find_newest(connection: sa.Connection, command: str, target: str) -> float |
 def get_purge_column() -> sa.Column[Any]:
     """Return the column by which rows are purged."""
     return _audit.c.at
+
+
+class AuditRepository(transactions.Repository):
+    """Audit rows of commands."""
+
+    def record_command(self, by: str, command: str, target: str, reason: str = '') -> None:
+        """Write an audit row for a command whose change no other method records."""
+        def write_audit_row(connection: sa.Connection) -> None:
+            now = float(connection.execute(sa.select(self._runner.build_now_clause())).scalar_one())
+            add(connection, AuditEntry(now, by, command, target, reason))
+        self._runner.run_transaction(write_audit_row)
+
+    def list_newest_entries(self, limit: int) -> list[AuditEntry]:
+        """Return the newest audit rows, newest first."""
+        return self._runner.run_read(lambda c: list_newest_entries(c, limit))

@@ -20,6 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
+from kronos_nova.rebalancer.store import worker_todo
 
 #: Seconds between two heartbeats of an executor; one that misses three does not run any more.
 BEAT = 60.0
@@ -56,3 +58,26 @@ def list_running_executors(
     return {row.name: None if row.scopes is None else frozenset(json.loads(row.scopes))
             for row in connection.execute(
                 sa.select(_executor).where(_executor.c.seen_at > now - SILENT))}
+
+
+class ExecutorRepository(transactions.Repository):
+    """Executors that run, and the work that each finds."""
+
+    def record_heartbeat(self, name: str, scopes: Collection[str] | None) -> None:
+        """Record that an executor runs, and the scopes that it serves (None: all)."""
+        self._runner.run_transaction(
+            lambda c: record_heartbeat(c, self._runner.build_now_clause(), name,
+                                       scopes))
+
+    def remove_executor(self, name: str) -> None:
+        """Remove an executor that stops."""
+        self._runner.run_transaction(lambda c: remove_executor(c, name))
+
+    def read_todo(self, worker: str, scopes: Collection[str] | None, now: float,
+                  claim_seconds: float) -> worker_todo.WorkerTodo:
+        """Return the kinds of work that an executor finds, in one statement that writes nothing.
+
+        :param claim_seconds: a worker that is silent for so long has lost its tasks.
+        """
+        return self._runner.run_read(
+            lambda c: worker_todo.read(c, worker, scopes, now, claim_seconds))

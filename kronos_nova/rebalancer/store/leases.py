@@ -13,6 +13,7 @@
 
 """Leases of scopes: compare-and-swap on an epoch, by the database's clock."""
 
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ from kronos_nova import exception
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 _lease = tables.lease
 
@@ -165,3 +167,67 @@ def _build_fence_update(scope: str, owner: str, epoch: int,
                         clock: ColumnElement[float]) -> sa.Update:
     return sa.update(_lease).where(*_match_held_lease(scope, owner, epoch,
                                                       clock)).values(epoch=epoch)
+
+
+class LeaseRepository(transactions.Repository):
+    """Leases of scopes."""
+
+    def is_empty(self) -> bool:
+        """Return whether the database has no lease at all: no engine has ever written to it."""
+        return self._runner.run_read(lambda c: c.execute(
+            sa.select(tables.lease.c.scope).limit(1)).first()) is None
+
+    def acquire_lease(self, scope: str, owner: str, seconds: float,
+                      policy_hash: str) -> rows.ScopeLease | None:
+        """Lease the scope; return None while another engine holds it.
+
+        The same owner gets its live lease again, for ``seconds`` from now.
+
+        :raises StoreError: another engine holds it with other policies.
+        """
+        return self._runner.run_transaction(lambda c: acquire_lease(
+            c, self._runner.build_now_clause(), scope, owner, seconds, policy_hash))
+
+    def renew_lease(self, lease: rows.ScopeLease, seconds: float) -> bool:
+        """Extend the lease; return False when it has ended or its epoch has risen.
+
+        After False, drop the decisions that were made under the lease.
+        """
+        return self._runner.run_transaction(
+            lambda c: renew_lease(c, self._runner.build_now_clause(), lease, seconds))
+
+    def retake_lease(self, lease: rows.ScopeLease, seconds: float) -> rows.ScopeLease | None:
+        """Reacquire our lease after an operator's plan raised its epoch.
+
+        :returns: the lease in its later epoch; None: it has ended, or another engine holds it.
+        """
+        return self._runner.run_transaction(
+            lambda c: retake_lease(c, self._runner.build_now_clause(), lease, seconds))
+
+    def release_lease(self, lease: rows.ScopeLease) -> None:
+        """Release the scope's lease; a lease that has ended stays as it is."""
+        self._runner.run_transaction(
+            lambda c: release_lease(c, self._runner.build_now_clause(), lease))
+
+    def has_free_scope(self, scopes: Collection[str]) -> bool:
+        """Return whether at least one of the scopes has no live lease."""
+        lease = tables.lease
+        held = self._runner.run_read(lambda c: set(c.scalars(sa.select(lease.c.scope).where(
+            lease.c.scope.in_(sorted(scopes)), lease.c.until > self._runner.build_now_clause()))))
+        return not held.issuperset(scopes)
+
+    def list_leased_scopes(self) -> frozenset[str]:
+        """Return the scopes that some engine plans now."""
+        return self._runner.run_read(lambda c: frozenset(
+            c.scalars(*select_leased_scopes(self._runner.build_now_clause()))))
+
+    def list_scopes(self) -> list[str]:
+        """Return every scope that has ever had a lease."""
+        return self._runner.run_read(lambda c: list(c.scalars(
+            sa.select(tables.lease.c.scope).order_by(tables.lease.c.scope))))
+
+    def find_planned_at(self, scope: str) -> float | None:
+        """Return when an engine last stored its decision for the scope, with moves or without."""
+        lease = tables.lease
+        return self._runner.run_read(lambda c: c.scalar(
+            sa.select(lease.c.planned_at).where(lease.c.scope == scope)))

@@ -13,6 +13,7 @@
 
 """Outcomes of plans: predicted and measured imbalance, and recent failures."""
 
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import json
@@ -25,8 +26,11 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.planning import breakers
 from kronos_nova.rebalancer.planning import pack_prediction
+from kronos_nova.rebalancer.store import pauses
+from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 _outcome = tables.outcome
 #: Failures that reflect the cloud; moves that pre-flight refuses never began.
@@ -224,3 +228,86 @@ def _tripped_at(connection: sa.Connection, scope: str) -> float:
 @statements.build_once
 def _select_tripped_at(scope: str) -> sa.Select[Any]:
     return sa.select(tables.breaker.c.tripped_at).where(tables.breaker.c.scope == scope)
+
+
+class OutcomeRepository(transactions.Repository):
+    """Outcomes of plans, imbalance of scopes, and circuit breakers."""
+
+    def record_outcome(self, lease: rows.ScopeLease, combined: float, now: float, *,
+                       load: float | None = None,
+                       measured: pack_prediction.ScopeMeasurement | None = None
+                       ) -> breakers.PlanOutcome | None:
+        """Record the outcome of the scope's newest plan; call this once scores show all its moves.
+
+        :param combined: the scope's imbalance now.
+        :param load: the weighted mean of the scope's scores now (Plan.load).
+        :param measured: the scope's packing, in mode pack.
+        :returns: the outcome of the newest plan, when it is known now.
+        :raises LeaseLost: nothing was written.
+        """
+        waiting = self._runner.run_read(lambda c: c.execute(
+            sa.select(tables.outcome.c.plan_id)
+            .where(tables.outcome.c.scope == lease.scope,
+                   tables.outcome.c.realised_at.is_(None))
+            .limit(1)).first())
+        if waiting is None:
+            return None
+        return self._runner.run_under_lease(lease, lambda c: record_outcome(
+            c, lease.scope, combined, load, now, measured))
+
+    def list_outcomes(self, scope: str, limit: int) -> list[breakers.PlanOutcome]:
+        """Return outcomes of the scope's plans since its breaker opened last, newest first."""
+        return self._runner.run_read(lambda c: list_outcomes(c, scope, limit))
+
+    def find_measured_imbalances(self, plan_ids: Collection[str]) -> dict[str, float]:
+        """Return the combined imbalance that scores showed after each of the plans.
+
+        Plans without a known outcome, or that must not be judged, are left out.
+        """
+        outcome = tables.outcome
+        return self._runner.run_read(
+            lambda c: {row.plan_id: row.combined_realised for row in c.execute(
+                sa.select(outcome).where(outcome.c.plan_id.in_(sorted(plan_ids)),
+                                         outcome.c.combined_realised.is_not(None)))})
+
+    def record_imbalance_since(self, lease: rows.ScopeLease, now: float) -> float:
+        """Record that the scope needs balancing; return since when, without a break.
+
+        :raises LeaseLost: nothing was written.
+        """
+        return self._runner.run_under_lease(
+            lease, lambda c: record_imbalance_since(c, lease.scope, now))
+
+    def list_imbalance_since(self) -> dict[str, float]:
+        """Return since when each scope has needed balancing, without a break."""
+        return self._runner.run_read(lambda c: {
+            row.scope: float(row.since) for row in c.execute(sa.select(tables.wish))})
+
+    def clear_imbalance_since(self, lease: rows.ScopeLease) -> None:
+        """Record that the scope needs no balancing now.
+
+        :raises LeaseLost: nothing was written.
+        """
+        self._runner.run_under_lease(lease, lambda c: clear_imbalance_since(c, lease.scope))
+
+    def count_failures(self, scope: str, since: float) -> tuple[int, int]:
+        """Count (failed, ended) migrations since ``since``, and since the breaker opened."""
+        return self._runner.run_read(lambda c: count_failures(c, scope, since))
+
+    def open_breaker(self, lease: rows.ScopeLease, now: float, *, seconds: float | None,
+                     paused_by: str, reason: str) -> pauses.PauseRecord:
+        """Open the scope's breaker: pause the scope, and count its earlier results no more.
+
+        A pause of the scope that lasts longer, such as an operator's, stays.
+
+        :raises LeaseLost: nothing was written.
+        """
+        found = pauses.PauseRecord(lease.scope, now, None if seconds is None else now + seconds,
+                                   paused_by, reason)
+
+        def open_breaker(connection: sa.Connection) -> None:
+            record_breaker_opening(connection, lease.scope, now)
+            if not pauses.has_longer_pause(connection, found):
+                pauses.record_pause(connection, found)
+        self._runner.run_under_lease(lease, open_breaker)
+        return found

@@ -20,8 +20,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
+from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 _pause = tables.pause
 SCOPE = 'scope'
@@ -108,3 +110,48 @@ def _select_pauses(now: float) -> sa.Select[Any]:
 def find_pause(connection: sa.Connection, scope: str, now: float) -> PauseRecord | None:
     """Return the pause that holds a scope: the cloud's before its own."""
     return next((p for p in list_pauses(connection, now) if p.scope in (None, scope)), None)
+
+
+class PauseRepository(transactions.Repository):
+    """Pauses of scopes and of the cloud."""
+
+    def pause_scope(self, scope: str | None, now: float, *, seconds: float | None, paused_by: str,
+                    reason: str) -> PauseRecord:
+        """Pause the scope (None: the cloud): engines plan nothing, and no task begins.
+
+        :param seconds: for how long; None: until :meth:`resume_scope`.
+        """
+        found = PauseRecord(scope, now, None if seconds is None else now + seconds, paused_by,
+                            reason)
+
+        def write_pause(connection: sa.Connection) -> None:
+            record_pause(connection, found)
+            audits.add(connection,
+                       audits.AuditEntry(now, paused_by, 'paused', _scope_name(scope), reason))
+        self._runner.run_transaction(write_pause)
+        return found
+
+    def resume_scope(self, scope: str | None, now: float, by: str = audits.UNNAMED) -> bool:
+        """End the pause of the scope, or the cloud's; return False when there was none."""
+        def end_and_audit(connection: sa.Connection) -> bool:
+            held = [pause for pause in list_pauses(connection, now) if pause.scope == scope]
+            if not end_pause(connection, scope, now):
+                return False
+            for pause in held:
+                audits.add(connection, audits.AuditEntry(
+                    now, by, 'resumed', _scope_name(scope),
+                    f'paused by {pause.paused_by}: {pause.reason}'))
+            return True
+        return self._runner.run_transaction(end_and_audit)
+
+    def list_pauses(self, now: float) -> list[PauseRecord]:
+        """Return the pauses in force; that of the cloud first."""
+        return self._runner.run_read(lambda c: list_pauses(c, now))
+
+    def find_pause(self, scope: str, now: float) -> PauseRecord | None:
+        """Return the pause that holds the scope: the cloud's or its own."""
+        return self._runner.run_read(lambda c: find_pause(c, scope, now))
+
+
+def _scope_name(scope: str | None) -> str:
+    return 'everything' if scope is None else f'scope {scope}'

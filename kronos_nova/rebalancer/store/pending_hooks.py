@@ -26,6 +26,7 @@ from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import attempt_phases
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 _owed, _task = tables.owed_hook, tables.task
 
@@ -149,3 +150,40 @@ def _read(row: Any) -> PendingHook:
         hook=model.TaskHook(row['hook'], json.loads(row['parameters'])), marker=row['marker'],
         begun_at=row['begun_at'], tries=row['tries'], not_before=row['not_before'],
         error=row['error'])
+
+
+class HookRepository(transactions.Repository):
+    """Pending hooks of tasks."""
+
+    def record_hook(self, what: PendingHook, worker: str, now: float,
+                    marks: attempt_phases.Marks) -> bool:
+        """Record that a hook is about to be called for our claimed task, and the attempt's phases.
+
+        :returns: False: the task is not ours any more, and nothing was written.
+        """
+        return self._runner.run_transaction(lambda c: record_hook(c, what, worker, now, marks))
+
+    def take_due_hooks(self, worker: str, scopes: Collection[str] | None, now: float,
+                       claim_seconds: float) -> list[PendingHook]:
+        """Take pending hooks of attempts that have ended: our own, and those of silent workers.
+
+        A worker is silent after ``claim_seconds``. The hooks are ours from now on, for as long.
+        """
+        return self._runner.run_transaction(lambda c: take_due_hooks(c, worker, scopes, now,
+                                                                     claim_seconds))
+
+    def postpone_hook(self, what: PendingHook, worker: str) -> bool:
+        """Store a hook's ``tries``, ``not_before`` and ``error``; False: it is not ours."""
+        return self._runner.run_transaction(lambda c: put_off(c, what, worker))
+
+    def delete_hook(self, owed_id: str, worker: str) -> bool:
+        """Delete a pending hook that has ended; return False when it was not ours."""
+        return self._runner.run_transaction(lambda c: delete_hook(c, owed_id, worker))
+
+    def has_pending_hook(self, instance_uuid: str) -> bool:
+        """Return whether a hook has begun for the instance and has not ended."""
+        return self._runner.run_read(lambda c: is_owed(c, instance_uuid))
+
+    def list_task_hooks(self, task_id: str) -> list[PendingHook]:
+        """Return the pending hooks of a task, in the order in which they began."""
+        return self._runner.run_read(lambda c: list_task_hooks(c, task_id))

@@ -35,6 +35,7 @@ from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
 from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store import transactions
 
 _task = tables.task
 _decision = tables.decision
@@ -285,3 +286,68 @@ def _read_decisions(connection: sa.Connection,
             for row in connection.execute(
                 sa.select(_decision).where(which)
                 .order_by(_decision.c.decided_at, _decision.c.decision_id))]
+
+
+class ApprovalRepository(transactions.Repository):
+    """Plans that wait for approval, and operators' decisions on plans."""
+
+    def list_waiting_plans(self, now: float, scope: str | None = None) -> list[WaitingPlan]:
+        """Return plans that wait for approval, of one scope or of all, oldest first."""
+        return self._runner.run_read(lambda c: list_waiting_plans(c, now, scope))
+
+    def cancel_lapsed_tasks(self, lease: rows.ScopeLease, now: float) -> list[model.Task]:
+        """Cancel tasks of the scope that were not approved in time.
+
+        :raises LeaseLost: nothing was written.
+        """
+        late = self._runner.run_read(lambda c: c.execute(
+            sa.select(tables.task.c.task_id)
+            .where(tables.task.c.scope == lease.scope, tables.task.c.expires_at <= now,
+                   tables.task.c.state == TaskState.PENDING.value).limit(1)).first())
+        if late is None:
+            return []
+        return self._runner.run_under_lease(
+            lease, lambda c: cancel_lapsed_tasks(c, lease.scope, now))
+
+    def approve_plan(self, plan_id: str, now: float, said: OperatorDecision, *,
+                     begin_within: Mapping[model.Phase, float], cooldown: float,
+                     instance_cooldown: float) -> list[model.Task]:
+        """Queue tasks of a plan that wait for approval. See :mod:`plan_approvals`.
+
+        :raises StoreError: one requires another that still waits; nothing was written.
+        """
+        return self._runner.run_transaction(lambda c: approve_plan(
+            c, plan_id, now, said, begin_within=begin_within, cooldown=cooldown,
+            instance_cooldown=instance_cooldown))
+
+    def reject_plan(self, plan_id: str, now: float, said: OperatorDecision,
+                    instance_cooldown: float) -> list[model.Task]:
+        """Cancel pending tasks, and the tasks that require them; the instances cool."""
+        return self._runner.run_transaction(lambda c: cancel_plan_tasks(
+            c, plan_id, now, said, REJECTED, instance_cooldown))
+
+    def cancel_plan(self, plan_id: str, now: float, said: OperatorDecision,
+                    instance_cooldown: float) -> list[model.Task]:
+        """Cancel all tasks of a plan that Nova has not been asked for; the instances cool."""
+        return self._runner.run_transaction(lambda c: cancel_plan_tasks(
+            c, plan_id, now, said, CANCELLED, instance_cooldown))
+
+    def pop_unannounced_decisions(self, lease: rows.ScopeLease) -> list[StoredDecision]:
+        """Return decisions on the scope's plans that are not announced yet, oldest first.
+
+        They are marked as announced: the caller must announce them.
+
+        :raises LeaseLost: nothing was written.
+        """
+        if not self._runner.run_read(lambda c: list_unannounced_decisions(c, lease.scope)):
+            return []
+        return self._runner.run_under_lease(
+            lease, lambda c: pop_unannounced_decisions(c, lease.scope))
+
+    def list_decisions(self, plan_id: str) -> list[StoredDecision]:
+        """Return the operators' decisions on a plan, oldest first."""
+        return self._runner.run_read(lambda c: list_plan_decisions(c, plan_id))
+
+    def find_requesters(self, plan_ids: Collection[str]) -> dict[str, str]:
+        """Return who requested each plan (an operator or ``migfra``); omit plans of engines."""
+        return self._runner.run_read(lambda c: asked_by(c, plan_ids))

@@ -18,8 +18,11 @@ import dataclasses
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
+from kronos_nova import exception
+from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.store import plans
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 _table = tables.quarantine
 
@@ -120,3 +123,64 @@ def lift_quarantine(connection: sa.Connection, kind: str, name: str) -> bool:
     name = _stored_name(kind, name)
     return connection.execute(
         sa.delete(_table).where(_table.c.kind == kind, _table.c.name == name)).rowcount == 1
+
+
+class QuarantineRepository(transactions.Repository):
+    """Quarantines, refusals and outages."""
+
+    def count_refusal(self, host: str, now: float, *, limit: int, seconds: float,
+                      reason: str) -> bool:
+        """Count a destination's refusal; return True when the host is quarantined now."""
+        return self._runner.run_transaction(lambda c: count_refusal(
+            c, host, now, limit=limit, seconds=seconds, reason=reason))
+
+    def record_local_disks(self, host: str, now: float, seconds: float, reason: str) -> None:
+        """Record Nova's answer that the host shares no storage: History.local_disk_hosts."""
+        self._runner.run_transaction(lambda c: add(c, plans.DISKS, host, now, seconds, reason))
+
+    def record_other_cells(self, one: str, other: str, now: float, seconds: float,
+                           reason: str) -> None:
+        """Record that Nova did not find the one host from the other: History.other_cells.
+
+        Names that together are too long for the column are not kept: Nova reports it again.
+        """
+        name = ' '.join(sorted((one, other)))
+        if len(name) <= tables.NAME_LENGTH:
+            self._runner.run_transaction(lambda c: add(c, plans.CELLS, name, now, seconds, reason))
+
+    def record_outage(self, service: str, now: float, seconds: float, reason: str) -> bool:
+        """Record that a service fails; return True when no executor saw this within ``seconds``.
+        """
+        return self._runner.run_transaction(
+            lambda c: record_outage(c, service, now, seconds, reason))
+
+    def end_outage(self, service: str) -> None:
+        """Delete an outage: the service works again."""
+        self._runner.run_transaction(lambda c: lift_quarantine(c, plans.SERVICE, service))
+
+    def list_quarantines(self, now: float) -> list[QuarantineEntry]:
+        """Return the quarantines in force.
+
+        These include hosts with local disks, pairs of hosts of different cells, and services that
+        fail.
+        """
+        return self._runner.run_read(lambda c: list_quarantines(c, now))
+
+    def lift_quarantine(self, kind: str, name: str, now: float, by: str = audits.UNNAMED) -> bool:
+        """End the quarantine of an ``instance`` or ``host``; return False when none is in force.
+
+        Kind ``disks`` forgets that the disks of a host are its own, and ``cells`` that two hosts
+        are of different cells.
+        """
+        if kind not in (plans.INSTANCE, plans.HOST, plans.DISKS, plans.CELLS):
+            raise exception.StoreError(problem=f'has no quarantine for {kind!r}',
+                                       remedy='Say instance, host, disks or cells.')
+
+        def lift_and_audit(connection: sa.Connection) -> bool:
+            reason = find_reason(connection, kind, name, now)
+            # Of two transactions that have read it, only one deletes the row.
+            if reason is None or not lift_quarantine(connection, kind, name):
+                return False
+            audits.add(connection, audits.AuditEntry(now, by, 'lifted', f'{kind} {name}', reason))
+            return True
+        return self._runner.run_transaction(lift_and_audit)

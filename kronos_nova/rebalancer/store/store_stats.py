@@ -29,6 +29,7 @@ from kronos_nova.rebalancer.store import quarantine
 from kronos_nova.rebalancer.store import requests
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,3 +136,11 @@ def _count_tasks(connection: sa.Connection, now: float) -> tuple[
         ages[row.scope, row.state] = max(age, ages.get((row.scope, row.state), 0.0))
         overdue[row.scope] += int(row.late)
     return tasks, ages, overdue
+
+
+class StatisticsRepository(transactions.Repository):
+    """Numbers of live rows, for metrics."""
+
+    def read_census(self) -> RowCensus:
+        """Return numbers of live rows, for metrics."""
+        return self._runner.run_read(lambda c: read_census(c, self._runner.build_now_clause()))

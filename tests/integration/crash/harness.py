@@ -251,7 +251,7 @@ placement_endpoint_override = {urls['placement']}
             before = [lease.planned_at for lease in self.leases()]
             self.wait(lambda b=before: [lease.planned_at for lease in self.leases()] != b,
                       'another cycle')
-        self.wait(lambda: not self.store.flights(), 'the last tasks to end')
+        self.wait(lambda: not self.store.tasks.list_in_flight_moves(), 'the last tasks to end')
 
     def restart_database(self) -> None:
         self._database.stop(signal.SIGKILL)
@@ -271,8 +271,8 @@ placement_endpoint_override = {urls['placement']}
             return list(connection.execute(sa.select(tables.lease)))
 
     def tasks(self) -> list[Any]:
-        return [row for plan in self.store.plans(1000)
-                for row in self.store.tasks(plan.plan_id)]
+        return [row for plan in self.store.plans.list_plans(1000)
+                for row in self.store.tasks.list_plan_tasks(plan.plan_id)]
 
     def verdict(self) -> None:
         """Each instance migrated exactly once, none lost, every task ended in a
@@ -283,7 +283,7 @@ placement_endpoint_override = {urls['placement']}
         assert sorted(row.task.instance_uuid for row in rows) == sorted(self.uuids), (
             f'an instance was planned twice, or never: {story}')
         assert {row.task.state for row in rows} == {TaskState.COMPLETED}, story
-        assert not self.store.flights(), story
+        assert not self.store.tasks.list_in_flight_moves(), story
         assert sorted(seen) == sorted(self.uuids), f'an instance is lost: {story}'
         for row in rows:
             one = seen[row.task.instance_uuid]
@@ -296,13 +296,13 @@ placement_endpoint_override = {urls['placement']}
             assert len(others) == 1, story
             assert 1 <= one['posts'] <= 1 + self._asked_again(), story
             assert len(one['migrations']) <= one['posts'], story
-        held = self.store.history('_unassigned_', time.time()).cooling
+        held = self.store.history.read_history('_unassigned_', time.time()).cooling
         assert self._cooldown == 0 or set(held) >= set(self.uuids), story
         self.counted = {
             'migrations': sum(len(one['migrations']) for one in seen.values()),
             'posts': sum(one['posts'] for one in seen.values()),
             'epochs': max(lease.epoch for lease in self.leases()),
-            'plans': len(self.store.plans(1000))}
+            'plans': len(self.store.plans.list_plans(1000))}
 
     def _fallen(self, how: str) -> int:
         return sum(1 for d in self.everyone if d.fell and d.fall.how == how)

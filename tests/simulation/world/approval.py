@@ -51,7 +51,7 @@ class Approver:
         if not self.present or self.rng.random() >= DECIDES:
             return
         try:
-            for plan in self.run.store.waiting(self.run.now):
+            for plan in self.run.store.approvals.list_waiting_plans(self.run.now):
                 self._decide(plan.plan_id)
         except exception.StoreError:
             self.run.counts['commands that the database refused'] += 1
@@ -59,15 +59,15 @@ class Approver:
 
     def _decide(self, plan_id: str) -> None:
         store, now, conf = self.run.store, self.run.now, self.run.confs[0].engine
-        waiting = [row.task.instance_uuid for row in store.tasks(plan_id)]
+        waiting = [row.task.instance_uuid for row in store.tasks.list_plan_tasks(plan_id)]
         some = None if self.rng.random() < 0.6 else [self.rng.choice(waiting)]
         said = plan_approvals.OperatorDecision(self.name, 'so be it', some)
         if self.rng.random() < 0.25:
             self.run.counts['rejected tasks'] += len(
-                store.reject(plan_id, now, said, conf.instance_cooldown))
+                store.approvals.reject_plan(plan_id, now, said, conf.instance_cooldown))
             return
         try:
-            found = store.approve(
+            found = store.approvals.approve_plan(
                 plan_id, now, said, begin_within=tasks.begin_within(conf.cooldown),
                 cooldown=conf.cooldown, instance_cooldown=conf.instance_cooldown)
         except exception.StoreError:

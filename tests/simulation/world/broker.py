@@ -101,7 +101,7 @@ class Broker:
     def _doubt(self, task: model.Task) -> str | None:
         """As the executor's wiring asks the table."""
         try:
-            return self.run.store.doubt(task)
+            return self.run.store.tasks.validate_cast(task)
         except exception.StoreError:
             return None
 

@@ -68,6 +68,7 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import task_repository
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import worker_todo
 from kronos_nova.sources import answer
@@ -197,7 +198,7 @@ def two_tasks(patch: Patch) -> None:
         **real(task, now), 'active_instance': task.task_id})
     patch.setattr(plans, '_refuse_busy', lambda *args: None)
     patch.setattr(plans, 'extend_cooldown', lambda *args: None)
-    patch.setattr(api.Store, 'flights', lambda self: ())
+    patch.setattr(task_repository.TaskRepository, 'list_in_flight_moves', lambda self: ())
 
 
 @bug()
@@ -341,9 +342,10 @@ def post_first(patch: Patch) -> None:
         marker = self._driver.pre_flight(row.task, self._read_known_facts(row.task))
         self._driver.submit(row.task)
         now = self._clock()
-        self._store.mark(row.task.task_id, self.name, [TaskState.CLAIMED],
-                         TaskState.SUBMITTING, now, marker=marker, submitted_at=now,
-                         deadline=retry.compute_deadline(row.task, now, self._settings))
+        self._store.tasks.update_state(row.task.task_id, self.name, [TaskState.CLAIMED],
+                                       TaskState.SUBMITTING, now, marker=marker, submitted_at=now,
+                                       deadline=retry.compute_deadline(row.task, now,
+                                                                       self._settings))
     patch.setattr(worker.Worker, '_start', start)
 
 
@@ -674,7 +676,7 @@ def told_by_both(patch: Patch) -> None:
 
     def lost(self: Any, task: Any) -> None:
         real(self, task)
-        row = self._store.task(task.task_id)
+        row = self._store.tasks.find_task(task.task_id)
         if row is not None and row.task.state.terminal:
             self.cancelled(row.task, self._clock())
     patch.setattr(outcomes.OutcomeWriter, 'lost', lost)

@@ -50,6 +50,9 @@ def path() -> str:
 def engine(number: int) -> sa.Engine:
     """The database engine of a process: what SQLAlchemy has compiled is kept with it."""
     found = database.from_url(f'sqlite:///{path()}', connection_recycle_time=-1)
+    # A connection for each transaction would take half of the time of a run.
+    found.pool = sa.pool.QueuePool(
+        found.pool._creator, pool_size=2, dialect=found.dialect, _dispatch=found.pool.dispatch)
 
     @sqlalchemy.event.listens_for(found, 'connect')
     def hurry(connection: Any, _record: Any) -> None:

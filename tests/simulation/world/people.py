@@ -162,7 +162,7 @@ class People:
             migration.end, migration.ends_at = 'cancelled', self.run.now
 
     def _pause(self) -> None:
-        self.run.store.pause(
+        self.run.store.pauses.pause_scope(
             self.rng.choice([None, *self.cloud.scopes()]), self.run.now,
             seconds=self.rng.uniform(20, 90), paused_by='operator', reason='maintenance')
 

@@ -275,7 +275,7 @@ class Standstills:
             if self.lost.pop(task.instance, None) is not None and instance is not None:
                 instance.task_state = None
             if self.rng.random() < 0.5:
-                self.run.store.resolve_task(
+                self.run.store.tasks.resolve_task(
                     task.task_id, TaskState.FAILED, self.run.now,
                     plan_approvals.OperatorDecision('operator', 'its nova-compute is gone'),
                     self.run.confs[0].engine.instance_cooldown)

@@ -67,11 +67,11 @@ def where(tmp_path):
 
     asked_plan, asked = save('h1')
     begun = cases.claim(store, now=now).task
-    store.mark(begun.task_id, 'w', [begun.state], model.TaskState.UNKNOWN, now)
+    store.tasks.update_state(begun.task_id, 'w', [begun.state], model.TaskState.UNKNOWN, now)
     queued_plan, task = save('h3')
     plan, _ = save('h5', state=model.TaskState.PENDING)
-    store.refused('h9', now, limit=1, seconds=3600, reason='No valid host')
-    store.pause(None, now, seconds=None, paused_by='breaker', reason='why')
+    store.quarantine.count_refusal('h9', now, limit=1, seconds=3600, reason='No valid host')
+    store.pauses.pause_scope(None, now, seconds=None, paused_by='breaker', reason='why')
     yield conf, store, {'plan': plan, 'queued_plan': queued_plan, 'task': task,
                         'asked': asked, 'asked_plan': asked_plan}
     store.close()
@@ -80,11 +80,11 @@ def where(tmp_path):
 @pytest.mark.parametrize('command', CHANGES)
 def test_a_command_that_changes_something_leaves_a_row(where, command):
     conf, store, names = where
-    before = len(store.audited(99))
+    before = len(store.audit.list_newest_entries(99))
     arguments, verb, target = (text.format(**names) for text in CHANGES[command])
     done = commands.main('kronos_nova.cli.app', *command.split(), *arguments.split(),
                          '--config-file', conf)
     assert done.returncode == 0, done.stderr
-    row, *others = store.audited(99)
+    row, *others = store.audit.list_newest_entries(99)
     assert (row.command, row.target) == (verb, target) and len(others) == before
     assert '@' in row.by

@@ -74,9 +74,9 @@ def test_a_pause_shows_operator_reason_and_end(run, store):
 
 
 def test_resume_prints_the_reason_of_another_pause_as_one_line_of_text(run, store):
-    store.pause('blue', store.now(), seconds=None, paused_by='mallory\x1b[2J',
-                reason='done\nScope ssd goes on.')
-    store.pause(None, store.now(), seconds=None, paused_by='alice', reason='holidays')
+    store.pauses.pause_scope('blue', store.now(), seconds=None, paused_by='mallory\x1b[2J',
+                             reason='done\nScope ssd goes on.')
+    store.pauses.pause_scope(None, store.now(), seconds=None, paused_by='alice', reason='holidays')
     assert run('resume')[1] == ('Everything goes on.\nScope blue is still paused by mallory?[2J: '
                                 'done?Scope ssd goes on.\n')
 
@@ -101,14 +101,14 @@ def test_times_are_those_of_the_database_and_not_of_the_workstation(run, store, 
     where = ('--config-file', tmp_path / 'kronos.conf')
     before = store.now()
     assert commands.run(AHEAD, 'pause', '--for', '2h', '--reason', 'why', *where).returncode == 0
-    pause, = store.pauses(store.now())
+    pause, = store.pauses.list_pauses(store.now())
     assert before <= pause.since <= store.now()
     assert pause.until == pytest.approx(pause.since + 7200)
     done = commands.run(AHEAD, 'pause', 'list', '-f', 'value', *where)
     assert 'everything' in done.stdout, 'for it the pause would be over'
     done = commands.run(AHEAD, 'task', 'cancel', task.task_id, '--reason', 'why', *where)
     assert done.returncode == 0, done.stderr
-    assert before <= store.task(task.task_id).completed_at <= store.now()
+    assert before <= store.tasks.find_task(task.task_id).completed_at <= store.now()
 
 
 def test_resume_ends_one_pause_and_says_what_still_holds(run, store):
@@ -122,10 +122,10 @@ def test_resume_ends_one_pause_and_says_what_still_holds(run, store):
 
 
 def test_pausing_an_unknown_scope_is_refused(run, store):
-    store.acquire_lease('red', 'engine', 30, 'hash')
+    store.leases.acquire_lease('red', 'engine', 30, 'hash')
     status, _, error = run('pause', '--scope', 'bleu', '--reason', 'why')
     assert status == 1 and "'bleu'" in error and '_unassigned_, blue, red' in error
-    assert not store.pauses(0)
+    assert not store.pauses.list_pauses(0)
     for known in ('blue', 'red', '_unassigned_'):
         assert run('pause', '--scope', known, '--reason', 'why')[0] == 0
 
@@ -133,11 +133,11 @@ def test_pausing_an_unknown_scope_is_refused(run, store):
 @pytest.mark.parametrize('given', ['a while', '99999999w', '9' * 400 + 's'])
 def test_an_invalid_duration_is_refused(run, store, given):
     status, _, error = run('pause', '--for', given, '--reason', 'why')
-    assert status == 1 and '--for' in error and not store.pauses(0)
+    assert status == 1 and '--for' in error and not store.pauses.list_pauses(0)
 
 
 def test_a_pause_needs_a_reason(run, store):
-    assert run('pause')[0] == 2 and not store.pauses(0)
+    assert run('pause')[0] == 2 and not store.pauses.list_pauses(0)
 
 
 def test_pausing_creates_no_database(run, tmp_path):
@@ -148,14 +148,15 @@ def test_pausing_creates_no_database(run, tmp_path):
 
 def test_a_quarantine_is_listed_with_its_reason_and_lifted(run, store):
     now = time.time()
-    store.keeps_disks('h2', now, 3600, 'no shared storage')
+    store.quarantine.record_local_disks('h2', now, 3600, 'no shared storage')
     for _ in range(2):
-        store.refused('h1', now, limit=2, seconds=3600, reason='No valid host\x1b[31m')
+        store.quarantine.count_refusal('h1', now, limit=2, seconds=3600,
+                                       reason='No valid host\x1b[31m')
     disks, host = json.loads(run('quarantine', 'list', '-f', 'json')[1])
     assert (disks['Kind'], disks['Name']) == ('disks', 'h2') and disks['Until']
     assert (host['Name'], host['Reason']) == ('h1', 'No valid host?[31m')
     assert run('quarantine', 'lift', 'host', 'h1')[:2] == (0, 'host h1 is free again.\n')
-    assert not store.history('blue', now).quarantined_hosts
+    assert not store.history.read_history('blue', now).quarantined_hosts
     status, _, error = run('quarantine', 'lift', 'host', 'h1')
     assert status == 1 and 'not in quarantine' in error
     assert run('quarantine', 'lift', 'disks', 'h2')[0] == 0
@@ -163,10 +164,10 @@ def test_a_quarantine_is_listed_with_its_reason_and_lifted(run, store):
 
 
 def test_a_quarantine_that_has_lapsed_is_not_lifted(run, store):
-    store.keeps_disks('h2', store.now() - 100, 60, 'Nova said so')
+    store.quarantine.record_local_disks('h2', store.now() - 100, 60, 'Nova said so')
     status, _, error = run('quarantine', 'lift', 'disks', 'h2')
     assert status == 1 and 'not in quarantine' in error
-    assert store.audited(9) == []
+    assert store.audit.list_newest_entries(9) == []
 
 
 def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, store):
@@ -175,7 +176,7 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
         lambda p, s: cases.make_task(p, s, from_host='h1', not_before=now),
         lambda p, s: cases.make_task(p, s, from_host='h5', not_before=now)], now=now)
     begun = cases.claim(store, now=now).task
-    store.mark(begun.task_id, 'w', [begun.state], model.TaskState.SUBMITTING, now)
+    store.tasks.update_state(begun.task_id, 'w', [begun.state], model.TaskState.SUBMITTING, now)
     waits = second if begun.task_id == first.task_id else first
     listed = {row['Task']: row for row in json.loads(run('task', 'list', '-f', 'json')[1])}
     assert {i: listed[i]['State'] for i in listed} == {
@@ -184,7 +185,7 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
     status, out, error = run('task', 'cancel', waits.task_id, '--reason', 'a\tchange\x1b[31m')
     assert (status, out) == (0, f'Task {waits.task_id} of instance {waits.instance_uuid} is '
                                 'cancelled.\n'), error
-    row = store.task(waits.task_id)
+    row = store.tasks.find_task(waits.task_id)
     assert (row.task.state, row.error_type) == (model.TaskState.CANCELLED, 'MigrationCancelled')
     assert row.error.startswith('Cancelled by ') and 'a change' in row.error
     everything = json.loads(run('task', 'list', '--all', '-f', 'json')[1])
@@ -195,7 +196,7 @@ def test_tasks_are_listed_and_what_nova_was_asked_for_is_not_cancelled(run, stor
                        ('nobody', 'no such task')):
         status, _, error = run('task', 'cancel', other, '--reason', 'why')
         assert status == 1 and why in error and 'openstack server migration abort' in error
-    assert store.task(begun.task_id).task.state is model.TaskState.SUBMITTING
+    assert store.tasks.find_task(begun.task_id).task.state is model.TaskState.SUBMITTING
 
 
 @pytest.mark.parametrize(('fields', 'said'), [
@@ -207,8 +208,8 @@ def test_task_show_has_novas_migration_and_the_next_step(run, store, fields, sai
     now, migration = time.time(), uuidutils.generate_uuid()
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
     task = cases.claim(store, now=now).task
-    store.mark(task.task_id, 'w', [task.state], model.TaskState.UNKNOWN, now,
-               reference=migration, **fields)
+    store.tasks.update_state(task.task_id, 'w', [task.state], model.TaskState.UNKNOWN, now,
+                             reference=migration, **fields)
     shown = listed(run, 'task', 'show', task.task_id)
     assert shown['Nova migration'] == migration
     assert said in shown['Next step'] and bool(said) == bool(shown['Next step'])
@@ -225,11 +226,11 @@ def test_resolve_ends_a_task_that_nova_never_finishes(run, store):
     status, _, error = run(*how)
     assert status == 1 and 'it is queued, not submitted or unknown' in error
     begun = cases.claim(store, now=now).task
-    store.mark(begun.task_id, 'w', [begun.state], model.TaskState.UNKNOWN, now)
+    store.tasks.update_state(begun.task_id, 'w', [begun.state], model.TaskState.UNKNOWN, now)
     assert run(*how)[:2] == (0, f'Task {task.task_id} is resolved as failed.\n'
                                 f'Task {waits.task_id} of instance {waits.instance_uuid} is '
                                 'cancelled.\n')
-    row = store.task(task.task_id)
+    row = store.tasks.find_task(task.task_id)
     assert (row.task.state, row.error_type) == (model.TaskState.FAILED, 'MigrationResolved')
     (said,) = listed(run, 'plan', 'show', plan_id)['Decisions']
     assert said['verb'] == 'resolved' and task.task_id in said['reason']
@@ -253,12 +254,14 @@ def test_a_task_in_doubt_is_shown_with_the_doubt_and_its_start(run, store, kept,
         assert listed['State'] == 'submitted'
         return listed['Error'], json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
 
-    assert store.mark(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now, error=error)
+    assert store.tasks.update_state(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now,
+                                    error=error)
     errors, whole = shown()
     assert (errors, whole['Doubt']) == (error or '', '')
     doubt = f'{kept}@{now - 90:.0f}' if kept in list(base.MigrationStage) else kept
-    assert store.mark(task.task_id, 'w', [model.TaskState.SUBMITTED], model.TaskState.SUBMITTED,
-                      now, doubt_since=now - 90, doubt=doubt)
+    assert store.tasks.update_state(task.task_id, 'w', [model.TaskState.SUBMITTED],
+                                    model.TaskState.SUBMITTED,
+                                    now, doubt_since=now - 90, doubt=doubt)
     errors, whole = shown()
     said = f'{said}, since {times.format_time(now - 90)}'
     assert whole['Doubt'] == said and whole['Error'] == (error or '')
@@ -270,10 +273,10 @@ def test_nothing_is_doubted_of_a_task_that_is_over(run, store):
     cases.save(store, [lambda p, s: cases.make_task(p, s, not_before=now)], now=now)
     row = cases.claim(store, now=now)
     task = row.task
-    assert store.mark(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now,
-                      doubt_since=now, doubt=f'untold@{now:.0f}')
+    assert store.tasks.update_state(task.task_id, 'w', [task.state], model.TaskState.SUBMITTED, now,
+                                    doubt_since=now, doubt=f'untold@{now:.0f}')
     cases.end(store, row, model.TaskState.FAILED, now, error_type='MigrationFailed')
-    assert store.task(task.task_id).task.state is model.TaskState.FAILED
+    assert store.tasks.find_task(task.task_id).task.state is model.TaskState.FAILED
     assert json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])['Doubt'] == ''
 
 
@@ -286,8 +289,9 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     refused = model.Attempt('h2', now - 60, now - 30, 'MigrationFailed', 'no\x1b[31m CPU',
                             '6c6c5d80-9b43-4d5c-8f43-0d7bb8a3d201',
                             {'queue': 2.0, 'running': 11.25})
-    assert store.requeue(task.task_id, 'w', now, not_before=now, retry_count=0, attempt=1,
-                         attempts=[refused]), mine
+    assert store.tasks.requeue_task(task.task_id, 'w', now, not_before=now, retry_count=0,
+                                    attempt=1,
+                                    attempts=[refused]), mine
     shown = json.loads(run('task', 'show', task.task_id, '-f', 'json')[1])
     assert (shown['To'], shown['Improvement']) == ('h3', 0.2)
     assert shown['Alternates'] == [
@@ -296,7 +300,7 @@ def test_a_task_is_shown_with_its_alternates_and_every_attempt(run, store):
     assert attempt['to_host'] == 'h2' and attempt['error'] == 'no?[31m CPU'
     assert attempt['migration_uuid'] == refused.migration_uuid
     assert attempt['phases'] == {'queue': 2.0, 'running': 11.25}
-    values = task_commands._render_task(store.task(task.task_id), nested=False)[1]
+    values = task_commands._render_task(store.tasks.find_task(task.task_id), nested=False)[1]
     assert 'h4 (0.1000)\nh5 (-0.0500)' in values
     assert f'migration {refused.migration_uuid}: MigrationFailed: no?[31m CPU\n' in values[-1]
     assert values[-1].endswith('\n  queue 2 s, running 11 s')
@@ -310,11 +314,11 @@ def test_a_task_shows_the_hooks_that_are_owed(run, store):
     row = cases.claim(store, now=now)
     what = pending_hooks.PendingHook(cases.new_id(), row.task, 0, model.TaskHook('pscom\x1b[31m'),
                                      '', now)
-    assert store.owe(what, 'w', now, ())
+    assert store.hooks.record_hook(what, 'w', now, ())
     task_id = row.task.task_id
     shown = json.loads(run('task', 'show', task_id, '-f', 'json')[1])
     assert shown['Owed hooks'] == [f'pscom?[31m for h2, since {times.format_time(now)}']
-    store.put_off_owed(dataclasses.replace(what, tries=2, error='is away'), 'w')
+    store.hooks.postpone_hook(dataclasses.replace(what, tries=2, error='is away'), 'w')
     out = run('task', 'show', task_id, '-f', 'value', '-c', 'Owed hooks')[1]
     assert out == f'pscom?[31m for h2, since {times.format_time(now)}, tried 2 times: is away\n'
 
@@ -330,18 +334,18 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
     assert [(r['Scope'], r['Engine'], r['Moves']) for r in listed(run, 'status')] == [
         ('blue', '', None)], 'what is configured and was never planned'
     plan = model.Plan('blue', reason='a first look')
-    store.save_plan(None, plan, [], plan_id='dry', now=now - 3600, dry_run=True, cooldown=0,
-                    instance_cooldown=0)
+    store.plans.save_plan(None, plan, [], plan_id='dry', now=now - 3600, dry_run=True, cooldown=0,
+                          instance_cooldown=0)
     (blue,) = listed(run, 'status')
     assert (blue['Engine'], blue['Dry run'], blue['Reason']) == ('', True, 'a first look')
     assert blue['Planned at'] == times.format_time(now - 3600)
     _, (first, _second), _ = cases.save(store, 2, now=now - 60, draining=['h1'])
     claimed = cases.claim(store, 'ctl1:executor', now=now)
     cases.save(store, 0, 'red\x1b[31m', now=now, reason='nothing to gain')
-    store.release(cases.lease_of(store, 'red\x1b[31m'))
-    store.pause('blue', now, seconds=None, paused_by='me', reason='a change')
-    store.present('idle', None)
-    store.present('elsewhere', ['green'])
+    store.leases.release_lease(cases.lease_of(store, 'red\x1b[31m'))
+    store.pauses.pause_scope('blue', now, seconds=None, paused_by='me', reason='a change')
+    store.executors.record_heartbeat('idle', None)
+    store.executors.record_heartbeat('elsewhere', ['green'])
     blue, red = listed(run, 'status')
     assert (blue['Engine'], blue['Moves'], blue['Dry run'], blue['Draining']) == (
         'engine', 2, False, 1)
@@ -365,7 +369,7 @@ def test_the_status_tells_of_each_scope_who_plans_it_and_what_holds_it(run, stor
 def test_status_counts_executors_apart_whose_names_print_alike(run, store):
     cases.save(store, 1, now=time.time() - 60)
     cases.claim(store, 'ctl\x1b', now=time.time())
-    store.present('ctl\x07', None)
+    store.executors.record_heartbeat('ctl\x07', None)
     (blue,) = listed(run, 'status')
     assert blue['Executors'] == {'ctl\x1b': 1, 'ctl\x07': 0}
     status, table, error = run('status')
@@ -377,10 +381,10 @@ def test_status_counts_executors_apart_whose_names_print_alike(run, store):
 
 def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, store):
     now = time.time()
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
 
     def cycle(at, imbalance):
-        store.save_plan(lease, model.Plan('blue', reason='enough', policies=(
+        store.plans.save_plan(lease, model.Plan('blue', reason='enough', policies=(
             model.PolicyReport('cpu', imbalance, imbalance, 0.15),)), [], plan_id=f'at {at}',
             now=at, dry_run=False, cooldown=0, instance_cooldown=0)
 
@@ -389,13 +393,14 @@ def test_the_status_has_what_the_last_cycle_found_and_why_later_ones_fail(run, s
     (blue,) = listed(run, 'status')
     assert blue['Policies'][0]['imbalance_before'] == 0.1, 'that of now, not of the first such'
     assert (blue['Planned at'], blue['Failing']) == (times.format_time(now - 60), '')
-    store.fail(lease, 'Nova is away\x1b[31m', now)
+    store.plans.record_failed_cycle(lease, 'Nova is away\x1b[31m', now)
     (blue,) = listed(run, 'status')
     assert blue['Failing'] == f'{times.format_time(now)}: Nova is away?[31m'
     assert (blue['Planned at'], blue['Reason'], blue['Moves']) == (
         times.format_time(now - 60), 'enough', 0)
-    store.save_plan(None, model.Plan('blue', reason='a dry run'), [], plan_id='dry', now=now + 1,
-                    dry_run=True, cooldown=0, instance_cooldown=0)
+    store.plans.save_plan(None, model.Plan('blue', reason='a dry run'), [], plan_id='dry',
+                          now=now + 1,
+                          dry_run=True, cooldown=0, instance_cooldown=0)
     (blue,) = listed(run, 'status')
     assert blue['Reason'] == 'a dry run'
 
@@ -422,11 +427,11 @@ def test_plans_are_listed_newest_first_with_the_states_of_their_tasks(run, store
 def test_plan_list_names_the_requester_and_not_the_decider(run, store):
     now = time.time()
     engines, _, _ = cases.save(store, 1, now=now - 60)
-    store.cancel_plan(engines, now, plan_approvals.OperatorDecision('me@here'), 900.0)
+    store.approvals.cancel_plan(engines, now, plan_approvals.OperatorDecision('me@here'), 900.0)
     asked, _, _ = cases.save(store, 1, now=now)
-    store.transaction(lambda c: plan_approvals.record_decision(
+    store.run_transaction(lambda c: plan_approvals.record_decision(
         c, asked, now, 'asked', plan_approvals.OperatorDecision('migfra\x1b[31m', 'migrate vm'), 1))
-    store.cancel_plan(asked, now, plan_approvals.OperatorDecision('me@here'), 900.0)
+    store.approvals.cancel_plan(asked, now, plan_approvals.OperatorDecision('me@here'), 900.0)
     assert {row['Plan']: row['Asked by'] for row in listed(run, 'plan', 'list')} == {
         asked: 'migfra?[31m', engines: ''}
 
@@ -453,8 +458,9 @@ def test_the_pairs_of_a_dry_run_are_shown_as_planned(run, store):
                                model.Move('b', 'h2', 'h1', model.Phase.SPREAD)),
                       swaps=(model.Swap('a', 'b'),))
     plan_id = cases.new_id()
-    store.save_plan(None, plan, [], plan_id=plan_id, now=time.time(), dry_run=True, cooldown=1,
-                    instance_cooldown=1)
+    store.plans.save_plan(
+        None, plan, [], plan_id=plan_id, now=time.time(), dry_run=True, cooldown=1,
+                          instance_cooldown=1)
     assert listed(run, 'plan', 'show', plan_id)['Swaps'] == [
         {'instances': ['a', 'b'], 'state': 'planned', 'undos': []}]
     assert 'a and b: planned' in ' '.join(run('plan', 'show', plan_id)[1].split())
@@ -519,7 +525,7 @@ def test_a_plan_is_approved_by_its_moves_and_names_the_operator(run, store):
     status, out, error = run('plan', 'approve', plan_id, '--move', first.instance_uuid)
     assert (status, out) == (0, f'Task {first.task_id} of instance {first.instance_uuid} is '
                                 'approved.\n'), error
-    row = store.task(first.task_id).task
+    row = store.tasks.find_task(first.task_id).task
     assert row.state is model.TaskState.QUEUED and 1100 < row.deadline - now < 1300
     status, out, error = run('plan', 'reject', plan_id, '--reason', 'not\tnow\x1b[31m')
     assert status == 0 and f'{second.instance_uuid} is rejected' in out, error
@@ -553,7 +559,7 @@ def test_approval_without_a_live_executor_warns(run, store):
 
 def test_approval_with_a_live_executor_warns_of_nothing(run, store):
     plan_id, _, _ = waiting_plan(store, time.time())
-    store.present('executor', None)
+    store.executors.record_heartbeat('executor', None)
     assert run('plan', 'approve', plan_id)[2] == ''
 
 
@@ -569,12 +575,12 @@ def test_scopes_without_engine_or_executor_have_these_causes(store):
 
     assert names(dry_run=True) == ['dry run']
     assert names() == ['no live engine', 'no live executor']
-    store.present('elsewhere', ['green'])
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    store.executors.record_heartbeat('elsewhere', ['green'])
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     assert names() == ['no live executor']
-    store.present('executor', None)
+    store.executors.record_heartbeat('executor', None)
     assert names() == []
-    store.release(lease)
+    store.leases.release_lease(lease)
     assert names() == ['no live engine']
 
 
@@ -595,7 +601,7 @@ def test_why_nothing_leads_with_causes_and_promises_no_move():
 def test_status_without_an_engine_says_when_the_last_plan_was_made(run, store):
     cases.save(store, 0, now=time.time() - 130, reason='nothing to gain')
     assert 'engine' in run('status')[1]
-    store.release(cases.lease_of(store, 'blue'))
+    store.leases.release_lease(cases.lease_of(store, 'blue'))
     assert 'none (last plan 2 min ago)' in run('status')[1]
 
 
@@ -615,4 +621,4 @@ def test_error_about_an_undecidable_plan_names_cause_and_waiting_plans(run, stor
     status, _, error = run('plan', 'approve', plan_id, '--move', 'nobody')
     assert status == 1 and 'has no move of such an instance' in error
     assert run('plan', 'reject', plan_id)[0] == 2, 'a rejection has a reason'
-    assert {str(store.task(t.task_id).task.state) for t in tasks} == {'pending'}
+    assert {str(store.tasks.find_task(t.task_id).task.state) for t in tasks} == {'pending'}

@@ -149,8 +149,10 @@ def saved(store, now, *, moves=2, before=0.5, after=0.2, dry_run=False, names=('
         policies=(model.PolicyReport('cpu', before, after, 0.15),), combined_before=before,
         combined_after=after, rejections={'no-room': 3}, warnings=('beware',),
         reason=None if moves else f'all is well at {now:.0f}')
-    store.save_plan(None if dry_run else cases.lease_of(store), plan, [] if dry_run else tasks,
-                    plan_id=plan_id, now=now, dry_run=dry_run, cooldown=0, instance_cooldown=0)
+    store.plans.save_plan(None if dry_run else cases.lease_of(store), plan, [] if dry_run
+                          else tasks,
+                          plan_id=plan_id, now=now, dry_run=dry_run, cooldown=0,
+                          instance_cooldown=0)
     return plan_id, tasks
 
 
@@ -161,11 +163,12 @@ def test_a_stored_plan_is_shown_with_the_attempts_of_each_move(store, of_plan):
     first = cases.claim(store, now=NOW + 40).task
     tried = model.Attempt('h2', NOW + 40, NOW + 60, 'MigrationFailed', 'no CPU')
     came = model.Attempt('h3', NOW + 70, NOW + 190)
-    store.requeue(first.task_id, 'w', NOW + 60, not_before=NOW + 60, retry_count=0, attempt=1,
-                  attempts=[tried])
+    store.tasks.requeue_task(first.task_id, 'w', NOW + 60, not_before=NOW + 60, retry_count=0,
+                             attempt=1,
+                             attempts=[tried])
     first = next(row for n in (70, 71) if (row := cases.claim(store, now=NOW + n)).task.task_id
                  == first.task_id).task
-    store.finish(first, model.TaskResult(
+    store.tasks.finish_task(first, model.TaskResult(
         first.task_id, plan_id, 'blue', first.instance_uuid, 'h1', 'h3', True,
         completed_at=NOW + 190, attempts=(tried, came)), model.TaskState.COMPLETED, NOW + 190,
         worker='w', instance_cooldown=0)
@@ -185,7 +188,7 @@ def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_pl
     first, tasks = saved(store, NOW - 3600, moves=1)
     claimed = cases.claim(store, now=NOW - 3500)
     cases.end(store, claimed, model.TaskState.COMPLETED, NOW - 3400)
-    store.realise(cases.lease_of(store), 0.25, NOW - 3000)
+    store.outcomes.record_outcome(cases.lease_of(store), 0.25, NOW - 3000)
     saved(store, NOW - 1800, moves=0, before=0.1, after=0.1)
     saved(store, NOW, before=0.6, after=0.3)
     found = parsed.parse(of_plan('--plan', first).stdout)
@@ -200,7 +203,7 @@ def test_a_plan_is_shown_with_other_plans_and_outcomes_of_its_scope(store, of_pl
 def test_decisions_about_a_stored_plan_are_shown(store, of_plan):
     plan_id, _ = saved(store, NOW, state=model.TaskState.PENDING)
     said = plan_approvals.OperatorDecision('anna@ops', 'not <b>today</b>')
-    store.reject(plan_id, NOW + 60, said, instance_cooldown=0)
+    store.approvals.reject_plan(plan_id, NOW + 60, said, instance_cooldown=0)
     found = parsed.parse(of_plan('--plan', plan_id).stdout)
     assert ('Decisions of operators: 2023-11-14T22:14:20+00:00: 2 rejected by anna@ops: not '
             '<b>today</b>') in found.text
@@ -234,8 +237,8 @@ def test_stored_plan_has_hosts_that_give_or_take_before_and_after(store, of_plan
         policies=(model.PolicyReport('cpu', 0.84, 0.26, 0.15),), combined_before=0.84,
         combined_after=0.26)
     plan_id = cases.new_id()
-    store.save_plan(None, plan, [], plan_id=plan_id, now=NOW, dry_run=True, cooldown=0,
-                    instance_cooldown=0)
+    store.plans.save_plan(None, plan, [], plan_id=plan_id, now=NOW, dry_run=True, cooldown=0,
+                          instance_cooldown=0)
     text = parsed.parse(of_plan('--plan', plan_id).stdout).text
     # As text: host, moves, cpu before and after the whole plan.
     for host, before, after in (('h1', '0.91', '0.52'), ('h2', '0.13', '0.31'),

@@ -104,7 +104,7 @@ class Place:
         return lambda: self.state(task) is TaskState.CANCELLED
 
     def state(self, task):
-        return self.store.task(task.task_id).task.state
+        return self.store.tasks.find_task(task.task_id).task.state
 
     @contextlib.contextmanager
     def daemon(self, name, *, dry_run, cap=8, stderr=None):

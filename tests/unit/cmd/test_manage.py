@@ -100,18 +100,20 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
     row = cases.claim(store, now=now - 10 * 86400)
     cases.end(store, row, now=now - 10 * 86400)
     live, _, _ = cases.save(store, scope='red', now=now - 10 * 86400)
-    store.save_plan(store.acquire_lease('green', 'engine', 30, 'hash'), model.Plan('green'), [],
-                    plan_id=cases.new_id(), now=now, dry_run=False, cooldown=0,
-                    instance_cooldown=0)
+    store.plans.save_plan(store.leases.acquire_lease('green', 'engine', 30, 'hash'),
+                          model.Plan('green'),
+                          [],
+                          plan_id=cases.new_id(), now=now, dry_run=False, cooldown=0,
+                          instance_cooldown=0)
     status, out, error = run('db', 'purge', '--older-than', '2d')
     assert status == 0 and out.startswith('1 plans'), error
-    assert store.plan(ended) is None and store.plan(live) is not None
+    assert store.plans.find_plan(ended) is None and store.plans.find_plan(live) is not None
     status, out, error = run('db', 'audit', '--limit', '1')
     assert status == 0 and out.endswith(' db purge 1 plans older than 2d'), (out, error)
     again, _, _ = cases.save(store, now=now)
     assert run('db', 'purge', '--older-than', '0')[0] == 0
-    assert store.plan(again) is not None
-    assert store.history('blue', now).cooling, 'a running cooldown is never forgotten'
+    assert store.plans.find_plan(again) is not None
+    assert store.history.read_history('blue', now).cooling, 'a running cooldown is never forgotten'
     store.close()
 
 

@@ -124,7 +124,7 @@ def test_requested_hooks_that_are_not_allowed_are_reported(tmp_path):
                                         '{"vm-name": "b", "pscom-hook-procs": 1}}']):
         document = ('{"id": "x", "task": "migrate vm", "vm-name": "a", "destination": "h2", '
                     f'"parameter": {parameter}}}')
-        store.transaction(lambda c, n=number, text=document: requests.record_request(
+        store.run_transaction(lambda c, n=number, text=document: requests.record_request(
             c, requests.StoredRequest(f'h1/{n}', 'h1', 'migrate vm', text, '', 1.0)))
     store.close()
     assert hooks_missing('pause', 'pscom') == {}

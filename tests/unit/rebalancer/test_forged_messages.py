@@ -71,7 +71,7 @@ class World:
         self.woken = threading.Event()
         self.heard = threading.Event()
         self._servers = [
-            listeners.WakeUps(bus, ['blue'], 'x', self.woken.set, store.doubt),
+            listeners.WakeUps(bus, ['blue'], 'x', self.woken.set, store.tasks.validate_cast),
             listeners.ResultServers(bus, ['blue'], self._hear, 'pool')]
         for server in self._servers:
             server.start()
@@ -95,7 +95,8 @@ class World:
         if state.terminal:
             cases.end(self.store, row, state, self.now, worker='another')
         elif state is not TaskState.CLAIMED:
-            self.store.mark(task.task_id, 'another', [TaskState.CLAIMED], state, self.now)
+            self.store.tasks.update_state(task.task_id, 'another', [TaskState.CLAIMED], state,
+                                          self.now)
         return task
 
     def _hear(self, event, result):
@@ -170,4 +171,4 @@ def test_no_message_changes_the_database(world, state, seed, junk, times, bare):
 @pytest.mark.parametrize('state', STATES)
 def test_only_a_task_that_lives_wakes(world, state):
     task = dataclasses.replace(world.tasks[state], deadline=None)
-    assert (world.store.doubt(task) is None) != state.terminal
+    assert (world.store.tasks.validate_cast(task) is None) != state.terminal

@@ -141,28 +141,28 @@ def _fill(store: api.Store, recorded: dict) -> None:
 
 def _check_meaning(store: api.Store, recorded: dict) -> None:
     for row in recorded['tables']['plan']:
-        found = store.plan(row['plan_id'])
+        found = store.plans.find_plan(row['plan_id'])
         document = json.loads(row['document'])
         assert (found.dry_run, found.plan.scope) == (bool(row['dry_run']), row['scope'])
         assert [move.instance_uuid for move in found.plan.moves] == [
             move['instance_uuid'] for move in document['moves']]
         assert found.plan.combined_before == document['combined_before']
     for row in recorded['tables']['task']:
-        found = store.task(row['task_id'])
+        found = store.tasks.find_task(row['task_id'])
         assert (found.task.state, found.task.instance_uuid, found.task.from_host) == (
             row['state'], row['instance_uuid'], row['from_host'])
         assert (found.worker, found.error_type) == (row['worker'], row['error_type'])
     states = {row['state'] for row in recorded['tables']['task']}
     assert {'queued', 'claimed', 'completed', 'failed'} <= states
-    history = store.history(recorded['tables']['lease'][0]['scope'], NOW + 61)
+    history = store.history.read_history(recorded['tables']['lease'][0]['scope'], NOW + 61)
     assert history.cooling and history.quarantined and history.completed
     assert 'CHG-17' in history.paused
     assert [(row['at'], row['by_name'], row['command'], row['target'], row['reason'])
             for row in recorded['tables']['audit']] == [
-        dataclasses.astuple(entry) for entry in reversed(store.audited(99))]
+        dataclasses.astuple(entry) for entry in reversed(store.audit.list_newest_entries(99))]
     for row in recorded['tables']['drain']:
-        assert row['host'] in store.history(row['scope'], NOW).draining
-    assert store.failures(recorded['tables']['lease'][0]['scope'], 0) is not None
+        assert row['host'] in store.history.read_history(row['scope'], NOW).draining
+    assert store.outcomes.count_failures(recorded['tables']['lease'][0]['scope'], 0) is not None
 
 
 def test_its_database_is_carried_over(release, tmp_path):
@@ -187,8 +187,10 @@ def test_while_its_daemons_run_they_write_on_our_schema(release, tmp_path):
     store = _open_new_store(tmp_path)
     _fill(store, recorded)
     _check_meaning(store, recorded)
-    assert store.resume(None, NOW) and store.resume(recorded['tables']['lease'][0]['scope'], NOW)
-    claimed = store.claim('ours', None, NOW + 7200 - 1, per_scope=99, total=99, claim_seconds=60)
+    for scope in (None, recorded['tables']['lease'][0]['scope']):
+        assert store.pauses.resume_scope(scope, NOW)
+    claimed = store.tasks.claim_task(
+        'ours', None, NOW + 7200 - 1, per_scope=99, total=99, claim_seconds=60)
     assert claimed is not None, 'one of its tasks is ours to carry out'
     store.close()
 

@@ -261,10 +261,16 @@ class Blind:
     def collect(self, now):
         raise exception.CollectError(what='servers', service='Nova', problem='HTTP 503')
 
-    def history(self, scope, now, remembered):
+    @property
+    def history(self):
+        return self
+
+    tasks = history
+
+    def read_history(self, scope, now, remembered):
         raise exception.StoreError(problem='cannot be reached', remedy='Start it.')
 
-    def flights(self):
+    def list_in_flight_moves(self):
         raise exception.StoreError(problem='cannot be reached', remedy='Start it.')
 
 
@@ -317,10 +323,16 @@ def test_flights_of_our_own_tasks_are_recorded_with_novas(tmp_path):
         def collect(self, now):
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
-        def history(self, scope, now, remembered):
+        @property
+        def history(self):
+            return self
+
+        tasks = history
+
+        def read_history(self, scope, now, remembered):
             return model.MoveHistory()
 
-        def flights(self):
+        def list_in_flight_moves(self):
             return (model.InFlightMove('u1', 'a', 'b', 'task'),)
 
     seen = recorder.read_recording(Cloud(), Mute(), Cloud(), policies(), ('ssd',), lambda: NOW)
@@ -339,10 +351,16 @@ def test_a_task_that_ends_while_nova_is_read_is_recorded_as_under_way(tmp_path):
             assert len(self.live) == 1, 'tasks are read before Nova'
             return dataclasses.replace(cluster(), flights=(), taken_at=now)
 
-        def history(self, scope, now, remembered):
+        @property
+        def history(self):
+            return self
+
+        tasks = history
+
+        def read_history(self, scope, now, remembered):
             return model.MoveHistory()
 
-        def flights(self):
+        def list_in_flight_moves(self):
             return self.live.pop(0)
 
     cloud = Cloud()

@@ -107,7 +107,7 @@ class World:
 
     def went_on(self):
         """Make the store say that the scope was planned a moment ago."""
-        self.store.planned_at = lambda scope: self.clock()
+        self.store.leases.find_planned_at = lambda scope: self.clock()
 
     def engine(self, owner='one', **kwargs):
         return engine.Engine(self.conf, collector=self.collector, source=self.source,
@@ -119,8 +119,8 @@ def test_a_plan_becomes_tasks_and_casts(world):
     row, = world.engine().run_cycle()
     assert [m['instance_uuid'] for m in row['moves']] == [A0]
     assert [t.instance_uuid for t in world.casts] == [A0]
-    assert [f.instance_uuid for f in world.store.flights()] == [A0]
-    assert world.store.history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
+    assert [f.instance_uuid for f in world.store.tasks.list_in_flight_moves()] == [A0]
+    assert world.store.history.read_history(model.UNASSIGNED, world.clock()).cooling == {A0: 900.0}
 
 
 def approving(world, **options):
@@ -134,19 +134,19 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     approving(world)
     engine = world.engine()
     row, = engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     assert [m['instance_uuid'] for m in row['moves']] == [A0] and world.casts == []
     assert f'plan {waiting.plan_id} waits for approval of its 1 moves' in caplog.text
     assert waiting.until == world.clock() + 600
     world.clock.now += 599
     assert engine.run_cycle()[0]['reason'] == str(waiting)
-    (task,) = world.store.approve(waiting.plan_id, world.clock(),
-                                  plan_approvals.OperatorDecision('me'),
+    (task,) = world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
+                                                 plan_approvals.OperatorDecision('me'),
                         begin_within={}, cooldown=600, instance_cooldown=900)
     assert task.instance_uuid == A0
     assert 'approval' not in engine.run_cycle()[0]['reason']
-    assert world.store.claim('w', None, world.clock(), per_scope=9, total=9,
-                             claim_seconds=60).task.task_id == task.task_id
+    assert world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,
+                                        claim_seconds=60).task.task_id == task.task_id
 
 
 def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
@@ -154,7 +154,7 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     tally = tallies.DaemonTally()
     engine = world.engine(tally=tally)
     engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
 
     def shown():
         world.clock.now += 60
@@ -162,7 +162,7 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
         metrics = {name: value for name, key, value in samples.of_tally(
             tally.reading(), 'nova', host_scores=False) if key in (
                 (model.UNASSIGNED,), (model.UNASSIGNED, 'cpu'))}
-        (report,) = world.store.census().scopes[model.UNASSIGNED].cycle.policies
+        (report,) = world.store.statistics.read_census().scopes[model.UNASSIGNED].cycle.policies
         return metrics, report
 
     metrics, report = shown()
@@ -173,13 +173,15 @@ def test_waiting_plans_leave_the_measured_imbalance_as_it_is(world):
     assert report.measured == pytest.approx(0.8)
     assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500), planned 0.0000')
-    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), 900)
+    world.store.approvals.reject_plan(waiting.plan_id, world.clock(),
+                                      plan_approvals.OperatorDecision('me'), 900)
     metrics, report = shown()
     assert metrics['kronos_planned_imbalance_ratio'] == pytest.approx(0.8)
     assert plan_text.format_measured_policies([report], nested=False) == (
         'cpu: measured 0.8000 (threshold 0.1500)')
-    plans = world.store.plans(9, model.UNASSIGNED)
-    gone = stored_section.list_dropped_plans(world.store.tasks_of([row.plan_id for row in plans]))
+    plans = world.store.plans.list_plans(9, model.UNASSIGNED)
+    gone = stored_section.list_dropped_plans(
+        world.store.tasks.list_tasks_of_plans([row.plan_id for row in plans]))
     assert gone == {waiting.plan_id}
     points = stored_section.build_points(plans, {}, dropped=gone)
     assert len(points) > 1 and all(p.before == pytest.approx(0.8) for p in points)
@@ -208,14 +210,14 @@ def test_an_unapproved_plan_lapses_and_the_scope_is_planned_again(world, caplog)
     approving(world, instance_cooldown=0, cooldown=0)
     engine = world.engine()
     engine.run_cycle()
-    (first,) = world.store.waiting(world.clock())
+    (first,) = world.store.approvals.list_waiting_plans(world.clock())
     world.clock.now += 600
     engine.run_cycle()  # what ended in a cycle still counts at both ends in that one
     row, = engine.run_cycle()
-    (second,) = world.store.waiting(world.clock())
+    (second,) = world.store.approvals.list_waiting_plans(world.clock())
     assert [m['instance_uuid'] for m in row['moves']] == [A0]
     assert first.plan_id != second.plan_id and 'no operator approved it in time' in caplog.text
-    (task,) = world.store.tasks(first.plan_id)
+    (task,) = world.store.tasks.list_plan_tasks(first.plan_id)
     assert str(task.task.state) == 'cancelled'
 
 
@@ -232,9 +234,10 @@ def test_a_plan_awaiting_approval_holds_no_boot(world):
     told = []
     engine = world.engine(publish=lambda *args: told.append(args[2].flights))
     engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
-    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'),
-                        begin_within={}, cooldown=600, instance_cooldown=900)
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
+    world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
+                                       plan_approvals.OperatorDecision('me'),
+                                       begin_within={}, cooldown=600, instance_cooldown=900)
     engine.run_cycle()
     assert [len(flights) for flights in told] == [0, 1]
 
@@ -246,18 +249,19 @@ def test_an_operators_plan_costs_the_engine_no_lease(world, caplog):
     world.went_on()
     engine.run_cycle()
     (task,) = world.casts
-    world.store.cancel(task.task_id, world.clock(), cancelled_by='me', reason='x',
-                       instance_cooldown=0)
+    world.store.tasks.cancel_task(task.task_id, world.clock(), cancelled_by='me', reason='x',
+                                  instance_cooldown=0)
     scope = model.UNASSIGNED
     asked = dataclasses.replace(task, task_id=cases.new_id(), plan_id=cases.new_id())
-    world.store.save_wanted(
-        world.store.seen(), model.Plan(scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
+    world.store.plans.save_requested_plan(
+        world.store.plans.read_live_work(), model.Plan(
+            scope, (model.Move(A0, 'a', 'b', task.phase),)), [asked],
         plan_id=asked.plan_id, now=world.clock(), instance_cooldown=0,
         said=plan_approvals.OperatorDecision('me'), verb='retried')
     for _ in range(4):
         world.clock.now += 10
         engine.keep_leases()
-    assert world.store.leased() == {scope}
+    assert world.store.leases.list_leased_scopes() == {scope}
     assert 'an operator has asked for moves' in caplog.text
     assert 'held up' not in caplog.text
     assert engine.run_cycle()[0]['hosts'] is not None
@@ -270,7 +274,7 @@ def test_only_plans_with_moves_are_notified(world, waits):
     told = []
     engine = world.engine(notify=lambda *args: told.append(args))
     engine.run_cycle()
-    (plan,) = world.store.plans()
+    (plan,) = world.store.plans.list_plans()
     ((event, scope, payload),) = told
     assert (event, scope) == ('plan.created', model.UNASSIGNED)
     assert (payload['plan_id'], payload['state'], payload['version']) == (
@@ -319,11 +323,12 @@ def test_a_drain_that_waits_for_approval_begins_for_listeners_with_it(world):
     engine = world.engine(notify=lambda event, scope, payload: told.append(event))
     engine.run_cycle()
     engine.run_cycle()  # it waits: nothing else is planned, and nothing is drained yet
-    assert told == ['plan.created'] and world.store.draining() == frozenset()
-    (waiting,) = world.store.waiting(world.clock())
-    world.store.approve(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'),
-                        begin_within={}, cooldown=600, instance_cooldown=900)
-    assert world.store.draining() == {'a'}
+    assert told == ['plan.created'] and world.store.plans.list_draining_hosts() == frozenset()
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
+    world.store.approvals.approve_plan(waiting.plan_id, world.clock(),
+                                       plan_approvals.OperatorDecision('me'),
+                                       begin_within={}, cooldown=600, instance_cooldown=900)
+    assert world.store.plans.list_draining_hosts() == {'a'}
     engine.run_cycle()
     engine.run_cycle()
     assert told == ['plan.created', 'plan.approved', 'drain.started']
@@ -334,10 +339,11 @@ def test_decisions_about_plans_are_notified_once_with_the_operator(world):
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
     engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     said = plan_approvals.OperatorDecision('me@here', 'after a look')
-    world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
-                        instance_cooldown=900)
+    world.store.approvals.approve_plan(waiting.plan_id, world.clock(), said, begin_within={},
+                                       cooldown=600,
+                                       instance_cooldown=900)
     engine.run_cycle()
     engine.run_cycle()
     assert [event for event, _ in told] == ['plan.created', 'plan.approved']
@@ -362,16 +368,17 @@ def test_the_next_engine_notifies_a_decision_once(world):
 
     one, two = another('one'), another('two')
     one.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     give_way(one)
     said = plan_approvals.OperatorDecision('me@here')
-    world.store.approve(waiting.plan_id, world.clock(), said, begin_within={}, cooldown=600,
-                        instance_cooldown=900)
+    world.store.approvals.approve_plan(waiting.plan_id, world.clock(), said, begin_within={},
+                                       cooldown=600,
+                                       instance_cooldown=900)
     two.run_cycle()
     give_way(two)
     one.run_cycle()
     give_way(one)
-    world.store.cancel_plan(waiting.plan_id, world.clock(), said, 900)
+    world.store.approvals.cancel_plan(waiting.plan_id, world.clock(), said, 900)
     another('three').run_cycle()
     assert told == [('one', 'plan.created'), ('two', 'plan.approved'),
                     ('three', 'plan.cancelled')]
@@ -384,13 +391,13 @@ def test_why_cycles_fail_is_kept_until_one_comes_to_a_plan(world):
         what='servers', service='Nova', problem='HTTP 503')
     world.clock.now += 60
     engine.run_cycle()
-    kept = world.store.census().scopes[model.UNASSIGNED].cycle
+    kept = world.store.statistics.read_census().scopes[model.UNASSIGNED].cycle
     assert 'HTTP 503' in kept.error and kept.failed_at == world.clock()
     assert kept.at == world.clock() - 60 and kept.policies
     world.collector.cluster = cluster
     world.clock.now += 60
     engine.run_cycle()
-    assert world.store.census().scopes[model.UNASSIGNED].cycle.error is None
+    assert world.store.statistics.read_census().scopes[model.UNASSIGNED].cycle.error is None
 
 
 def test_an_old_decision_is_not_notified(world):
@@ -398,8 +405,9 @@ def test_an_old_decision_is_not_notified(world):
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append(event))
     engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
-    world.store.reject(waiting.plan_id, world.clock(), plan_approvals.OperatorDecision('me'), 900)
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
+    world.store.approvals.reject_plan(waiting.plan_id, world.clock(),
+                                      plan_approvals.OperatorDecision('me'), 900)
     world.clock.now += 90000
     engine.run_cycle()
     assert 'plan.rejected' not in told
@@ -410,14 +418,14 @@ def test_a_database_that_fails_in_telling_fails_no_cycle(world, monkeypatch, cap
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append(event))
     engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.clock.now = waiting.until + 1
 
     def broken(lease):
         raise exception.StoreError(problem='is gone', remedy='Start it.')
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.store, 'tell', broken)
+        patch.setattr(world.store.approvals, 'pop_unannounced_decisions', broken)
         assert engine.run_cycle()[0]['hosts'] is not None
     assert 'no operator approved it in time' in caplog.text and 'in the next cycle' in caplog.text
 
@@ -427,7 +435,7 @@ def test_a_lapsed_plan_is_notified(world):
     told = []
     engine = world.engine(notify=lambda event, scope, payload: told.append((event, payload)))
     engine.run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     world.clock.now = waiting.until + 1
     engine.run_cycle()
     lapsed = [payload for event, payload in told if event == 'plan.lapsed']
@@ -444,7 +452,8 @@ def test_each_scope_may_have_a_mode_of_its_own(world, mode, scopes, waits):
     types = scope_mode.ScopeModeType()
     approving(world, mode=mode, scope_mode=[types(text) for text in scopes])
     world.engine().run_cycle()
-    assert bool(world.store.waiting(world.clock())) is waits is not bool(world.casts)
+    assert bool(world.store.approvals.list_waiting_plans(world.clock())) is waits is not bool(
+        world.casts)
 
 
 def test_a_dry_run_waits_for_no_approval(world):
@@ -471,12 +480,13 @@ def test_an_engine_whose_clock_has_stepped_moves_nothing(world, step, said):
 def test_an_engine_with_a_fast_clock_ends_no_plan_awaiting_approval(world):
     approving(world)
     world.engine().run_cycle()
-    (waiting,) = world.store.waiting(world.clock())
+    (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     other = world.engine()
     other._clock = lambda: world.clock() + 86400 * 365
     other.run_cycle()
-    assert [w.plan_id for w in world.store.waiting(world.clock())] == [waiting.plan_id]
-    assert world.store.plan(waiting.plan_id) is not None
+    assert [w.plan_id
+            for w in world.store.approvals.list_waiting_plans(world.clock())] == [waiting.plan_id]
+    assert world.store.plans.find_plan(waiting.plan_id) is not None
 
 
 def test_plans_that_ended_long_ago_are_forgotten(world):
@@ -485,21 +495,23 @@ def test_plans_that_ended_long_ago_are_forgotten(world):
     engine = world.engine()
     engine.run_cycle()
     task, = world.casts
-    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    row = world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,
+                                       claim_seconds=60)
     result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
                               task.from_host, task.to_host, success=True)
-    world.store.finish(row.task, result, model.TaskState.COMPLETED, world.clock(), worker='w',
-                       instance_cooldown=0.0)
+    world.store.tasks.finish_task(row.task, result, model.TaskState.COMPLETED, world.clock(),
+                                  worker='w',
+                                  instance_cooldown=0.0)
     for days, known in ((1.9, True), (0.2, False)):
         world.clock.now += days * 86400
         engine.run_cycle()
-        assert (world.store.plan(task.plan_id) is not None) == known
+        assert (world.store.plans.find_plan(task.plan_id) is not None) == known
 
 
 def test_plans_that_cannot_be_forgotten_stop_no_cycle(world, monkeypatch):
     def away(older_than, **kwargs):
         raise exception.StoreError(problem='is away', remedy='Wait.')
-    monkeypatch.setattr(world.store, 'purge', away)
+    monkeypatch.setattr(world.store.history, 'purge_records', away)
     row, = world.engine().run_cycle()
     assert row['moves']
 
@@ -511,7 +523,7 @@ def test_collecting_longer_than_the_lease_loses_no_plan(world):
     world.collector.meanwhile = slow
     row, = world.engine().run_cycle()
     assert row['moves'], row
-    assert world.store.flights()
+    assert world.store.tasks.list_in_flight_moves()
 
 
 def test_defect_18_only_one_of_two_engines_plans_and_the_other_takes_over(world):
@@ -578,17 +590,18 @@ def test_a_cycle_that_hangs_loses_its_leases(world):
     world.collector.meanwhile = lambda: (hang(), setattr(
         world.collector, 'meanwhile', lambda: None), two.run_cycle())
     one.safe_cycle()
-    assert [f.instance_uuid for f in world.store.flights()] == [A0]
-    assert world.store.plans()[0].epoch == 2
+    assert [f.instance_uuid for f in world.store.tasks.list_in_flight_moves()] == [A0]
+    assert world.store.plans.list_plans()[0].epoch == 2
 
 
 def test_a_paused_scope_is_looked_at_and_says_why_nothing_moves(world):
-    world.store.pause(None, world.clock(), seconds=None, paused_by='me', reason='a storm')
+    world.store.pauses.pause_scope(None, world.clock(), seconds=None, paused_by='me',
+                                   reason='a storm')
     one = world.engine()
     row, = one.run_cycle()
     assert not row['moves'] and not world.casts and row['hosts'] == 2
     assert row['reason'] == 'everything was paused by me: a storm (kronos resume ends it)'
-    world.store.resume(None, world.clock())
+    world.store.pauses.resume_scope(None, world.clock())
     assert one.run_cycle()[0]['moves']
 
 
@@ -637,12 +650,13 @@ def test_in_a_freeze_window_nothing_is_planned(world):
 def carried_out(world, state=model.TaskState.COMPLETED, error_type=None):
     """The one task of the last plan ends; its metrics settle."""
     task = world.casts[-1]
-    row = world.store.claim('w', None, world.clock(), per_scope=9, total=9, claim_seconds=60)
+    row = world.store.tasks.claim_task('w', None, world.clock(), per_scope=9, total=9,
+                                       claim_seconds=60)
     result = model.TaskResult(task.task_id, task.plan_id, task.aggregate, task.instance_uuid,
                               task.from_host, task.to_host, success=error_type is None,
                               error_type=error_type)
-    world.store.finish(row.task, result, state, world.clock(), worker='w',
-                       instance_cooldown=0.0)
+    world.store.tasks.finish_task(row.task, result, state, world.clock(), worker='w',
+                                  instance_cooldown=0.0)
     world.clock.now += 3600
 
 
@@ -694,7 +708,7 @@ def test_three_plans_that_made_it_worse_pause_the_scope(world, caplog):
     assert [r.levelname for r in caplog.records if 'was paused by the circuit breaker' in r.message
             and r.levelname != 'INFO'] == ['ERROR']
     assert not one.run_cycle()[0]['moves']
-    world.store.resume(model.UNASSIGNED, world.clock())
+    world.store.pauses.resume_scope(model.UNASSIGNED, world.clock())
     assert one.run_cycle()[0]['moves'], 'what came before is not held against it again'
 
 
@@ -724,7 +738,7 @@ def test_three_pack_plans_that_overfilled_hosts_pause_the_scope(world, caplog):
     assert not row['moves'] and len(world.casts) == 3
     assert ('paused by the circuit breaker: 3 plans in a row left more hosts in use or more '
             'overload than they found and foresaw') in row['reason']
-    newest = world.store.outcomes(model.UNASSIGNED, 9)
+    newest = world.store.outcomes.list_outcomes(model.UNASSIGNED, 9)
     assert newest == [], 'what came before is not held against it again'
     assert '2 -> 2 hosts in use (foreseen 1), overload 0.667 -> 1.000 (foreseen ' in caplog.text
     counted = {key: value for name, key, value in samples.of_tally(
@@ -743,7 +757,7 @@ def test_pack_plans_are_not_judged_by_the_imbalance_that_they_raise(world):
         row, = one.run_cycle()
         assert [m['phase'] for m in row['moves']] == ['pack'], row
         carried_out(world)
-    assert not world.store.pauses(world.clock())
+    assert not world.store.pauses.list_pauses(world.clock())
 
 
 @pytest.mark.parametrize('why', [None, 'enough'])
@@ -753,10 +767,10 @@ def test_a_breaker_stops_pairs_too(world, monkeypatch, why):
     world.path.write_text(world.path.read_text().replace('cycle: 1', 'cycle: 2'))
     world.source._hosts, world.source._usages = {'a': 0.8, 'b': 0.4}, {A0: 0.5, B0: 0.3}
     world.engine().run_cycle()
-    row, = world.store.plans()
+    row, = world.store.plans.list_plans()
     assert len(row.plan.moves) == 2 * (why is None)
     assert [{s.first, s.second} for s in row.plan.swaps] == [{A0, B0}] * (why is None)
-    assert [s.state for s in world.store.swaps_of(row.plan_id)] == ['going'] * (why is None)
+    assert [s.state for s in world.store.tasks.list_swaps(row.plan_id)] == ['going'] * (why is None)
 
 
 def test_load_that_rises_everywhere_opens_no_breaker(world):
@@ -767,7 +781,7 @@ def test_load_that_rises_everywhere_opens_no_breaker(world):
         world.source._hosts = {'a': 0.55 * factor, 'b': 0.05 * factor}
         assert one.run_cycle()[0]['moves']
         carried_out(world)
-    assert not world.store.pauses(world.clock())
+    assert not world.store.pauses.list_pauses(world.clock())
 
 
 def test_plans_are_not_judged_by_metrics_that_are_not_trusted(world, caplog):
@@ -779,11 +793,11 @@ def test_plans_are_not_judged_by_metrics_that_are_not_trusted(world, caplog):
     carried_out(world)
     world.source._hosts = {'a': 0.95}
     assert not one.run_cycle()[0]['moves']
-    assert world.store.outcomes(model.UNASSIGNED, 9) == []
+    assert world.store.outcomes.list_outcomes(model.UNASSIGNED, 9) == []
     world.source._hosts = {'a': 0.4, 'b': 0.3}
     with caplog.at_level('INFO'):
         one.run_cycle()
-    came, = world.store.outcomes(model.UNASSIGNED, 9)
+    came, = world.store.outcomes.list_outcomes(model.UNASSIGNED, 9)
     assert came.realised == pytest.approx(0.1)
     assert f'plan {came.plan_id} found a combined imbalance of 0.8' in caplog.text
 
@@ -795,7 +809,7 @@ def test_one_plan_that_helped_is_no_row_of_bad_ones(world):
         world.source._hosts = {'a': load, 'b': 0.1}
         assert one.run_cycle()[0]['moves']
         carried_out(world)
-    assert not world.store.pauses(world.clock())
+    assert not world.store.pauses.list_pauses(world.clock())
 
 
 @pytest.mark.parametrize(('rate', 'pause'), [(0.5, True), (1.0, False)])
@@ -871,7 +885,7 @@ def test_an_engine_that_lost_its_scope_while_collecting_writes_nothing(world):
     world.collector.meanwhile = overtaken
     row, = world.engine('one').run_cycle()
     assert 'Another engine' in row['reason'] and not row['moves']
-    assert len(world.store.flights()) == 1 and len(world.casts) == 1
+    assert len(world.store.tasks.list_in_flight_moves()) == 1 and len(world.casts) == 1
 
 
 def test_engines_with_different_policies_for_one_scope_are_refused(world):
@@ -910,10 +924,10 @@ def test_scores_of_hosts_are_in_the_log_of_a_debugging_engine(world, caplog):
 def test_dry_run_stores_the_plan_and_nothing_else(world):
     world.conf.set_override('dry_run', True, 'engine')
     row, = world.engine().run_cycle()
-    assert row['moves'] and not world.casts and world.store.flights() == ()
-    history = world.store.history(model.UNASSIGNED, world.clock())
+    assert row['moves'] and not world.casts and world.store.tasks.list_in_flight_moves() == ()
+    history = world.store.history.read_history(model.UNASSIGNED, world.clock())
     assert not history.cooling and history.scope_cooling == 0
-    assert [p.dry_run for p in world.store.plans()] == [True]
+    assert [p.dry_run for p in world.store.plans.list_plans()] == [True]
 
 
 def test_a_failed_collection_stops_every_scope_with_a_reason(world):
@@ -921,7 +935,7 @@ def test_a_failed_collection_stops_every_scope_with_a_reason(world):
         what='server groups', service='Nova', problem='HTTP 500')
     row, = world.engine().run_cycle()
     assert row['hosts'] is None and 'server groups' in row['reason']
-    assert world.store.flights() == ()
+    assert world.store.tasks.list_in_flight_moves() == ()
 
 
 def test_defect_04_server_groups_that_cannot_be_read_stop_drains_too(world):
@@ -935,7 +949,7 @@ def test_defect_04_server_groups_that_cannot_be_read_stop_drains_too(world):
         what='server groups', service='Nova', problem='HTTP 500')
     row, = one.run_cycle()
     assert row['hosts'] is None and 'server groups' in row['reason'] and not row['moves']
-    assert world.store.flights() == () and not world.casts
+    assert world.store.tasks.list_in_flight_moves() == () and not world.casts
     world.collector.cluster = known
     assert [m['phase'] for m in one.run_cycle()[0]['moves']] == ['evacuate']
 
@@ -944,23 +958,24 @@ def test_defect_18_queue_cooldowns_and_quarantine_survive_a_restart(world):
     """Everything of the first pair is gone but the file of the database."""
     first = world.engine('one')
     assert [m['instance_uuid'] for m in first.run_cycle()[0]['moves']] == [A0]
-    queued = world.store.flights()
-    row = world.store.claim('me', None, world.clock(), per_scope=1, total=1, claim_seconds=60)
+    queued = world.store.tasks.list_in_flight_moves()
+    row = world.store.tasks.claim_task('me', None, world.clock(), per_scope=1, total=1,
+                                       claim_seconds=60)
     first.close()
 
     again = api.Store.from_url(f'sqlite:///{world.database}', clock=world.clock)
     again.upgrade()
-    assert again.flights() == queued
-    assert again.task(row.task.task_id).task == row.task
-    history = again.history(model.UNASSIGNED, world.clock())
+    assert again.tasks.list_in_flight_moves() == queued
+    assert again.tasks.find_task(row.task.task_id).task == row.task
+    history = again.history.read_history(model.UNASSIGNED, world.clock())
     assert history.cooling == {A0: 900.0} and history.scope_cooling == 600.0
-    again.finish(row.task, result_of(row.task), model.TaskState.FAILED, world.clock(),
-                 worker='me', instance_cooldown=0, quarantine_seconds=3600.0)
+    again.tasks.finish_task(row.task, result_of(row.task), model.TaskState.FAILED, world.clock(),
+                            worker='me', instance_cooldown=0, quarantine_seconds=3600.0)
     again.close()
 
     world.store = api.Store.from_url(f'sqlite:///{world.database}', clock=world.clock)
     world.clock.now += 1000
-    history = world.store.history(model.UNASSIGNED, world.clock())
+    history = world.store.history.read_history(model.UNASSIGNED, world.clock())
     assert history.quarantined == {A0: 2600.0}
     second = world.engine('two')
     assert not second.run_cycle()[0]['moves']
@@ -1020,11 +1035,11 @@ def test_a_move_that_ends_during_a_reading_counts_for_hosts_and_budget(world):
     assert one.run_cycle()[0]['moves']
 
     def end():
-        row = world.store.claim('me', None, world.clock(), per_scope=1, total=1,
-                                claim_seconds=60)
-        world.store.finish(row.task, result_of(row.task), model.TaskState.COMPLETED,
-                           world.clock(), instance_cooldown=0, quarantine_seconds=None,
-                           worker='me')
+        row = world.store.tasks.claim_task('me', None, world.clock(), per_scope=1, total=1,
+                                           claim_seconds=60)
+        world.store.tasks.finish_task(row.task, result_of(row.task), model.TaskState.COMPLETED,
+                                      world.clock(), instance_cooldown=0, quarantine_seconds=None,
+                                      worker='me')
 
     world.collector.meanwhile = end
     nova = model.InFlightMove(A0, 'b', 'a')
@@ -1081,17 +1096,20 @@ def test_the_scheduler_receives_all_moves_in_flight(world):
 
 
 @pytest.mark.parametrize('name, still', [
-    ('draining', ['usage']), ('flights', ['usage']), ('in_states', ['moves'])])
+    ('plans.list_draining_hosts', ['usage']), ('tasks.list_in_flight_moves', ['usage']),
+    ('tasks.list_tasks_in_states', ['moves'])])
 def test_a_database_that_goes_away_at_the_end_keeps_the_plan(
         world, name, still, monkeypatch, caplog):
-    asked = getattr(world.store, name)
+    repository, name = name.split('.')
+    owner = getattr(world.store, repository)
+    asked = getattr(owner, name)
 
     def away(*args):
         if world.casts:
             raise exception.StoreError(problem='is away', remedy='Wait.')
         return asked(*args)
 
-    monkeypatch.setattr(world.store, name, away)
+    monkeypatch.setattr(owner, name, away)
     told = []
     row, = world.engine(publish=lambda *args: told.append('moves'),
                         publish_usage=lambda *args: told.append('usage')).run_cycle()
@@ -1110,10 +1128,10 @@ def test_an_engine_that_is_stopped_tells_no_usage_that_it_has_not_read(world):
 def test_drains_of_all_scopes_are_published_if_one_scope_cannot_be_planned(world, dry_run):
     """Another engine drains c in a scope of its own; a dry run publishes no drains."""
     world.conf.set_override('dry_run', dry_run, 'engine')
-    lease = world.store.acquire_lease('blue', 'two', 600, 'hash')
-    world.store.save_plan(lease, model.Plan(scope='blue', draining=frozenset({'c'})), [],
-                          plan_id='p', now=world.clock(), dry_run=False, cooldown=0,
-                          instance_cooldown=0)
+    lease = world.store.leases.acquire_lease('blue', 'two', 600, 'hash')
+    world.store.plans.save_plan(lease, model.Plan(scope='blue', draining=frozenset({'c'})), [],
+                                plan_id='p', now=world.clock(), dry_run=False, cooldown=0,
+                                instance_cooldown=0)
     world.conf.set_override('aggregates', ['nowhere'], 'engine')
     told = []
     rows = world.engine(publish=lambda *args: told.append(args[0])).run_cycle()
@@ -1165,7 +1183,7 @@ def test_a_dry_run_takes_no_lease_and_may_use_other_policies(world):
     row, = rehearsal.run_cycle()
     assert row['hosts'] == 2, row
     rehearsal.close()
-    assert len(world.store.flights()) == 1
+    assert len(world.store.tasks.list_in_flight_moves()) == 1
 
 
 def test_plans_without_news_are_not_stored_again_by_two_engines_in_turn(world):
@@ -1177,7 +1195,7 @@ def test_plans_without_news_are_not_stored_again_by_two_engines_in_turn(world):
             world.conf.set_override('dry_run', dry_run, 'engine')
             assert not one.run_cycle()[0]['moves']
         world.clock.now += 60
-    assert sorted(p.dry_run for p in world.store.plans()) == [False, True]
+    assert sorted(p.dry_run for p in world.store.plans.list_plans()) == [False, True]
 
 
 def test_stopped_while_it_collects_an_engine_asks_and_plans_nothing_more(world):
@@ -1186,7 +1204,7 @@ def test_stopped_while_it_collects_an_engine_asks_and_plans_nothing_more(world):
     world.source.fetch = None  # would fail
     assert [(row['name'], row['reason'], row['truncated']) for row in one.run_cycle()] == [
         (model.UNASSIGNED, engine.STOPPED_BEFORE, False)]
-    assert world.store.plans() == [] and not world.casts
+    assert world.store.plans.list_plans() == [] and not world.casts
 
 
 def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world, caplog):
@@ -1215,7 +1233,7 @@ def test_stopped_while_it_plans_an_engine_ends_planning_and_keeps_nothing(world,
     counts = tally.reading().counts
     assert counts['cycles'][scope, 'stopped'] == 1 and counts['truncated_plans'][scope,] == 0
     assert counts['cycles'][scope, 'failed'] == 0
-    assert world.store.plans() == [] and world.store.flights() == ()
+    assert world.store.plans.list_plans() == [] and world.store.tasks.list_in_flight_moves() == ()
 
 
 class FakeConfirming:
@@ -1325,7 +1343,7 @@ def test_a_host_joins_no_scope_that_this_engine_does_not_plan(world, tmp_path, c
 
 def test_a_host_belongs_to_the_scope_that_another_engine_has_policies_for(world):
     shared(world, ['blue'])
-    assert world.store.acquire_lease('green', 'other', 60, 'hash') is not None
+    assert world.store.leases.acquire_lease('green', 'other', 60, 'hash') is not None
     one = world.engine()
     row, = one.run_cycle()
     assert (row['name'], row['hosts'], row['moves']) == ('blue', 1, [])
@@ -1338,11 +1356,11 @@ def test_a_scope_that_policies_are_for_no_longer_is_given_back(world):
     shared(world, ['green', 'blue'])
     one = world.engine()
     assert {r['name']: r['hosts'] for r in one.run_cycle()} == {'green': 1, 'blue': 1}
-    assert world.store.leased() == {'green', 'blue'}
+    assert world.store.leases.list_leased_scopes() == {'green', 'blue'}
     write_aggregates(world, ['blue'])
     row, = one.run_cycle()
     assert (row['name'], row['hosts']) == ('blue', 2)
-    assert world.store.leased() == {'blue'}
+    assert world.store.leases.list_leased_scopes() == {'blue'}
 
 
 def test_a_disabled_host_that_stays_undrained_is_logged_once(world, caplog):
@@ -1359,7 +1377,7 @@ def test_a_disabled_host_that_stays_undrained_is_logged_once(world, caplog):
     assert text.startswith('host a is disabled, not drained, because no operator ordered it')
     assert again['undrained'] == [text]
     assert caplog.messages.count(f'Scope {model.UNASSIGNED}: {text}') == 1
-    stored = world.store.plans()[0].plan
+    stored = world.store.plans.list_plans()[0].plan
     assert [no.detail for no in stored.undrained] == [text]
 
 
@@ -1406,7 +1424,7 @@ def test_a_lease_that_a_cycle_acquired_again_is_not_lost(world, monkeypatch):
         built.safe_cycle()
         return False
 
-    monkeypatch.setattr(world.store, 'renew', late)
+    monkeypatch.setattr(world.store.leases, 'renew_lease', late)
     built.keep_leases()
     assert tally.reading().seen
 

@@ -121,7 +121,7 @@ class Bench:
             self.now += seconds
 
     def row(self, index=0):
-        return self.store.task(self.tasks[index].task_id)
+        return self.store.tasks.find_task(self.tasks[index].task_id)
 
     @property
     def state(self):
@@ -131,7 +131,7 @@ class Bench:
         return [host for name, host in self.driver.calls if name == step]
 
     def quarantined(self):
-        return self.store.history('blue', self.now).quarantined
+        return self.store.history.read_history('blue', self.now).quarantined
 
 
 class Clocks:

@@ -58,7 +58,7 @@ def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type
         base.MigrationProgress(base.MigrationStage.RUNNING, 'running', MIGRATION, phase='running'),
         found]
     bench.plan()
-    learnt = bench.store.history('blue', bench.now).measured
+    learnt = bench.store.history.read_history('blue', bench.now).measured
     bench.passes(2)
     begun = bench.now
     bench.passes(1)
@@ -72,12 +72,12 @@ def test_task_whose_record_was_left_ends_in_time(bench, found, state, error_type
     assert (row.task.state, row.error_type) == (state, error_type)
     assert bench.now - begun > found.patience
     assert [(a.migration_uuid, a.phases) for a in row.attempts] == [(MIGRATION, {})]
-    history = bench.store.history('blue', bench.now)
+    history = bench.store.history.read_history('blue', bench.now)
     assert history.measured == learnt, 'learned costs do not count it'
-    held = bench.store.quarantines(bench.now)
+    held = bench.store.quarantine.list_quarantines(bench.now)
     assert [q.name for q in held] == [row.task.instance_uuid] * bool(quarantined)
     assert [q.until is None for q in held] == [quarantined == 'for ever'] * len(held)
-    assert bench.store.flights() == ()
+    assert bench.store.tasks.list_in_flight_moves() == ()
 
 
 def test_record_that_goes_on_after_all_ends_nothing(bench):
@@ -103,7 +103,7 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
     bench.passes(2)
     begun = bench.now
     other = cases.save(bench.store, now=bench.now)[1][0]
-    while bench.store.task(other.task_id).worker is None:
+    while bench.store.tasks.find_task(other.task_id).worker is None:
         bench.passes(1, seconds=60.0)
         assert bench.now - begun < 3600.0, 'its slot is not free within an hour'
     assert bench.now - begun > rows.SLOT_SECONDS
@@ -111,12 +111,13 @@ def test_no_slot_is_held_for_ever_by_a_record_that_does_not_change(bench):
     assert migration_uncertainty.describe_doubt(row) == migration_uncertainty.UNCHANGED
     assert not row.task.state.terminal
     assert bench.driver.known.slotless == {row.task.instance_uuid}
-    assert {f.instance_uuid: f.slotless for f in bench.store.flights()} == {
+    assert {f.instance_uuid: f.slotless for f in bench.store.tasks.list_in_flight_moves()} == {
         row.task.instance_uuid: True, other.instance_uuid: False}, 'it uses up no budget'
     assert [f.instance_uuid for f in bench.driver.known.flights] == [row.task.instance_uuid], (
         'both hosts are still charged')
     said = plan_approvals.OperatorDecision('me@here', 'lost')
-    assert bench.store.resolve_task(row.task.task_id, TaskState.FAILED, bench.now, said, 9.0) == []
+    assert bench.store.tasks.resolve_task(row.task.task_id, TaskState.FAILED, bench.now, said,
+                                          9.0) == []
     bench.passes(2)
     assert bench.row().task.state is TaskState.FAILED
 
@@ -128,7 +129,7 @@ def test_record_that_changes_keeps_its_slot(bench):
     other = cases.save(bench.store, now=bench.now)[1][0]
     bench.passes(70, seconds=60.0)
     assert bench.row().task.state is TaskState.UNKNOWN and bench.row().doubt is None
-    assert bench.store.task(other.task_id).worker is None
+    assert bench.store.tasks.find_task(other.task_id).worker is None
 
 
 def test_successor_counts_the_time_of_its_predecessor(bench):
@@ -161,11 +162,11 @@ def test_task_that_cannot_be_looked_at_keeps_its_slot(bench, service):
     assert not rows.has_lost_slots(row.doubt, row.doubt_since), 'Nova may have changed the record'
     other = cases.save(bench.store, now=bench.now)[1][0]
     assert cases.claim(bench.store, now=bench.now, per_source=1) is None
-    assert not any(f.slotless for f in bench.store.flights())
+    assert not any(f.slotless for f in bench.store.tasks.list_in_flight_moves())
     bench.driver.answers['look'] = [under_way('1')]
     bench.passes(10)
     assert rows.has_lost_slots(bench.row().doubt, since), 'the record is still the same'
-    assert bench.store.task(other.task_id).worker is not None
+    assert bench.store.tasks.find_task(other.task_id).worker is not None
 
 
 def test_successor_counts_no_time_of_a_record_that_changed_since(bench):
@@ -322,7 +323,7 @@ def test_own_abort_that_ends_in_error_is_no_everlasting_quarantine(bench, waits,
     row = bench.row()
     assert (row.task.state, row.error_type) == (TaskState.FAILED, 'MigrationTimeout')
     assert said in row.error and 'runs on h1' in row.error
-    [held] = bench.store.quarantines(bench.now)
+    [held] = bench.store.quarantine.list_quarantines(bench.now)
     assert held.until is not None
 
 
@@ -355,7 +356,7 @@ def test_error_that_is_not_of_our_abort_is_left_to_people(bench, place, detail, 
     bench.driver.answers['look'] = [broken(place, detail)]
     bench.passes(2)
     assert bench.row().error_type == exception.InstanceInError.wire_type
-    assert [q.until for q in bench.store.quarantines(bench.now)] == [None]
+    assert [q.until for q in bench.store.quarantine.list_quarantines(bench.now)] == [None]
 
 
 def test_successor_knows_an_abort_by_what_libvirt_says(bench):
@@ -387,7 +388,7 @@ def test_abort_by_an_operator_quarantines_nothing_where_the_guest_runs_on(bench,
         return
     assert (row.task.state, row.error_type) == (TaskState.CANCELLED, 'MigrationCancelled')
     assert 'openstack server set --state active' in row.error and 'runs on h1' in row.error
-    assert bench.store.quarantines(bench.now) == []
+    assert bench.store.quarantine.list_quarantines(bench.now) == []
     assert [event for event, _ in bench.told] == ['migration.failed']
 
 

@@ -60,9 +60,9 @@ class Hook(hooks.Hook):
 
     def _call(self, when, call):
         assert call.marker == f'marker of {call.key}'
-        owed = [one.owed_id for one in self.bench.store.owed(call.task.task_id)]
+        owed = [one.owed_id for one in self.bench.store.hooks.list_task_hooks(call.task.task_id)]
         assert call.key in owed, 'committed first'
-        row = self.bench.store.task(call.task.task_id)
+        row = self.bench.store.tasks.find_task(call.task.task_id)
         assert (row.task.state is TaskState.CLAIMED) is (when == 'before')
         self.calls.append((when, call))
         self.bench.order.append(f'{when} {self.name}')
@@ -107,7 +107,8 @@ class Bench(benches.Bench):
                 lambda task, step=step, answer=answer: self.order.append(step) or answer]
 
     def owed(self):
-        return [one for task in self.tasks for one in self.store.owed(task.task_id)]
+        return [one for task in self.tasks
+                for one in self.store.hooks.list_task_hooks(task.task_id)]
 
 
 @pytest.fixture
@@ -251,8 +252,9 @@ def test_hooks_of_a_silent_executor_are_left_to_those_who_serve_its_scope(bench)
     bench.use(Hook(bench, before=[False]))
     bench.plan()
     bench.passes(1)
-    bench.store.cancel(bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
-                       instance_cooldown=900)
+    bench.store.tasks.cancel_task(
+        bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
+                                  instance_cooldown=900)
     bench.now += 100
     for scope, order in (('green', ['before one']), ('blue', ['before one', 'after one'])):
         bench.passes(2, by=bench.new_worker(
@@ -262,13 +264,13 @@ def test_hooks_of_a_silent_executor_are_left_to_those_who_serve_its_scope(bench)
 
 def hold_up(bench, seconds):
     """Each commit that a hook is owed takes so long; returns how it was."""
-    real = bench.store.owe
+    real = bench.store.hooks.record_hook
 
     def slow(*args):
         found = real(*args)
         bench.now += seconds
         return found
-    bench.store.owe = slow
+    bench.store.hooks.record_hook = slow
     return real
 
 
@@ -347,7 +349,7 @@ def test_warning_about_a_failed_after_hook_names_task_hook_and_cause(bench, capl
     bench.passes(1)
     task = bench.row().task
     of_task = f'Instance {task.instance_uuid}: task {task.task_id}: hook one'
-    while not (kept := bench.store.owed(task.task_id)) or kept[0].tries < 2:
+    while not (kept := bench.store.hooks.list_task_hooks(task.task_id)) or kept[0].tries < 2:
         bench.passes(1, seconds=1.0)
     assert kept[0].error == 'is away' and kept[0].not_before > bench.now
     bench.passes(30)
@@ -413,10 +415,10 @@ def test_pending_hooks_end_while_another_task_is_watched(bench):
     bench.driver.answers['look'] = [base.MigrationStage.COMPLETED, base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, benches.elsewhere)
     bench.passes(10)
-    assert len(bench.store.in_states([TaskState.SUBMITTED])) == 1
+    assert len(bench.store.tasks.list_tasks_in_states([TaskState.SUBMITTED])) == 1
     assert bench.order.count('after one') == 2
     assert [owed.task.task_id for owed in bench.owed()] == [
-        row.task.task_id for row in bench.store.in_states([TaskState.SUBMITTED])]
+        row.task.task_id for row in bench.store.tasks.list_tasks_in_states([TaskState.SUBMITTED])]
 
 
 def test_an_after_step_is_closed_when_another_executor_ended_the_hook(bench):
@@ -474,7 +476,7 @@ def test_hooks_are_numbered_as_they_are_called(bench):
 def test_a_task_that_was_lost_calls_no_hook_and_asks_nova_nothing(bench):
     hook = Hook(bench)
     bench.use(hook)
-    bench.store.owe = lambda *args: False
+    bench.store.hooks.record_hook = lambda *args: False
     bench.plan()
     bench.passes(1)
     assert hook.calls == [] and bench.steps('submit') == []
@@ -620,8 +622,9 @@ def test_a_task_that_is_cancelled_meanwhile_gets_its_after(bench):
     bench.use(Hook(bench, before=[False]))
     bench.plan()
     bench.passes(1)
-    bench.store.cancel(bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
-                       instance_cooldown=900)
+    bench.store.tasks.cancel_task(
+        bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
+                                  instance_cooldown=900)
     bench.passes(2)
     assert bench.order == ['before one', 'after one'] and bench.owed() == []
     (_when, _call), (_after, call) = bench.hooks['one'].calls
@@ -639,7 +642,7 @@ def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench, capl
     assert said(caplog, 'WARNING')[:1] == [
         f'Instance {task.instance_uuid}: task {task.task_id}: this executor was held up before it '
         'could call hook one; it starts again']
-    bench.store.owe = real
+    bench.store.hooks.record_hook = real
     bench.passes(8)
     assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']
 
@@ -647,16 +650,16 @@ def test_an_executor_that_was_held_up_after_its_commit_calls_nothing(bench, capl
 def test_a_database_that_fails_at_the_commit_leaves_nothing_undone(bench):
     hook = Hook(bench)
     bench.use(hook)
-    real = bench.store.owe
+    real = bench.store.hooks.record_hook
 
     def lost(*args):
         real(*args)
         raise exception.StoreError(problem='is away', remedy='Wait.')
-    bench.store.owe = lost
+    bench.store.hooks.record_hook = lost
     bench.plan()
     with pytest.raises(exception.StoreError):
         bench.passes(1)
-    bench.store.owe = real
+    bench.store.hooks.record_hook = real
     bench.passes(8)
     assert bench.order == ['after one', 'before one', 'submit', 'post_flight', 'after one']
 
@@ -700,8 +703,9 @@ def test_hooks_of_a_cancelled_attempt_get_no_earlier_result(bench):
     bench.plan()
     bench.passes(4)
     assert bench.order[-1] == 'before one' and len(bench.row().attempts) == 1
-    bench.store.cancel(bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
-                       instance_cooldown=900)
+    bench.store.tasks.cancel_task(
+        bench.tasks[0].task_id, bench.now, cancelled_by='me', reason='why',
+                                  instance_cooldown=900)
     bench.passes(2)
     assert [call.ended and call.ended.error_type for _when, call in bench.hooks['one'].calls] == [
         None, 'MigrationFailed', None, None]

@@ -86,7 +86,8 @@ def test_a_busy_executor_adopts_tasks_of_another_one(bench):
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1, by=bench.new_worker('w2'))
     bench.passes(8)
-    assert {row.worker for row in bench.store.in_states([TaskState.SUBMITTED])} == {'w1'}
+    assert {row.worker
+            for row in bench.store.tasks.list_tasks_in_states([TaskState.SUBMITTED])} == {'w1'}
     assert len(bench.steps('submit')) == 2
 
 
@@ -105,13 +106,13 @@ def test_a_failed_attempt_is_retried_elsewhere_in_the_same_pass(bench, silent):
 def test_an_expired_half_of_a_swap_is_undone_and_logged_in_the_same_pass(bench, caplog):
     plan_id, one, two = swapping.begun(bench.store, deadline=bench.now + 50)
     bench.passes(1)
-    bench.store.pause(None, bench.now, seconds=None, paused_by='me', reason='why')
+    bench.store.pauses.pause_scope(None, bench.now, seconds=None, paused_by='me', reason='why')
     bench.passes(1)
-    assert bench.store.task(one.task_id).task.state is TaskState.COMPLETED
+    assert bench.store.tasks.find_task(one.task_id).task.state is TaskState.COMPLETED
     bench.now += 100
-    bench.store.resume(None, bench.now)
+    bench.store.pauses.resume_scope(None, bench.now)
     bench.passes(1)
-    assert bench.store.task(two.task_id).task.state is TaskState.CANCELLED
+    assert bench.store.tasks.find_task(two.task_id).task.state is TaskState.CANCELLED
     assert len([r for r in caplog.records if 'is undone by plan' in r.getMessage()]) == 1
     assert bench.steps('submit') == ['h2', 'h1'], 'it is on its way back'
 
@@ -130,14 +131,14 @@ def test_an_idle_executor_logs_the_start_and_end_of_freeze_windows(bench, caplog
 def test_run_wakes_up_survives_the_database_and_stops(bench):
     bench.plan()
     failing = threading.Event()
-    agenda = bench.store.agenda
+    agenda = bench.store.executors.read_todo
 
     def away_once(*args):
         if not failing.is_set():
             failing.set()
             raise exception.StoreError(problem='is away', remedy='Wait.')
         return agenda(*args)
-    bench.store.agenda = away_once
+    bench.store.executors.read_todo = away_once
     done = threading.Event()
     worker_ = bench.new_worker('w', retry.RetrySettings(poll_interval=60, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
@@ -156,7 +157,7 @@ def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
     done, looks = threading.Event(), []
     worker_ = bench.new_worker('w', retry.RetrySettings(poll_interval=0.1, look_interval=0))
     worker_._outcomes._notify = lambda event, result: done.set()
-    agenda = bench.store.agenda
+    agenda = bench.store.executors.read_todo
 
     def look(*args):
         looks.append(args)
@@ -166,7 +167,7 @@ def test_a_task_whose_wake_up_was_lost_is_found_by_looking(bench):
             bench.plan()
         return agenda(*args)
 
-    bench.store.agenda = look
+    bench.store.executors.read_todo = look
     thread = threading.Thread(target=worker_.run, daemon=True)
     thread.start()
     assert done.wait(60)
@@ -336,7 +337,7 @@ def test_an_executor_leaves_tasks_of_scopes_it_does_not_serve(bench):
     one = bench.new_worker('one', dataclasses.replace(SETTINGS, scopes=frozenset({'blue'})))
     bench.passes(3, by=one)
     assert bench.state is bench.row(1).task.state is TaskState.COMPLETED
-    assert bench.store.task(theirs.task_id).task.state is TaskState.QUEUED
+    assert bench.store.tasks.find_task(theirs.task_id).task.state is TaskState.QUEUED
 
 
 def test_the_driver_knows_hosts_that_drain_in_any_scope(bench):
@@ -356,12 +357,14 @@ def test_an_executor_with_a_wrong_clock_cancels_and_begins_nothing(bench, ahead,
     clocks.worker.tell(health)
     clocks.machine = ahead
     clocks.passes(3)
-    assert {row.task.state for row in bench.store.tasks(bench.plan_id)} == {TaskState.QUEUED}
+    assert {row.task.state
+            for row in bench.store.tasks.list_plan_tasks(bench.plan_id)} == {TaskState.QUEUED}
     assert bench.driver.calls == []
     assert sum('the clock of this machine is' in text for text in health.ready()) == 1
     clocks.machine = 0.0
     clocks.passes(4)
-    assert {row.task.state for row in bench.store.tasks(bench.plan_id)} == {TaskState.COMPLETED}
+    assert {row.task.state
+            for row in bench.store.tasks.list_plan_tasks(bench.plan_id)} == {TaskState.COMPLETED}
 
 
 def test_an_executor_without_a_clock_reads_the_databases_clock(bench):
@@ -439,8 +442,9 @@ def test_a_successor_adopts_tasks_at_once_after_an_orderly_stop(bench, state):
     bench.plan()
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes()
-    bench.store.mark(bench.tasks[0].task_id, 'w1', [TaskState.SUBMITTED], TaskState.UNKNOWN,
-                     bench.now)
+    bench.store.tasks.update_state(bench.tasks[0].task_id, 'w1', [TaskState.SUBMITTED],
+                                   TaskState.UNKNOWN,
+                                   bench.now)
     with bench.store.engine.begin() as connection:
         connection.execute(sqlalchemy.text('UPDATE task SET state = :state'),
                            {'state': state.value})
@@ -455,7 +459,7 @@ def test_claims_that_cannot_be_released_are_logged_with_their_expiry(bench, capl
     def away(self, worker):
         raise exception.StoreError(problem='is away', remedy='Start it.')
 
-    monkeypatch.setattr(type(bench.store), 'release_claims', away)
+    monkeypatch.setattr(type(bench.store.tasks), 'release_claims', away)
     bench.worker.stop()
     bench.worker.run()
     assert 'its claims are not given back and run out after 60 s: The database is away' in (

@@ -181,7 +181,7 @@ def test_a_host_that_keeps_refusing_is_quarantined_with_its_last_reason(bench, l
     bench.driver.answers['submit'] = [refusing(exception.MigrationFailed)]
     bench.plan(once, once)
     bench.passes(2, by=bench.new_worker('w', chosen), seconds=0)
-    found, = (q for q in bench.store.quarantines(bench.now) if q.kind == 'host')
+    found, = (q for q in bench.store.quarantine.list_quarantines(bench.now) if q.kind == 'host')
     assert (found.name, found.until) == ('h2', cases.NOW + 120)
     assert found.reason in {bench.row(n).error for n in (0, 1)}
     assert ('WARNING', 'Host h2 refused 2 migrations in a row: no more are sent to it for 120 s. '
@@ -197,7 +197,7 @@ def test_hosts_of_different_cells_are_logged_and_stored_with_the_reason(bench, l
     bench.plan(once)
     chosen = retry.RetrySettings(other_cell_seconds=240)
     bench.passes(1, by=bench.new_worker('w', chosen))
-    found, = bench.store.quarantines(bench.now)
+    found, = bench.store.quarantine.list_quarantines(bench.now)
     assert (found.kind, found.name, found.until, found.reason) == (
         'cells', 'h1 h2', cases.NOW + 240, str(other_cell(bench.tasks[0])))
     assert ('WARNING', 'Hosts h1 and h2 are probably in different cells: for 240 s nothing is '
@@ -210,7 +210,7 @@ def test_disks_of_a_source_are_kept_with_the_reason_as_long_as_is_set(bench):
         base.MigrationStage.FAILED, 'it has disks', 'm1', 'copies-disk')]
     bench.plan(once)
     bench.passes(2, by=bench.new_worker('w', retry.RetrySettings(local_disk_seconds=360)))
-    found, = bench.store.quarantines(bench.now)
+    found, = bench.store.quarantine.list_quarantines(bench.now)
     assert (found.kind, found.name, found.until, found.reason) == (
         'disks', 'h1', cases.NOW + 10 + 360, bench.row().error)
 
@@ -218,12 +218,13 @@ def test_disks_of_a_source_are_kept_with_the_reason_as_long_as_is_set(bench):
 def test_own_refusal_of_local_disks_is_not_remembered_as_novas_answer(bench):
     bench.driver.answers['pre_flight'] = [
         refusing(exception.PreFlightError, rule='copies-disk')]
-    bench.store.keeps_disks('h1', bench.now - 100, 360, 'Nova said so')
+    bench.store.quarantine.record_local_disks('h1', bench.now - 100, 360, 'Nova said so')
     bench.plan(once, lambda p, s: cases.make_task(p, s, from_host='h7'))
     bench.passes(2, by=bench.new_worker('w', retry.RetrySettings(local_disk_seconds=360)))
     assert [bench.row(i).task.state for i in (0, 1)] == [TaskState.FAILED] * 2
-    assert [(q.name, q.until, q.reason) for q in bench.store.quarantines(bench.now)] == [
-        ('h1', cases.NOW + 260, 'Nova said so')]
+    assert [(q.name, q.until, q.reason)
+            for q in bench.store.quarantine.list_quarantines(bench.now)] == [
+                ('h1', cases.NOW + 260, 'Nova said so')]
 
 
 def swap(state, noun='swap', **kw):
@@ -377,7 +378,7 @@ def test_instance_quarantine_lasts_as_configured_or_forever_in_error(bench, kind
     bench.driver.answers['submit'] = [refusing(kind)]
     bench.plan(once)
     bench.passes(1, by=bench.new_worker('w', retry.RetrySettings(instance_quarantine_seconds=480)))
-    found, = bench.store.quarantines(bench.now)
+    found, = bench.store.quarantine.list_quarantines(bench.now)
     assert (found.kind, found.name, found.until) == (
         'instance', bench.tasks[0].instance_uuid, seconds and cases.NOW + seconds)
 

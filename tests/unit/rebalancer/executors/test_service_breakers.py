@@ -60,14 +60,14 @@ def test_an_outage_of_an_hour_costs_no_task_and_no_retry(bench, service, step):
     assert (event, scope, payload['service']) == ('service.unavailable', 'blue', service)
     assert payload['problem'] == 'the endpoint cannot be reached.'
     assert len(bench.steps(step)) < 2 * 2 * HOUR / 30, 'an open breaker asks nobody'
-    [held] = bench.store.quarantines(bench.now)
+    [held] = bench.store.quarantine.list_quarantines(bench.now)
     assert (held.kind, held.name) == ('service', service)
 
     bench.driver.answers |= {'pre_flight': ['marker'], 'submit': ['req']}
     bench.passes(200, seconds=5)
     assert {bench.row(n).task.state for n in range(20)} == {TaskState.COMPLETED}
     assert [event for event, _ in bench.told] == ['migration.completed'] * 20
-    assert bench.store.quarantines(bench.now) == []
+    assert bench.store.quarantine.list_quarantines(bench.now) == []
 
 
 def test_the_next_outage_is_announced_again(bench):
@@ -161,7 +161,8 @@ def test_refusal_by_nova_closes_its_breaker(bench, kind):
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     bench.passes(12)
     assert bench.state is TaskState.FAILED
-    assert [q for q in bench.store.quarantines(bench.now) if q.kind == 'service'] == []
+    assert [q for q in bench.store.quarantine.list_quarantines(bench.now)
+            if q.kind == 'service'] == []
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_breaker_open(bench):

@@ -66,13 +66,13 @@ def test_a_late_migration_of_a_task_that_has_ended_is_aborted(bench, answer, cap
 def test_a_late_migration_is_aborted_after_a_database_that_failed(bench, monkeypatch, caplog):
     stand_still(bench, 8)
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
-    real = bench.store.mark
+    real = bench.store.tasks.update_state
 
     def mark(task_id, worker, states, state, *args, **fields):
         if state is TaskState.SUBMITTED:
             raise exception.StoreError(problem='is read-only', remedy='')
         return real(task_id, worker, states, state, *args, **fields)
-    monkeypatch.setattr(bench.store, 'mark', mark)
+    monkeypatch.setattr(bench.store.tasks, 'update_state', mark)
     with pytest.raises(exception.StoreError):
         bench.passes()
     assert bench.steps('abort') == []
@@ -175,15 +175,15 @@ def test_a_failed_abort_of_a_late_migration_is_repeated(bench):
 
 def test_an_executor_delayed_before_the_request_does_not_send_it(bench):
     """Between the commit and the request: no retry is used up."""
-    real = bench.store.mark
+    real = bench.store.tasks.update_state
 
     def mark(*args, **fields):
         kept = real(*args, **fields)
         if args[3] is TaskState.SUBMITTING and not bench.steps('submit'):
             bench.now += 31
-            bench.store.mark = real
+            bench.store.tasks.update_state = real
         return kept
-    bench.store.mark = mark
+    bench.store.tasks.update_state = mark
     bench.plan(cases.make_task)
     bench.passes()
     row = bench.row()
@@ -253,14 +253,14 @@ def test_late_migration_is_looked_for_wherever_it_comes_from(bench):
 
 
 def test_late_migration_is_aborted_after_a_database_outage(bench, caplog):
-    real = bench.store.mark
+    real = bench.store.tasks.update_state
 
     def mark(*args, **fields):
         if args[3] is TaskState.SUBMITTED and args[1] == 'w1':
-            bench.store.mark = real
+            bench.store.tasks.update_state = real
             raise exception.StoreError(problem='gone', remedy='none')
         return real(*args, **fields)
-    bench.store.mark = mark
+    bench.store.tasks.update_state = mark
     stand_still(bench, 8)
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=0))
     with pytest.raises(exception.StoreError):
@@ -272,14 +272,14 @@ def test_late_migration_is_aborted_after_a_database_outage(bench, caplog):
 
 
 def test_database_that_was_away_leaves_an_own_task_to_its_executor(bench):
-    real = bench.store.mark
+    real = bench.store.tasks.update_state
 
     def mark(*args, **fields):
         if args[3] is TaskState.SUBMITTED:
-            bench.store.mark = real
+            bench.store.tasks.update_state = real
             raise exception.StoreError(problem='gone', remedy='none')
         return real(*args, **fields)
-    bench.store.mark = mark
+    bench.store.tasks.update_state = mark
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING, base.MigrationStage.COMPLETED]
     bench.plan(cases.make_task)
     with pytest.raises(exception.StoreError):
@@ -294,7 +294,7 @@ def test_migration_that_a_task_tells_of_is_not_aborted(bench):
     attempt = model.Attempt(to_host='h2', started_at=0.0, ended_at=1.0, error_type=None, error=None,
                             migration_uuid=REFERENCE)
     row = dataclasses.replace(bench.row(), attempts=(attempt,))
-    bench.store.tasks_of_instance = lambda uuid, limit: [row]
+    bench.store.tasks.list_instance_tasks = lambda uuid, limit: [row]
     bench.passes(3)
     assert bench.steps('abort') == []
 
@@ -303,7 +303,7 @@ def test_migration_that_another_task_watches_is_not_aborted(bench):
     late(bench)
     row = dataclasses.replace(bench.row(), task=dataclasses.replace(
         bench.row().task, task_id='another', state=TaskState.SUBMITTED))
-    bench.store.tasks_of_instance = lambda uuid, limit: [row]
+    bench.store.tasks.list_instance_tasks = lambda uuid, limit: [row]
     bench.passes(3)
     assert bench.steps('abort') == []
 

@@ -90,7 +90,7 @@ def test_a_failed_post_flight_check_stores_the_observed_problem(bench):
 
 
 def test_a_requeued_task_marks_a_new_queue_phase(bench):
-    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pauses.pause_scope(
         None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
     bench.plan()
     began = bench.now
@@ -278,7 +278,8 @@ def test_an_ambiguous_request_is_logged_and_stored_with_its_cause(bench, caplog,
 def test_a_request_whose_task_was_taken_over_is_logged_as_lost(bench, caplog):
     def slow(task):
         bench.now += 61
-        assert [row.task.task_id for row in bench.store.adopt('w2', None, bench.now, 60)]
+        assert [row.task.task_id
+                for row in bench.store.tasks.adopt_tasks('w2', None, bench.now, 60)]
         return 'req-1'
     bench.driver.answers['submit'] = [slow]
     bench.plan()
@@ -289,13 +290,13 @@ def test_a_request_whose_task_was_taken_over_is_logged_as_lost(bench, caplog):
 
 @pytest.mark.parametrize(('seconds', 'asked'), [(29, True), (31, False)])
 def test_a_delay_of_half_a_claim_postpones_the_request_and_is_logged(bench, caplog, seconds, asked):
-    real = bench.store.mark
+    real = bench.store.tasks.update_state
 
     def slow(task_id, *args, **kw):
         found = real(task_id, *args, **kw)
         bench.now += seconds
         return found
-    bench.store.mark = slow
+    bench.store.tasks.update_state = slow
     bench.plan()
     with caplog.at_level(logging.INFO):
         bench.worker.run_once(bench.now)
@@ -309,13 +310,13 @@ def test_a_delay_of_half_a_claim_postpones_the_request_and_is_logged(bench, capl
 
 @pytest.mark.parametrize('scope', ['blue', None])
 def test_a_pause_before_the_request_requeues_the_task_and_is_logged(bench, caplog, scope):
-    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pauses.pause_scope(
         scope, bench.now, seconds=None, paused_by='me', reason='mine') and 'marker']
     bench.plan()
     with caplog.at_level(logging.INFO):
         bench.passes(1)
     assert (bench.state, bench.steps('submit')) == (TaskState.QUEUED, [])
-    pause, = bench.store.pauses(bench.now)
+    pause, = bench.store.pauses.list_pauses(bench.now)
     assert said(caplog, 'back to the queue') == [
         ('INFO', f'{about(bench)} goes back to the queue: {pause}')]
 

@@ -43,7 +43,7 @@ def test_errors_of_a_foreign_driver_are_stored_and_logged_without_secrets(bench,
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     with caplog.at_level('DEBUG'):
         bench.passes(3, 700.0)
-    rows = str([bench.row(), *bench.store.quarantines(bench.now)])
+    rows = str([bench.row(), *bench.store.quarantine.list_quarantines(bench.now)])
     assert 'RuntimeError' in rows + str(bench.told) + caplog.text
     for text in (rows, str(bench.told), caplog.text):
         assert 'c4n4ry' not in text
@@ -67,7 +67,7 @@ def test_a_move_passes_all_states_and_notifies_after_its_commit(bench):
     (event, result, state), = bench.told
     assert (event, state) == ('migration.completed', TaskState.COMPLETED)
     assert result.success and result.duration_seconds == 30 and result.error is None
-    history = bench.store.history('blue', bench.now)
+    history = bench.store.history.read_history('blue', bench.now)
     assert history.cooling[bench.tasks[0].instance_uuid] == 890
     assert len(bench.steps('submit')) == 1
 
@@ -224,7 +224,7 @@ def test_pre_flight_receives_flights_and_history_from_the_database(bench):
     bench.plan(cases.make_task, lambda p, s: cases.make_task(
                    p, s, from_host='h4', not_before=bench.now + 1),
                lambda p, s: cases.make_task(p, s, not_before=bench.now + 1e6))
-    bench.store.refused('h9', bench.now, limit=1, seconds=1000, reason='no')
+    bench.store.quarantine.count_refusal('h9', bench.now, limit=1, seconds=1000, reason='no')
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.passes(1)
     assert bench.driver.known.flights == ()
@@ -235,8 +235,8 @@ def test_pre_flight_receives_flights_and_history_from_the_database(bench):
     assert bench.driver.known.flights == (
         model.InFlightMove(first.instance_uuid, first.from_host, first.to_host, 'task', ('h3',),
                            first.aggregate),)
-    assert bench.driver.known.draining == bench.store.draining()
-    assert bench.driver.known.scopes == bench.store.leased() != frozenset()
+    assert bench.driver.known.draining == bench.store.plans.list_draining_hosts()
+    assert bench.driver.known.scopes == bench.store.leases.list_leased_scopes() != frozenset()
 
 
 def test_a_rule_from_nova_ends_the_task_and_is_stored_for_the_source(bench):
@@ -246,7 +246,7 @@ def test_a_rule_from_nova_ends_the_task_and_is_stored_for_the_source(bench):
     bench.passes(20, seconds=60)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'PreFlightError')
     assert len(bench.steps('submit')) == 1, 'it cannot change, and no alternate differs'
-    history = bench.store.history('blue', bench.now)
+    history = bench.store.history.read_history('blue', bench.now)
     assert history.local_disk_hosts == {'h1'}
     assert history.quarantined == {} and history.quarantined_hosts == frozenset()
 
@@ -284,7 +284,8 @@ def test_an_api_error_notifies_each_retry_and_ends_without_quarantine(bench):
     bench.passes(60, seconds=10)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'NovaClientError')
     assert bench.quarantined() == {}
-    assert bench.tasks[0].instance_uuid in bench.store.history('blue', bench.now).cooling
+    assert bench.tasks[0].instance_uuid in bench.store.history.read_history(
+        'blue', bench.now).cooling
     assert [result.retry_count for _, result in bench.told] == [0, 1, 2, 3]
 
 
@@ -388,8 +389,8 @@ def test_notification_of_a_cancelled_task_lists_its_attempts(bench):
     bench.passes(1)
     # Equal tasks are begun in the order of their random UUIDs.
     task = next(t for n, t in enumerate(bench.tasks) if bench.row(n).attempts)
-    assert bench.store.cancel(task.task_id, bench.now, cancelled_by='me', reason='r',
-                              instance_cooldown=9)
+    assert bench.store.tasks.cancel_task(task.task_id, bench.now, cancelled_by='me', reason='r',
+                                         instance_cooldown=9)
     bench.worker._outcomes.cancelled(task, bench.now)
     assert tried(bench.told[-1][1]) == [(task.to_host, 'MigrationFailed', None)]
 
@@ -447,7 +448,8 @@ def test_a_host_is_not_blamed_for_a_failure_that_nova_never_explains(bench):
         assert row.attempts[0].ended_at - row.attempts[0].started_at >= SETTINGS.settling_seconds
         assert 'its migration to h3 failed, and Nova did not say why within 3' in row.error
     assert bench.steps('submit') == ['h2', 'h3'] * 3
-    assert {q.kind for q in bench.store.quarantines(row.completed_at)} == {'instance'}
+    assert {q.kind
+            for q in bench.store.quarantine.list_quarantines(row.completed_at)} == {'instance'}
 
 
 def test_an_unexplained_failure_after_the_deadline_is_a_timeout(bench):
@@ -455,8 +457,9 @@ def test_an_unexplained_failure_after_the_deadline_is_a_timeout(bench):
     bench.plan()
     bench.passes(2)
     row = bench.row()
-    assert bench.store.mark(row.task.task_id, row.worker, [row.task.state], TaskState.UNKNOWN,
-                            bench.now, error='late', error_type='MigrationTimeout')
+    assert bench.store.tasks.update_state(
+        row.task.task_id, row.worker, [row.task.state], TaskState.UNKNOWN,
+                                          bench.now, error='late', error_type='MigrationTimeout')
     bench.passes(60)
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, 'MigrationTimeout')
     assert bench.steps('submit') == ['h2']
@@ -485,7 +488,8 @@ def test_leftover_allocations_end_the_task_without_another_request(bench):
     assert 'nova-manage placement audit' in row.error and 'still there' in row.error
     assert bench.tasks[0].instance_uuid in bench.quarantined()
     assert row.completed_at - row.submitted_at >= SETTINGS.settling_seconds
-    assert bench.store.quarantines(bench.now)[0].kind == 'instance', 'the host is not charged'
+    assert bench.store.quarantine.list_quarantines(bench.now)[
+        0].kind == 'instance', 'the host is not charged'
 
 
 def test_a_successor_goes_on_waiting_and_loses_no_attempt(bench):
@@ -530,8 +534,9 @@ def test_a_doubt_from_the_previous_release_restarts_its_time(bench):
     bench.plan()
     bench.passes(2)
     row = bench.row()
-    assert bench.store.mark(row.task.task_id, row.worker, [row.task.state], row.task.state,
-                            bench.now, doubt_since=bench.now - 1)
+    assert bench.store.tasks.update_state(
+        row.task.task_id, row.worker, [row.task.state], row.task.state,
+                                          bench.now, doubt_since=bench.now - 1)
     bench.now += SETTINGS.settling_seconds + 1
     bench.passes(2)
     assert bench.state is TaskState.SUBMITTED and not bench.quarantined()
@@ -559,7 +564,7 @@ def test_a_failure_has_consequences_by_its_faulty_part(bench, fault, asked, kind
     bench.passes(200, seconds=30)
     assert bench.steps('submit') == asked
     assert (bench.state, bench.row().error_type) == (TaskState.FAILED, kind)
-    found = {q.kind for q in bench.store.quarantines(bench.row().completed_at)}
+    found = {q.kind for q in bench.store.quarantine.list_quarantines(bench.row().completed_at)}
     assert ('instance' in found) == quarantined and ('host' in found) == charged
 
 
@@ -576,7 +581,7 @@ def test_a_host_of_another_cell_gives_way_and_is_not_charged(bench, caplog):
     assert bench.steps('submit') == ['h2', 'h3']
     assert [(a.to_host, a.error_type) for a in bench.row().attempts] == [
         ('h2', 'MigrationFailed'), ('h3', None)]
-    history = bench.store.history('blue', bench.now)
+    history = bench.store.history.read_history('blue', bench.now)
     assert history.other_cells == {('h1', 'h2')}
     assert (history.quarantined_hosts, history.quarantined) == (frozenset(), {})
     assert bench.driver.known.history.other_cells == {('h1', 'h2')}, 'and not asked for again'
@@ -591,7 +596,7 @@ def test_a_task_fails_without_quarantine_if_all_hosts_are_in_other_cells(bench):
     assert bench.state is TaskState.FAILED
     assert bench.steps('submit') == ['h2', 'h3'] * 3, 'no pass after the first'
     assert 'cell_metadata_key' in bench.row().error
-    found = bench.store.quarantines(bench.now)
+    found = bench.store.quarantine.list_quarantines(bench.now)
     assert [(q.kind, q.name) for q in found] == [('cells', 'h1 h2'), ('cells', 'h1 h3')]
 
 
@@ -601,7 +606,8 @@ def test_an_instance_refused_at_once_stops(bench):
     bench.passes(20, seconds=60)
     assert bench.steps('submit') == ['h2'] and bench.state is TaskState.FAILED
     assert 'it has accelerators' in bench.row().error
-    assert [q.kind for q in bench.store.quarantines(bench.now - 1200)] == ['instance']
+    assert [q.kind
+            for q in bench.store.quarantine.list_quarantines(bench.now - 1200)] == ['instance']
 
 
 def test_the_improvement_is_that_of_the_destination_at_hand(bench):
@@ -622,7 +628,7 @@ def test_a_refusing_destination_is_quarantined_and_not_the_instances(bench):
     bench.plan(*[cases.make_task] * 3)
     chosen = retry.RetrySettings(per_scope=9, per_source=9, per_destination=9)
     bench.passes(12, by=bench.new_worker('w', chosen))
-    history = bench.store.history('blue', bench.now)
+    history = bench.store.history.read_history('blue', bench.now)
     assert history.quarantined_hosts == {'h2'} and history.quarantined == {}
 
 
@@ -638,15 +644,16 @@ def test_an_executor_that_was_overtaken_counts_no_refusal(bench, retries):
     bench.plan(lambda p, s: cases.make_task(p, s, max_retries=retries, alternates=()))
     bench.passes(1)
     assert bench.row().worker == 'w2' and bench.state is TaskState.CLAIMED
-    assert bench.store.quarantines(bench.now) == []
-    assert not bench.store.refused('h2', bench.now, limit=2, seconds=60, reason='the first')
+    assert bench.store.quarantine.list_quarantines(bench.now) == []
+    assert not bench.store.quarantine.count_refusal('h2', bench.now, limit=2, seconds=60,
+                                                    reason='the first')
 
 
 def test_an_executor_that_was_overtaken_remembers_no_local_disks(bench):
     """It learns that the disks are local after its task has passed on."""
     def overtaken(task):
         bench.now += 61
-        assert bench.store.adopt('w2', None, bench.now, 60)
+        assert bench.store.tasks.adopt_tasks('w2', None, bench.now, 60)
         return base.MigrationProgress(base.MigrationStage.FAILED, 'it has disks', 'm1',
                                       'copies-disk')
 
@@ -654,7 +661,7 @@ def test_an_executor_that_was_overtaken_remembers_no_local_disks(bench):
     bench.plan()
     bench.passes(2)
     assert bench.row().worker == 'w2' and bench.state is TaskState.SUBMITTED
-    assert bench.store.quarantines(bench.now) == []
+    assert bench.store.quarantine.list_quarantines(bench.now) == []
 
 
 @pytest.mark.parametrize('found', ['look', 'post_flight'])
@@ -700,10 +707,10 @@ def test_defect_14_a_migration_past_its_deadline_keeps_its_slot(bench):
     row = next(r for r in (bench.row(0), bench.row(1)) if r.worker)
     assert (row.task.state, row.error_type) == (TaskState.UNKNOWN, 'MigrationTimeout')
     assert len(bench.steps('submit')) == 1, 'the slot was given away'
-    assert len(bench.store.flights()) == 2 and bench.told == []
+    assert len(bench.store.tasks.list_in_flight_moves()) == 2 and bench.told == []
     bench.driver.answers['look'] = [base.MigrationStage.COMPLETED]
     bench.passes(2, by=one)
-    assert bench.store.task(row.task.task_id).task.state is TaskState.COMPLETED
+    assert bench.store.tasks.find_task(row.task.task_id).task.state is TaskState.COMPLETED
     assert len(bench.steps('submit')) == 2
 
 
@@ -809,7 +816,7 @@ def test_a_refused_confirmation_is_repeated_and_the_task_keeps_its_slot(bench):
     bench.driver.answers['confirm'] = [None]
     bench.driver.answers['look'] = [base.MigrationStage.UNCONFIRMED, base.MigrationStage.COMPLETED]
     bench.passes(2, by=one)
-    assert bench.store.task(row.task.task_id).task.state is TaskState.COMPLETED
+    assert bench.store.tasks.find_task(row.task.task_id).task.state is TaskState.COMPLETED
 
 
 def test_a_successor_confirms_what_its_predecessor_asked_for(bench):
@@ -882,7 +889,7 @@ def test_executor_that_lost_its_task_does_not_abort_the_migration(bench):
 
     def freeze(task):
         bench.now += 61
-        assert bench.store.adopt(two.name, None, bench.now, 60)
+        assert bench.store.tasks.adopt_tasks(two.name, None, bench.now, 60)
         return base.MigrationStage.RUNNING
 
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
@@ -953,15 +960,15 @@ def test_a_task_in_doubt_after_a_lost_commit_is_spoken_of(bench, caplog):
     whether it sent the request to Nova."""
     bench.driver.answers['look'] = [base.MigrationStage.ABSENT]
     bench.plan()
-    mark = bench.store.mark
+    mark = bench.store.tasks.update_state
 
     def lost_answer(*args, **kw):
         mark(*args, **kw)
         raise exception.StoreError(problem='is away', remedy='Wait.')
-    bench.store.mark = lost_answer
+    bench.store.tasks.update_state = lost_answer
     with pytest.raises(exception.StoreError):
         bench.passes(1)
-    bench.store.mark = mark
+    bench.store.tasks.update_state = mark
     bench.now += 10
     bench.passes(1)
     assert bench.state is TaskState.UNKNOWN and bench.steps('submit') == []
@@ -1038,7 +1045,7 @@ def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench)
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan(cases.make_task, elsewhere)
     bench.passes(1)
-    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pause(
+    bench.driver.answers['pre_flight'] = [lambda task: bench.store.pauses.pause_scope(
         None, bench.now, seconds=None, paused_by='me', reason='why') and 'marker']
     bench.passes(3)
     states = sorted(bench.row(i).task.state for i in (0, 1))
@@ -1046,7 +1053,7 @@ def test_a_pause_during_pre_flight_sends_nothing_and_what_runs_is_watched(bench)
     assert len(bench.steps('pre_flight')) == 2 and len(bench.steps('submit')) == 1
     assert bench.steps('look')
     bench.driver.answers['pre_flight'] = ['marker']
-    bench.store.resume(None, bench.now)
+    bench.store.pauses.resume_scope(None, bench.now)
     bench.passes(1)
     assert len(bench.steps('submit')) == 2
 

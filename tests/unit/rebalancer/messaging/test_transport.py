@@ -193,15 +193,16 @@ def store(tmp_path):
 def test_a_message_is_held_against_the_task_table(store):
     """Known hosts, instance, plan, scope; nothing that has ended."""
     _, (task,), _ = cases.save(store)
-    assert store.doubt(task) is None
-    assert store.doubt(dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
+    assert store.tasks.validate_cast(task) is None
+    assert store.tasks.validate_cast(
+        dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
     for field, value in (('task_id', cases.new_id()), ('plan_id', cases.new_id()),
                          ('aggregate', 'red'), ('instance_uuid', cases.new_id()),
                          ('from_host', 'h9'), ('to_host', 'h9')):
-        found = store.doubt(dataclasses.replace(task, **{field: value}))
+        found = store.tasks.validate_cast(dataclasses.replace(task, **{field: value}))
         assert found and (field in found or field == 'task_id'), field
     cases.end(store, cases.claim(store))
-    assert 'has ended (completed)' in store.doubt(task)
+    assert 'has ended (completed)' in store.tasks.validate_cast(task)
 
 
 def test_a_task_unknown_to_the_database_wakes_no_executor(caplog):

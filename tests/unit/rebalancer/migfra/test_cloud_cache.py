@@ -116,14 +116,14 @@ def test_a_task_that_ends_while_an_old_look_is_taken_makes_it_a_new_one(bench, m
     looks, cloud, store, _now = bench
     cases.save(store)
     looks.look(POLICIES)
-    row, flights = cases.claim(store), store.flights
+    row, flights = cases.claim(store), store.tasks.list_in_flight_moves
 
     def ends():
-        if not store.task(row.task.task_id).task.state.terminal:
+        if not store.tasks.find_task(row.task.task_id).task.state.terminal:
             cases.end(store, row)
         return flights()
 
-    monkeypatch.setattr(store, 'flights', ends)
+    monkeypatch.setattr(store.tasks, 'list_in_flight_moves', ends)
     found = looks.look(POLICIES)
     assert not found.old and cloud.collected == 2, 'it is neither there nor under way'
 

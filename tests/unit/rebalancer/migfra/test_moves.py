@@ -85,7 +85,7 @@ def test_a_failed_pinning_is_reported_in_the_result(answer, problem):
 def test_a_result_is_rendered_without_asking_anything():
     handler = made(None, None)
     task = moves.request_handler.parse_task(REQUEST)
-    tasks = {row.task.instance_uuid: row for row in handler._store.tasks('p')}
+    tasks = {row.task.instance_uuid: row for row in handler._store.tasks.list_plan_tasks('p')}
     ended = move_results.render_result('global', REQUEST, task, tasks, REQUEST.progress,
                                        {'u': 'no such cpu'})
     assert yaml.safe_load(ended.reply)['details'] == 'it was migrated; vcpu-map: no such cpu'

@@ -280,7 +280,7 @@ def test_a_task_that_a_release_before_has_kept_is_not_done_again(store):
     world = World(store, DONE)
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
-    store.transaction(lambda c: c.execute(sa.update(tables.request).values(request_id=ID)))
+    store.run_transaction(lambda c: c.execute(sa.update(tables.request).values(request_id=ID)))
     world.broker.deliver(TASKS[RequestKind.STOP])
     world.run()
     assert world.lane.run_once() == 1 and world.handler.asked == [ID]
@@ -453,9 +453,10 @@ def planned(world, *answers):
     world.lane.run_once()
     plan_id, tasks, _ = cases.save(world.store, 3, now=NOW)
     request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
-    world.store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    world.store.run_transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
     submitted = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
-    assert world.store.mark(submitted, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
+    assert world.store.tasks.update_state(
+        submitted, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
     judged = cases.claim(world.store, now=NOW, per_scope=9).task.task_id
     waits, = {t.task_id for t in tasks} - {submitted, judged}
     world.handler.answers = list(answers)
@@ -463,7 +464,8 @@ def planned(world, *answers):
 
 
 def states(world, plan_id):
-    return {row.task.task_id: str(row.task.state) for row in world.store.tasks(plan_id)}
+    return {row.task.task_id: str(row.task.state)
+            for row in world.store.tasks.list_plan_tasks(plan_id)}
 
 
 @pytest.mark.parametrize('answer', [
@@ -480,7 +482,7 @@ def test_giving_up_cancels_queued_tasks_and_keeps_submitted_ones(store, answer):
     world.run()
     (_, found, _), = world.broker.said
     assert found['status'] == 'error' and found['details'].startswith('given up after 86400 s')
-    said, = world.store.decisions(plan_id)
+    said, = world.store.approvals.list_decisions(plan_id)
     assert (said.verb, said.decided_by, said.tasks) == ('cancelled', 'migfra', 2)
     assert said.reason == f'request {ID} was given up'
 
@@ -519,7 +521,7 @@ def test_giving_up_cancels_a_plan_that_the_claim_did_not_have(store):
     world.run()
     request, = world.kept.claim(world.lane.worker, frozenset(RequestKind))
     plan_id, tasks, _ = cases.save(store, 1, now=NOW)
-    store.transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
+    store.run_transaction(lambda c: world.kept.note_plan(c, request, {}, plan_id))
     assert request.plan_id is None
     assert world.kept.give_up(request, DONE, 900.0) == 1
     assert states(world, plan_id) == {tasks[0].task_id: 'cancelled'}
@@ -570,7 +572,7 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
 def test_a_damaged_request_with_a_plan_begins_no_more_moves(store):
     world = World(store)
     plan_id, submitted, others = planned(world, None)
-    store.transaction(lambda c: c.execute(sa.update(tables.request).values(document='{')))
+    store.run_transaction(lambda c: c.execute(sa.update(tables.request).values(document='{')))
     world.lane.run_once()
     assert states(world, plan_id) == {submitted: 'submitting', **dict.fromkeys(
         others, 'cancelled')}

@@ -120,14 +120,16 @@ def full_page(store, **options):
         connection.execute(tables.outcome.insert().values(
             plan_id=plan_id, scope='blue', planned_at=1.0, combined_before=0.5,
             combined_foreseen=0.2, combined_realised=0.6, realised_at=2.0))
-    store.trip(cases.lease_of(store), cases.NOW, seconds=None, paused_by=breakers.NAME, reason='x')
-    store.transaction(lambda c: requests.record_request(c, requests.StoredRequest(
+    store.outcomes.open_breaker(cases.lease_of(store), cases.NOW, seconds=None,
+                                paused_by=breakers.NAME, reason='x')
+    store.run_transaction(lambda c: requests.record_request(c, requests.StoredRequest(
         'r1', 'a', 'stop vm', '{}', '', store.now() - 60)))
     tally = tallies.DaemonTally()
     everything(tally)
     health = health_of()
     health.note('cycle', {})
-    return pages.MetricsPage(health, tally, store.census, driver='nova', interval=300.0,
+    return pages.MetricsPage(
+        health, tally, store.statistics.read_census, driver='nova', interval=300.0,
                              workers=Workers(), **options)
 
 
@@ -203,11 +205,13 @@ def test_records_of_workers_are_exported_by_scheduler_and_worker(store):
 def test_a_lost_channel_is_exported_and_an_unconfigured_one_is_not(store):
     workers = Workers()
     workers.reading = None
-    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census,
-                                        workers=workers))
+    samples, _ = told(
+        pages.MetricsPage(health_of(), tallies.DaemonTally(), store.statistics.read_census,
+                          workers=workers))
     found = {name: number for (name, _), number in samples.items() if '_scheduler_' in name}
     assert found == {'kronos_scheduler_channel_up': 0}
-    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census))
+    samples, _ = told(
+        pages.MetricsPage(health_of(), tallies.DaemonTally(), store.statistics.read_census))
     assert not any('_scheduler_' in name for name, _ in samples)
 
 
@@ -222,7 +226,7 @@ def test_a_scrape_asks_the_database_and_the_cache_at_once(store):
 
     def census():
         together.wait(30)
-        return store.census()
+        return store.statistics.read_census()
 
     samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), census, workers=Slow()))
     assert value(samples, 'kronos_scheduler_workers') == 2
@@ -240,15 +244,16 @@ def test_idle_hosts_say_nothing_of_a_unit(store, hosts, expected):
               'missing_hosts': []}
     scores = model.ClusterScores({'cpu': model.PolicyScores('cpu', hosts)})
     tally.planned(test_stats.row(policies=[policy]), scores, 1.0, False)
-    samples, _ = told(pages.MetricsPage(health_of(), tally, store.census))
+    samples, _ = told(pages.MetricsPage(health_of(), tally, store.statistics.read_census))
     assert value(samples, 'kronos_coverage_ratio', scope='blue', policy='cpu') == (
         None if expected is None else pytest.approx(expected))
 
 
 def test_a_pause_of_an_unleased_scope_is_exported(store):
     """In a dry run none is leased."""
-    store.pause('new', cases.NOW, seconds=None, paused_by='me', reason='mine')
-    samples, _ = told(pages.MetricsPage(health_of(), tallies.DaemonTally(), store.census))
+    store.pauses.pause_scope('new', cases.NOW, seconds=None, paused_by='me', reason='mine')
+    samples, _ = told(
+        pages.MetricsPage(health_of(), tallies.DaemonTally(), store.statistics.read_census))
     assert value(samples, 'kronos_scope_paused', scope='new') == 1
     assert value(samples, 'kronos_breaker_open', scope='new') == 0
     assert value(samples, 'kronos_scope_leased', scope='new') is None
@@ -257,7 +262,8 @@ def test_a_pause_of_an_unleased_scope_is_exported(store):
 def test_a_dry_run_plans_and_executes_nothing(store):
     tally = tallies.DaemonTally()
     tally.planned(test_stats.row(moves=[test_stats.move()]), test_stats.scores(), 1.0, True)
-    samples, _ = told(pages.MetricsPage(health_of(dry_run=True), tally, store.census))
+    samples, _ = told(
+        pages.MetricsPage(health_of(dry_run=True), tally, store.statistics.read_census))
     assert value(samples, 'kronos_dry_run') == 1
     assert value(samples, 'kronos_planned_moves_total', scope='blue', phase='spread',
                  method='live', dry_run='true') == 1
@@ -268,7 +274,8 @@ def test_a_dry_run_plans_and_executes_nothing(store):
 def test_health_that_fails_is_no_reason_to_tell_nothing(store):
     health = health_of()
     health.note('cycle', {'': 'Nova is away'})
-    samples, _ = told(pages.MetricsPage(health, tallies.DaemonTally(), store.census))
+    samples, _ = told(
+        pages.MetricsPage(health, tallies.DaemonTally(), store.statistics.read_census))
     assert (value(samples, 'kronos_alive'), value(samples, 'kronos_ready')) == (1, 0)
 
 
@@ -280,7 +287,7 @@ def test_without_host_scores_nothing_is_as_many_as_the_hosts(store):
 def test_odd_names_are_escaped(store):
     tally = tallies.DaemonTally()
     tally.planned(test_stats.row(ODD, hosts=1), test_stats.scores(), 1.0, False)
-    page = pages.MetricsPage(health_of(), tally, store.census)
+    page = pages.MetricsPage(health_of(), tally, store.statistics.read_census)
     samples, _ = told(page)
     assert value(samples, 'kronos_hosts', scope=ODD) == 1
     kind, text = page('application/openmetrics-text; version=1.0.0')
@@ -291,7 +298,7 @@ def test_the_page_names_no_instance(store):
     """Neither its name, which a tenant writes, nor its UUID, of which there are too many."""
     page = full_page(store)
     _, text = page('')
-    row, = store.in_states([model.TaskState.QUEUED])
+    row, = store.tasks.list_tasks_in_states([model.TaskState.QUEUED])
     assert row.task.instance_name == 'tenant' and 'tenant' not in text.decode()
     assert not re.search(r'[0-9a-f]{8}-[0-9a-f]{4}-', text.decode())
 
@@ -368,7 +375,7 @@ def test_a_database_that_accepts_and_says_nothing_is_given_up(url, monkeypatch):
         conf.set_override('connection', url.format(silent.getsockname()[1]), 'database')
         impatient = api.Store(engine=database.create_engine(conf, patient=False))
         with pytest.raises(exception.StoreError, match='(?i)timed out|timeout'):
-            impatient.census()
+            impatient.statistics.read_census()
 
 
 def test_the_census_uses_its_own_connection_with_short_limits(monkeypatch, tmp_path):

@@ -62,16 +62,16 @@ def conf(tmp_path, template):
 def asked(conf, monkeypatch):
     """A session on a scope that has exceeded its threshold for a minute; a plan waits."""
     store = api.Store.from_url(conf.database.connection, clock=lambda: NOW)
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     cases.save(store, [approvals.pending()], lease=lease)
-    store.wish(lease, NOW - 60)
+    store.outcomes.record_imbalance_since(lease, NOW - 60)
     store.close()
     monkeypatch.setattr(api.Store, 'now', lambda self: NOW)
 
     def record(collector, source, store, policy_set, scopes, clock):
         return types.SimpleNamespace(
             cluster=model.Cluster({}, {}, {}), samples={}, now=NOW,
-            histories={scope: store.history(scope, NOW, 0.0) for scope in scopes})
+            histories={scope: store.history.read_history(scope, NOW, 0.0) for scope in scopes})
 
     monkeypatch.setattr(recorder, 'read_recording', record)
     with sessions.Session() as session:

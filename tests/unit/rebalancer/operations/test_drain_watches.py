@@ -175,7 +175,7 @@ def seen(conf, store, *services, left=('vm',), scopes=('blue', '_unassigned_'), 
          in_aggregates=None, leased=('blue', '_unassigned_'), ironic=()):
     """A look at h1, a host of blue unless told, that an engine plans."""
     for scope in leased:
-        store.acquire_lease(scope, 'engine', 30, 'hash')
+        store.leases.acquire_lease(scope, 'engine', 30, 'hash')
     with served.serving({
             'GET /os-services': [{'services': list(found)} for found in services],
             'GET /servers/detail': [{'servers': [{'id': uuid} for uuid in left]}],
@@ -197,7 +197,7 @@ def test_a_look_has_who_is_there_and_nothing_holds(conf, store):
 
 
 def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
-    store.acquire_lease('blue', 'engine', 30, 'hash')
+    store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     conf.set_override('connection', f'sqlite:///{tmp_path}/kronos.sqlite', 'database')
     monkeypatch.setattr(drain_watches.planning_settings, 'list_planned_scopes',
                         lambda conf, policies: ['blue'])
@@ -233,25 +233,26 @@ def test_a_host_that_nova_does_not_know_is_no_empty_host(conf, store):
 
 @pytest.mark.parametrize('scope', ['blue', None])
 def test_a_hold_by_a_pause_names_operator_reason_and_end(conf, store, scope):
-    store.pause(scope, store.now(), seconds=3600, paused_by='me', reason='a storm')
+    store.pauses.pause_scope(scope, store.now(), seconds=3600, paused_by='me', reason='a storm')
     found = seen(conf, store, [DISABLED])
     assert 'was paused by me until 2' in found.holds and 'a storm' in found.holds
 
 
 def test_the_pause_of_another_scope_does_not_hold(conf, store):
-    store.pause('red', store.now(), seconds=None, paused_by='me', reason='a storm')
+    store.pauses.pause_scope('red', store.now(), seconds=None, paused_by='me', reason='a storm')
     both = {'red': ['h1'], 'blue': ['h1']}
     assert seen(conf, store, [DISABLED], in_aggregates=both).holds == ''
     assert 'a storm' in seen(
         conf, store, [DISABLED], in_aggregates=both, scopes=('red', 'blue')).holds, (
         'the first that is planned has it')
-    store.acquire_lease('red', 'another engine', 30, 'hash')
+    store.leases.acquire_lease('red', 'another engine', 30, 'hash')
     assert 'a storm' in seen(conf, store, [DISABLED], in_aggregates=both).holds, (
         'planned by another engine')
 
 
 def test_a_host_without_an_aggregate_is_held_by_the_unassigned_pause(conf, store):
-    store.pause('_unassigned_', store.now(), seconds=None, paused_by='me', reason='a storm')
+    store.pauses.pause_scope(
+        '_unassigned_', store.now(), seconds=None, paused_by='me', reason='a storm')
     assert 'a storm' in seen(conf, store, [DISABLED], in_aggregates={'blue': []}).holds
 
 
@@ -314,9 +315,9 @@ def test_disabled_hosts_of_another_hypervisor_type_are_no_outage(conf, store):
     ({'reason': 'the scope cools down'}, 'the scope cools down')])
 def test_newest_plan_says_why_instances_stay(conf, store, plan, said):
     lease = cases.lease_of(store)
-    store.save_plan(lease, model.Plan('blue', (), **{'reason': 'r', **plan}), [],
-                    plan_id=cases.new_id(), now=store.now(), dry_run=False, cooldown=0,
-                    instance_cooldown=0)
+    store.plans.save_plan(lease, model.Plan('blue', (), **{'reason': 'r', **plan}), [],
+                          plan_id=cases.new_id(), now=store.now(), dry_run=False, cooldown=0,
+                          instance_cooldown=0)
     assert seen(conf, store, [DISABLED], leased=('_unassigned_',)).holds in (
         said, f'{said}; no engine plans scope blue: is kronos-engine running?')
 
@@ -328,7 +329,7 @@ def test_tasks_of_an_earlier_drain_are_not_listed(conf, store):
         _plan, (task,), _row = cases.save(store, [lambda p, s: cases.make_task(
             p, s, instance_uuid=uuid, from_host=from_host, to_host=to_host)], now=at)
         claimed = cases.claim(store, now=at + 1).task
-        store.finish(claimed, model.TaskResult(
+        store.tasks.finish_task(claimed, model.TaskResult(
             claimed.task_id, claimed.plan_id, 'blue', uuid, from_host, to_host, True,
             completed_at=at + 2), model.TaskState.COMPLETED, at + 2, worker='w',
             instance_cooldown=0)
@@ -339,9 +340,9 @@ def test_tasks_of_an_earlier_drain_are_not_listed(conf, store):
     end(back, 'h2', 'h1', now - 400)
     end(second, 'h1', 'h2', now - 300)
     assert [row.instance_uuid for row in seen(conf, store, [DISABLED], left=()).rows] == [second]
-    store.audit('me', 'drain started', 'host h10', 'why')
+    store.audit.record_command('me', 'drain started', 'host h10', 'why')
     assert [row.instance_uuid for row in seen(conf, store, [DISABLED], left=()).rows] == [second]
-    store.audit('me', 'drain started', 'host h1', 'why')
+    store.audit.record_command('me', 'drain started', 'host h1', 'why')
     assert seen(conf, store, [DISABLED], left=()).rows == []
 
 
@@ -350,7 +351,7 @@ def test_hosts_of_an_earlier_scope_do_not_count_for_an_outage(conf, store):
     of = [found['host'] for found in services]
     both = {'red': of[:2], 'blue': ['h1', *of]}
     assert 'disabled' in seen(conf, store, [DISABLED, *services], in_aggregates=both).holds
-    store.acquire_lease('red', 'engine', 30, 'hash')
+    store.leases.acquire_lease('red', 'engine', 30, 'hash')
     assert seen(conf, store, [DISABLED, *services], in_aggregates=both).holds == ''
 
 
@@ -364,7 +365,7 @@ def test_a_hold_says_that_no_engine_plans_the_scope(conf, store):
 
 
 def test_an_expired_lease_counts_as_no_lease(conf, store):
-    store.acquire_lease('blue', 'engine', -1, 'hash')
+    store.leases.acquire_lease('blue', 'engine', -1, 'hash')
     assert 'no engine plans scope blue' in seen(conf, store, [DISABLED], leased=()).holds
 
 

@@ -30,6 +30,7 @@ from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import plan_repository
 from tests.unit.rebalancer.store import cases
 
 EXAMPLE = Path(__file__).resolve().parents[4] / 'doc/examples/replay'
@@ -103,7 +104,7 @@ def test_policies_that_do_not_exist_are_named(path):
 def test_a_missing_database_is_shown_empty_and_is_not_made(path, tmp_path):
     notices = []
     with operations.Session(str(path), notify=notices.append) as session:
-        assert session.store.plans() == []
+        assert session.store.plans.list_plans() == []
         # It is no database to write to, also when it has been read.
         with pytest.raises(exception.StoreError, match='does not exist'):
             _ = session.existing_store
@@ -118,7 +119,7 @@ def test_a_session_without_configuration_says_so(tmp_path):
 
     notices = []
     with operations.Session(configure=configure, notify=notices.append) as session:
-        assert session.store.plans() == []
+        assert session.store.plans.list_plans() == []
     assert notices[0].startswith('No configuration file was found: name one by --config-file')
 
 
@@ -173,8 +174,9 @@ def test_a_requested_plan_marks_the_database_before_reading_the_cloud(path, stor
     """Or nothing would show that an engine has stored a plan in between."""
     uuid, _tasks, _plan = cases.save(store)
     reads = []
-    seen = api.Store.seen
-    monkeypatch.setattr(api.Store, 'seen', lambda self: reads.append('mark') or seen(self))
+    read = plan_repository.PlanRepository.read_live_work
+    monkeypatch.setattr(plan_repository.PlanRepository, 'read_live_work',
+                        lambda self: reads.append('mark') or read(self))
     monkeypatch.setattr(operations.Session, 'read_cloud', lambda self, policies: reads.append(
         'cloud'))
     with operations.Session(str(path)) as session:
@@ -205,11 +207,11 @@ def test_every_name_of_the_api_is_a_documented_function_or_class():
 def test_a_decision_goes_to_a_database_created_after_the_first_reading(path, tmp_path):
     url = f'sqlite:///{tmp_path}/kronos.sqlite'
     with operations.Session(str(path), notify=lambda text: None) as session:
-        assert session.store.plans() == []
+        assert session.store.plans.list_plans() == []
         made = api.Store.from_url(url)
         made.upgrade()
         operations.pause_scope(session, None, reason='a repair', seconds=60)
-        assert [pause.reason for pause in made.pauses(time.time())] == ['a repair']
+        assert [pause.reason for pause in made.pauses.list_pauses(time.time())] == ['a repair']
         made.close()
 
 
@@ -223,7 +225,7 @@ def test_a_part_that_fails_to_close_leaves_no_other_part_open(path, store, monke
     close = api.Store.close
     monkeypatch.setattr(api.Store, 'close', lambda self: closed.append('store') or close(self))
     with operations.Session(str(path)) as session:
-        assert session.store.plans() == [] and session.source
+        assert session.store.plans.list_plans() == [] and session.source
     assert closed == ['store']
     assert 'OSError: the socket is gone' in caplog.text
 
@@ -237,4 +239,4 @@ def test_a_snapshot_orders_neither_moves_nor_a_drain(path, store):
         with operations.Session(str(path), snapshot=str(EXAMPLE / 'snapshot')) as session, \
                 pytest.raises(exception.ConfigError, match='Ask without the snapshot'):
             order(session)
-    assert store.audited(9) == [] and len(store.plans()) == 1
+    assert store.audit.list_newest_entries(9) == [] and len(store.plans.list_plans()) == 1

@@ -28,7 +28,7 @@ from tests.unit.rebalancer.store.cases import NOW
 
 def found(store, now=NOW, scopes=None, worker='w'):
     """The names of what there is."""
-    agenda = store.agenda(worker, scopes, now, 60)
+    agenda = store.executors.read_todo(worker, scopes, now, 60)
     assert set(agenda) <= {True, False}
     return {name for name,
             there in zip(worker_todo.WorkerTodo._fields, agenda, strict=True) if there}
@@ -38,7 +38,7 @@ def in_state(store, state, **kw):
     cases.save(store, [lambda p, s: cases.make_task(p, s, **kw)])
     row = cases.claim(store)
     if state is not TaskState.CLAIMED:
-        assert store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], state, NOW)
+        assert store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], state, NOW)
     return row
 
 
@@ -73,7 +73,7 @@ def tasks_in_nova_are_abandoned_by_silent_executors(store):
         assert found(store, NOW + 60, ['blue'], 'other') == {'abandoned'}, state
         assert found(store, NOW + 60, ['red'], 'other') == set(), state
         assert found(store, NOW + 60) == {'abandoned', 'mine'}, state
-        assert store.adopt('other', None, NOW + 60, 60), state
+        assert store.tasks.adopt_tasks('other', None, NOW + 60, 60), state
         assert found(store, NOW + 60, worker='other') == {'mine'}, state
         cases.end(store, row, worker='other')
 
@@ -85,17 +85,18 @@ def an_idle_task_past_its_deadline_is_late(store):
         assert 'late' not in found(store, NOW + 9.9), state
         assert 'late' in found(store, NOW + 10, ['blue']), state
         assert 'late' not in found(store, NOW + 10, ['red']), state
-        assert len(store.expire(None, NOW + 10, 60)) == 1, state
+        assert len(store.tasks.expire_tasks(None, NOW + 10, 60)) == 1, state
         assert found(store, NOW + 10) == set(), state
 
 
 def a_claimed_task_is_late_when_its_executor_is_silent(store):
     row = in_state(store, TaskState.CLAIMED, deadline=NOW + 10)
-    assert found(store, NOW + 59) == {'mine'} and store.expire(None, NOW + 59, 60) == []
+    assert found(store, NOW + 59) == {'mine'} and store.tasks.expire_tasks(None, NOW + 59, 60) == []
     assert 'late' in found(store, NOW + 60)
-    assert store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW)
+    assert store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED,
+                                    NOW)
     assert found(store, NOW + 60) == {'mine', 'abandoned'}
-    assert store.expire(None, NOW + 60, 60) == []
+    assert store.tasks.expire_tasks(None, NOW + 60, 60) == []
 
 
 def hooks_pass_from_a_silent_executor_to_all_of_the_scope(store):
@@ -116,7 +117,7 @@ def an_ended_swap_is_due_for_settling_once(store):
     assert found(store) == {'claimable'}
     swapping.ended(store, a)
     swapping.ended(store, b, TaskState.FAILED)
-    assert 'swaps' in found(store) and store.settle_swaps(NOW)
+    assert 'swaps' in found(store) and store.tasks.settle_swaps(NOW)
     assert 'swaps' not in found(store)
 
 
@@ -126,7 +127,7 @@ def a_pair_that_has_no_task_any_more_waits_to_be_settled(store):
         connection.execute(tables.task.update().values(
             state=TaskState.COMPLETED.value, active_instance=None, completed_at=NOW))
     assert found(store) == {'swaps'}
-    store.settle_swaps(NOW)
+    store.tasks.settle_swaps(NOW)
     assert found(store) == set() and swapping.state_of(store, plan_id) == 'swapped'
 
 
@@ -134,13 +135,13 @@ def an_undo_that_has_no_task_any_more_waits_to_be_settled(store):
     plan_id, a, b = swapping.begun(store)
     swapping.ended(store, a)
     swapping.ended(store, b, TaskState.FAILED)
-    store.settle_swaps(NOW)
+    store.tasks.settle_swaps(NOW)
     with store.engine.begin() as connection:
         connection.execute(tables.task.update().where(
             tables.task.c.task_id == swapping.follower(store, a).task_id).values(
             state=TaskState.COMPLETED.value, active_instance=None, completed_at=NOW + 200))
     assert found(store) == {'swaps'}
-    store.settle_swaps(NOW)
+    store.tasks.settle_swaps(NOW)
     assert (found(store), swapping.state_of(store, plan_id)) == (set(), 'undone')
 
 

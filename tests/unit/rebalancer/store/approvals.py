@@ -53,14 +53,15 @@ def chain(store):
 
 
 def states(store, tasks):
-    return [str(store.task(t.task_id).task.state) for t in tasks]
+    return [str(store.tasks.find_task(t.task_id).task.state) for t in tasks]
 
 
 def a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
     _, tasks, _ = save(store, [pending(), pending()])
     assert claim(store, now=NOW + 60) is None
-    assert store.renew_claim('w', NOW) is None and states(store, tasks) == ['pending'] * 2
-    assert {f.instance_uuid for f in store.flights()} == {t.instance_uuid for t in tasks}
+    assert store.tasks.renew_claim('w', NOW) is None and states(store, tasks) == ['pending'] * 2
+    assert {f.instance_uuid for f in store.tasks.list_in_flight_moves()} == {t.instance_uuid
+                                                                             for t in tasks}
     with pytest.raises(exception.StoreError, match=tasks[0].instance_uuid):
         save(store, [lambda p, s: make_task(p, s, instance_uuid=tasks[0].instance_uuid)])
 
@@ -68,22 +69,22 @@ def a_task_awaiting_approval_is_unclaimed_and_holds_its_instance(store):
 def an_approved_plan_keeps_its_stagger_from_the_approval_on(store):
     plan_id, tasks, _ = chain(store)
     then = NOW + 1000
-    assert {t.task_id for t in store.approve(plan_id, then, SAID, **LIMITS)} == {
+    assert {t.task_id for t in store.approvals.approve_plan(plan_id, then, SAID, **LIMITS)} == {
         t.task_id for t in tasks}
-    assert [store.task(t.task_id).task.not_before - then for t in tasks] == [0, 0, 7]
-    assert [store.task(t.task_id).task.deadline - then for t in tasks] == [1200] * 3
+    assert [store.tasks.find_task(t.task_id).task.not_before - then for t in tasks] == [0, 0, 7]
+    assert [store.tasks.find_task(t.task_id).task.deadline - then for t in tasks] == [1200] * 3
     assert claim(store, now=then).task.task_id == tasks[0].task_id
     assert claim(store, now=then) is None, 'one requires another, one waits for its time'
     assert claim(store, now=then + 7).task.task_id == tasks[2].task_id
-    assert not store.approve(plan_id, then, SAID, **LIMITS), 'nobody approves twice'
-    (said,) = store.decisions(plan_id)
+    assert not store.approvals.approve_plan(plan_id, then, SAID, **LIMITS), 'nobody approves twice'
+    (said,) = store.approvals.list_decisions(plan_id)
     assert said == plan_approvals.StoredDecision('approved', then, 'me@here', 3, 'why not')
 
 
 def a_phase_without_a_limit_has_as_long_as_any_task(store):
     plan_id, (task,), _ = save(store, [pending(phase=model.Phase.EVACUATE)])
-    store.approve(plan_id, NOW, SAID, **LIMITS)
-    assert store.task(task.task_id).task.deadline == NOW + rows.BEGIN_WITHIN
+    store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
+    assert store.tasks.find_task(task.task_id).task.deadline == NOW + rows.BEGIN_WITHIN
 
 
 def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
@@ -91,106 +92,114 @@ def single_moves_are_approved_with_those_they_require_or_not_at_all(store):
     before = dump(store)
     with pytest.raises(exception.StoreError, match=(
             f'{second.instance_uuid} requires those of {first.instance_uuid}.*approve these')):
-        store.approve(plan_id, NOW,
-                      plan_approvals.OperatorDecision('me', '', [second.instance_uuid]), **LIMITS)
+        store.approvals.approve_plan(plan_id, NOW,
+                                     plan_approvals.OperatorDecision(
+                                         'me', '', [second.instance_uuid]), **LIMITS)
     assert dump(store) == before
-    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
-                  **LIMITS)
+    store.approvals.approve_plan(plan_id, NOW,
+                                 plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
+                                 **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'pending', 'pending']
-    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('me', '', [second.instance_uuid]),
-                  **LIMITS)
+    store.approvals.approve_plan(plan_id, NOW,
+                                 plan_approvals.OperatorDecision('me', '', [second.instance_uuid]),
+                                 **LIMITS)
     assert states(store, (first, second, alone)) == ['queued', 'queued', 'pending']
-    assert [d.tasks for d in store.decisions(plan_id)] == [1, 1]
-    (waiting,) = store.waiting(NOW)
+    assert [d.tasks for d in store.approvals.list_decisions(plan_id)] == [1, 1]
+    (waiting,) = store.approvals.list_waiting_plans(NOW)
     assert (waiting.moves, waiting.until) == (1, NOW + 3600)
 
 
 def a_rejected_task_cancels_its_dependents_and_cools_down(store):
     plan_id, (first, second, alone), _ = chain(store)
-    ended = store.reject(plan_id, NOW + 600,
-                         plan_approvals.OperatorDecision('me', 'no', [first.instance_uuid]),
-                         900)
+    ended = store.approvals.reject_plan(plan_id, NOW + 600,
+                                        plan_approvals.OperatorDecision('me', 'no',
+                                                                        [first.instance_uuid]),
+                                        900)
     assert {t.task_id for t in ended} == {first.task_id, second.task_id}
     assert states(store, (first, second, alone)) == ['cancelled', 'cancelled', 'pending']
-    row = store.task(first.task_id)
+    row = store.tasks.find_task(first.task_id)
     assert (row.error_type, row.error) == ('MigrationCancelled', 'Rejected by me: no')
-    assert store.task(second.task_id).error_type == 'RequirementFailed'
-    assert store.history('blue', NOW + 600).cooling[first.instance_uuid] == 900
-    assert [(d.verb, d.tasks) for d in store.decisions(plan_id)] == [('rejected', 2)]
+    assert store.tasks.find_task(second.task_id).error_type == 'RequirementFailed'
+    assert store.history.read_history('blue', NOW + 600).cooling[first.instance_uuid] == 900
+    assert [(d.verb, d.tasks) for d in store.approvals.list_decisions(plan_id)] == [('rejected', 2)]
 
 
 def of_a_rejected_plan_every_instance_cools(store):
     plan_id, tasks, _ = chain(store)
-    assert len(store.reject(plan_id, NOW + 600, SAID, 900)) == 3
-    assert store.history('blue', NOW + 600).cooling == dict.fromkeys(
+    assert len(store.approvals.reject_plan(plan_id, NOW + 600, SAID, 900)) == 3
+    assert store.history.read_history('blue', NOW + 600).cooling == dict.fromkeys(
         (t.instance_uuid for t in tasks), 900.0)
-    assert not store.waiting(NOW) and not store.flights()
+    assert not store.approvals.list_waiting_plans(NOW) and not store.tasks.list_in_flight_moves()
 
 
 def an_approved_plan_can_be_cancelled_and_not_rejected(store):
     plan_id, tasks, _ = chain(store)
-    store.approve(plan_id, NOW, SAID, **LIMITS)
-    assert not store.reject(plan_id, NOW, SAID, 900) and states(store, tasks) == ['queued'] * 3
+    store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
+    assert not store.approvals.reject_plan(plan_id, NOW, SAID,
+                                           900) and states(store, tasks) == ['queued'] * 3
     begun = claim(store, now=NOW)
-    store.mark(begun.task.task_id, 'w', [begun.task.state], TaskState.SUBMITTING, NOW)
-    assert len(store.cancel_plan(plan_id, NOW + 1, SAID, 900)) == 2
+    store.tasks.update_state(begun.task.task_id, 'w', [begun.task.state], TaskState.SUBMITTING, NOW)
+    assert len(store.approvals.cancel_plan(plan_id, NOW + 1, SAID, 900)) == 2
     assert states(store, tasks) == ['submitting', 'cancelled', 'cancelled']
-    assert [d.verb for d in store.decisions(plan_id)] == ['approved', 'cancelled']
+    assert [d.verb for d in store.approvals.list_decisions(plan_id)] == ['approved', 'cancelled']
 
 
 def an_unapproved_plan_lapses_for_every_reader(store):
     plan_id, tasks, _ = chain(store)
-    (waiting,) = store.waiting(NOW + 3599, 'blue')
+    (waiting,) = store.approvals.list_waiting_plans(NOW + 3599, 'blue')
     assert (waiting.plan_id, waiting.scope, waiting.since, waiting.until, waiting.moves) == (
         plan_id, 'blue', NOW, NOW + 3600, 3)
     assert f'plan {plan_id} waits for approval of 3 moves' in str(waiting)
     assert 'lapses at 2023-11-14T23:13' in str(waiting)
-    assert store.waiting(NOW, 'red') == [] == store.waiting(NOW + 3600)
-    assert store.lapse(lease_of(store), NOW + 3599) == []
-    assert not store.approve(plan_id, NOW + 3600, SAID, **LIMITS)
+    assert store.approvals.list_waiting_plans(
+        NOW, 'red') == [] == store.approvals.list_waiting_plans(NOW + 3600)
+    assert store.approvals.cancel_lapsed_tasks(lease_of(store), NOW + 3599) == []
+    assert not store.approvals.approve_plan(plan_id, NOW + 3600, SAID, **LIMITS)
     assert states(store, tasks) == ['pending'] * 3
-    assert {t.task_id for t in store.lapse(lease_of(store), NOW + 3600)} == {
-        t.task_id for t in tasks}
+    assert {t.task_id
+            for t in store.approvals.cancel_lapsed_tasks(lease_of(store), NOW + 3600)} == {
+                t.task_id for t in tasks}
     assert states(store, tasks) == ['cancelled'] * 3
-    row = store.task(tasks[2].task_id)
+    row = store.tasks.find_task(tasks[2].task_id)
     assert (row.error_type, row.error) == ('TaskExpired', 'No operator approved it in time.')
 
 
 def the_requester_of_a_plan_differs_from_its_decider(store):
     plan_ids = [save(store, 1, scope=scope)[0] for scope in ('blue', 'green', 'red')]
     for plan_id, verb in ((plan_ids[0], 'asked'), (plan_ids[2], 'reverted')):
-        store.transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
+        store.run_transaction(lambda c, p=plan_id, v=verb: plan_approvals.record_decision(
             c, p, NOW, v, plan_approvals.OperatorDecision(v), 1))
     for plan_id in plan_ids:
-        store.cancel_plan(plan_id, NOW, SAID, 900)
-    assert store.asked_by(plan_ids) == {plan_ids[0]: 'asked', plan_ids[2]: 'reverted'}
-    assert store.asked_by(plan_ids[:1]) == {plan_ids[0]: 'asked'}
-    assert store.asked_by([]) == {}
+        store.approvals.cancel_plan(plan_id, NOW, SAID, 900)
+    assert store.approvals.find_requesters(plan_ids) == {plan_ids[0]: 'asked',
+                                                         plan_ids[2]: 'reverted'}
+    assert store.approvals.find_requesters(plan_ids[:1]) == {plan_ids[0]: 'asked'}
+    assert store.approvals.find_requesters([]) == {}
 
 
 def a_lapse_is_of_its_scope_and_of_what_waits_alone(store):
     _, (blue, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
     _, (red,), _ = save(store, [pending()], scope='red')
-    store.lapse(lease_of(store), NOW + 3600)
+    store.approvals.cancel_lapsed_tasks(lease_of(store), NOW + 3600)
     assert states(store, (blue, queued, red)) == ['cancelled', 'queued', 'pending']
 
 
 def a_zombie_lapses_nothing(store):
     _, tasks, _ = save(store, [pending()])
     old = lease_of(store)
-    store.release(old)
-    store.acquire_lease('blue', 'another', 30, 'hash')
+    store.leases.release_lease(old)
+    store.leases.acquire_lease('blue', 'another', 30, 'hash')
     with pytest.raises(exception.LeaseLost):
-        store.lapse(old, NOW + 3600)
+        store.approvals.cancel_lapsed_tasks(old, NOW + 3600)
     assert states(store, tasks) == ['pending']
 
 
 def of_approving_and_rejecting_at_once_one_wins_each_task(store):
     plan_id, tasks, _ = save(store, [pending(from_host=f'h{n}') for n in range(5)])
     approved, rejected = at_once(2, lambda n: (
-        store.approve(plan_id, NOW, SAID, **LIMITS) if n == 0
-        else store.reject(plan_id, NOW, SAID, 900)))
+        store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS) if n == 0
+        else store.approvals.reject_plan(plan_id, NOW, SAID, 900)))
     assert not isinstance(approved, Exception) and not isinstance(rejected, Exception)
     assert sorted([len(approved), len(rejected)]) == [0, 5]
     assert set(states(store, tasks)) == {'queued' if approved else 'cancelled'}
@@ -198,11 +207,11 @@ def of_approving_and_rejecting_at_once_one_wins_each_task(store):
 
 def a_purge_removes_decisions_with_their_plan(store):
     plan_id, _, _ = chain(store)
-    store.reject(plan_id, NOW, SAID, 0)
+    store.approvals.reject_plan(plan_id, NOW, SAID, 0)
     later = NOW + 86400 * 400
     store._clock = lambda: later
-    assert store.purge(later - 86400) == 1
-    assert store.decisions(plan_id) == [] and store.plan(plan_id) is None
+    assert store.history.purge_records(later - 86400) == 1
+    assert store.approvals.list_decisions(plan_id) == [] and store.plans.find_plan(plan_id) is None
 
 
 def drains(store):
@@ -215,16 +224,16 @@ def a_plan_that_waits_begins_no_drain_and_ends_none_that_goes_on(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1', 'h7'])
     assert drains(store) == {'h7'}, 'h8 is not drained any more'
-    store.reject(plan_id, NOW, SAID, 900)
+    store.approvals.reject_plan(plan_id, NOW, SAID, 900)
     assert drains(store) == {'h7'}
 
 
 def an_approved_drain_holds_until_it_is_cancelled(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1'])
-    store.approve(plan_id, NOW, SAID, **LIMITS)
+    store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
     assert drains(store) == {'h1'}
-    store.cancel_plan(plan_id, NOW, SAID, 900)
+    store.approvals.cancel_plan(plan_id, NOW, SAID, 900)
     assert drains(store) == set()
 
 
@@ -232,25 +241,27 @@ def of_a_part_that_is_approved_only_its_hosts_are_drained(store):
     plan_id, (one, _two), _ = save(
         store, [pending(from_host=h, phase=model.Phase.PACK) for h in ('h1', 'h2')],
         draining=['h1', 'h2'])
-    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('me', '', [one.instance_uuid]),
-                  **LIMITS)
+    store.approvals.approve_plan(plan_id, NOW,
+                                 plan_approvals.OperatorDecision('me', '', [one.instance_uuid]),
+                                 **LIMITS)
     assert drains(store) == {'h1'}
 
 
 def cooldowns_begin_when_a_plan_is_approved(store):
     plan_id, (task,), _ = save(store, [pending()])
-    store.approve(plan_id, NOW + 3500, SAID, **LIMITS)
-    history = store.history('blue', NOW + 3500)
+    store.approvals.approve_plan(plan_id, NOW + 3500, SAID, **LIMITS)
+    history = store.history.read_history('blue', NOW + 3500)
     assert history.scope_cooling == 600 and history.cooling == {task.instance_uuid: 900}
 
 
 def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
     plan_id, (first, _second, alone), _ = chain(store)
-    store.reject(plan_id, NOW, plan_approvals.OperatorDecision('me', 'no', [alone.instance_uuid]),
-                 900)
+    store.approvals.reject_plan(plan_id, NOW,
+                                plan_approvals.OperatorDecision('me', 'no', [alone.instance_uuid]),
+                                900)
     before = dump(store)
     with pytest.raises(exception.StoreError, match=f'of the moves of {alone.instance_uuid}'):
-        store.approve(plan_id, NOW, plan_approvals.OperatorDecision(
+        store.approvals.approve_plan(plan_id, NOW, plan_approvals.OperatorDecision(
             'me', '', [first.instance_uuid, alone.instance_uuid]), **LIMITS)
     assert dump(store) == before
 
@@ -258,22 +269,23 @@ def a_move_that_waits_no_more_refuses_those_that_are_named_beside_it(store):
 def an_executor_stores_that_no_operator_approved_the_task(store):
     _, (waits, queued), _ = save(store, [pending(), lambda p, s: make_task(
         p, s, deadline=NOW + 3600)])
-    assert len(store.expire(None, NOW + 3600, 60)) == 2
-    assert store.task(waits.task_id).error == 'No operator approved it in time.'
-    assert 'not begun in time' in store.task(queued.task_id).error
+    assert len(store.tasks.expire_tasks(None, NOW + 3600, 60)) == 2
+    assert store.tasks.find_task(waits.task_id).error == 'No operator approved it in time.'
+    assert 'not begun in time' in store.tasks.find_task(queued.task_id).error
 
 
 def the_name_of_an_operator_is_cut_to_its_column(store):
     plan_id, _, _ = save(store, [pending()])
-    store.approve(plan_id, NOW, plan_approvals.OperatorDecision('x' * 300, 'why'), **LIMITS)
-    assert store.decisions(plan_id)[0].decided_by == 'x' * 255
+    store.approvals.approve_plan(plan_id, NOW, plan_approvals.OperatorDecision('x' * 300, 'why'),
+                                 **LIMITS)
+    assert store.approvals.list_decisions(plan_id)[0].decided_by == 'x' * 255
 
 
 def an_engines_older_plan_undoes_no_approval_and_no_cancelling(store):
     plan_id, _, _ = save(store, [pending(from_host='h1', phase=model.Phase.PACK)],
                          draining=['h1'])
-    for decide in (lambda: store.approve(plan_id, NOW, SAID, **LIMITS),
-                   lambda: store.cancel_plan(plan_id, NOW, SAID, 900)):
+    for decide in (lambda: store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS),
+                   lambda: store.approvals.cancel_plan(plan_id, NOW, SAID, 900)):
         lease = lease_of(store)
         decide()
         known = drains(store)
@@ -287,25 +299,25 @@ def cancelling_ends_no_drain_of_another_plan(store):
          draining=['h7'])
     spread, _, _ = save(store, [lambda p, s: make_task(p, s, from_host='h7'),
                                 lambda p, s: make_task(p, s, from_host='h2')], draining=['h7'])
-    store.cancel_plan(spread, NOW, SAID, 900)
+    store.approvals.cancel_plan(spread, NOW, SAID, 900)
     assert drains(store) == {'h7'}
 
 
 def the_holder_of_the_lease_gets_each_decision_once(store):
     plan_id, _, _ = chain(store)
     other, _, _ = save(store, [pending()], scope='red')
-    store.approve(plan_id, NOW, SAID, **LIMITS)
-    store.reject(other, NOW, SAID, 900)
+    store.approvals.approve_plan(plan_id, NOW, SAID, **LIMITS)
+    store.approvals.reject_plan(other, NOW, SAID, 900)
     lease = lease_of(store)
-    (said,) = store.tell(lease)
+    (said,) = store.approvals.pop_unannounced_decisions(lease)
     assert (said.verb, said.plan_id, said.tasks) == ('approved', plan_id, 3)
-    assert store.tell(lease) == []
-    store.release(lease)
-    store.cancel_plan(plan_id, NOW + 1, SAID, 900)
-    late = store.acquire_lease('blue', 'another', 30, 'hash')
+    assert store.approvals.pop_unannounced_decisions(lease) == []
+    store.leases.release_lease(lease)
+    store.approvals.cancel_plan(plan_id, NOW + 1, SAID, 900)
+    late = store.leases.acquire_lease('blue', 'another', 30, 'hash')
     with pytest.raises(exception.LeaseLost):
-        store.tell(lease)
-    assert [d.verb for d in store.tell(late)] == ['cancelled']
+        store.approvals.pop_unannounced_decisions(lease)
+    assert [d.verb for d in store.approvals.pop_unannounced_decisions(late)] == ['cancelled']
 
 
 ALL = [

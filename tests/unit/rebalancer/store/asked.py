@@ -33,86 +33,88 @@ def ask(store, mark, scope='blue', **kw):
     plan_id = new_id()
     task = make_task(plan_id, scope, phase=model.Phase.REQUESTED, **kw)
     plan = model.Plan(scope, (model.Move(task.instance_uuid, 'h1', 'h2', task.phase),))
-    store.save_wanted(mark, plan, [task], plan_id=plan_id, now=NOW, instance_cooldown=900,
-                      said=SAID, verb='reverted')
+    store.plans.save_requested_plan(mark, plan, [task], plan_id=plan_id, now=NOW,
+                                    instance_cooldown=900,
+                                    said=SAID, verb='reverted')
     return plan_id, task
 
 
 def a_requested_plan_begins_and_leaves_the_scope_unchanged(store):
     save(store, 0, draining=['h4'])
     before = dump(store)
-    plan_id, task = ask(store, store.seen())
+    plan_id, task = ask(store, store.plans.read_live_work())
     after = dump(store)
     assert {name for name in after if after[name] != before[name]} == {
         'plan', 'task', 'budget', 'cooldown', 'audit', 'decision', 'lease'}
-    history = store.history('blue', NOW)
+    history = store.history.read_history('blue', NOW)
     assert history.cooling == {task.instance_uuid: 900} and history.scope_cooling == 0
     assert history.draining == {'h4'}
     assert claim(store).task.task_id == task.task_id
-    assert store.decisions(plan_id) == [
+    assert store.approvals.list_decisions(plan_id) == [
         plan_approvals.StoredDecision('reverted', NOW, 'me@here', 1, 'plan x: why not')]
-    assert store.plan(plan_id).plan.moves[0].phase is model.Phase.REQUESTED
-    row = store.plan(plan_id)
+    assert store.plans.find_plan(plan_id).plan.moves[0].phase is model.Phase.REQUESTED
+    row = store.plans.find_plan(plan_id)
     assert (row.epoch, row.dry_run, row.created_at) == (2, False, NOW), 'the one after the engine'
     assert count_moves(store) == {'blue': 1}
 
 
 def a_requested_plan_fences_the_engine_until_its_next_cycle(store):
     lease = lease_of(store)
-    ask(store, store.seen())
+    ask(store, store.plans.read_live_work())
     before = dump(store)
     with pytest.raises(exception.LeaseLost):
         save(store, lease=lease)
-    assert not store.renew(lease, 30) and dump(store) == before
-    again = store.retake(lease, 30)
+    assert not store.leases.renew_lease(lease, 30) and dump(store) == before
+    again = store.leases.retake_lease(lease, 30)
     assert again.epoch == lease.epoch + 1, 'nobody else has had it'
-    assert store.renew(again, 30) and lease_of(store) == again
+    assert store.leases.renew_lease(again, 30) and lease_of(store) == again
     save(store, lease=again)
-    assert store.retake(again, 30) is None, 'nothing came between'
+    assert store.leases.retake_lease(again, 30) is None, 'nothing came between'
 
 
 def a_lease_that_was_overtaken_is_given_back_all_the_same(store):
     lease = lease_of(store)
-    ask(store, store.seen())
-    store.release(lease)
-    assert store.leased() == frozenset()
-    again = store.acquire_lease('blue', 'another', 30, 'hash')
-    store.release(lease)
-    assert store.leased() == {'blue'} and again.epoch > lease.epoch, 'it is another one\'s now'
+    ask(store, store.plans.read_live_work())
+    store.leases.release_lease(lease)
+    assert store.leases.list_leased_scopes() == frozenset()
+    again = store.leases.acquire_lease('blue', 'another', 30, 'hash')
+    store.leases.release_lease(lease)
+    assert store.leases.list_leased_scopes() == {
+        'blue'} and again.epoch > lease.epoch, 'it is another one\'s now'
 
 
 def a_lease_that_is_over_or_anothers_is_not_retaken(store):
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
-    ask(store, store.seen())
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
+    ask(store, store.plans.read_live_work())
     later = store.now() + 31
     store._clock = lambda: later
-    assert store.retake(lease, 30) is None
-    store.acquire_lease('blue', 'another', 30, 'other')
-    assert store.retake(lease, 30) is None
+    assert store.leases.retake_lease(lease, 30) is None
+    store.leases.acquire_lease('blue', 'another', 30, 'other')
+    assert store.leases.retake_lease(lease, 30) is None
 
 
 def an_unplanned_scope_stays_free_after_a_requested_plan(store):
-    ask(store, store.seen(), scope='green')
-    assert store.leased() == frozenset()
-    assert store.acquire_lease('green', 'engine', 30, 'hash').epoch == 2
+    ask(store, store.plans.read_live_work(), scope='green')
+    assert store.leases.list_leased_scopes() == frozenset()
+    assert store.leases.acquire_lease('green', 'engine', 30, 'hash').epoch == 2
 
 
 def plans_made_meanwhile_in_any_scope_refuse_it(store):
-    mark = store.seen()
+    mark = store.plans.read_live_work()
     save(store, scope='red')
     before = dump(store)
     with pytest.raises(exception.StoreError, match='made while this one was judged.*ask again'):
         ask(store, mark)
     assert dump(store) == before
-    ask(store, store.seen())
+    ask(store, store.plans.read_live_work())
 
 
 def drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not(store):
     save(store, 0, draining=['h4'])
-    mark = store.seen()
+    mark = store.plans.read_live_work()
     save(store, 0, reason='over')
     ask(store, mark)
-    mark = store.seen()
+    mark = store.plans.read_live_work()
     save(store, 0, reason='again', draining=['h5'])
     with pytest.raises(exception.StoreError, match='ask again'):
         ask(store, mark)
@@ -120,9 +122,10 @@ def drains_begun_meanwhile_refuse_it_and_such_as_ended_do_not(store):
 
 def a_task_that_ended_meanwhile_is_no_reason(store):
     save(store, [make_task])
-    mark = store.seen()
+    mark = store.plans.read_live_work()
     row = claim(store)
-    store.cancel(row.task.task_id, NOW, cancelled_by='me', reason='x', instance_cooldown=0)
+    store.tasks.cancel_task(row.task.task_id, NOW, cancelled_by='me', reason='x',
+                            instance_cooldown=0)
     ask(store, mark)
 
 
@@ -130,7 +133,7 @@ def a_busy_instance_refuses_the_whole(store):
     _, (task,), _ = save(store)
     before = dump(store)
     with pytest.raises(exception.StoreError, match=f'live task .*{task.instance_uuid}'):
-        ask(store, store.seen(), instance_uuid=task.instance_uuid)
+        ask(store, store.plans.read_live_work(), instance_uuid=task.instance_uuid)
     assert dump(store) == before
 
 

@@ -30,30 +30,31 @@ from tests.unit.rebalancer.store.cases import NOW
 def written(store):
     """The audit without times, oldest first."""
     return [(entry.by, entry.command, entry.target, entry.reason)
-            for entry in reversed(store.audited(99))]
+            for entry in reversed(store.audit.list_newest_entries(99))]
 
 
 def a_breaker_s_pause_that_an_operator_ends_is_audited(store):
-    store.trip(cases.lease_of(store), NOW, seconds=None, paused_by='breaker', reason='3 bad plans')
+    store.outcomes.open_breaker(cases.lease_of(store), NOW, seconds=None, paused_by='breaker',
+                                reason='3 bad plans')
     assert written(store) == [], 'no operator has opened it'
-    assert store.resume('blue', NOW + 1, 'ann@ctl1')
+    assert store.pauses.resume_scope('blue', NOW + 1, 'ann@ctl1')
     assert written(store) == [
         ('ann@ctl1', 'resumed', 'scope blue', 'paused by breaker: 3 bad plans')]
-    assert not store.resume('blue', NOW + 2, 'bob@ctl1') and len(written(store)) == 1
-    store.pause(None, NOW + 2, seconds=None, paused_by='bob@ctl1', reason='works')
-    store.resume(None, NOW + 3, 'ann@ctl1')
+    assert not store.pauses.resume_scope('blue', NOW + 2, 'bob@ctl1') and len(written(store)) == 1
+    store.pauses.pause_scope(None, NOW + 2, seconds=None, paused_by='bob@ctl1', reason='works')
+    store.pauses.resume_scope(None, NOW + 3, 'ann@ctl1')
     assert written(store)[1:] == [
         ('bob@ctl1', 'paused', 'everything', 'works'),
         ('ann@ctl1', 'resumed', 'everything', 'paused by bob@ctl1: works')]
 
 
 def a_quarantine_that_is_lifted_is_audited(store):
-    store.keeps_disks('h2', NOW, 60, 'local disks')
-    store.other_cells('h3', 'h1', NOW, 60, 'not found')
+    store.quarantine.record_local_disks('h2', NOW, 60, 'local disks')
+    store.quarantine.record_other_cells('h3', 'h1', NOW, 60, 'not found')
     lifted_at = NOW + 59
-    assert store.lift('disks', 'h2', lifted_at, 'ann@ctl1')
-    assert store.lift('cells', 'h3 h1', lifted_at, 'ann@ctl1')
-    assert not store.lift('disks', 'h2', lifted_at, 'ann@ctl1')
+    assert store.quarantine.lift_quarantine('disks', 'h2', lifted_at, 'ann@ctl1')
+    assert store.quarantine.lift_quarantine('cells', 'h3 h1', lifted_at, 'ann@ctl1')
+    assert not store.quarantine.lift_quarantine('disks', 'h2', lifted_at, 'ann@ctl1')
     assert written(store) == [('ann@ctl1', 'lifted', 'disks h2', 'local disks'),
                               ('ann@ctl1', 'lifted', 'cells h3 h1', 'not found')]
 
@@ -78,65 +79,72 @@ def _run_twice_after_one_read(module, name, action):
 
 
 def two_lifts_at_once_of_a_quarantine_write_one_audit_row(store):
-    store.keeps_disks('h2', NOW, 60, 'local disks')
+    store.quarantine.record_local_disks('h2', NOW, 60, 'local disks')
     results = _run_twice_after_one_read(
-        quarantine, 'find_reason', lambda n: store.lift('disks', 'h2', NOW + 1, f'admin{n}@ctl1'))
+        quarantine, 'find_reason', lambda n: store.quarantine.lift_quarantine(
+            'disks', 'h2', NOW + 1, f'admin{n}@ctl1'))
     assert sorted(results) == [False, True]
     assert written(store) == [
         (f'admin{results.index(True)}@ctl1', 'lifted', 'disks h2', 'local disks')]
 
 
 def two_ends_at_once_of_a_pause_write_one_audit_row(store):
-    store.trip(cases.lease_of(store), NOW, seconds=None, paused_by='breaker', reason='3 bad plans')
+    store.outcomes.open_breaker(
+        cases.lease_of(store), NOW, seconds=None, paused_by='breaker', reason='3 bad plans')
     results = _run_twice_after_one_read(
-        pauses, 'list_pauses', lambda n: store.resume('blue', NOW + 1, f'admin{n}@ctl1'))
+        pauses, 'list_pauses', lambda n: store.pauses.resume_scope(
+            'blue', NOW + 1, f'admin{n}@ctl1'))
     assert sorted(results) == [False, True]
     assert written(store) == [(f'admin{results.index(True)}@ctl1', 'resumed', 'scope blue',
                                'paused by breaker: 3 bad plans')]
 
 
 def a_quarantine_that_has_lapsed_is_not_lifted(store):
-    store.keeps_disks('h2', NOW, 60, 'local disks')
-    store.refused('h3', NOW, limit=2, seconds=60, reason='it refused once')
-    assert not store.lift('disks', 'h2', NOW + 60, 'ann@ctl1')
-    assert not store.lift('host', 'h3', NOW + 1, 'ann@ctl1'), 'it was never in quarantine'
+    store.quarantine.record_local_disks('h2', NOW, 60, 'local disks')
+    store.quarantine.count_refusal('h3', NOW, limit=2, seconds=60, reason='it refused once')
+    assert not store.quarantine.lift_quarantine('disks', 'h2', NOW + 60, 'ann@ctl1')
+    assert not store.quarantine.lift_quarantine('host', 'h3', NOW + 1,
+                                                'ann@ctl1'), 'it was never in quarantine'
     assert written(store) == []
-    assert store.refused('h3', NOW + 2, limit=2, seconds=60, reason='again'), 'still counted'
+    assert store.quarantine.count_refusal('h3', NOW + 2, limit=2, seconds=60,
+                                          reason='again'), 'still counted'
 
 
 def ending_a_task_or_a_plan_is_audited_once(store):
     plan_id, (task,), _ = cases.save(store)
-    store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no', instance_cooldown=1)
-    assert store.cancel(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
-                        instance_cooldown=1) is None
+    store.tasks.cancel_task(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
+                            instance_cooldown=1)
+    assert store.tasks.cancel_task(task.task_id, NOW, cancelled_by='ann@ctl1', reason='no',
+                                   instance_cooldown=1) is None
     other, _, _ = cases.save(store)
     said = plan_approvals.OperatorDecision('bob@ctl1', 'wrong')
-    store.cancel_plan(other, NOW, said, 1)
-    store.cancel_plan(other, NOW, said, 1)
+    store.approvals.cancel_plan(other, NOW, said, 1)
+    store.approvals.cancel_plan(other, NOW, said, 1)
     assert written(store) == [('ann@ctl1', 'cancelled', f'task {task.task_id}', 'no'),
                               ('bob@ctl1', 'cancelled', f'plan {other}', 'wrong')]
 
 
 def a_plan_that_an_operator_asks_for_is_audited(store):
-    plan_id, _ = asked.ask(store, store.seen())
+    plan_id, _ = asked.ask(store, store.plans.read_live_work())
     assert written(store) == [('me@here', 'reverted', f'plan {plan_id}', 'plan x: why not')]
 
 
 def the_audit_outlives_the_plan_and_ends_by_its_own_age(store):
     plan_id, _, _ = cases.save(store)
-    store.cancel_plan(plan_id, NOW, plan_approvals.OperatorDecision('bob@ctl1', 'wrong'), 1)
-    assert store.purge(0.0 + 2**31) == 1
-    assert store.plan(plan_id) is None and len(written(store)) == 1
-    store.purge(0.0 + 2**31, audited_before=NOW)
+    store.approvals.cancel_plan(plan_id, NOW, plan_approvals.OperatorDecision('bob@ctl1', 'wrong'),
+                                1)
+    assert store.history.purge_records(0.0 + 2**31) == 1
+    assert store.plans.find_plan(plan_id) is None and len(written(store)) == 1
+    store.history.purge_records(0.0 + 2**31, audited_before=NOW)
     assert len(written(store)) == 1
-    store.purge(0.0 + 2**31, audited_before=NOW + 1)
+    store.history.purge_records(0.0 + 2**31, audited_before=NOW + 1)
     assert written(store) == []
 
 
 def an_audit_entry_has_the_time_of_the_database(store):
     before = store.now()
-    store.audit('ann@' + 'x' * 300, 'db purge', '3 plans', 'older than 30d')
-    entry, = store.audited(1)
+    store.audit.record_command('ann@' + 'x' * 300, 'db purge', '3 plans', 'older than 30d')
+    entry, = store.audit.list_newest_entries(1)
     assert before - 5 < entry.at < store.now() + 5 and len(entry.by) == 255
     assert (entry.command, entry.target, entry.reason) == ('db purge', '3 plans', 'older than 30d')
 

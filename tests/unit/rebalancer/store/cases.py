@@ -63,15 +63,15 @@ def save(store, tasks=1, scope='blue', now=NOW, lease=None, dry_run=False, reaso
                                 requires=t.requires, alternates=t.alternates) for t in made),
         policies=(model.PolicyReport('cpu', 0.4, 0.1, 0.15),), rejections={'claims': 3},
         warnings=('w',), reason=reason, draining=frozenset(draining))
-    store.save_plan(
-        lease or store.acquire_lease(scope, 'engine', 30, 'hash'), plan,
+    store.plans.save_plan(
+        lease or store.leases.acquire_lease(scope, 'engine', 30, 'hash'), plan,
         [] if dry_run else made, plan_id=plan_id, now=now, dry_run=dry_run, cooldown=600,
         instance_cooldown=900, **kw)
     return plan_id, made, plan
 
 
 def lease_of(store, scope='blue'):
-    return store.acquire_lease(scope, 'engine', 30, 'hash')
+    return store.leases.acquire_lease(scope, 'engine', 30, 'hash')
 
 
 def dump(store):
@@ -82,7 +82,7 @@ def dump(store):
 
 
 def claim(store, worker='w', now=NOW, scopes=None, **kw):
-    return store.claim(worker, scopes, now, **{**CAPS, **kw})
+    return store.tasks.claim_task(worker, scopes, now, **{**CAPS, **kw})
 
 
 def end(store, row, state=TaskState.COMPLETED, now=NOW, worker='w', error_type=None, **kw):
@@ -90,7 +90,8 @@ def end(store, row, state=TaskState.COMPLETED, now=NOW, worker='w', error_type=N
     result = model.TaskResult(
         task.task_id, task.plan_id, task.aggregate, task.instance_uuid, task.from_host,
         task.to_host, state is TaskState.COMPLETED, error_type and 'because', error_type)
-    return store.finish(task, result, state, now, worker=worker, instance_cooldown=900, **kw)
+    return store.tasks.finish_task(task, result, state, now, worker=worker, instance_cooldown=900,
+                                   **kw)
 
 
 def at_once(count, action):
@@ -115,7 +116,7 @@ def at_once(count, action):
 
 def count_moves(store):
     """Count the moves under way that use up the budget, by the scope of their plan."""
-    return dict(collections.Counter(flight.scope for flight in store.flights()))
+    return dict(collections.Counter(flight.scope for flight in store.tasks.list_in_flight_moves()))
 
 
 def models_and_migration_agree(store):
@@ -161,92 +162,95 @@ def its_clock_is_utc(store):
 
 
 def one_of_many_engines_gets_a_lease(store):
-    got = at_once(6, lambda i: store.acquire_lease('blue', f'e{i}', 30, 'hash'))
+    got = at_once(6, lambda i: store.leases.acquire_lease('blue', f'e{i}', 30, 'hash'))
     assert len([lease for lease in got if lease is not None]) == 1, got
 
 
 def a_lease_passes_on_when_it_is_over(store):
-    first = store.acquire_lease('blue', 'e1', 0.5, 'hash')
-    assert store.acquire_lease('blue', 'e1', 0.5, 'hash') == first
-    assert store.renew(first, 0.5)
-    assert store.acquire_lease('blue', 'e2', 30, 'hash') is None
+    first = store.leases.acquire_lease('blue', 'e1', 0.5, 'hash')
+    assert store.leases.acquire_lease('blue', 'e1', 0.5, 'hash') == first
+    assert store.leases.renew_lease(first, 0.5)
+    assert store.leases.acquire_lease('blue', 'e2', 30, 'hash') is None
     until = time.monotonic() + 30
-    while (second := store.acquire_lease('blue', 'e2', 30, 'hash')) is None:
+    while (second := store.leases.acquire_lease('blue', 'e2', 30, 'hash')) is None:
         assert time.monotonic() < until
         time.sleep(0.05)
     assert second.epoch == first.epoch + 1
-    assert not store.renew(first, 30)
-    store.release(first)
-    assert store.acquire_lease('blue', 'e1', 30, 'hash') is None
-    store.release(second)
-    assert store.acquire_lease('blue', 'e1', 30, 'hash').epoch == second.epoch + 1
+    assert not store.leases.renew_lease(first, 30)
+    store.leases.release_lease(first)
+    assert store.leases.acquire_lease('blue', 'e1', 30, 'hash') is None
+    store.leases.release_lease(second)
+    assert store.leases.acquire_lease('blue', 'e1', 30, 'hash').epoch == second.epoch + 1
 
 
 def another_policies_file_is_refused(store):
-    store.acquire_lease('blue', 'e1', 30, 'hash')
+    store.leases.acquire_lease('blue', 'e1', 30, 'hash')
     with pytest.raises(exception.StoreError, match='uses another policies file'):
-        store.acquire_lease('blue', 'e2', 30, 'other')
+        store.leases.acquire_lease('blue', 'e2', 30, 'other')
 
 
 def a_fenced_epoch_writes_nothing(store):
-    old = store.acquire_lease('blue', 'e1', 30, 'hash')
-    store.release(old)
-    store.acquire_lease('blue', 'e2', 30, 'hash')
+    old = store.leases.acquire_lease('blue', 'e1', 30, 'hash')
+    store.leases.release_lease(old)
+    store.leases.acquire_lease('blue', 'e2', 30, 'hash')
     with pytest.raises(exception.LeaseLost, match='Nothing was written'):
         save(store, lease=old, draining=['h1'])
-    assert store.plans() == [] and store.flights() == ()
-    assert store.history('blue', NOW) == model.MoveHistory()
+    assert store.plans.list_plans() == [] and store.tasks.list_in_flight_moves() == ()
+    assert store.history.read_history('blue', NOW) == model.MoveHistory()
 
 
 def a_plan_comes_back_as_it_was(store):
     plan_id, tasks, plan = save(store, 2, scope='Größe 😀')
-    row = store.plan(plan_id)
+    row = store.plans.find_plan(plan_id)
     assert row.plan == plan and row.plan_id == plan_id and not row.dry_run
-    assert [r.task.task_id for r in store.tasks(plan_id)] == sorted(t.task_id for t in tasks)
-    assert {(f.instance_uuid, f.scope) for f in store.flights()} == {
+    assert [r.task.task_id for r in store.tasks.list_plan_tasks(plan_id)] == sorted(t.task_id
+                                                                                    for t in tasks)
+    assert {(f.instance_uuid, f.scope) for f in store.tasks.list_in_flight_moves()} == {
         (t.instance_uuid, 'Größe 😀') for t in tasks}
     assert count_moves(store) == {'Größe 😀': 2}
 
 
 def names_differ_by_case(store):
     save(store, scope='blue')
-    assert store.history('BLUE', NOW).scope_cooling == 0
-    assert store.acquire_lease('BLUE', 'e2', 30, 'hash').epoch == 1
+    assert store.history.read_history('BLUE', NOW).scope_cooling == 0
+    assert store.leases.acquire_lease('BLUE', 'e2', 30, 'hash').epoch == 1
 
 
 def a_plan_leaves_cooldowns_and_drains(store):
     _, (task,), _ = save(store, draining=['h4', 'h5'])
-    history = store.history('blue', NOW + 100)
+    history = store.history.read_history('blue', NOW + 100)
     assert history.cooling == {task.instance_uuid: 800}
     assert history.scope_cooling == 500
     assert history.draining == {'h4', 'h5'}
-    assert store.history('green', NOW).scope_cooling == 0
-    assert store.history('green', NOW).draining == frozenset()
-    assert store.history('blue', NOW + 901).cooling == {}
+    assert store.history.read_history('green', NOW).scope_cooling == 0
+    assert store.history.read_history('green', NOW).draining == frozenset()
+    assert store.history.read_history('blue', NOW + 901).cooling == {}
     save(store, 0, draining=['h5', 'h6'], reason='waiting')
-    assert store.history('blue', NOW).draining == {'h5', 'h6'}
+    assert store.history.read_history('blue', NOW).draining == {'h5', 'h6'}
 
 
 def dry_run_writes_the_plan_alone(store):
     plan_id, _, _ = save(store, 2, dry_run=True, draining=['h4'])
-    assert store.plan(plan_id).dry_run
-    assert store.flights() == () and store.history('blue', NOW) == model.MoveHistory()
+    assert store.plans.find_plan(plan_id).dry_run
+    assert store.tasks.list_in_flight_moves() == ()
+    assert store.history.read_history('blue', NOW) == model.MoveHistory()
 
 
 def an_empty_plan_is_stored_when_its_reason_is_new(store):
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     for number, reason in enumerate(['balanced', 'balanced', 'cooling', 'balanced']):
         save(store, 0, lease=lease, reason=reason, now=NOW + number)
-    assert [row.plan.reason for row in store.plans()] == ['balanced', 'cooling', 'balanced']
+    assert [row.plan.reason
+            for row in store.plans.list_plans()] == ['balanced', 'cooling', 'balanced']
 
 
 def a_reason_in_which_only_the_seconds_run_down_is_not_new(store):
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     for number in range(3):
         save(store, 0, lease=lease, reason=f'cools down for {600 - number} s', now=NOW + number)
     save(store, 0, lease=lease, reason='policy cpu2 s1', now=NOW + 3)
     save(store, 0, lease=lease, reason='policy cpu3 s1', now=NOW + 4)
-    assert [row.plan.reason for row in store.plans()] == [
+    assert [row.plan.reason for row in store.plans.list_plans()] == [
         'policy cpu3 s1', 'policy cpu2 s1', 'cools down for 600 s']
 
 
@@ -256,8 +260,8 @@ def a_busy_instance_stops_the_whole_plan(store):
         plan, scope, instance_uuid=first.instance_uuid)]
     with pytest.raises(exception.StoreError, match=first.instance_uuid):
         save(store, again, scope='green')
-    assert len(store.plans()) == 1 and len(store.flights()) == 1
-    assert store.history('green', NOW).scope_cooling == 0
+    assert len(store.plans.list_plans()) == 1 and len(store.tasks.list_in_flight_moves()) == 1
+    assert store.history.read_history('green', NOW).scope_cooling == 0
 
 
 def one_of_many_plans_gets_an_instance(store):
@@ -269,7 +273,7 @@ def one_of_many_plans_gets_an_instance(store):
     got = at_once(4, plan)
     assert len([g for g in got if isinstance(g, tuple)]) == 1, got
     assert all(instance in str(g) for g in got if not isinstance(g, tuple)), got
-    assert len(store.plans()) == 1
+    assert len(store.plans.list_plans()) == 1
 
 
 def an_instance_can_move_again_after_its_task_ended(store):
@@ -278,7 +282,7 @@ def an_instance_can_move_again_after_its_task_ended(store):
     save(store, [lambda p, s: make_task(p, s, instance_uuid=task.instance_uuid)])
     end(store, claim(store), TaskState.FAILED, error_type='MigrationFailed')
     save(store, [lambda p, s: make_task(p, s, instance_uuid=task.instance_uuid)])
-    assert len(store.flights()) == 1
+    assert len(store.tasks.list_in_flight_moves()) == 1
 
 
 def claims_are_ordered_by_time_then_priority(store):
@@ -322,9 +326,10 @@ def claims_keep_to_the_caps_of_each_host(store):
 def an_unknown_task_keeps_its_slot(store):
     save(store, 2)
     row = claim(store)
-    assert store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.UNKNOWN, NOW)
+    assert store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.UNKNOWN,
+                                    NOW)
     assert claim(store, per_scope=1) is None
-    assert row.task.instance_uuid in {f.instance_uuid for f in store.flights()}
+    assert row.task.instance_uuid in {f.instance_uuid for f in store.tasks.list_in_flight_moves()}
 
 
 def racing_claims_give_each_task_once_within_the_caps(store):
@@ -382,7 +387,7 @@ def a_failed_requirement_cancels_all_that_hangs_on_it(store):
     row = next(r for r in (claim(store), claim(store)) if r.task.instance_uuid == first)
     cancelled = end(store, row, TaskState.FAILED, error_type='PreFlightError')
     assert [t.task_id for t in cancelled] == [tasks[1].task_id, tasks[2].task_id]
-    states = {r.task.task_id: r.task.state for r in store.tasks(plan_id)}
+    states = {r.task.task_id: r.task.state for r in store.tasks.list_plan_tasks(plan_id)}
     assert states[tasks[2].task_id] is TaskState.CANCELLED
     assert states[tasks[3].task_id] is TaskState.CLAIMED
 
@@ -395,41 +400,44 @@ def a_requirement_outside_the_plan_is_refused(store):
 def a_silent_claim_passes_on_and_its_worker_is_fenced(store):
     save(store)
     row = claim(store, 'w1')
-    store.renew_claim('w1', NOW + 50)
+    store.tasks.renew_claim('w1', NOW + 50)
     assert claim(store, 'w2', NOW + 100) is None
     assert claim(store, 'w2', NOW + 110, per_scope=1).task == row.task
-    assert not store.mark(row.task.task_id, 'w1', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
-    assert not store.requeue(row.task.task_id, 'w1', NOW, not_before=NOW, retry_count=0,
-                             attempt=0)
+    assert not store.tasks.update_state(row.task.task_id, 'w1', [TaskState.CLAIMED],
+                                        TaskState.SUBMITTING, NOW)
+    assert not store.tasks.requeue_task(row.task.task_id, 'w1', NOW, not_before=NOW, retry_count=0,
+                                        attempt=0)
     assert end(store, row, worker='w1') is None
-    assert store.history('blue', NOW).completed == ()
+    assert store.history.read_history('blue', NOW).completed == ()
 
 
 def tasks_in_nova_are_adopted_from_silent_executors(store):
     save(store)
     task_id = claim(store, 'w1').task.task_id
-    assert store.mark(task_id, 'w1', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW, marker='m')
-    assert store.adopt('w2', None, NOW + 59, 60) == []
-    (row,) = store.adopt('w2', ['blue'], NOW + 60, 60)
+    assert store.tasks.update_state(task_id, 'w1', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW,
+                                    marker='m')
+    assert store.tasks.adopt_tasks('w2', None, NOW + 59, 60) == []
+    (row,) = store.tasks.adopt_tasks('w2', ['blue'], NOW + 60, 60)
     assert (row.worker, row.marker, row.task.state) == ('w2', 'm', TaskState.SUBMITTING)
-    assert store.adopt('w3', None, NOW + 60, 60) == []
+    assert store.tasks.adopt_tasks('w3', None, NOW + 60, 60) == []
     assert claim(store, 'w3', NOW + 600) is None
 
 
 def one_of_many_workers_adopts(store):
     save(store)
-    store.mark(claim(store).task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW)
-    got = at_once(6, lambda i: store.adopt(f'w{i}', None, NOW + 99, 60))
+    store.tasks.update_state(claim(store).task.task_id, 'w', [TaskState.CLAIMED],
+                             TaskState.SUBMITTED, NOW)
+    got = at_once(6, lambda i: store.tasks.adopt_tasks(f'w{i}', None, NOW + 99, 60))
     assert sum(len(adopted) for adopted in got) == 1, got
 
 
 def a_requeued_task_goes_to_the_destination_asked_for(store):
     save(store)
     row = claim(store)
-    store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW,
-               marker='m', submitted_at=NOW, deadline=NOW + 9)
-    assert store.requeue(row.task.task_id, 'w', NOW, not_before=NOW + 7, retry_count=1,
-                         attempt=1, error='no', error_type='MigrationFailed')
+    store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW,
+                             marker='m', submitted_at=NOW, deadline=NOW + 9)
+    assert store.tasks.requeue_task(row.task.task_id, 'w', NOW, not_before=NOW + 7, retry_count=1,
+                                    attempt=1, error='no', error_type='MigrationFailed')
     assert claim(store, now=NOW + 6) is None
     again = claim(store, now=NOW + 7)
     assert (again.task.to_host, again.task.alternates, again.task.retry_count) == ('h3', (), 1)
@@ -441,12 +449,12 @@ def completion_is_history(store):
     save(store)
     row = claim(store)
     end(store, row, now=NOW + 30)
-    history = store.history('green', NOW + 40)
+    history = store.history.read_history('green', NOW + 40)
     assert history.cooling == {row.task.instance_uuid: 890}
     assert [(m.instance_uuid, m.to_host, at) for m, at in history.completed] == [
         (row.task.instance_uuid, 'h2', NOW + 30)]
     assert history.quarantined == {}
-    assert store.history('blue', NOW + 10840).completed == ()
+    assert store.history.read_history('blue', NOW + 10840).completed == ()
 
 
 def quarantine_lasts_as_long_as_it_was_set(store):
@@ -455,44 +463,48 @@ def quarantine_lasts_as_long_as_it_was_set(store):
     end(store, first, TaskState.FAILED, error_type='PreFlightError', quarantine_seconds=60)
     end(store, second, TaskState.FAILED, error_type='PreFlightError', quarantine_seconds=-1)
     ours, ever = first.task.instance_uuid, second.task.instance_uuid
-    assert store.history('blue', NOW + 10).quarantined == {ours: 50, ever: -1}
-    assert store.history('blue', NOW + 61).quarantined == {ever: -1}
-    assert store.lift('instance', ever, NOW) and not store.lift('instance', ever, NOW)
-    assert store.history('blue', NOW + 61).quarantined == {}
+    assert store.history.read_history('blue', NOW + 10).quarantined == {ours: 50, ever: -1}
+    assert store.history.read_history('blue', NOW + 61).quarantined == {ever: -1}
+    assert store.quarantine.lift_quarantine(
+        'instance', ever, NOW) and not store.quarantine.lift_quarantine('instance', ever, NOW)
+    assert store.history.read_history('blue', NOW + 61).quarantined == {}
 
 
 def a_host_that_refuses_in_a_row_is_quarantined(store):
     def refuse(now):
-        return store.refused('h2', now, limit=3, seconds=100, reason='no')
+        return store.quarantine.count_refusal('h2', now, limit=3, seconds=100, reason='no')
     assert [refuse(NOW + i) for i in range(2)] == [False, False]
     save(store)
     end(store, claim(store), now=NOW + 5)  # it accepted one in between
     assert [refuse(NOW + 10 + i) for i in range(3)] == [False, False, True]
-    assert store.history('blue', NOW + 50).quarantined_hosts == {'h2'}
-    assert store.history('blue', NOW + 112).quarantined_hosts == frozenset()
+    assert store.history.read_history('blue', NOW + 50).quarantined_hosts == {'h2'}
+    assert store.history.read_history('blue', NOW + 112).quarantined_hosts == frozenset()
     assert not refuse(NOW + 500)
 
 
 def a_host_whose_disks_are_its_own_is_remembered_for_a_time(store):
-    store.keeps_disks('h1', NOW, 100, 'Nova said so')
-    store.keeps_disks('h1', NOW + 10, 100, 'Nova said so again')
-    history = store.history('blue', NOW + 109)
+    store.quarantine.record_local_disks('h1', NOW, 100, 'Nova said so')
+    store.quarantine.record_local_disks('h1', NOW + 10, 100, 'Nova said so again')
+    history = store.history.read_history('blue', NOW + 109)
     assert history.local_disk_hosts == {'h1'} and history.quarantined_hosts == frozenset()
-    assert store.history('blue', NOW + 110).local_disk_hosts == frozenset()
-    assert store.lift('disks', 'h1', NOW) and not store.lift('disks', 'h1', NOW)
-    assert store.history('blue', NOW).local_disk_hosts == frozenset()
+    assert store.history.read_history('blue', NOW + 110).local_disk_hosts == frozenset()
+    assert store.quarantine.lift_quarantine(
+        'disks', 'h1', NOW) and not store.quarantine.lift_quarantine('disks', 'h1', NOW)
+    assert store.history.read_history('blue', NOW).local_disk_hosts == frozenset()
 
 
 def hosts_of_different_cells_are_remembered_for_a_time(store):
-    store.other_cells('h3', 'h1', NOW, 100, 'Nova did not find it')
-    store.other_cells('h1', 'h3', NOW + 10, 100, 'nor the other way round')
-    store.other_cells('h' * 200, 'g' * 200, NOW, 100, 'too long to be kept')
-    history = store.history('blue', NOW + 109)
+    store.quarantine.record_other_cells('h3', 'h1', NOW, 100, 'Nova did not find it')
+    store.quarantine.record_other_cells('h1', 'h3', NOW + 10, 100, 'nor the other way round')
+    store.quarantine.record_other_cells('h' * 200, 'g' * 200, NOW, 100, 'too long to be kept')
+    history = store.history.read_history('blue', NOW + 109)
     assert history.other_cells == {('h1', 'h3')} and history.quarantined_hosts == frozenset()
-    assert [(q.kind, q.name) for q in store.quarantines(NOW)] == [('cells', 'h1 h3')]
-    assert store.history('blue', NOW + 110).other_cells == frozenset()
-    assert store.lift('cells', 'h3 h1', NOW) and not store.lift('cells', 'h1 h3', NOW)
-    assert store.history('blue', NOW).other_cells == frozenset()
+    assert [(q.kind, q.name)
+            for q in store.quarantine.list_quarantines(NOW)] == [('cells', 'h1 h3')]
+    assert store.history.read_history('blue', NOW + 110).other_cells == frozenset()
+    assert store.quarantine.lift_quarantine(
+        'cells', 'h3 h1', NOW) and not store.quarantine.lift_quarantine('cells', 'h1 h3', NOW)
+    assert store.history.read_history('blue', NOW).other_cells == frozenset()
 
 
 def a_task_that_did_not_begin_in_time_is_cancelled(store):
@@ -503,13 +515,13 @@ def a_task_that_did_not_begin_in_time_is_cancelled(store):
         lambda p, s: make_task(p, s, deadline=NOW + 10, not_before=NOW - 1)])
     begun = claim(store)
     assert begun.task.task_id == tasks[2].task_id
-    assert store.expire(None, NOW + 9, 60) == []
+    assert store.tasks.expire_tasks(None, NOW + 9, 60) == []
     assert claim(store, now=NOW + 10) is None
-    gone = store.expire(None, NOW + 10, 60)
+    gone = store.tasks.expire_tasks(None, NOW + 10, 60)
     assert [t.task_id for t in gone] == [tasks[0].task_id, tasks[1].task_id]
-    row = store.task(tasks[0].task_id)
+    row = store.tasks.find_task(tasks[0].task_id)
     assert (row.task.state, row.error_type) == (TaskState.CANCELLED, 'TaskExpired')
-    assert [t.task_id for t in store.expire(None, NOW + 60, 60)] == [begun.task.task_id]
+    assert [t.task_id for t in store.tasks.expire_tasks(None, NOW + 60, 60)] == [begun.task.task_id]
 
 
 def purge_forgets_no_running_cooldown_and_no_live_task(store):
@@ -522,17 +534,17 @@ def purge_forgets_no_running_cooldown_and_no_live_task(store):
     kept = next(row for row in (claim(store, now=old + 1), claim(store, now=old + 1))
                 if row.task.plan_id == kept_id)
     end(store, kept, TaskState.FAILED, now=recent, error_type='X', quarantine_seconds=-1)
-    assert store.purge(time.time() + 1e9) == 1
-    assert store.plan(done_id) is None and store.tasks(done_id) == []
-    assert store.plan(live_id) is not None and store.plan(kept_id) is not None
-    history = store.history('blue', time.time())
+    assert store.history.purge_records(time.time() + 1e9) == 1
+    assert store.plans.find_plan(done_id) is None and store.tasks.list_plan_tasks(done_id) == []
+    assert store.plans.find_plan(live_id) is not None and store.plans.find_plan(kept_id) is not None
+    history = store.history.read_history('blue', time.time())
     assert kept.task.instance_uuid in history.cooling
     assert kept.task.instance_uuid in history.quarantined
-    assert [f.instance_uuid for f in store.flights()] == [live.instance_uuid]
+    assert [f.instance_uuid for f in store.tasks.list_in_flight_moves()] == [live.instance_uuid]
     with store.engine.connect() as connection:
         names = set(connection.scalars(sa.select(tables.cooldown.c.name)))
     assert done.task.instance_uuid not in names
-    assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
+    assert store.leases.acquire_lease('blue', 'engine', 30, 'hash').epoch == 1
 
 
 def how_a_task_is_moved_is_kept(store):
@@ -550,23 +562,24 @@ def an_operator_cancels_an_idle_task_with_its_dependents(store):
     claimed = claim(store)
     assert claimed.task.instance_uuid == 'first'
     how = {'cancelled_by': 'me@here', 'reason': 'why', 'instance_cooldown': 5000.0}
-    ended = store.cancel(claimed.task.task_id, NOW, **how)
+    ended = store.tasks.cancel_task(claimed.task.task_id, NOW, **how)
     assert [t.task_id for t in ended] == [t.task_id for t in made]
-    assert {r.task.state for r in store.tasks(plan_id)} == {TaskState.CANCELLED}
-    assert store.task(claimed.task.task_id).error == 'Cancelled by me@here: why'
-    assert not store.mark(claimed.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING,
-                          NOW), 'who is judging it asks Nova for nothing'
-    history = store.history('blue', NOW)
+    assert {r.task.state for r in store.tasks.list_plan_tasks(plan_id)} == {TaskState.CANCELLED}
+    assert store.tasks.find_task(claimed.task.task_id).error == 'Cancelled by me@here: why'
+    assert not store.tasks.update_state(claimed.task.task_id, 'w', [TaskState.CLAIMED],
+                                        TaskState.SUBMITTING,
+                                        NOW), 'who is judging it asks Nova for nothing'
+    history = store.history.read_history('blue', NOW)
     assert history.cooling['first'] == 5000.0 and history.quarantined == {}
-    assert store.flights() == () and claim(store) is None
+    assert store.tasks.list_in_flight_moves() == () and claim(store) is None
     _, (task,), _ = save(store)
-    assert store.cancel('nobody', NOW, **how) is None
+    assert store.tasks.cancel_task('nobody', NOW, **how) is None
     for state in (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN):
         if state is TaskState.SUBMITTING:
             claim(store)
-        store.mark(task.task_id, 'w', list(TaskState), state, NOW)
-        assert store.cancel(task.task_id, NOW, **how) is None
-    assert store.task(task.task_id).task.state is TaskState.UNKNOWN
+        store.tasks.update_state(task.task_id, 'w', list(TaskState), state, NOW)
+        assert store.tasks.cancel_task(task.task_id, NOW, **how) is None
+    assert store.tasks.find_task(task.task_id).task.state is TaskState.UNKNOWN
 
 
 def an_operator_resolves_what_nova_never_finishes(store):
@@ -577,77 +590,81 @@ def an_operator_resolves_what_nova_never_finishes(store):
             lambda p, s: make_task(p, s, requires=(f'first-{s}',), from_host='h5',
                                    to_host='h6')], scope=f'to-{state}')
         first, second = made
-        learnt = store.history(first.aggregate, NOW).measured
+        learnt = store.history.read_history(first.aggregate, NOW).measured
         claimed = claim(store, scopes={first.aggregate})
         assert claimed.task.task_id == first.task_id
         for live in (TaskState.CLAIMED, TaskState.SUBMITTING):
-            store.mark(first.task_id, 'w', list(TaskState), live, NOW, submitted_at=NOW)
-            assert store.resolve_task(first.task_id, state, NOW, said, 5000.0) is None
-        assert store.decisions(plan_id) == []
-        store.mark(first.task_id, 'w', [TaskState.SUBMITTING], TaskState.UNKNOWN, NOW)
-        cancelled = store.resolve_task(first.task_id, state, NOW + 9000, said, 5000.0)
-        row = store.task(first.task_id)
+            store.tasks.update_state(first.task_id, 'w', list(TaskState), live, NOW,
+                                     submitted_at=NOW)
+            assert store.tasks.resolve_task(first.task_id, state, NOW, said, 5000.0) is None
+        assert store.approvals.list_decisions(plan_id) == []
+        store.tasks.update_state(first.task_id, 'w', [TaskState.SUBMITTING], TaskState.UNKNOWN, NOW)
+        cancelled = store.tasks.resolve_task(first.task_id, state, NOW + 9000, said, 5000.0)
+        row = store.tasks.find_task(first.task_id)
         assert row.task.state is state and row.completed_at == NOW + 9000
         failed = state is TaskState.FAILED
         assert [t.task_id for t in cancelled] == [second.task_id] * failed
         assert row.error_type == ('MigrationResolved' if failed else None)
         assert row.error == ('Resolved as failed by me@here: host is lost' if failed else None)
         assert [(a.ended_at, a.phases) for a in row.attempts] == [(NOW + 9000, {})]
-        assert [(d.verb, d.decided_by, d.reason) for d in store.decisions(plan_id)] == [
-            ('resolved', 'me@here', f'task {first.task_id} as {state}: host is lost')]
-        history = store.history(first.aggregate, NOW + 9000)
+        assert [(d.verb, d.decided_by, d.reason)
+                for d in store.approvals.list_decisions(plan_id)] == [
+                    ('resolved', 'me@here', f'task {first.task_id} as {state}: host is lost')]
+        history = store.history.read_history(first.aggregate, NOW + 9000)
         assert history.cooling[first.instance_uuid] == 5000.0 and history.quarantined == {}
         assert history.measured == learnt, 'learned costs do not count it'
-        assert store.resolve_task(first.task_id, state, NOW, said, 5000.0) is None
+        assert store.tasks.resolve_task(first.task_id, state, NOW, said, 5000.0) is None
         assert end(store, row, quarantine_seconds=None) is None, 'an executor changes it no more'
-    assert store.resolve_task('nobody', TaskState.FAILED, NOW, said, 0.0) is None
+    assert store.tasks.resolve_task('nobody', TaskState.FAILED, NOW, said, 0.0) is None
 
 
 def a_pause_holds_claims_until_it_ends(store):
     save(store, scope='blue')
     save(store, scope='red')
     for scope, others in (('blue', 1), (None, 0)):
-        store.pause(scope, NOW, seconds=60, paused_by='me', reason='why')
-        assert store.paused('blue', NOW + 59) and not store.paused('blue', NOW + 60)
+        store.pauses.pause_scope(scope, NOW, seconds=60, paused_by='me', reason='why')
+        assert store.pauses.find_pause('blue', NOW + 59) and not store.pauses.find_pause('blue',
+                                                                                         NOW + 60)
         row = claim(store, now=NOW + 59)
         assert (row is not None) == bool(others)
         if row is not None:
             assert row.task.aggregate == 'red'
-            store.requeue(row.task.task_id, 'w', NOW, not_before=NOW, retry_count=0, attempt=0)
-        assert store.resume(scope, NOW) and not store.resume(scope, NOW)
-    store.pause(None, NOW, seconds=None, paused_by='me', reason='why')
+            store.tasks.requeue_task(row.task.task_id, 'w', NOW, not_before=NOW, retry_count=0,
+                                     attempt=0)
+        assert store.pauses.resume_scope(scope, NOW) and not store.pauses.resume_scope(scope, NOW)
+    store.pauses.pause_scope(None, NOW, seconds=None, paused_by='me', reason='why')
     assert claim(store, now=NOW + 3600) is None, 'for ever'
-    store.resume(None, NOW)
+    store.pauses.resume_scope(None, NOW)
     assert claim(store) is not None and claim(store) is not None
 
 
 def a_pause_holds_a_silent_worker_s_claim_too(store):
     save(store)
     assert claim(store)
-    store.pause('blue', NOW, seconds=None, paused_by='me', reason='why')
+    store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='why')
     assert claim(store, worker='w2', now=NOW + 61) is None
-    store.resume('blue', NOW)
+    store.pauses.resume_scope('blue', NOW)
     assert claim(store, worker='w2', now=NOW + 61) is not None
 
 
 def a_pause_is_history_with_who_and_why(store):
-    assert store.history('blue', NOW).paused is None
-    store.pause('blue', NOW, seconds=None, paused_by='me', reason='first')
-    store.pause('blue', NOW, seconds=60, paused_by='you', reason='second')
-    assert store.history('blue', NOW).paused == (
+    assert store.history.read_history('blue', NOW).paused is None
+    store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='first')
+    store.pauses.pause_scope('blue', NOW, seconds=60, paused_by='you', reason='second')
+    assert store.history.read_history('blue', NOW).paused == (
         'scope blue was paused by you until 2023-11-14T22:14+00:00: second '
         '(kronos resume --scope ... ends it)')
-    assert store.history('red', NOW).paused is None
-    store.pause(None, NOW, seconds=30, paused_by='me', reason='all')
-    assert [p.scope for p in store.pauses(NOW)] == [None, 'blue']
-    assert store.history('red', NOW).paused == (
+    assert store.history.read_history('red', NOW).paused is None
+    store.pauses.pause_scope(None, NOW, seconds=30, paused_by='me', reason='all')
+    assert [p.scope for p in store.pauses.list_pauses(NOW)] == [None, 'blue']
+    assert store.history.read_history('red', NOW).paused == (
         'everything was paused by me until 2023-11-14T22:13+00:00: all (kronos resume ends it)')
-    store.pause(None, NOW, seconds=1e12, paused_by='me', reason='all')
-    assert 'until 9999-12-31' in store.history('red', NOW).paused
-    store.pause(None, NOW, seconds=30, paused_by='me', reason='all')
-    assert [p.scope for p in store.pauses(NOW + 30)] == ['blue']
-    store.purge(NOW + 10**9)
-    assert not store.pauses(NOW), 'it ended long before the database\'s clock'
+    store.pauses.pause_scope(None, NOW, seconds=1e12, paused_by='me', reason='all')
+    assert 'until 9999-12-31' in store.history.read_history('red', NOW).paused
+    store.pauses.pause_scope(None, NOW, seconds=30, paused_by='me', reason='all')
+    assert [p.scope for p in store.pauses.list_pauses(NOW + 30)] == ['blue']
+    store.history.purge_records(NOW + 10**9)
+    assert not store.pauses.list_pauses(NOW), 'it ended long before the database\'s clock'
 
 
 def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_type=None,
@@ -658,24 +675,24 @@ def spread(store, now, before=0.5, after=0.2, end_as=TaskState.COMPLETED, error_
     plan = model.Plan(
         'blue', (model.Move(task.instance_uuid, 'h1', 'h2', phase),),
         combined_before=before, combined_after=after, load=load)
-    store.save_plan(lease or lease_of(store), plan, [task], plan_id=plan_id, now=now,
-                    dry_run=False, cooldown=0, instance_cooldown=0)
+    store.plans.save_plan(lease or lease_of(store), plan, [task], plan_id=plan_id, now=now,
+                          dry_run=False, cooldown=0, instance_cooldown=0)
     end(store, claim(store, now=now), end_as, now, error_type=error_type)
     return plan_id
 
 
 def the_outcome_of_a_plan_is_stored_beside_its_forecast(store):
     plan_id = spread(store, NOW)
-    assert store.outcomes('blue', 9) == []
-    store.realise(lease_of(store), 0.3, NOW + 60)
-    store.realise(lease_of(store), 0.9, NOW + 120)
-    assert store.outcomes('blue', 9) == [breakers.PlanOutcome(plan_id, 0.5, 0.2, 0.3)]
-    assert store.realised([plan_id, 'none']) == {plan_id: 0.3}
-    assert store.outcomes('red', 9) == []
+    assert store.outcomes.list_outcomes('blue', 9) == []
+    store.outcomes.record_outcome(lease_of(store), 0.3, NOW + 60)
+    store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 120)
+    assert store.outcomes.list_outcomes('blue', 9) == [breakers.PlanOutcome(plan_id, 0.5, 0.2, 0.3)]
+    assert store.outcomes.find_measured_imbalances([plan_id, 'none']) == {plan_id: 0.3}
+    assert store.outcomes.list_outcomes('red', 9) == []
     second = spread(store, NOW + 200)
-    store.realise(lease_of(store), 0.4, NOW + 260)
-    assert [o.plan_id for o in store.outcomes('blue', 9)] == [second, plan_id]
-    assert [o.plan_id for o in store.outcomes('blue', 1)] == [second]
+    store.outcomes.record_outcome(lease_of(store), 0.4, NOW + 260)
+    assert [o.plan_id for o in store.outcomes.list_outcomes('blue', 9)] == [second, plan_id]
+    assert [o.plan_id for o in store.outcomes.list_outcomes('blue', 1)] == [second]
 
 
 def pack(store, now, load=None, packing=((5, 0.0), (4, 0.25))):
@@ -687,15 +704,15 @@ def pack(store, now, load=None, packing=((5, 0.0), (4, 0.25))):
         'blue', (model.Move(task.instance_uuid, 'h1', 'h2', model.Phase.PACK),),
         combined_before=0.2, combined_after=0.6, load=load, packing_before=before,
         packing_after=after)
-    store.save_plan(lease_of(store), plan, [task], plan_id=plan_id, now=now, dry_run=False,
-                    cooldown=0, instance_cooldown=0)
+    store.plans.save_plan(lease_of(store), plan, [task], plan_id=plan_id, now=now, dry_run=False,
+                          cooldown=0, instance_cooldown=0)
     end(store, claim(store, now=now), TaskState.COMPLETED, now)
     return plan_id
 
 
 def a_pack_plan_is_judged_by_hosts_in_use_and_overload(store):
     plan_id = pack(store, NOW, load=0.4)
-    (row,) = store.plans()
+    (row,) = store.plans.list_plans()
     assert row.plan.packing_before == model.PackingDensity(5, 0.0)
     assert row.plan.packing_after == model.PackingDensity(4, 0.25)
     # Overloaded are h2, to which it moved, and h9, with which it has nothing to do. The only
@@ -703,52 +720,56 @@ def a_pack_plan_is_judged_by_hosts_in_use_and_overload(store):
     measured = pack_prediction.ScopeMeasurement(
         {'h1': 0.5, 'h2': 1.5, 'h9': 3.0},
         {**dict.fromkeys(('h2', 'h3', 'h4'), NOW - 60), 'h5': NOW, 'h7': NOW + 1})
-    came = store.realise(lease_of(store), 0.9, NOW + 60, load=0.3, measured=measured)
+    came = store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 60, load=0.3,
+                                         measured=measured)
     assert came == breakers.PlanOutcome(plan_id, 0.2, 0.6, 0.9, breakers.PackOutcome(
         model.PackingDensity(5, 0.0), model.PackingDensity(4, 0.25), model.PackingDensity(4, 0.5)))
-    assert came.worse and store.outcomes('blue', 9) == [came]
+    assert came.worse and store.outcomes.list_outcomes('blue', 9) == [came]
     second = pack(store, NOW + 100, load=0.4)
-    came = store.realise(lease_of(store), 0.9, NOW + 160, load=0.5, measured=measured)
+    came = store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 160, load=0.5,
+                                         measured=measured)
     assert came.packing.growth == 1.25
     assert came.packing.realised == model.PackingDensity(5, pytest.approx(1.5 / 1.25 - 1))
-    assert not came.worse and store.outcomes('blue', 1) == [came] and came.plan_id == second
-    assert store.realised([plan_id]) == {plan_id: 0.9}
+    assert not came.worse and store.outcomes.list_outcomes('blue',
+                                                           1) == [came] and came.plan_id == second
+    assert store.outcomes.find_measured_imbalances([plan_id]) == {plan_id: 0.9}
 
 
 def a_pack_plan_is_forgotten_where_its_scope_packs_no_more(store):
     """And a census gives no gain of a plan that was not to lower the imbalance."""
     spread_id = spread(store, NOW)
-    store.realise(lease_of(store), 0.3, NOW + 60)
+    store.outcomes.record_outcome(lease_of(store), 0.3, NOW + 60)
     pack(store, NOW + 100)
-    assert store.realise(lease_of(store), 0.9, NOW + 160) is None
+    assert store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 160) is None
     pack(store, NOW + 200)
-    assert store.realise(lease_of(store), 0.9, NOW + 260, measured=pack_prediction.ScopeMeasurement(
-        {}, {})) is not None
-    assert len(store.outcomes('blue', 9)) == 2
-    assert store.census().scopes['blue'].outcome.plan_id == spread_id
+    assert store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 260,
+                                         measured=pack_prediction.ScopeMeasurement(
+                                             {}, {})) is not None
+    assert len(store.outcomes.list_outcomes('blue', 9)) == 2
+    assert store.statistics.read_census().scopes['blue'].outcome.plan_id == spread_id
 
 
 def a_plan_that_moved_nothing_or_was_overtaken_is_not_judged(store):
     spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
-    store.realise(lease_of(store), 0.9, NOW + 60)
+    store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 60)
     spread(store, NOW + 100)
     last = spread(store, NOW + 200)
-    store.realise(lease_of(store), 0.1, NOW + 300)
-    assert [o.plan_id for o in store.outcomes('blue', 9)] == [last]
+    store.outcomes.record_outcome(lease_of(store), 0.1, NOW + 300)
+    assert [o.plan_id for o in store.outcomes.list_outcomes('blue', 9)] == [last]
 
 
 def load_that_grows_everywhere_is_no_harm_of_a_plan(store):
     """Foreseen and found are compared under the load of when it is judged."""
     for number, (grown, before) in enumerate(((0.8, 1.0), (0.2, 0.5), (None, 0.5))):
         plan_id = spread(store, NOW, load=0.4)
-        came = store.realise(lease_of(store), 0.6, NOW + 60 + number, load=grown)
-        assert came == store.outcomes('blue', 1)[0]
+        came = store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60 + number, load=grown)
+        assert came == store.outcomes.list_outcomes('blue', 1)[0]
         assert came == breakers.PlanOutcome(plan_id, before, before * 0.4, 0.6)
-        assert store.plan(plan_id).plan.combined_before == 0.5
+        assert store.plans.find_plan(plan_id).plan.combined_before == 0.5
         assert came.worse == (before == 0.5)
     spread(store, NOW, load=None)
-    assert store.realise(lease_of(store), 0.6, NOW + 60, load=0.9).before == 0.5
-    assert store.realise(lease_of(store), 0.6, NOW + 60, load=0.9) is None
+    assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60, load=0.9).before == 0.5
+    assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60, load=0.9) is None
 
 
 def a_plan_after_which_a_drain_moved_is_not_judged(store):
@@ -756,10 +777,10 @@ def a_plan_after_which_a_drain_moved_is_not_judged(store):
     for phase in (model.Phase.EVACUATE, model.Phase.AFFINITY):
         spread(store, NOW)
         spread(store, NOW + 10, phase=phase)
-        assert store.realise(lease_of(store), 0.9, NOW + 60) is None
+        assert store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 60) is None
     plan_id = spread(store, NOW + 100)
     spread(store, NOW + 110, phase=model.Phase.EVACUATE, end_as=TaskState.FAILED)
-    assert store.realise(lease_of(store), 0.9, NOW + 160).plan_id == plan_id
+    assert store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 160).plan_id == plan_id
 
 
 def a_plan_of_which_a_part_moved_is_judged(store):
@@ -767,30 +788,30 @@ def a_plan_of_which_a_part_moved_is_judged(store):
     tasks = [make_task(plan_id), make_task(plan_id)]
     plan = model.Plan('blue', tuple(model.Move(t.instance_uuid, 'h1', 'h2', t.phase)
                                     for t in tasks), combined_before=0.5, combined_after=0.2)
-    store.save_plan(lease_of(store), plan, tasks, plan_id=plan_id, now=NOW, dry_run=False,
-                    cooldown=0, instance_cooldown=0)
+    store.plans.save_plan(lease_of(store), plan, tasks, plan_id=plan_id, now=NOW, dry_run=False,
+                          cooldown=0, instance_cooldown=0)
     end(store, claim(store))
     end(store, claim(store), TaskState.FAILED, error_type='MigrationFailed')
-    assert store.realise(lease_of(store), 0.6, NOW + 60).worse
+    assert store.outcomes.record_outcome(lease_of(store), 0.6, NOW + 60).worse
 
 
 def a_breaker_shortens_no_pause_of_an_operator(store):
     lease = lease_of(store)
-    store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
-    store.trip(lease, NOW + 5, seconds=60, paused_by='it', reason='why')
-    assert store.paused('blue', NOW + 100).reason == 'mine'
-    assert store.failures('blue', 0) == (0, 0)
-    store.resume('blue', NOW)
-    store.pause('blue', NOW, seconds=30, paused_by='me', reason='mine')
-    store.trip(lease, NOW + 5, seconds=60, paused_by='it', reason='why')
-    assert store.paused('blue', NOW + 64).reason == 'why'
-    store.pause('blue', NOW, seconds=60, paused_by='me', reason='mine')
-    store.trip(lease, NOW + 5, seconds=None, paused_by='it', reason='why')
-    assert store.paused('blue', NOW + 10**9).reason == 'why'
-    store.resume('blue', NOW)
-    store.pause('blue', NOW, seconds=30, paused_by='me', reason='mine')
-    store.trip(lease, NOW + 30, seconds=10, paused_by='it', reason='why')
-    assert store.paused('blue', NOW + 31).reason == 'why', 'the other is over'
+    store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='mine')
+    store.outcomes.open_breaker(lease, NOW + 5, seconds=60, paused_by='it', reason='why')
+    assert store.pauses.find_pause('blue', NOW + 100).reason == 'mine'
+    assert store.outcomes.count_failures('blue', 0) == (0, 0)
+    store.pauses.resume_scope('blue', NOW)
+    store.pauses.pause_scope('blue', NOW, seconds=30, paused_by='me', reason='mine')
+    store.outcomes.open_breaker(lease, NOW + 5, seconds=60, paused_by='it', reason='why')
+    assert store.pauses.find_pause('blue', NOW + 64).reason == 'why'
+    store.pauses.pause_scope('blue', NOW, seconds=60, paused_by='me', reason='mine')
+    store.outcomes.open_breaker(lease, NOW + 5, seconds=None, paused_by='it', reason='why')
+    assert store.pauses.find_pause('blue', NOW + 10**9).reason == 'why'
+    store.pauses.resume_scope('blue', NOW)
+    store.pauses.pause_scope('blue', NOW, seconds=30, paused_by='me', reason='mine')
+    store.outcomes.open_breaker(lease, NOW + 30, seconds=10, paused_by='it', reason='why')
+    assert store.pauses.find_pause('blue', NOW + 31).reason == 'why', 'the other is over'
 
 
 def only_begun_migrations_count_as_failures(store):
@@ -799,37 +820,40 @@ def only_begun_migrations_count_as_failures(store):
         spread(store, NOW, end_as=TaskState.FAILED, error_type=error_type)
     spread(store, NOW + 10)
     spread(store, NOW + 10, end_as=TaskState.CANCELLED, error_type='MigrationCancelled')
-    assert store.failures('blue', NOW - 1) == (2, 3)
-    assert store.failures('blue', NOW + 1) == (0, 1)
-    assert store.failures('red', 0) == (0, 0)
+    assert store.outcomes.count_failures('blue', NOW - 1) == (2, 3)
+    assert store.outcomes.count_failures('blue', NOW + 1) == (0, 1)
+    assert store.outcomes.count_failures('red', 0) == (0, 0)
 
 
 def an_open_breaker_pauses_and_forgives(store):
     spread(store, NOW, end_as=TaskState.FAILED, error_type='MigrationFailed')
     spread(store, NOW)
-    store.realise(lease_of(store), 0.9, NOW + 5)
+    store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 5)
     for later in (10, 20):
-        store.trip(lease_of(store), NOW + later, seconds=None, paused_by='it', reason='why')
-        assert store.paused('blue', NOW + later).reason == 'why'
-        store.resume('blue', NOW + later)
-        assert store.outcomes('blue', 9) == [] and store.failures('blue', 0) == (0, 0)
-    store.purge(NOW + 10**9)
+        store.outcomes.open_breaker(lease_of(store), NOW + later, seconds=None, paused_by='it',
+                                    reason='why')
+        assert store.pauses.find_pause('blue', NOW + later).reason == 'why'
+        store.pauses.resume_scope('blue', NOW + later)
+        assert store.outcomes.list_outcomes('blue', 9) == [] and store.outcomes.count_failures(
+            'blue', 0) == (0, 0)
+    store.history.purge_records(NOW + 10**9)
 
 
 def a_census_counts_scopes_tasks_and_drains(store):
-    assert store.census().scopes == {} and store.census().tasks == {}
+    census = store.statistics.read_census()
+    assert (census.scopes, census.tasks) == ({}, {})
     spread(store, NOW)
-    store.realise(lease_of(store), 0.9, NOW + 60)
+    store.outcomes.record_outcome(lease_of(store), 0.9, NOW + 60)
     judged = spread(store, NOW + 100)
-    store.realise(lease_of(store), 0.3, NOW + 160)
+    store.outcomes.record_outcome(lease_of(store), 0.3, NOW + 160)
     now = store.now()
     save(store, [make_task, make_task, lambda plan_id, scope: make_task(
         plan_id, scope, phase=model.Phase.EVACUATE, deadline=now - 1)], now=now - 60,
         draining=('h7', 'h8'))
-    store.pause('blue', now, seconds=3600, paused_by='me', reason='mine')
-    store.pause(None, now - 60, seconds=30, paused_by='me', reason='over')
-    store.keeps_disks('h1', now, 3600, 'told')
-    found = store.census()
+    store.pauses.pause_scope('blue', now, seconds=3600, paused_by='me', reason='mine')
+    store.pauses.pause_scope(None, now - 60, seconds=30, paused_by='me', reason='over')
+    store.quarantine.record_local_disks('h1', now, 3600, 'told')
+    found = store.statistics.read_census()
     assert found.tasks == {('blue', 'spread', 'queued'): 2, ('blue', 'evacuate', 'queued'): 1}
     assert found.ages.keys() == {('blue', 'queued')} and found.ages['blue', 'queued'] >= 60
     assert found.overdue == {'blue': 1} and found.quarantined == {'disks': 1}
@@ -838,28 +862,29 @@ def a_census_counts_scopes_tasks_and_drains(store):
     assert (scope.leased, scope.epoch, scope.draining) == (True, 1, 2)
     assert (scope.outcome.plan_id, scope.outcome.realised) == (judged, 0.3)
     assert scope.realised_at == NOW + 160
-    store.release(lease_of(store))
-    assert not store.census().scopes['blue'].leased
+    store.leases.release_lease(lease_of(store))
+    assert not store.statistics.read_census().scopes['blue'].leased
 
 
 def a_census_has_executors_that_have_spoken_of_late(store):
-    store.present('one', None)
-    store.present('two', ['blue', 'red'])
-    store.present('one', ['blue'])
-    store.present('three', [])
+    store.executors.record_heartbeat('one', None)
+    store.executors.record_heartbeat('two', ['blue', 'red'])
+    store.executors.record_heartbeat('one', ['blue'])
+    store.executors.record_heartbeat('three', [])
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
                            .values(seen_at=tables.executor.c.seen_at
                                    - executor_heartbeats.SILENT - 1))
-    assert store.census().executors == {
+    assert store.statistics.read_census().executors == {
         'one': frozenset({'blue'}), 'two': frozenset({'blue', 'red'})}
     with store.engine.begin() as connection:
         connection.execute(sa.update(tables.executor).where(tables.executor.c.name == 'three')
                            .values(seen_at=tables.executor.c.seen_at
                                    - executor_heartbeats.FORGOTTEN))
-    store.leave('one')
-    store.present('four', None)
-    assert store.census().executors == {'two': frozenset({'blue', 'red'}), 'four': None}
+    store.executors.remove_executor('one')
+    store.executors.record_heartbeat('four', None)
+    assert store.statistics.read_census().executors == {'two': frozenset({'blue', 'red'}),
+                                                        'four': None}
     with store.engine.connect() as connection:
         assert {row.name for row in connection.execute(sa.select(tables.executor))} == {
             'two', 'four'}
@@ -869,21 +894,21 @@ def a_census_has_what_the_last_cycle_found_and_why_later_ones_failed(store):
     lease = lease_of(store)
     report = model.PolicyReport('cpu', 0.02, 0.02, 0.15, age=3.0)
     for now, imbalance in ((NOW, 0.02), (NOW + 60, 0.1)):
-        store.save_plan(
+        store.plans.save_plan(
             lease, model.Plan('blue', policies=(dataclasses.replace(
                 report, imbalance_before=imbalance, imbalance_after=imbalance),), reason='enough'),
             [], plan_id=new_id(), now=now, dry_run=False, cooldown=0, instance_cooldown=0)
-    assert len(store.plans()) == 1, 'the second one says nothing new'
-    found = store.census().scopes['blue'].cycle
+    assert len(store.plans.list_plans()) == 1, 'the second one says nothing new'
+    found = store.statistics.read_census().scopes['blue'].cycle
     assert (found.at, found.moves, found.reason, found.error) == (NOW + 60, 0, 'enough', None)
     assert [(p.name, p.imbalance_before, p.age) for p in found.policies] == [('cpu', 0.1, 3.0)]
-    store.fail(lease, 'Nova is away', NOW + 120)
-    failed = store.census().scopes['blue'].cycle
+    store.plans.record_failed_cycle(lease, 'Nova is away', NOW + 120)
+    failed = store.statistics.read_census().scopes['blue'].cycle
     assert (failed.error, failed.failed_at) == ('Nova is away', NOW + 120)
     assert dataclasses.replace(failed, error=None, failed_at=None) == found
-    store.save_plan(lease, model.Plan('blue', reason='enough'), [], plan_id=new_id(),
-                    now=NOW + 180, dry_run=False, cooldown=0, instance_cooldown=0)
-    assert store.census().scopes['blue'].cycle.error is None
+    store.plans.save_plan(lease, model.Plan('blue', reason='enough'), [], plan_id=new_id(),
+                          now=NOW + 180, dry_run=False, cooldown=0, instance_cooldown=0)
+    assert store.statistics.read_census().scopes['blue'].cycle.error is None
 
 
 def a_census_tells_of_no_scope_that_is_gone(store):
@@ -894,32 +919,36 @@ def a_census_tells_of_no_scope_that_is_gone(store):
                               ('gone', 0, 2 * 86400), ('stuck', 1, 2 * 86400)):
         save(store, tasks, scope, now=now - ago, draining=[f'host of {scope}'])
         if scope != 'here':
-            store.release(lease_of(store, scope))
-    store.release(lease_of(store, 'never planned'))
-    store.pause('gone', now, seconds=None, paused_by='me', reason='mine')
-    found = store.census()
+            store.leases.release_lease(lease_of(store, scope))
+    store.leases.release_lease(lease_of(store, 'never planned'))
+    store.pauses.pause_scope('gone', now, seconds=None, paused_by='me', reason='mine')
+    found = store.statistics.read_census()
     assert {scope: told.leased for scope, told in found.scopes.items()} == {
         'here': True, 'away': False, 'stuck': False}
     assert found.overdue == {'stuck': 1} and [p.scope for p in found.pauses] == ['gone']
-    assert store.draining() == {'host of here', 'host of away'}, 'else boots avoid it for ever'
+    assert store.plans.list_draining_hosts() == {'host of here',
+                                                 'host of away'}, 'else boots avoid it for ever'
     for scope in ('gone', 'away'):
         lease_of(store, scope)
-    assert store.draining() == {'host of here', 'host of away'}, 'what was wanted long ago is not'
-    assert store.history('gone', now).draining == frozenset()
-    assert store.history('away', now).draining == {'host of away'}
+    assert store.plans.list_draining_hosts() == {'host of here',
+                                                 'host of away'}, 'what was wanted long ago is not'
+    assert store.history.read_history('gone', now).draining == frozenset()
+    assert store.history.read_history('away', now).draining == {'host of away'}
 
 
 def the_newest_plan_of_each_scope_is_found_with_its_tasks(store):
-    assert store.newest_plans() == {} and store.tasks_of([]) == []
+    assert store.plans.list_newest_plans() == {} and store.tasks.list_tasks_of_plans([]) == []
     save(store, 2, now=NOW - 60)
     blue, (task,), _ = save(store, 1, now=NOW)
     dry, _, _ = save(store, 1, 'red', now=NOW, dry_run=True)
-    assert {scope: row.plan_id for scope, row in store.newest_plans().items()} == {
+    assert {scope: row.plan_id for scope, row in store.plans.list_newest_plans().items()} == {
         'blue': blue, 'red': dry}
-    assert [row.task.task_id for row in store.tasks_of([blue, dry])] == [task.task_id]
-    assert [row.plan_id for row in store.plans(1, 'blue')] == [blue]
-    assert len(store.plans(scope='blue')) == 2 and len(store.plans()) == 3
-    assert store.realised([blue]) == {} == store.realised([])
+    assert [row.task.task_id
+            for row in store.tasks.list_tasks_of_plans([blue, dry])] == [task.task_id]
+    assert [row.plan_id for row in store.plans.list_plans(1, 'blue')] == [blue]
+    assert len(store.plans.list_plans(scope='blue')) == 2 and len(store.plans.list_plans()) == 3
+    assert store.outcomes.find_measured_imbalances(
+        [blue]) == {} == store.outcomes.find_measured_imbalances([])
 
 
 ALL = [

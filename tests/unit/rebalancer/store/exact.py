@@ -73,9 +73,9 @@ def a_mark_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.CLAIMED]
     for worker, states in (('other', [TaskState.CLAIMED]), ('w', [TaskState.SUBMITTED])):
-        assert changed(store, lambda w=worker, s=states: store.mark(
+        assert changed(store, lambda w=worker, s=states: store.tasks.update_state(
             mine, w, s, TaskState.SUBMITTING, NOW + 1)) == (False, {})
-    assert changed(store, lambda: store.mark(
+    assert changed(store, lambda: store.tasks.update_state(
         mine, 'w', [TaskState.CLAIMED, TaskState.SUBMITTED], TaskState.SUBMITTING, NOW + 1,
         marker='m')) == (True, {mine: {
             'state': 'submitting', 'marker': 'm', 'heartbeat_at': NOW + 1,
@@ -85,13 +85,14 @@ def a_mark_changes_its_task_alone(store):
 def a_requeue_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTING]
-    store.mark(mine, 'w', list(TaskState), TaskState.SUBMITTING, NOW, marker='m', reference='r',
-               submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW, doubt='absent',
-               timings='[["pre_check", 5.0]]')
+    store.tasks.update_state(
+        mine, 'w', list(TaskState), TaskState.SUBMITTING, NOW, marker='m', reference='r',
+                             submitted_at=NOW, deadline=NOW + 9, doubt_since=NOW, doubt='absent',
+                             timings='[["pre_check", 5.0]]')
     for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
-        assert changed(store, lambda s=state: store.requeue(
+        assert changed(store, lambda s=state: store.tasks.requeue_task(
             ids['blue', s], 'w', NOW, not_before=NOW, retry_count=0, attempt=0)) == (False, {})
-    assert changed(store, lambda: store.requeue(
+    assert changed(store, lambda: store.tasks.requeue_task(
         mine, 'w', NOW + 1, not_before=NOW + 30, retry_count=2, attempt=1, error='no',
         error_type='MigrationFailed')) == (True, {mine: {
             'state': 'queued', 'worker': None, 'heartbeat_at': None, 'marker': None,
@@ -104,14 +105,16 @@ def a_requeue_changes_its_task_alone(store):
 def a_requeued_task_keeps_the_given_marks(store):
     ids = crowd(store)
     marks = (('queue', NOW), ('pre_flight', NOW + 1))
-    assert store.requeue(ids['blue', TaskState.CLAIMED], 'w', NOW, not_before=NOW, retry_count=0,
-                         attempt=0, marks=marks)
-    assert store.task(ids['blue', TaskState.CLAIMED]).marks == marks
+    assert store.tasks.requeue_task(
+        ids['blue', TaskState.CLAIMED], 'w', NOW, not_before=NOW, retry_count=0,
+                                    attempt=0, marks=marks)
+    assert store.tasks.find_task(ids['blue', TaskState.CLAIMED]).marks == marks
 
 
 def a_missing_task_is_not_requeued_and_not_found(store):
-    assert store.task('nobody') is None
-    assert store.requeue('nobody', 'w', NOW, not_before=NOW, retry_count=0, attempt=0) is False
+    assert store.tasks.find_task('nobody') is None
+    assert store.tasks.requeue_task(
+        'nobody', 'w', NOW, not_before=NOW, retry_count=0, attempt=0) is False
 
 
 def states_that_no_mark_may_set_are_named(store):
@@ -122,7 +125,7 @@ def states_that_no_mark_may_set_are_named(store):
             (TaskState.SUBMITTED, {'scope': 'x', 'plan_id': 'y'},
              "mark() cannot set ['plan_id', 'scope']")):
         with pytest.raises(ValueError) as error:
-            store.mark(mine, 'w', [TaskState.CLAIMED], state, NOW, **fields)
+            store.tasks.update_state(mine, 'w', [TaskState.CLAIMED], state, NOW, **fields)
         assert str(error.value) == words
 
 
@@ -130,7 +133,7 @@ def tasks_are_found_by_state_scope_and_worker(store):
     mine, theirs = crowd(store), crowd(store, 'other')
 
     def found(*asked, **kw):
-        return {row.task.task_id for row in store.in_states(*asked, **kw)}
+        return {row.task.task_id for row in store.tasks.list_tasks_in_states(*asked, **kw)}
 
     claimed = [TaskState.CLAIMED]
     assert found(claimed, worker='w') == {
@@ -143,12 +146,12 @@ def tasks_are_found_by_state_scope_and_worker(store):
 
 
 def how_many_have_ended_and_when_the_last_did(store):
-    assert store.ended() == (0, 0.0)
+    assert store.tasks.count_newest_ended() == (0, 0.0)
     for at in (NOW + 20, NOW + 90):
         cases.save(store)
         cases.end(store, cases.claim(store, now=NOW + 900), TaskState.COMPLETED, at)
     cases.save(store)
-    assert store.ended() == (2, NOW + 90)
+    assert store.tasks.count_newest_ended() == (2, NOW + 90)
 
 
 def a_task_can_be_claimed_until_its_deadline_if_it_has_one(store):
@@ -164,9 +167,9 @@ def an_end_changes_its_task_alone(store):
     ids = crowd(store)
     mine = ids['blue', TaskState.SUBMITTED]
     for state in (*IDLE, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
-        row = store.task(ids['blue', state])
+        row = store.tasks.find_task(ids['blue', state])
         assert changed(store, lambda r=row: cases.end(store, r)) == (None, {})
-    row = store.task(mine)
+    row = store.tasks.find_task(mine)
     assert changed(store, lambda: cases.end(
         store, row, TaskState.FAILED, NOW + 1, error_type='X')) == ([], {mine: {
             'state': 'failed', 'active_instance': None, 'updated_at': NOW + 1,
@@ -175,36 +178,36 @@ def an_end_changes_its_task_alone(store):
 
 def a_heartbeat_covers_all_tasks_in_flight(store):
     ids = crowd(store)
-    _, found = changed(store, lambda: store.renew_claim('w', NOW + 7))
+    _, found = changed(store, lambda: store.tasks.renew_claim('w', NOW + 7))
     assert found == {ids[scope, state]: {'heartbeat_at': NOW + 7}
                      for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
-    assert changed(store, lambda: store.renew_claim('other', NOW + 9)) == (None, {})
+    assert changed(store, lambda: store.tasks.renew_claim('other', NOW + 9)) == (None, {})
 
 
 def claims_that_are_given_back_are_ours_alone(store):
     ids = crowd(store)
-    assert changed(store, lambda: store.release_claims('other')) == (None, {})
-    _, found = changed(store, lambda: store.release_claims('w'))
+    assert changed(store, lambda: store.tasks.release_claims('other')) == (None, {})
+    _, found = changed(store, lambda: store.tasks.release_claims('w'))
     assert found == {ids[scope, state]: {'heartbeat_at': None}
                      for scope in ('blue', 'green') for state in rows.IN_FLIGHT}
 
 
 def an_adoption_is_of_silent_tasks_that_nova_may_know(store):
     ids = crowd(store)
-    assert changed(store, lambda: store.adopt('new', None, NOW + 59, 60)) == ([], {})
-    assert changed(store, lambda: store.adopt('new', ['red'], NOW + 60, 60)) == ([], {})
-    adopted, found = changed(store, lambda: store.adopt('new', ['blue'], NOW + 60, 60))
+    assert changed(store, lambda: store.tasks.adopt_tasks('new', None, NOW + 59, 60)) == ([], {})
+    assert changed(store, lambda: store.tasks.adopt_tasks('new', ['red'], NOW + 60, 60)) == ([], {})
+    adopted, found = changed(store, lambda: store.tasks.adopt_tasks('new', ['blue'], NOW + 60, 60))
     assert found == {ids['blue', state]: {'worker': 'new', 'heartbeat_at': NOW + 60}
                      for state in MAYBE}
     assert {(row.task.task_id, row.worker) for row in adopted} == {
         (task_id, 'new') for task_id in found}
-    _, found = changed(store, lambda: store.adopt('new', None, NOW + 60, 60))
+    _, found = changed(store, lambda: store.tasks.adopt_tasks('new', None, NOW + 60, 60))
     assert found.keys() == {ids['green', state] for state in MAYBE}
 
 
 def one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
     silent, lively = crowd(store, 'old'), crowd(store, 'lively', heard=NOW + 50)
-    _, found = changed(store, lambda: store.adopt('new', None, NOW + 60, 60))
+    _, found = changed(store, lambda: store.tasks.adopt_tasks('new', None, NOW + 60, 60))
     assert found.keys() == {silent[scope, state] for scope in ('blue', 'green')
                             for state in MAYBE}
     assert not found.keys() & set(lively.values())
@@ -212,17 +215,17 @@ def one_silent_worker_is_adopted_from_and_not_its_neighbour(store):
 
 def late_tasks_are_cancelled_in_the_given_scope_alone(store):
     ids = crowd(store, deadline=NOW + 10)
-    assert changed(store, lambda: store.expire(None, NOW + 9, 60)) == ([], {})
-    gone, found = changed(store, lambda: store.expire(['blue'], NOW + 10, 60))
+    assert changed(store, lambda: store.tasks.expire_tasks(None, NOW + 9, 60)) == ([], {})
+    gone, found = changed(store, lambda: store.tasks.expire_tasks(['blue'], NOW + 10, 60))
     errors = {TaskState.PENDING: 'No operator approved it in time.',
               TaskState.QUEUED: 'It was not begun in time: the plan is too old.'}
     ended = {'state': 'cancelled', 'active_instance': None, 'updated_at': NOW + 10,
              'completed_at': NOW + 10, 'error_type': 'TaskExpired'}
     assert found == {ids['blue', state]: {**ended, 'error': errors[state]} for state in IDLE}
     assert sorted(task.task_id for task in gone) == sorted(found)
-    gone, found = changed(store, lambda: store.expire(['blue'], NOW + 60, 60))
+    gone, found = changed(store, lambda: store.tasks.expire_tasks(['blue'], NOW + 60, 60))
     assert found.keys() == {ids['blue', TaskState.CLAIMED]}, 'its worker has gone silent'
-    _, found = changed(store, lambda: store.expire(None, NOW + 60, 60))
+    _, found = changed(store, lambda: store.tasks.expire_tasks(None, NOW + 60, 60))
     assert found.keys() == {ids['green', state] for state in (*IDLE, TaskState.CLAIMED)}
 
 
@@ -242,7 +245,8 @@ def quarantines_are_separate_and_only_ever_lengthened(store):
             quarantine.add(connection, kind, name, now, seconds, reason)
 
     def at(now):
-        return [(q.kind, q.name, q.since, q.until, q.reason) for q in store.quarantines(now)]
+        return [(q.kind, q.name, q.since, q.until, q.reason)
+                for q in store.quarantine.list_quarantines(now)]
 
     add('b', NOW, 60, 'first')
     add('a', NOW, 60, 'second')
@@ -260,7 +264,8 @@ def quarantines_are_separate_and_only_ever_lengthened(store):
     assert at(NOW + 10**9) == [('host', 'a', NOW + 7, None, 'again')]
     add('c', NOW, 0, 'for no time')
     assert 'c' not in [q[1] for q in at(NOW)]
-    assert store.lift('host', 'b', NOW) and not store.lift('host', 'b', NOW)
+    assert store.quarantine.lift_quarantine(
+        'host', 'b', NOW) and not store.quarantine.lift_quarantine('host', 'b', NOW)
     assert [q[:2] for q in at(NOW)] == [('disks', 'b'), ('host', 'a')]
 
 
@@ -272,60 +277,62 @@ def a_completed_move_is_remembered_by_its_instance_hosts_and_phase(store):
                                      phase=model.Phase.AFFINITY, from_host='h7', to_host='h8')])
     cases.end(store, cases.claim(store))
     cases.end(store, cases.claim(store), now=NOW + 1)
-    assert store.history('blue', NOW + 2).completed[1] == (
+    assert store.history.read_history('blue', NOW + 2).completed[1] == (
         model.Move(tasks[1].instance_uuid, 'h7', 'h8', model.Phase.AFFINITY), NOW + 1)
 
 
 def a_repeated_reason_is_dropped_per_scope_and_mode(store):
     for scope, dry_run in (('blue', False), ('green', False), ('blue', True)):
         cases.save(store, 0, scope=scope, reason='balanced', dry_run=dry_run, now=NOW)
-    assert len(store.plans()) == 3
+    assert len(store.plans.list_plans()) == 3
     cases.save(store, 0, reason='balanced', now=NOW + 1)
-    assert len(store.plans()) == 3
+    assert len(store.plans.list_plans()) == 3
     cases.save(store, 0, reason=None, now=NOW + 2)
     cases.save(store, 0, reason=None, now=NOW + 3)
-    assert len(store.plans()) == 4
+    assert len(store.plans.list_plans()) == 4
 
 
 def resuming_tells_whether_that_very_pause_lasted(store):
-    store.pause('blue', NOW, seconds=10, paused_by='me', reason='why')
-    assert not store.resume('green', NOW) and not store.resume(None, NOW)
-    assert store.paused('blue', NOW)
-    assert not store.resume('blue', NOW + 10), 'it was over'
-    store.pause('blue', NOW, seconds=10, paused_by='me', reason='why')
-    assert store.resume('blue', NOW + 9) and store.pauses(NOW) == []
+    store.pauses.pause_scope('blue', NOW, seconds=10, paused_by='me', reason='why')
+    assert not store.pauses.resume_scope('green', NOW) and not store.pauses.resume_scope(None, NOW)
+    assert store.pauses.find_pause('blue', NOW)
+    assert not store.pauses.resume_scope('blue', NOW + 10), 'it was over'
+    store.pauses.pause_scope('blue', NOW, seconds=10, paused_by='me', reason='why')
+    assert store.pauses.resume_scope('blue', NOW + 9) and store.pauses.list_pauses(NOW) == []
 
 
 def the_newest_plan_of_the_scope_is_judged(store):
     cases.spread(store, NOW)
     second = cases.spread(store, NOW + 1)
-    green = store.acquire_lease('green', 'engine', 30, 'hash')
-    assert store.realise(green, 0.3, NOW + 60) is None
-    came = store.realise(cases.lease_of(store), 0.3, NOW + 60)
+    green = store.leases.acquire_lease('green', 'engine', 30, 'hash')
+    assert store.outcomes.record_outcome(green, 0.3, NOW + 60) is None
+    came = store.outcomes.record_outcome(cases.lease_of(store), 0.3, NOW + 60)
     assert came.plan_id == second
-    assert [o.plan_id for o in store.outcomes('blue', 9)] == [second]
+    assert [o.plan_id for o in store.outcomes.list_outcomes('blue', 9)] == [second]
 
 
 # What is read, among rows that are not asked for.
 
 def a_lease_that_is_ours_again_is_that_of_its_scope(store):
-    old = {scope: store.acquire_lease(scope, 'engine', 30, 'hash') for scope in ('blue', 'green')}
-    store.release(old['blue'])
-    store.release(old['green'])
-    assert store.acquire_lease('blue', 'other', 30, 'hash')
-    new = store.acquire_lease('green', 'engine', 30, 'hash')
-    assert store.retake(old['blue'], 30) is None
-    assert store.retake(old['green'], 30) == new
+    old = {scope: store.leases.acquire_lease(scope, 'engine', 30, 'hash')
+           for scope in ('blue', 'green')}
+    store.leases.release_lease(old['blue'])
+    store.leases.release_lease(old['green'])
+    assert store.leases.acquire_lease('blue', 'other', 30, 'hash')
+    new = store.leases.acquire_lease('green', 'engine', 30, 'hash')
+    assert store.leases.retake_lease(old['blue'], 30) is None
+    assert store.leases.retake_lease(old['green'], 30) == new
 
 
 def whether_a_scope_is_free_is_of_that_scope_now(store):
-    assert store.has_free(['blue'])
-    lease = store.acquire_lease('blue', 'engine', 30, 'hash')
-    store.acquire_lease('green', 'engine', 30, 'hash')
-    assert not store.has_free(['blue']) and not store.has_free(['green', 'blue'])
-    assert store.has_free(['blue', 'red'])
-    store.release(lease)
-    assert store.has_free(['blue']) and not store.has_free(['green'])
+    assert store.leases.has_free_scope(['blue'])
+    lease = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
+    store.leases.acquire_lease('green', 'engine', 30, 'hash')
+    assert not store.leases.has_free_scope(['blue']) and not store.leases.has_free_scope(
+        ['green', 'blue'])
+    assert store.leases.has_free_scope(['blue', 'red'])
+    store.leases.release_lease(lease)
+    assert store.leases.has_free_scope(['blue']) and not store.leases.has_free_scope(['green'])
 
 
 def moves_under_way_count_for_the_scope_of_their_plan(store):
@@ -340,11 +347,11 @@ def the_newest_plan_of_each_scope(store):
                 for scope, shift in (('blue', 0), ('green', -4))}
         if at == NOW + 9:
             newest = last
-    assert {scope: row.plan_id for scope, row in store.newest_plans().items()} == newest
+    assert {scope: row.plan_id for scope, row in store.plans.list_newest_plans().items()} == newest
     # As old as the newest of another scope.
     other, _, _ = cases.save(store, 1, scope='red', now=NOW + 5)
-    assert store.newest_plans()['red'].plan_id == other
-    assert store.newest_plans()['green'].plan_id == newest['green']
+    assert store.plans.list_newest_plans()['red'].plan_id == other
+    assert store.plans.list_newest_plans()['green'].plan_id == newest['green']
 
 
 def realised_values_are_returned_for_the_given_plans(store):
@@ -354,7 +361,7 @@ def realised_values_are_returned_for_the_given_plans(store):
             connection.execute(sa.insert(tables.outcome).values(
                 plan_id=plan_id, scope='blue', planned_at=NOW, combined_before=0.5,
                 combined_foreseen=0.1, combined_realised=realised, realised_at=NOW + 60))
-    assert store.realised(ids[:3]) == {ids[0]: 0.2, ids[1]: 0.3}
+    assert store.outcomes.find_measured_imbalances(ids[:3]) == {ids[0]: 0.2, ids[1]: 0.3}
 
 
 def only_late_waiting_tasks_of_the_scope_lapse(store):
@@ -362,25 +369,27 @@ def only_late_waiting_tasks_of_the_scope_lapse(store):
     for deadline in (NOW + 10, NOW + 20):
         cases.save(store, [lambda p, s, at=deadline: cases.make_task(
             p, s, state=TaskState.PENDING, deadline=at)], lease=lease)
-    assert len(store.lapse(lease, NOW + 10)) == 1
-    assert len(store.lapse(lease, NOW + 15)) == 0
-    assert len(store.lapse(lease, NOW + 20)) == 1
+    assert len(store.approvals.cancel_lapsed_tasks(lease, NOW + 10)) == 1
+    assert len(store.approvals.cancel_lapsed_tasks(lease, NOW + 15)) == 0
+    assert len(store.approvals.cancel_lapsed_tasks(lease, NOW + 20)) == 1
 
 
 def pending_hooks_of_a_task_are_listed_by_attempt_and_time(store):
     cases.save(store, 1)
     row = cases.claim(store)
     for key, number, at in (('c', 0, NOW + 5), ('a', 1, NOW), ('b', 0, NOW), ('d', 1, NOW + 5)):
-        assert store.owe(pending_hooks.PendingHook(key, row.task, number, model.TaskHook('x'), '',
-                                                   at),
-                         'w', NOW,
-                         ())
-    assert [one.owed_id for one in store.owed(row.task.task_id)] == ['b', 'a', 'c', 'd']
+        assert store.hooks.record_hook(
+            pending_hooks.PendingHook(key, row.task, number, model.TaskHook('x'), '',
+                                      at),
+                                       'w', NOW,
+                                       ())
+    assert [one.owed_id for one in store.hooks.list_task_hooks(row.task.task_id)] == ['b', 'a', 'c',
+                                                                                      'd']
 
 
 def lifting_a_quarantine_of_an_unknown_kind_raises(store):
     with pytest.raises(exception.StoreError) as error:
-        store.lift('colour', 'blue', NOW)
+        store.quarantine.lift_quarantine('colour', 'blue', NOW)
     assert error.value.kwargs == {'problem': "has no quarantine for 'colour'",
                                   'remedy': 'Say instance, host, disks or cells.'}
 

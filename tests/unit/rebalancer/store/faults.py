@@ -39,7 +39,9 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import schema
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import transactions
 from tests.fixtures import schemas
+from tests.fixtures import stores
 from tests.unit.rebalancer.store import cases
 from tests.unit.rebalancer.store.cases import NOW
 
@@ -99,7 +101,7 @@ def a_plan_is_stored_wholly_or_not_at_all(store):
         'blue', tuple(model.Move(t.instance_uuid, 'h1', 'h2', t.phase) for t in made),
         combined_before=0.5, combined_after=0.2, draining=frozenset({'h9'}))
     empty = cases.dump(store)
-    count = whole_or_nothing(store, lambda: store.save_plan(
+    count = whole_or_nothing(store, lambda: store.plans.save_plan(
         lease, plan, made, plan_id=plan_id, now=NOW, dry_run=False, cooldown=600,
         instance_cooldown=900))
     full = cases.dump(store)
@@ -117,8 +119,8 @@ def an_end_is_written_wholly_or_not_at_all(store):
     row = cases.claim(store)
     whole_or_nothing(store, lambda: cases.end(
         store, row, TaskState.FAILED, error_type='MigrationFailed', quarantine_seconds=60))
-    assert store.task(tasks[1].task_id).task.state is TaskState.CANCELLED
-    assert store.flights() == ()
+    assert store.tasks.find_task(tasks[1].task_id).task.state is TaskState.CANCELLED
+    assert store.tasks.list_in_flight_moves() == ()
 
 
 def every_other_step_is_whole_too(store):
@@ -129,10 +131,12 @@ def every_other_step_is_whole_too(store):
     held = {}
     whole_or_nothing(store, lambda: held.update(row=cases.claim(store)))
     task_id = held['row'].task.task_id
-    whole_or_nothing(store, lambda: store.requeue(
+    whole_or_nothing(store, lambda: store.tasks.requeue_task(
         task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=1))
-    whole_or_nothing(store, lambda: store.expire(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
-    whole_or_nothing(store, lambda: store.refused('h2', NOW, limit=3, seconds=60, reason='no'))
+    whole_or_nothing(
+        store, lambda: store.tasks.expire_tasks(None, NOW + 10 * rows.BEGIN_WITHIN, 60))
+    whole_or_nothing(
+        store, lambda: store.quarantine.count_refusal('h2', NOW, limit=3, seconds=60, reason='no'))
     first, said = cases.new_id(), plan_approvals.OperatorDecision('me', 'why')
     for verb in ('approve', 'reject'):
         plan_id, _, _ = cases.save(store, [
@@ -141,14 +145,15 @@ def every_other_step_is_whole_too(store):
             lambda p, s: cases.make_task(p, s, requires=(first,), wave=1, deadline=NOW + 3600,
                                          state=TaskState.PENDING)])
         if verb == 'approve':
-            whole_or_nothing(store, lambda i=plan_id: store.approve(
+            whole_or_nothing(store, lambda i=plan_id: store.approvals.approve_plan(
                 i, NOW, said, begin_within={}, cooldown=60, instance_cooldown=60))
-            store.cancel_plan(plan_id, NOW, said, 60)
+            store.approvals.cancel_plan(plan_id, NOW, said, 60)
         else:
-            whole_or_nothing(store, lambda i=plan_id: store.reject(i, NOW, said, 60))
+            whole_or_nothing(store, lambda i=plan_id: store.approvals.reject_plan(i, NOW, said, 60))
     lease = cases.lease_of(store)
-    whole_or_nothing(store, lambda: store.trip(lease, NOW, seconds=60, paused_by='it',
-                                               reason='why'))
+    whole_or_nothing(
+        store, lambda: store.outcomes.open_breaker(lease, NOW, seconds=60, paused_by='it',
+                                                   reason='why'))
 
 
 def plans_are_purged_wholly_or_not_at_all(store):
@@ -162,7 +167,7 @@ def plans_are_purged_wholly_or_not_at_all(store):
     for number in range(1, 200):
         with pulled_at(store, number) as seen:
             try:
-                store.purge(0.0 + 2**31)
+                store.history.purge_records(0.0 + 2**31)
             except exception.StoreError as e:
                 assert 'refused a statement' in str(e)
             else:
@@ -173,7 +178,7 @@ def plans_are_purged_wholly_or_not_at_all(store):
         for plan_id in plan_ids:
             assert {name: found.count(plan_id) for name, found in left.items()} in (
                 rows_of, dict.fromkeys(rows_of, 0)), (number, seen)
-    assert number > 10 and store.plans() == []
+    assert number > 10 and store.plans.list_plans() == []
 
 
 @contextlib.contextmanager
@@ -204,11 +209,11 @@ def a_purge_forgets_a_part_at_a_time(store):
         for _ in range(3):
             cases.end(store, cases.claim(store, now=NOW + n, per_scope=9), now=NOW + n)
     with unittest.mock.patch.object(statements, 'BATCH', 10), deletions(store) as deleted:
-        assert store.purge(0.0 + 2**31) == 30
+        assert store.history.purge_records(0.0 + 2**31) == 30
     # A batch: two plans, each with three tasks and its budget; or as many cooldowns, and those
     # of the same second.
     assert max(deleted) <= 14 and sum(deleted) >= 30 * 5 + 90
-    assert store.plans() == [] and store.history('blue', NOW).cooling == {}
+    assert store.plans.list_plans() == [] and store.history.read_history('blue', NOW).cooling == {}
 
 
 def the_database_itself_refuses_a_second_live_task(store):
@@ -234,18 +239,18 @@ def process_clock(hours):
 
 def leases_ignore_the_clock_of_a_process(store):
     with process_clock(-6):
-        first = store.acquire_lease('blue', 'e1', 30, 'hash')
+        first = store.leases.acquire_lease('blue', 'e1', 30, 'hash')
     with process_clock(6):
-        assert store.acquire_lease('blue', 'e2', 30, 'hash') is None
-        assert not store.has_free(['blue'])
-        assert store.renew(first, 30)
+        assert store.leases.acquire_lease('blue', 'e2', 30, 'hash') is None
+        assert not store.leases.has_free_scope(['blue'])
+        assert store.leases.renew_lease(first, 30)
         cases.save(store, lease=first)
     with process_clock(-6):
-        assert store.renew(first, 0.0)
+        assert store.leases.renew_lease(first, 0.0)
     with process_clock(-6):
         with pytest.raises(exception.LeaseLost):
             cases.save(store, lease=first)
-        assert store.acquire_lease('blue', 'e2', 30, 'hash').epoch == first.epoch + 1
+        assert store.leases.acquire_lease('blue', 'e2', 30, 'hash').epoch == first.epoch + 1
 
 
 # Each method that writes, and what keeps a zombie from it.
@@ -257,51 +262,72 @@ def _result(row):
 
 
 UNDER_A_LEASE = {
-    'save_plan': lambda store, lease: cases.save(store, lease=lease, draining=['h9']),
-    'realise': lambda store, lease: store.realise(lease, 0.9, NOW),
-    'wish': lambda store, lease: store.wish(lease, NOW),
-    'content': lambda store, lease: store.content(lease),
-    'tell': lambda store, lease: store.tell(lease),
-    'fail': lambda store, lease: store.fail(lease, 'why', NOW),
-    'lapse': lambda store, lease: store.lapse(lease, NOW + 3600),
-    'trip': lambda store, lease: store.trip(lease, NOW, seconds=None, paused_by='it',
-                                            reason='why'),
-    'renew': lambda store, lease: store.renew(lease, 30),
-    'release': lambda store, lease: store.release(lease)}
+    'plans.save_plan': lambda store, lease: cases.save(store, lease=lease, draining=['h9']),
+    'outcomes.record_outcome': lambda store, lease: store.outcomes.record_outcome(lease, 0.9, NOW),
+    'outcomes.record_imbalance_since': lambda store, lease: store.outcomes.record_imbalance_since(
+        lease, NOW),
+    'outcomes.clear_imbalance_since': lambda store, lease: store.outcomes.clear_imbalance_since(
+        lease),
+    'approvals.pop_unannounced_decisions': lambda store, lease:
+        store.approvals.pop_unannounced_decisions(lease),
+    'plans.record_failed_cycle': lambda store, lease: store.plans.record_failed_cycle(lease, 'why',
+                                                                                      NOW),
+    'approvals.cancel_lapsed_tasks': lambda store, lease:
+        store.approvals.cancel_lapsed_tasks(lease, NOW + 3600),
+    'outcomes.open_breaker': lambda store, lease: store.outcomes.open_breaker(lease, NOW,
+                                                                              seconds=None,
+                                                             paused_by='it',
+                                                             reason='why'),
+    'leases.renew_lease': lambda store, lease: store.leases.renew_lease(lease, 30),
+    'leases.release_lease': lambda store, lease: store.leases.release_lease(lease)}
 UNDER_A_CLAIM = {
-    'renew_claim': lambda store, row: store.renew_claim('zombie', NOW + 99),
-    'release_claims': lambda store, row: store.release_claims('zombie'),
-    'mark': lambda store, row: store.mark(
+    'tasks.renew_claim': lambda store, row: store.tasks.renew_claim('zombie', NOW + 99),
+    'tasks.release_claims': lambda store, row: store.tasks.release_claims('zombie'),
+    'tasks.update_state': lambda store, row: store.tasks.update_state(
         row.task.task_id, 'zombie', list(TaskState), TaskState.SUBMITTED, NOW, error='x'),
-    'requeue': lambda store, row: store.requeue(
+    'tasks.requeue_task': lambda store, row: store.tasks.requeue_task(
         row.task.task_id, 'zombie', NOW, not_before=NOW, retry_count=1, attempt=0),
-    'finish': lambda store, row: store.finish(
+    'tasks.finish_task': lambda store, row: store.tasks.finish_task(
         row.task, _result(row), TaskState.COMPLETED, NOW, worker='zombie',
         instance_cooldown=900, quarantine_seconds=-1),
-    'owe': lambda store, row: store.owe(pending_hooks.PendingHook(
+    'hooks.record_hook': lambda store, row: store.hooks.record_hook(pending_hooks.PendingHook(
         cases.new_id(), row.task, 0, model.TaskHook('x'), '', NOW), 'zombie', NOW, ()),
-    'put_off_owed': lambda store, row: store.put_off_owed(pending_hooks.PendingHook(
+    'hooks.postpone_hook': lambda store, row: store.hooks.postpone_hook(pending_hooks.PendingHook(
         OWED, row.task, 0, model.TaskHook('x'), '', NOW, tries=9), 'zombie'),
-    'settle_owed': lambda store, row: store.settle_owed(OWED, 'zombie')}
+    'hooks.delete_hook': lambda store, row: store.hooks.delete_hook(OWED, 'zombie')}
 #: A hook that is owed; by the zombie until somebody else has taken it.
 OWED = '0b7c4d1e-5f2a-4c86-9d3b-7e1a2c4f6b80'
 #: These take what is free or silent, by compare-and-swap; whoever comes late gets none.
-TAKING = {'acquire_lease', 'retake', 'claim', 'adopt', 'expire', 'settle_swaps', 'take_owed'}
+TAKING = {'leases.acquire_lease', 'leases.retake_lease', 'tasks.claim_task', 'tasks.adopt_tasks',
+          'tasks.expire_tasks', 'tasks.settle_swaps', 'hooks.take_due_hooks'}
 #: What people say, and the deletion of what has ended: nobody's turn.
-NOBODYS = {'pause', 'resume', 'lift', 'cancel', 'resolve_task', 'approve', 'reject', 'cancel_plan',
-           'save_wanted', 'purge', 'upgrade', 'audit'}
+NOBODYS = {'pauses.pause_scope', 'pauses.resume_scope', 'quarantine.lift_quarantine',
+           'tasks.cancel_task', 'tasks.resolve_task', 'approvals.approve_plan',
+           'approvals.reject_plan', 'approvals.cancel_plan', 'plans.save_requested_plan',
+           'history.purge_records', 'upgrade', 'audit.record_command'}
 #: Of itself, for those who look.
-ITS_OWN = {'present', 'leave', 'record_outage', 'end_outage'}
+ITS_OWN = {'executors.record_heartbeat', 'executors.remove_executor', 'quarantine.record_outage',
+           'quarantine.end_outage'}
 #: Steps of other modules, which say themselves what fences them.
-OTHERS = {'transaction'}
+OTHERS = {'run_transaction', 'run_under_lease', 'open_long_runner'}
 #: News about a host, told after a step that is fenced (Outcomes.failed).
-AFTER_A_FENCED_STEP = {'refused', 'keeps_disks', 'other_cells'}
+AFTER_A_FENCED_STEP = {'quarantine.count_refusal', 'quarantine.record_local_disks',
+                       'quarantine.record_other_cells'}
 
 
 def writing_methods():
-    return {name for name, method in inspect.getmembers(api.Store, inspect.isfunction)
+    """Names of the store's methods, and of its repositories' as `repository.method`."""
+    return _list_writing_methods('', api.Store).union(*(
+        _list_writing_methods(f'{name}.', type(repository))
+        for name, repository in vars(api.Store(engine=stores.engine())).items()
+        if isinstance(repository, transactions.Repository)))
+
+
+def _list_writing_methods(prefix, owner):
+    return {prefix + name for name, method in inspect.getmembers(owner, inspect.isfunction)
             if not name.startswith('_') and re.search(
-                r'self\._run(_under_lease)?\b|schema\.upgrade\b', inspect.getsource(method))}
+                r'self\._run(_on)?\b(?!\(step, begin=)|\brun_(transaction|under_lease)\('
+                r'|\bopen_long_runner\(|schema\.upgrade\b', inspect.getsource(method))}
 
 
 def each_writing_method_has_a_fence_in_these_lists(store):
@@ -311,25 +337,27 @@ def each_writing_method_has_a_fence_in_these_lists(store):
 
 
 def a_zombie_writes_nothing(store):
-    old = store.acquire_lease('blue', 'zombie', 30, 'hash')
+    old = store.leases.acquire_lease('blue', 'zombie', 30, 'hash')
     cases.spread(store, NOW, lease=old)
-    store.wish(old, NOW)
+    store.outcomes.record_imbalance_since(old, NOW)
     cases.save(store, [lambda p, s: cases.make_task(
         p, s, state=TaskState.PENDING, deadline=NOW + 3600)], lease=old)
     cases.save(store, lease=old)
-    store.cancel_plan(cases.save(store, lease=old)[0], NOW, plan_approvals.OperatorDecision('me'),
-                      900)
+    store.approvals.cancel_plan(cases.save(store, lease=old)[0], NOW,
+                                plan_approvals.OperatorDecision('me'),
+                                900)
     cases.claim(store, 'zombie', now=NOW)
-    store.release(old)
-    store.acquire_lease('blue', 'engine', 30, 'hash')
+    store.leases.release_lease(old)
+    store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     row = cases.claim(store, 'w2', now=NOW + 60)
     cases.save(store)
     other = cases.claim(store, 'zombie', now=NOW + 60, per_scope=9, total=9)
-    assert store.owe(pending_hooks.PendingHook(OWED, other.task, 0, model.TaskHook('x'), '', NOW),
-                     'zombie',
-                     NOW, ())
+    assert store.hooks.record_hook(
+        pending_hooks.PendingHook(OWED, other.task, 0, model.TaskHook('x'), '', NOW),
+                                   'zombie',
+                                   NOW, ())
     cases.end(store, other, worker='zombie')
-    assert [one.owed_id for one in store.take_owed('w2', None, NOW + 60, 60)] == [OWED]
+    assert [one.owed_id for one in store.hooks.take_due_hooks('w2', None, NOW + 60, 60)] == [OWED]
     before = cases.dump(store)
     for name, write in UNDER_A_LEASE.items():
         with contextlib.suppress(exception.LeaseLost):
@@ -338,19 +366,19 @@ def a_zombie_writes_nothing(store):
     for name, write in UNDER_A_CLAIM.items():
         assert not write(store, row), name
         assert cases.dump(store) == before, name
-    assert store.acquire_lease('blue', 'zombie', 30, 'hash') is None
+    assert store.leases.acquire_lease('blue', 'zombie', 30, 'hash') is None
     assert cases.claim(store, 'zombie', now=NOW + 60) is None
-    assert store.adopt('zombie', None, NOW + 60, 60) == []
-    assert store.expire(None, NOW + 60, 60) == []
+    assert store.tasks.adopt_tasks('zombie', None, NOW + 60, 60) == []
+    assert store.tasks.expire_tasks(None, NOW + 60, 60) == []
     after = cases.dump(store)
     after['gate'] = before['gate']
     assert after == before
 
 
 def a_released_lease_writes_nothing_before_another_engine_takes_it(store):
-    old = store.acquire_lease('blue', 'engine', 30, 'hash')
+    old = store.leases.acquire_lease('blue', 'engine', 30, 'hash')
     cases.spread(store, NOW, lease=old)
-    store.release(old)
+    store.leases.release_lease(old)
     before = cases.dump(store)
     for name, write in UNDER_A_LEASE.items():
         with contextlib.suppress(exception.LeaseLost):
@@ -436,21 +464,21 @@ def an_upgrade_keeps_every_row_and_its_meaning(store):
 def _used(store, before):
     """Check that migrated rows exist and keep their meaning."""
     scope = 'Größe 1'
-    found = store.history(scope, NOW)
+    found = store.history.read_history(scope, NOW)
     assert found.cooling == {scope: 4e9 - NOW} and found.quarantined == {scope: -1}
     assert found.draining == {scope} and found.paused is not None
-    row, = store.plans()
+    row, = store.plans.list_plans()
     assert (row.plan.scope, row.plan.combined_before) == (scope, 0.5)
-    flight, = store.flights()
+    flight, = store.tasks.list_in_flight_moves()
     assert (flight.from_host, flight.to_host, flight.alternates) == ('h1', 'h2', ('h3',))
-    lease = store.acquire_lease(scope, 'e2', 30, 'hash')
+    lease = store.leases.acquire_lease(scope, 'e2', 30, 'hash')
     assert lease.epoch == 8
-    store.resume(scope, NOW)
+    store.pauses.resume_scope(scope, NOW)
     mine = cases.claim(store)
     assert mine.task.method is model.MoveMethod.LIVE and mine.task.trees == ()
     assert mine.task.instance_uuid == before['task'][0]['instance_uuid']
     cases.end(store, mine)
-    assert store.realise(lease, 0.1, NOW + 60, load=0.5) is not None
+    assert store.outcomes.record_outcome(lease, 0.1, NOW + 60, load=0.5) is not None
 
 
 def revisions_are_those_that_alembic_finds(store):

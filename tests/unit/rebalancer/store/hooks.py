@@ -36,7 +36,7 @@ def owing(row, number=0, key=None, **kw):
 
 
 def owe(store, *what, worker='w', now=NOW):
-    return [store.owe(one, worker, now, MARKS) for one in what]
+    return [store.hooks.record_hook(one, worker, now, MARKS) for one in what]
 
 
 def claimed(store, worker='w', scope='blue', **kw):
@@ -46,49 +46,51 @@ def claimed(store, worker='w', scope='blue', **kw):
 
 
 def taken(store, worker='w', now=NOW, scopes=None):
-    return [one.owed_id for one in store.take_owed(worker, scopes, now, 60)]
+    return [one.owed_id for one in store.hooks.take_due_hooks(worker, scopes, now, 60)]
 
 
 def a_pending_hook_is_stored_whole_with_the_marks_of_its_task(store):
     row = claimed(store, method=model.MoveMethod.COLD, phase=model.Phase.EVACUATE)
     assert owe(store, what := owing(row)) == [True]
-    found, = store.owed(row.task.task_id)
+    found, = store.hooks.list_task_hooks(row.task.task_id)
     ours = dataclasses.replace(what.task, **{
         name: getattr(found.task, name) for name in (
             'instance_name', 'alternates', 'not_before', 'created_at', 'deadline', 'state',
             'alternate_improvements')})
     assert found == dataclasses.replace(what, task=ours)
-    assert store.task(row.task.task_id).marks == MARKS
+    assert store.tasks.find_task(row.task.task_id).marks == MARKS
 
 
 def a_hook_that_is_owed_changes_alone(store):
     """The worker owes others as well."""
     blue, green = claimed(store), claimed(store, scope='green')
-    before = store.task(green.task.task_id)
+    before = store.tasks.find_task(green.task.task_id)
     ours = [owing(row, number) for row in (blue, green) for number in (0, 1)]
     assert owe(store, *ours[:2], now=NOW + 5) == [True, True]
-    assert store.task(green.task.task_id) == before
-    assert store.task(blue.task.task_id).heartbeat_at == NOW + 5
+    assert store.tasks.find_task(green.task.task_id) == before
+    assert store.tasks.find_task(blue.task.task_id).heartbeat_at == NOW + 5
     owe(store, *ours[2:])
     for row in (blue, green):
         cases.end(store, row)
     assert taken(store) == [one.owed_id for one in sorted(
         ours, key=lambda one: (one.task.task_id, -one.number))], 'of one task after the other'
     later = dataclasses.replace(ours[0], tries=2, not_before=NOW + 5, error='no')
-    assert store.put_off_owed(later, 'w')
-    assert [one.tries for row in (blue, green) for one in store.owed(row.task.task_id)] == [
-        2, 0, 0, 0]
-    assert store.settle_owed(ours[0].owed_id, 'w')
-    assert [one.owed_id for row in (blue, green) for one in store.owed(row.task.task_id)] == [
-        one.owed_id for one in ours[1:]]
+    assert store.hooks.postpone_hook(later, 'w')
+    assert [one.tries for row in (blue, green)
+            for one in store.hooks.list_task_hooks(row.task.task_id)] == [
+                2, 0, 0, 0]
+    assert store.hooks.delete_hook(ours[0].owed_id, 'w')
+    assert [one.owed_id for row in (blue, green)
+            for one in store.hooks.list_task_hooks(row.task.task_id)] == [
+                one.owed_id for one in ours[1:]]
 
 
 def only_the_executor_that_claimed_a_task_stores_its_hooks(store):
     row = claimed(store)
     assert owe(store, owing(row), worker='other') == [False]
-    store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
+    store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTING, NOW)
     assert owe(store, owing(row)) == [False]
-    assert store.owed(row.task.task_id) == []
+    assert store.hooks.list_task_hooks(row.task.task_id) == []
 
 
 def nothing_is_due_before_the_attempt_has_ended(store):
@@ -97,7 +99,7 @@ def nothing_is_due_before_the_attempt_has_ended(store):
     assert owe(store, first, second) == [True, True]
     assert taken(store, now=NOW + 1e6) == []
     for state in (TaskState.SUBMITTING, TaskState.SUBMITTED, TaskState.UNKNOWN):
-        store.mark(row.task.task_id, 'w', list(rows.IN_FLIGHT), state, NOW)
+        store.tasks.update_state(row.task.task_id, 'w', list(rows.IN_FLIGHT), state, NOW)
         assert taken(store, now=NOW + 1e6) == [], state
     cases.end(store, row)
     assert taken(store) == [second.owed_id, first.owed_id], 'the last one first'
@@ -105,8 +107,8 @@ def nothing_is_due_before_the_attempt_has_ended(store):
 
 def a_hook_is_due_however_its_attempt_has_ended(store):
     def cancel(row):
-        store.cancel(row.task.task_id, NOW, cancelled_by='me', reason='why',
-                     instance_cooldown=900)
+        store.tasks.cancel_task(row.task.task_id, NOW, cancelled_by='me', reason='why',
+                                instance_cooldown=900)
 
     def delete(row):
         with store.engine.begin() as connection:
@@ -114,13 +116,13 @@ def a_hook_is_due_however_its_attempt_has_ended(store):
                 tables.task.c.task_id == row.task.task_id))
     for end in (lambda row: cases.end(store, row, TaskState.FAILED, error_type='X'),
                 lambda row: cases.end(store, row, TaskState.CANCELLED, error_type='X'),
-                lambda row: store.requeue(row.task.task_id, 'w', NOW, not_before=NOW + 9,
-                                          retry_count=1, attempt=0), cancel, delete):
+                lambda row: store.tasks.requeue_task(row.task.task_id, 'w', NOW, not_before=NOW + 9,
+                                                     retry_count=1, attempt=0), cancel, delete):
         row = claimed(store)
         owe(store, what := owing(row))
         end(row)
         assert taken(store) == [what.owed_id]
-        assert store.settle_owed(what.owed_id, 'w')
+        assert store.hooks.delete_hook(what.owed_id, 'w')
 
 
 def a_due_hook_belongs_to_one_executor_at_a_time(store):
@@ -133,30 +135,32 @@ def a_due_hook_belongs_to_one_executor_at_a_time(store):
     assert taken(store, 'w', NOW + 61) == [] == taken(store, 'third', NOW + 119)
     assert taken(store, 'other', NOW + 119, scopes={'green'}) == [what.owed_id], 'ours already'
     later = dataclasses.replace(what, tries=2, not_before=NOW + 5, error='no')
-    assert not store.put_off_owed(later, 'w') and not store.settle_owed(what.owed_id, 'w')
-    assert store.put_off_owed(later, 'other')
-    found, = store.owed(row.task.task_id)
+    assert not store.hooks.postpone_hook(later, 'w') and not store.hooks.delete_hook(
+        what.owed_id, 'w')
+    assert store.hooks.postpone_hook(later, 'other')
+    found, = store.hooks.list_task_hooks(row.task.task_id)
     assert (found.tries, found.not_before, found.error) == (2, NOW + 5, 'no')
-    assert store.settle_owed(what.owed_id, 'other')
-    assert store.owed(row.task.task_id) == [] and taken(store, now=NOW + 1e6) == []
+    assert store.hooks.delete_hook(what.owed_id, 'other')
+    assert store.hooks.list_task_hooks(row.task.task_id) == [] and taken(store, now=NOW + 1e6) == []
 
 
 def no_task_of_an_instance_begins_while_a_hook_is_owed_for_it(store):
     row = claimed(store)
     owe(store, what := owing(row))
-    store.requeue(row.task.task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=0)
+    store.tasks.requeue_task(row.task.task_id, 'w', NOW, not_before=NOW, retry_count=1, attempt=0)
     green = claimed(store, scope='green')
     assert green is not None, 'those of others do'
     assert cases.claim(store, now=NOW + 1, scopes={'blue'}) is None
     taken(store)
-    store.settle_owed(what.owed_id, 'w')
+    store.hooks.delete_hook(what.owed_id, 'w')
     assert cases.claim(store, now=NOW + 1, scopes={'blue'}).task.task_id == row.task.task_id
 
 
 def a_task_keeps_the_hooks_that_it_brings(store):
     hooks = (model.TaskHook('pause'), model.TaskHook('pscom', {'processes': 2}))
     cases.save(store, [lambda p, s: cases.make_task(p, s, hooks=hooks), cases.make_task])
-    found = sorted((row.task.hooks for row in store.in_states([TaskState.QUEUED])), key=len)
+    found = sorted((row.task.hooks for row in store.tasks.list_tasks_in_states([TaskState.QUEUED])),
+                   key=len)
     assert found == [(), hooks]
 
 

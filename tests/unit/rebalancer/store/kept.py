@@ -69,9 +69,10 @@ def rejections_are_stored_with_their_plan(store):
                       draining=frozenset({'h7'}), reason='nothing can be moved')
     lease = lease_of(store)
     plan_id = cases.new_id()
-    store.save_plan(lease, plan, [], plan_id=plan_id, now=NOW + 7, dry_run=False, cooldown=0,
-                    instance_cooldown=0)
-    assert store.plan(plan_id) == rows.PlanRow(plan_id, NOW + 7, False, lease.epoch, plan)
+    store.plans.save_plan(lease, plan, [], plan_id=plan_id, now=NOW + 7, dry_run=False, cooldown=0,
+                          instance_cooldown=0)
+    assert store.plans.find_plan(plan_id) == rows.PlanRow(plan_id, NOW + 7, False, lease.epoch,
+                                                          plan)
 
 
 def a_plan_of_another_release_is_read_with_known_fields_and_defaults(store):
@@ -81,15 +82,15 @@ def a_plan_of_another_release_is_read_with_known_fields_and_defaults(store):
     plan_id, _, _ = save(store)
     _set(store, tables.plan, document=json.dumps(
         {'moves': [move], 'scope': 'green', 'reason': 'later', 'colour': 'red'}))
-    assert store.plan(plan_id).plan == model.Plan(
+    assert store.plans.find_plan(plan_id).plan == model.Plan(
         'blue', (model.Move('i', 'h1', 'h2', model.Phase.SPREAD),))
 
 
 def a_cycle_of_another_release_is_read_with_defaults(store):
     lease_of(store)
-    assert store.census().scopes['blue'].cycle == rows.CycleRecord()
+    assert store.statistics.read_census().scopes['blue'].cycle == rows.CycleRecord()
     _set(store, tables.lease, cycle='{"reason": "enough", "colour": "red"}')
-    assert store.census().scopes['blue'].cycle == rows.CycleRecord(reason='enough')
+    assert store.statistics.read_census().scopes['blue'].cycle == rows.CycleRecord(reason='enough')
 
 
 # What is counted.
@@ -108,7 +109,7 @@ def each_scope_is_counted_separately(store):
                     combined_realised=0.1, realised_at=now - planned / 10 + n)
     _insert(store, tables.lease, scope='over', owner='gone', epoch=4, until=now,
             policy_hash='', planned_at=now)
-    found = store.census().scopes
+    found = store.statistics.read_census().scopes
     assert {scope: (told.draining, told.planned_at, told.owner, told.realised_at)
             for scope, told in found.items()} == {
         'blue': (1, now - 60, 'engine', now - 5), 'green': (0, now - 50, 'engine', now - 4),
@@ -128,13 +129,14 @@ def live_tasks_are_counted_by_scope_phase_and_state(store):
             p, s, created_at=now - ago - 50, phase=model.Phase.EVACUATE)], scope, now=now - ago)
         row = cases.claim(store, now=now - ago, scopes={scope})
         # It was to begin long ago, and has; it may take a while yet.
-        store.mark(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, now,
-                   deadline=now + 3600)
+        store.tasks.update_state(row.task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED,
+                                 now,
+                                 deadline=now + 3600)
         with store.engine.begin() as connection:
             connection.execute(sa.update(tables.task).values(expires_at=now - 1).where(
                 tables.task.c.task_id == row.task.task_id))
     save(store, [lambda p, s: make_task(p, s, deadline=now - 1, created_at=now)], 'late')
-    found = store.census()
+    found = store.statistics.read_census()
     counts = collections.Counter()
     for (scope, _, state), number in found.tasks.items():
         counts[scope, state] += number
@@ -155,7 +157,7 @@ def the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase(store):
         for phase, ago in ((model.Phase.SPREAD, spread), (model.Phase.EVACUATE, evacuate)):
             save(store, [lambda p, s, phase=phase, ago=ago: make_task(
                 p, s, created_at=now - ago, phase=phase)], scope)
-    found = store.census()
+    found = store.statistics.read_census()
     assert found.tasks == {(scope, phase, 'queued'): 1 for scope in ('blue', 'green')
                            for phase in ('spread', 'evacuate')}
     assert all(300 <= found.ages[scope, 'queued'] < 400 for scope in ('blue', 'green'))
@@ -164,9 +166,11 @@ def the_age_of_a_state_is_that_of_its_oldest_task_in_any_phase(store):
 def requests_are_counted_with_the_time_that_the_oldest_has_waited(store):
     now = store.now()
     for n, ago in enumerate((0, 200, 100)):
-        store.transaction(lambda c, n=n, ago=ago: requests.record_request(c, requests.StoredRequest(
-            f'r{n}', 'me', 'stop vm' if n else 'migrate vm', '{}', 'd' * 64, now - ago)))
-    found = store.census().requests
+        store.run_transaction(lambda c, n=n,
+                              ago=ago: requests.record_request(c, requests.StoredRequest(
+                                  f'r{n}', 'me', 'stop vm' if n else 'migrate vm', '{}', 'd' * 64,
+                                  now - ago)))
+    found = store.statistics.read_census().requests
     assert {kind: number for kind, (number, _) in found.items()} == {
         'stop vm': 2, 'migrate vm': 1}
     assert 200 <= found['stop vm'][1] < 260 and 0 <= found['migrate vm'][1] < 60
@@ -176,9 +180,9 @@ def times_to_come_are_no_ages(store):
     """A clock of another machine is ahead of the database's."""
     now = store.now() + 500
     save(store, [lambda p, s: make_task(p, s, created_at=now)])
-    store.transaction(lambda c: requests.record_request(c, requests.StoredRequest(
+    store.run_transaction(lambda c: requests.record_request(c, requests.StoredRequest(
         'r', 'me', 'stop vm', '{}', 'd' * 64, now)))
-    found = store.census()
+    found = store.statistics.read_census()
     assert isinstance(found, store_stats.RowCensus)
     assert (found.ages, found.requests) == ({('blue', 'queued'): 0.0}, {'stop vm': (1, 0.0)})
 
@@ -186,30 +190,32 @@ def times_to_come_are_no_ages(store):
 # Pauses.
 
 def pauses_are_listed_with_their_operator_and_reason(store):
-    store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
-    store.pause(None, NOW + 1, seconds=90, paused_by='you', reason='yours')
-    assert store.pauses(NOW + 2) == [pauses.PauseRecord(None, NOW + 1, NOW + 91, 'you', 'yours'),
+    store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='mine')
+    store.pauses.pause_scope(None, NOW + 1, seconds=90, paused_by='you', reason='yours')
+    assert store.pauses.list_pauses(
+        NOW + 2) == [pauses.PauseRecord(None, NOW + 1, NOW + 91, 'you', 'yours'),
                                      pauses.PauseRecord('blue', NOW, None, 'me', 'mine')]
-    assert [str(pause) for pause in store.pauses(NOW + 2)] == [
+    assert [str(pause) for pause in store.pauses.list_pauses(NOW + 2)] == [
         'everything was paused by you until 2023-11-14T22:14+00:00: yours (kronos resume ends it)',
         'scope blue was paused by me: mine (kronos resume --scope ... ends it)']
 
 
 def a_breaker_gives_way_to_a_pause_of_its_scope_that_lasts_as_long(store):
     lease = lease_of(store)
-    store.pause('green', NOW, seconds=None, paused_by='me', reason='elsewhere')
-    store.trip(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
-    assert store.paused('blue', NOW).paused_by == 'breaker', 'of another scope says nothing'
-    store.pause('blue', NOW, seconds=600, paused_by='me', reason='mine')
-    store.trip(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
-    assert store.paused('blue', NOW).paused_by == 'me'
+    store.pauses.pause_scope('green', NOW, seconds=None, paused_by='me', reason='elsewhere')
+    store.outcomes.open_breaker(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
+    assert store.pauses.find_pause(
+        'blue', NOW).paused_by == 'breaker', 'of another scope says nothing'
+    store.pauses.pause_scope('blue', NOW, seconds=600, paused_by='me', reason='mine')
+    store.outcomes.open_breaker(lease, NOW, seconds=600, paused_by='breaker', reason='worse')
+    assert store.pauses.find_pause('blue', NOW).paused_by == 'me'
 
 
 # Decisions.
 
 def a_waiting_plan_names_the_time_of_its_lapse(store):
     plan_id, _, _ = save(store, [pending(), pending(deadline=NOW + 60)])
-    found, = store.waiting(NOW)
+    found, = store.approvals.list_waiting_plans(NOW)
     assert str(found) == (
         f'plan {plan_id} waits for approval of 2 moves (kronos plan approve, or reject); it '
         'lapses at 2023-11-14T22:14+00:00')
@@ -219,40 +225,42 @@ def approving_changes_its_tasks_alone_and_keeps_the_drains_of_others(store):
     save(store, 0, draining=['h8'], reason='drain')
     plan_id, (first, second), _ = save(store, [
         pending(not_before=NOW + 7), pending()], draining=['h1', 'h8'])
-    assert store.history('blue', NOW).draining == {'h8'}, 'nothing has begun'
-    _, found = changed(store, lambda: store.approve(
+    assert store.history.read_history('blue', NOW).draining == {'h8'}, 'nothing has begun'
+    _, found = changed(store, lambda: store.approvals.approve_plan(
         plan_id, NOW + 100, plan_approvals.OperatorDecision('me', '', [first.instance_uuid]),
         **LIMITS))
     assert found == {first.task_id: {'state': 'queued', 'updated_at': NOW + 100,
                                      'not_before': NOW + 107, 'expires_at': NOW + 1300}}
-    store.approve(plan_id, NOW + 200, SAID, **LIMITS)
+    store.approvals.approve_plan(plan_id, NOW + 200, SAID, **LIMITS)
     assert {row['host']: row['since'] for row in _all(store, tables.drain)} == {
         'h8': NOW, 'h1': NOW + 100}
-    assert store.task(second.task_id).task.state is TaskState.QUEUED
+    assert store.tasks.find_task(second.task_id).task.state is TaskState.QUEUED
 
 
 def rejecting_a_plan_ends_no_drain_and_fences_no_engine(store):
     lease = lease_of(store)
     save(store, 0, draining=['h1'], reason='drain', lease=lease)
     plan_id, _, _ = save(store, [pending()], draining=['h1'], lease=lease)
-    assert store.history('blue', NOW).draining == {'h1'}
-    assert store.reject(plan_id, NOW, SAID, 900)
-    assert store.history('blue', NOW).draining == {'h1'} and store.renew(lease, 30)
+    assert store.history.read_history('blue', NOW).draining == {'h1'}
+    assert store.approvals.reject_plan(plan_id, NOW, SAID, 900)
+    assert store.history.read_history('blue', NOW).draining == {'h1'} and store.leases.renew_lease(
+        lease, 30)
 
 
 def cancelling_ends_the_drains_that_it_began_and_no_others(store):
     save(store, 0, draining=['h8'], reason='drain', now=NOW - 9)
     plan_id, tasks, _ = save(store, draining=['h1', 'h8'])
-    assert store.cancel_plan(plan_id, NOW + 9, SAID, 900)
+    assert store.approvals.cancel_plan(plan_id, NOW + 9, SAID, 900)
     assert {row['host']: row['since'] for row in _all(store, tables.drain)} == {'h8': NOW - 9}
 
 
 def moves_that_have_nothing_to_decide_are_all_named(store):
     plan_id, (task,), _ = save(store, [pending()])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW,
-                      plan_approvals.OperatorDecision('me', '', ['b', task.instance_uuid, 'a']),
-                      **LIMITS)
+        store.approvals.approve_plan(plan_id, NOW,
+                                     plan_approvals.OperatorDecision(
+                                         'me', '', ['b', task.instance_uuid, 'a']),
+                                     **LIMITS)
     assert 'has nothing to decide of the moves of a, b.' in str(error.value)
     assert str(error.value).endswith(
         'Nothing was written; leave them out. kronos plan show has their states.')
@@ -264,9 +272,10 @@ def moves_that_are_required_are_all_named(store):
         pending(instance_uuid=first), pending(instance_uuid=second),
         pending(requires=(second, first), wave=1)])
     with pytest.raises(exception.StoreError) as error:
-        store.approve(plan_id, NOW,
-                      plan_approvals.OperatorDecision('me', '', [tasks[2].instance_uuid]),
-                      **LIMITS)
+        store.approvals.approve_plan(plan_id, NOW,
+                                     plan_approvals.OperatorDecision('me', '',
+                                                                     [tasks[2].instance_uuid]),
+                                     **LIMITS)
     assert f'requires those of {first}, {second} first.' in str(error.value)
     assert str(error.value).endswith(' Nothing was approved; approve these, too.')
 
@@ -274,22 +283,23 @@ def moves_that_are_required_are_all_named(store):
 # Quarantine.
 
 def a_completed_move_removes_the_refusals_of_its_host_alone(store):
-    store.keeps_disks('h2', NOW, 60, 'told')
-    store.refused('h2', NOW, limit=2, seconds=60, reason='no')
-    store.refused('h3', NOW, limit=2, seconds=60, reason='no')
+    store.quarantine.record_local_disks('h2', NOW, 60, 'told')
+    store.quarantine.count_refusal('h2', NOW, limit=2, seconds=60, reason='no')
+    store.quarantine.count_refusal('h3', NOW, limit=2, seconds=60, reason='no')
     save(store)
     cases.end(store, cases.claim(store), TaskState.COMPLETED, NOW + 10)
     assert {(row['kind'], row['name']) for row in _all(store, tables.quarantine)} == {
         ('disks', 'h2'), ('host', 'h3')}
-    assert store.refused('h3', NOW + 10, limit=2, seconds=60, reason='no'), 'the second in a row'
+    assert store.quarantine.count_refusal('h3', NOW + 10, limit=2, seconds=60,
+                                          reason='no'), 'the second in a row'
 
 
 def a_completed_earlier_move_ends_no_quarantine_of_a_host(store):
     save(store)
     row = cases.claim(store)
-    assert store.refused('h2', NOW, limit=1, seconds=60, reason='no')
+    assert store.quarantine.count_refusal('h2', NOW, limit=1, seconds=60, reason='no')
     cases.end(store, row, TaskState.COMPLETED, NOW + 59)
-    assert [q.name for q in store.quarantines(NOW + 59)] == ['h2']
+    assert [q.name for q in store.quarantine.list_quarantines(NOW + 59)] == ['h2']
     save(store, now=NOW + 60)
     cases.end(store, cases.claim(store, now=NOW + 60), TaskState.COMPLETED, NOW + 60)
     assert _all(store, tables.quarantine) == [], 'it is over'
@@ -299,31 +309,32 @@ def a_host_that_is_quarantined_is_first_refused_again_after_it(store):
     """It is in quarantine for other reasons, with no refusal counted."""
     _insert(store, tables.quarantine, kind='host', name='h2', since=NOW, until=NOW + 10,
             refusals=0, reason='')
-    assert not store.refused('h2', NOW + 20, limit=2, seconds=60, reason='no')
-    assert store.refused('h2', NOW + 79, limit=2, seconds=60, reason='no')
-    assert not store.refused('h2', NOW + 139, limit=2, seconds=60, reason='no'), 'long ago'
+    assert not store.quarantine.count_refusal('h2', NOW + 20, limit=2, seconds=60, reason='no')
+    assert store.quarantine.count_refusal('h2', NOW + 79, limit=2, seconds=60, reason='no')
+    assert not store.quarantine.count_refusal('h2', NOW + 139, limit=2, seconds=60,
+                                              reason='no'), 'long ago'
 
 
 # Leases.
 
 def an_operators_plan_leaves_an_unleased_scope_without_an_owner(store):
     """An operator's plan comes before any engine has planned the scope."""
-    ask(store, store.seen())
+    ask(store, store.plans.read_live_work())
     assert _all(store, tables.lease) == [{
         'scope': 'blue', 'owner': '', 'epoch': 1, 'until': 0.0, 'policy_hash': '',
         'planned_at': None, 'cycle': None}]
-    assert store.acquire_lease('blue', 'engine', 30, 'hash').epoch == 2
+    assert store.leases.acquire_lease('blue', 'engine', 30, 'hash').epoch == 2
 
 
 def releasing_ends_a_lease_that_lives_and_says_no_more(store):
     lease = lease_of(store)
     _set(store, tables.lease, until=7.0)
-    store.release(lease)
+    store.leases.release_lease(lease)
     assert [row['until'] for row in _all(store, tables.lease)] == [7.0], 'over already'
     lease = lease_of(store)
-    store.release(rows.ScopeLease('blue', 'other', lease.epoch))
-    assert store.leased() == {'blue'}
-    store.release(lease)
+    store.leases.release_lease(rows.ScopeLease('blue', 'other', lease.epoch))
+    assert store.leases.list_leased_scopes() == {'blue'}
+    store.leases.release_lease(lease)
     assert [row['until'] for row in _all(store, tables.lease)] == [0.0]
 
 
@@ -332,10 +343,11 @@ def releasing_ends_a_lease_that_lives_and_says_no_more(store):
 def scopes_are_listed_with_their_time_of_planning(store):
     lease_of(store, 'green')
     save(store, 0, 'blue', now=NOW + 5, reason='why')
-    assert store.scopes() == ['blue', 'green']
-    assert [store.planned_at(scope) for scope in ('blue', 'green', 'red')] == [
+    assert store.leases.list_scopes() == ['blue', 'green']
+    assert [store.leases.find_planned_at(scope) for scope in ('blue', 'green', 'red')] == [
         NOW + 5, None, None]
-    assert store.has_free(['blue', 'red']) and not store.has_free(['green', 'blue'])
+    assert store.leases.has_free_scope(['blue', 'red']) and not store.leases.has_free_scope(
+        ['green', 'blue'])
 
 
 def tasks_off_a_host_are_found_the_oldest_first(store):
@@ -344,14 +356,15 @@ def tasks_off_a_host_are_found_the_oldest_first(store):
         _, (task,), _ = save(store, [lambda p, s: make_task(
             p, s, from_host=host, created_at=at)], now=at)
         if ended is not None:
-            store.cancel(task.task_id, ended, cancelled_by='me', reason='', instance_cooldown=0)
+            store.tasks.cancel_task(task.task_id, ended, cancelled_by='me', reason='',
+                                    instance_cooldown=0)
         return task.task_id
 
     found = [(at, off('h1', NOW + at, ended)) for at, ended in (
         (9, NOW + 20), (3, None), (7, None), (5, NOW + 20), (1, None), (8, None))]
     off('h1', NOW, ended=NOW + 19.9)
     off('h7', NOW)
-    assert [row.task.task_id for row in store.tasks_from('h1', NOW + 20)] == [
+    assert [row.task.task_id for row in store.tasks.list_tasks_from_host('h1', NOW + 20)] == [
         task_id for _, task_id in sorted(found)]
 
 
@@ -360,58 +373,64 @@ def the_newest_tasks_of_an_instance_come_first(store):
     for at in (NOW, NOW + 20, NOW + 10):
         _, (task,), _ = save(store, [lambda p, s, at=at: make_task(
             p, s, instance_uuid='i', created_at=at)], now=at)
-        store.cancel(task.task_id, at, cancelled_by='me', reason='', instance_cooldown=0)
+        store.tasks.cancel_task(task.task_id, at, cancelled_by='me', reason='', instance_cooldown=0)
         made.append(task.task_id)
     save(store)
     first, last, middle = made
-    assert [[row.task.task_id for row in store.tasks_of_instance('i', limit)]
+    assert [[row.task.task_id for row in store.tasks.list_instance_tasks('i', limit)]
             for limit in (9, 2)] == [[last, middle, first], [last, middle]]
 
 
 def a_cast_that_differs_from_its_task_names_the_field(store):
     _, (task,), _ = save(store)
-    assert store.doubt(task) is None
-    assert store.doubt(dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
+    assert store.tasks.validate_cast(task) is None
+    assert store.tasks.validate_cast(
+        dataclasses.replace(task, to_host='h3')) is None, 'an alternate'
     for name in ('plan_id', 'aggregate', 'instance_uuid', 'from_host', 'to_host'):
-        assert store.doubt(dataclasses.replace(task, **{name: 'x'})) == (
+        assert store.tasks.validate_cast(dataclasses.replace(task, **{name: 'x'})) == (
             f'is of a task with another {name}')
-    assert store.doubt(dataclasses.replace(task, task_id='x')) == 'is not in the database'
-    store.cancel(task.task_id, NOW, cancelled_by='me', reason='', instance_cooldown=0)
-    assert store.doubt(task) == 'is of a task that has ended (cancelled)'
+    assert store.tasks.validate_cast(
+        dataclasses.replace(task, task_id='x')) == 'is not in the database'
+    store.tasks.cancel_task(task.task_id, NOW, cancelled_by='me', reason='', instance_cooldown=0)
+    assert store.tasks.validate_cast(task) == 'is of a task that has ended (cancelled)'
 
 
 def a_hook_is_owed_for_its_instance_until_it_is_settled(store):
     row = hooks.claimed(store)
     other = hooks.claimed(store, scope='green')
     hooks.owe(store, what := hooks.owing(row))
-    assert store.owes(row.task.instance_uuid) and not store.owes(other.task.instance_uuid)
-    store.settle_owed(what.owed_id, 'w')
-    assert not store.owes(row.task.instance_uuid)
+    assert store.hooks.has_pending_hook(
+        row.task.instance_uuid) and not store.hooks.has_pending_hook(other.task.instance_uuid)
+    store.hooks.delete_hook(what.owed_id, 'w')
+    assert not store.hooks.has_pending_hook(row.task.instance_uuid)
 
 
 def a_wish_lasts_from_its_beginning_until_its_scope_is_content(store):
     blue, green = lease_of(store), lease_of(store, 'green')
-    assert store.wished() == {}
-    assert (store.wish(blue, NOW), store.wish(green, NOW + 1)) == (NOW, NOW + 1)
-    assert store.wish(blue, NOW + 60) == NOW
-    store.content(blue)
-    assert store.wished() == {'green': NOW + 1}
-    assert store.wish(blue, NOW + 90) == NOW + 90
+    assert store.outcomes.list_imbalance_since() == {}
+    assert (store.outcomes.record_imbalance_since(blue, NOW),
+            store.outcomes.record_imbalance_since(green, NOW + 1)) == (NOW, NOW + 1)
+    assert store.outcomes.record_imbalance_since(blue, NOW + 60) == NOW
+    store.outcomes.clear_imbalance_since(blue)
+    assert store.outcomes.list_imbalance_since() == {'green': NOW + 1}
+    assert store.outcomes.record_imbalance_since(blue, NOW + 90) == NOW + 90
 
 
 def plans_of_another_scope_lapse_by_its_engine_alone(store):
     save(store, [pending(deadline=NOW + 60)], 'green')
     lease = lease_of(store)
     before = cases.dump(store)
-    assert store.lapse(lease, NOW + 60) == [] and cases.dump(store) == before
-    task, = store.lapse(lease_of(store, 'green'), NOW + 60)
-    assert store.task(task.task_id).error_type == 'TaskExpired'
+    assert store.approvals.cancel_lapsed_tasks(lease,
+                                               NOW + 60) == [] and cases.dump(store) == before
+    task, = store.approvals.cancel_lapsed_tasks(lease_of(store, 'green'), NOW + 60)
+    assert store.tasks.find_task(task.task_id).error_type == 'TaskExpired'
 
 
 def a_cancelled_task_names_the_operator(store):
     _, (task,), _ = save(store)
-    store.cancel(task.task_id, NOW, cancelled_by='me', reason='why not', instance_cooldown=0)
-    row = store.task(task.task_id)
+    store.tasks.cancel_task(task.task_id, NOW, cancelled_by='me', reason='why not',
+                            instance_cooldown=0)
+    row = store.tasks.find_task(task.task_id)
     assert (row.error, row.error_type) == ('Cancelled by me: why not', 'MigrationCancelled')
 
 
@@ -419,7 +438,7 @@ def the_newest_plan_of_a_scope_is_its_own_though_another_s_is_as_old(store):
     old, _, _ = save(store, now=NOW, scope='green')
     blue, _, _ = save(store, now=NOW)
     green, _, _ = save(store, now=NOW + 5, scope='green')
-    found = store.newest_plans()
+    found = store.plans.list_newest_plans()
     assert {scope: row.plan_id for scope, row in found.items()} == {'blue': blue, 'green': green}
 
 
@@ -444,7 +463,7 @@ def a_silent_claim_passes_on_in_its_scope_and_its_time_and_in_order(store):
 def a_scope_that_is_paused_waits_while_others_go_on(store):
     for scope in ('blue', 'green'):
         save(store, scope=scope)
-    store.pause('blue', NOW, seconds=None, paused_by='me', reason='mine')
+    store.pauses.pause_scope('blue', NOW, seconds=None, paused_by='me', reason='mine')
     assert cases.claim(store).task.aggregate == 'green'
     assert cases.claim(store) is None
 
@@ -459,7 +478,7 @@ def completed_moves_are_remembered_in_order_without_others(store):
         cases.end(store, row, state, NOW + at,
                   error_type=None if state is TaskState.COMPLETED else 'X')
         ends[row.task.instance_uuid] = at
-    found = store.history('blue', NOW + 60).completed
+    found = store.history.read_history('blue', NOW + 60).completed
     assert [(ends[move.instance_uuid], at - NOW) for move, at in found] == [
         (10, 10), (20, 20), (40, 40)]
 
@@ -467,9 +486,10 @@ def completed_moves_are_remembered_in_order_without_others(store):
 def waiting_plans_are_listed_separately_the_oldest_first(store):
     made = [save(store, [pending(created_at=NOW - n)] * (1 + n % 2), scope, now=NOW - n)[0]
             for n, scope in enumerate(('blue', 'green', 'blue', 'red'))]
-    assert [(w.plan_id, w.scope, w.moves, w.since) for w in store.waiting(NOW)] == [
-        (made[3], 'red', 2, NOW - 3), (made[2], 'blue', 1, NOW - 2),
-        (made[1], 'green', 2, NOW - 1), (made[0], 'blue', 1, NOW)]
+    assert [(w.plan_id, w.scope, w.moves, w.since)
+            for w in store.approvals.list_waiting_plans(NOW)] == [
+                (made[3], 'red', 2, NOW - 3), (made[2], 'blue', 1, NOW - 2),
+                (made[1], 'green', 2, NOW - 1), (made[0], 'blue', 1, NOW)]
 
 
 def outcomes_are_listed_by_planning_time_the_newest_first(store):
@@ -478,8 +498,8 @@ def outcomes_are_listed_by_planning_time_the_newest_first(store):
         _insert(store, tables.outcome, plan_id=plan_id, scope='blue', planned_at=NOW + planned,
                 combined_before=float(planned), combined_foreseen=0.3, combined_realised=0.6,
                 realised_at=NOW + realised)
-    assert [outcome.before for outcome in store.outcomes('blue', 9)] == [1, 4, 2, 3]
-    assert [outcome.before for outcome in store.outcomes('blue', 2)] == [1, 4]
+    assert [outcome.before for outcome in store.outcomes.list_outcomes('blue', 9)] == [1, 4, 2, 3]
+    assert [outcome.before for outcome in store.outcomes.list_outcomes('blue', 2)] == [1, 4]
 
 
 def rows_without_a_heartbeat_count_as_silent(store):
@@ -495,26 +515,26 @@ def rows_without_a_heartbeat_count_as_silent(store):
         assert hooks.taken(store, 'w2') == []
         _set(store, tables.owed_hook, **let_go)
         assert hooks.taken(store, 'w2') == [what.owed_id]
-        store.settle_owed(what.owed_id, 'w2')
+        store.hooks.delete_hook(what.owed_id, 'w2')
 
 
 def an_end_keeps_how_often_it_was_tried(store):
     save(store)
     row = cases.claim(store)
     task = row.task
-    store.finish(task, model.TaskResult(
+    store.tasks.finish_task(task, model.TaskResult(
         task.task_id, task.plan_id, 'blue', task.instance_uuid, 'h1', 'h2', success=False,
         error='no', error_type='X', retry_count=3), TaskState.FAILED, NOW, worker='w',
         instance_cooldown=0)
-    assert store.task(task.task_id).task.retry_count == 3
+    assert store.tasks.find_task(task.task_id).task.retry_count == 3
 
 
 def a_lease_has_the_policies_of_its_present_owner(store):
-    store.release(store.acquire_lease('blue', 'e1', 30, 'old'))
-    assert store.acquire_lease('blue', 'e2', 30, 'new')
-    assert store.acquire_lease('blue', 'e3', 30, 'new') is None
+    store.leases.release_lease(store.leases.acquire_lease('blue', 'e1', 30, 'old'))
+    assert store.leases.acquire_lease('blue', 'e2', 30, 'new')
+    assert store.leases.acquire_lease('blue', 'e3', 30, 'new') is None
     with pytest.raises(exception.StoreError, match='leased by engine e2.*policies file'):
-        store.acquire_lease('blue', 'e1', 30, 'old')
+        store.leases.acquire_lease('blue', 'e1', 30, 'old')
 
 
 # What came of plans.
@@ -533,7 +553,7 @@ def only_the_newest_plan_of_a_scope_is_judged_and_older_ones_drop(store):
                 tables.task.c.plan_id == made[name]).values(
                     state='completed', active_instance=None, created_at=NOW + at,
                     completed_at=NOW + at + 5))
-    assert store.realise(lease_of(store), 0.25, NOW + 100) == breakers.PlanOutcome(
+    assert store.outcomes.record_outcome(lease_of(store), 0.25, NOW + 100) == breakers.PlanOutcome(
         made['new'], 0.5, 0.3, 0.25)
     assert {row['plan_id']: row['realised_at'] for row in _all(store, tables.outcome)} == {
         made['new']: NOW + 100, made['other']: None}
@@ -547,8 +567,8 @@ def only_failures_that_say_something_of_the_cloud_count(store):
                       error_type=error_type)
     save(store)
     cases.end(store, cases.claim(store), TaskState.COMPLETED, NOW + 5)
-    assert store.failures('blue', NOW) == (1, 2)
-    assert store.failures('green', NOW) == (0, 0)
+    assert store.outcomes.count_failures('blue', NOW) == (1, 2)
+    assert store.outcomes.count_failures('green', NOW) == (0, 0)
 
 
 def outcomes_of_a_scope_begin_after_its_own_last_trip(store):
@@ -557,8 +577,10 @@ def outcomes_of_a_scope_begin_after_its_own_last_trip(store):
         _insert(store, tables.outcome, plan_id=plan_id, scope=scope, planned_at=NOW,
                 combined_before=0.5, combined_foreseen=0.3, combined_realised=0.6,
                 realised_at=NOW + 9)
-    store.trip(lease_of(store), NOW + 9, seconds=60, paused_by='breaker', reason='worse')
-    assert store.outcomes('blue', 9) == [] and len(store.outcomes('green', 9)) == 1
+    store.outcomes.open_breaker(lease_of(store), NOW + 9, seconds=60, paused_by='breaker',
+                                reason='worse')
+    assert store.outcomes.list_outcomes('blue', 9) == [] and len(
+        store.outcomes.list_outcomes('green', 9)) == 1
 
 
 ALL = [rejections_are_stored_with_their_plan,

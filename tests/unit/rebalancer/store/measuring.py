@@ -37,11 +37,13 @@ def _ended(store, state, attempts, at, **kw):
     cases.save(store, [lambda p, s: cases.make_task(p, s, **fields)], now=at)
     row = cases.claim(store, now=at)
     task = row.task
-    store.mark(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, at, submitted_at=at)
+    store.tasks.update_state(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, at,
+                             submitted_at=at)
     result = model.TaskResult(
         task.task_id, task.plan_id, task.aggregate, task.instance_uuid, task.from_host,
         task.to_host, state is TaskState.COMPLETED, attempts=tuple(attempts))
-    assert store.finish(task, result, state, at + 20, worker='w', instance_cooldown=900) == []
+    assert store.tasks.finish_task(task, result, state, at + 20, worker='w',
+                                   instance_cooldown=900) == []
     return task.instance_uuid
 
 
@@ -54,7 +56,7 @@ def _forget_last_phases(store, attempts):
 
 
 def _known(store, now=NOW):
-    return store.history('blue', now).measured
+    return store.history.read_history('blue', now).measured
 
 
 def attempts_are_measured_one_by_one_the_newest_first(store):
@@ -65,7 +67,8 @@ def attempts_are_measured_one_by_one_the_newest_first(store):
     assert _known(store) == (
         good, late, dataclasses.replace(late, instance_uuid=first),
         dataclasses.replace(good, instance_uuid=first, arrived=False)), 'none arrived of it'
-    assert store.history('green', NOW).measured == _known(store), 'those of the whole cloud'
+    assert store.history.read_history('green',
+                                      NOW).measured == _known(store), 'those of the whole cloud'
 
 
 def an_attempt_that_copied_nothing_is_not_measured(store):
@@ -94,11 +97,13 @@ def a_failed_attempt_is_measured_although_the_task_was_cancelled(store):
     cases.save(store, [lambda p, s: cases.make_task(p, s, memory_mb=2048, disk_gb=7)])
     row = cases.claim(store)
     task = row.task
-    store.mark(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW, submitted_at=NOW)
-    assert store.requeue(task.task_id, 'w', NOW + 40, not_before=NOW + 40, retry_count=1,
-                         attempt=0, error='late', error_type='MigrationTimeout', attempts=(LATE,))
-    assert store.cancel(task.task_id, NOW + 50, cancelled_by='me', reason='enough',
-                        instance_cooldown=900)
+    store.tasks.update_state(task.task_id, 'w', [TaskState.CLAIMED], TaskState.SUBMITTED, NOW,
+                             submitted_at=NOW)
+    assert store.tasks.requeue_task(task.task_id, 'w', NOW + 40, not_before=NOW + 40, retry_count=1,
+                                    attempt=0, error='late', error_type='MigrationTimeout',
+                                    attempts=(LATE,))
+    assert store.tasks.cancel_task(task.task_id, NOW + 50, cancelled_by='me', reason='enough',
+                                   instance_cooldown=900)
     assert _known(store) == (model.MeasuredAttempt(task.instance_uuid, 2048, 7, 30.0, 7.5, False,
                                                    True),)
 

@@ -122,15 +122,15 @@ def conf(tmp_path):
 
 def test_engines_of_another_machine_are_refused_while_their_lease_lives(conf):
     store = daemons.open_store(conf)
-    assert store.unused()
+    assert store.leases.is_empty()
     other = f'ctl2:{BOOT}:7:uuid'
-    lease = store.acquire_lease('blue', other, 60, 'hash')
-    assert not store.unused()
+    lease = store.leases.acquire_lease('blue', other, 60, 'hash')
+    assert not store.leases.is_empty()
     with pytest.raises(exception.StoreError, match='in use on another machine: ctl2'):
         daemons.open_store(conf)
-    store.release(lease)
+    store.leases.release_lease(lease)
     daemons.open_store(conf).close()
-    store.acquire_lease('blue', process_identity.name_process(), 60, 'hash')
+    store.leases.acquire_lease('blue', process_identity.name_process(), 60, 'hash')
     daemons.open_store(conf).close()
     store.close()
 

@@ -121,10 +121,10 @@ def test_a_race_that_is_lost_is_run_again_seven_times_after_short_waits(
             raise error
         return 'done'
     if lost < 8:
-        assert store.transaction(step) == 'done'
+        assert store.run_transaction(step) == 'done'
     else:
         with pytest.raises(exception.StoreError, match='refused a statement'):
-            store.transaction(step)
+            store.run_transaction(step)
     assert len(tried) == 8 and len(waits) == 7
     assert all(0 <= wait <= min(1.0, 0.02 * 2 ** n) for n, wait in enumerate(waits))
     assert len(set(waits)) == 7, 'two that met do not meet again'
@@ -140,7 +140,7 @@ def test_an_error_without_a_race_is_not_retried(store, error):
         tried.append(1)
         raise error
     with pytest.raises(exception.StoreError):
-        store.transaction(step)
+        store.run_transaction(step)
     assert tried == [1]
 
 
@@ -155,7 +155,7 @@ def test_the_database_in_memory_of_long_simulations_stays(monkeypatch):
     cases.save(store)
     before, now = stores.raw(), time.time()
     monkeypatch.setattr(time, 'time', lambda: now + 7200)
-    assert stores.raw() is before and len(store.plans()) == 1
+    assert stores.raw() is before and len(store.plans.list_plans()) == 1
 
 
 def test_configuration_names_the_database(tmp_path):
@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_written_is_named_with_what_to_do(crippled, tmp_pa
         cases.save(store, 300)
     assert f'{tmp_path}/kronos/kronos.sqlite' in str(error.value)
     assert error.value.__cause__ is None
-    assert store.plans() == [] and store.flights() == ()
+    assert store.plans.list_plans() == [] and store.tasks.list_in_flight_moves() == ()
 
 
 def test_a_file_that_is_locked_is_named_and_reading_goes_on(monkeypatch, tmp_path):
@@ -232,7 +232,7 @@ def test_a_file_that_is_locked_is_named_and_reading_goes_on(monkeypatch, tmp_pat
     with pytest.raises(exception.StoreError, match='is locked.*fuser') as error:
         cases.save(store)
     assert f'{tmp_path}/k.sqlite' in str(error.value)
-    assert store.plans() == []
+    assert store.plans.list_plans() == []
     other.execute('ROLLBACK')
     cases.save(store)
     other.close()
@@ -258,7 +258,8 @@ def test_mark_cannot_end_a_task_or_set_other_columns(store):
     for state, fields in ((cases.TaskState.FAILED, {}),
                           (cases.TaskState.SUBMITTED, {'scope': 'x'})):
         with pytest.raises(ValueError):
-            store.mark(row.task.task_id, 'w', [cases.TaskState.CLAIMED], state, cases.NOW,
-                       **fields)
+            store.tasks.update_state(
+                row.task.task_id, 'w', [cases.TaskState.CLAIMED], state, cases.NOW,
+                                     **fields)
     with pytest.raises(ValueError):
         cases.end(store, row, cases.TaskState.UNKNOWN)

@@ -69,7 +69,7 @@ def test_a_parameter_of_an_update_does_not_set_the_column_of_its_name():
     store = api.Store.from_url('sqlite://')
     store.upgrade()
     for scope in ('a', 'b'):
-        store.acquire_lease(scope, 'me', 30.0, 'hash')
+        store.leases.acquire_lease(scope, 'me', 30.0, 'hash')
     with store.engine.begin() as connection:
         assert connection.execute(*moved('a', 7.0)).rowcount == 1
         assert {row.scope: row.until == 7.0
@@ -88,9 +88,9 @@ def test_frequent_statements_of_executors_are_built_once(monkeypatch):
 
     def idle(now, scopes):
         for served in (None, scopes):
-            store.agenda('me', served, now, 60.0)
-            store.in_states(rows.IN_FLIGHT, served, worker='me')
-            store.claim('me', served, now, per_scope=1, total=1, claim_seconds=60.0)
+            store.executors.read_todo('me', served, now, 60.0)
+            store.tasks.list_tasks_in_states(rows.IN_FLIGHT, served, worker='me')
+            store.tasks.claim_task('me', served, now, per_scope=1, total=1, claim_seconds=60.0)
 
     idle(1.0, ['a', 'b'])
     assert built

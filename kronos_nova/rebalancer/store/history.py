@@ -1,0 +1,88 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+
+"""The history of scopes, and the deletion of old records."""
+
+from collections.abc import Callable
+import functools
+import time
+from typing import Any
+
+import sqlalchemy as sa
+
+from kronos_nova import model
+from kronos_nova.constraints import metric_lag
+from kronos_nova.rebalancer.store import audits
+from kronos_nova.rebalancer.store import plans
+from kronos_nova.rebalancer.store import requests
+from kronos_nova.rebalancer.store import statements
+from kronos_nova.rebalancer.store import transactions
+
+#: The longest rest between two batches of a purge (seconds).
+PURGE_REST = 1.0
+
+
+class HistoryRepository(transactions.Repository):
+    """The history of scopes: it is read for a plan, and purged when it is old."""
+
+    def read_history(self, scope: str, now: float,
+                     remembered: float = metric_lag.REMEMBERED) -> model.MoveHistory:
+        """Return the scope's history; cooldowns, quarantine and completed moves are cloud-wide.
+
+        :param remembered: seconds that completed moves go back.
+        """
+        return self._runner.run_read(lambda c: plans.read_history(c, scope, now, remembered))
+
+    def purge_records(self, older_than: float, *, judged: int = 3,
+                      remembered: float = metric_lag.REMEMBERED, seconds: float | None = None,
+                      audited_before: float = 0.0) -> int:
+        """Delete records that ended before ``older_than``; return the number of plans deleted.
+
+        Always kept: live tasks, running cooldowns, quarantines and pauses, completions of the last
+        hours, and the plans that circuit breakers need. Each batch is a transaction; after it,
+        other writers have as long as it took.
+
+        :param judged: number of plans of a scope by which its breaker decides.
+        :param remembered: seconds that completed moves go back, as in :meth:`read_history`.
+        :param audited_before: delete audit rows that are older.
+        :param seconds: begin no batch after so long; the next purge continues. None: purge all.
+        """
+        with self._runner.open_long_runner() as run:
+            return self._purge_batches(run, older_than, judged, remembered, seconds, audited_before)
+
+    def _purge_batches(self, run: Callable[..., Any], older_than: float, judged: int,
+                       remembered: float, seconds: float | None,
+                       audited_before: float) -> int:
+        started = time.monotonic()
+        now = self._runner.now()
+        limit = min(older_than, now - remembered, now - metric_lag.REMEMBERED)
+        count, after = 0, plans.PlanPosition(-1.0, '')
+        steps: list[Callable[[sa.Connection], bool]] = [
+            functools.partial(requests.purge_requests, older_than=older_than, now=now),
+            *(functools.partial(plans.purge_lapsed, table=table, limit=limit)
+              for table in plans.LAPSING),
+            lambda c: statements.delete_oldest(c, audits.get_purge_column(), audited_before)]
+        while seconds is None or time.monotonic() < started + seconds:
+            began = time.monotonic()
+            batch = run(functools.partial(plans.list_oldest_plans, limit=limit, after=after),
+                        begin='')
+            if batch:
+                after = batch[-1]
+                count += run(functools.partial(
+                    plans.purge_plans, batch=[plan.plan_id for plan in batch], limit=limit,
+                    judged=judged))
+            elif not steps:
+                break
+            elif not run(steps[0]):
+                steps.pop(0)
+            time.sleep(min(PURGE_REST, time.monotonic() - began))
+        return count
