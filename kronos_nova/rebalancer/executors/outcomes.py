@@ -115,10 +115,12 @@ class OutcomeWriter:
             LOG.info('Task %s: %s: it waits for %.0f s', task.task_id, error,
                      verdict.not_before - now)
         elif verdict.retry_count == task.retry_count:
-            LOG.info('Task %s: %s: destination %s is dropped, %s is next', task.task_id, error,
+            LOG.info('Task %s of instance %s: %s: %s: destination %s is dropped, %s is next',
+                     task.task_id, task.instance_uuid, _format_attempt(row, tried[-1]), error,
                      task.to_host, task.alternates[0])
         else:
-            LOG.info('Task %s: %s: retry %d of %d in %.0f s', task.task_id, error,
+            LOG.info('Task %s of instance %s: %s: %s: retry %d of %d in %.0f s', task.task_id,
+                     task.instance_uuid, _format_attempt(row, tried[-1]), error,
                      verdict.retry_count, task.max_retries, verdict.not_before - now)
             self._announce_result(FAILED,
                                   self._build_result(row, now, error.wire_type, str(error), tried))
@@ -173,9 +175,10 @@ class OutcomeWriter:
             LOG.info('Instance %s: moved from %s to %s in %.0f s (task %s)', task.instance_uuid,
                      task.from_host, task.to_host, result.duration_seconds, task.task_id)
         else:
-            LOG.warning('Task %s of instance %s %s: %s%s', task.task_id, task.instance_uuid,
-                        state, exception.format_sentence(error),
-                        ' It is quarantined.' if quarantine else '')
+            LOG.warning('Task %s of instance %s %s: %s: %s%s See: kronos task show %s',
+                        task.task_id, task.instance_uuid, state, _format_attempt(row, attempt),
+                        exception.format_sentence(error),
+                        ' It is quarantined.' if quarantine else '', task.task_id)
         self._announce_result(COMPLETED if result.success else FAILED,
                               _use_up_retries(result, task))
         for dependent in cancelled:
@@ -249,6 +252,14 @@ def _build_attempt(row: rows.TaskRow, now: float, error_type: str | None, error:
         error=None if error is None else clients.format_printable(error),
         migration_uuid=reference if uuidutils.is_uuid_like(reference) else None,
         phases=attempt_phases.compute_phase_seconds(row.marks, now, measured))
+
+
+def _format_attempt(row: rows.TaskRow, attempt: model.Attempt) -> str:
+    """Format an attempt that has ended, with its hosts, Nova's migration and its number."""
+    migration = ('no Nova migration known' if attempt.migration_uuid is None
+                 else f'Nova migration {attempt.migration_uuid}')
+    return (f'{row.task.method} migration from {row.task.from_host} to {attempt.to_host} '
+            f'({migration}, attempt {len(row.attempts) + 1})')
 
 
 def _use_up_retries(result: model.TaskResult, task: model.Task) -> model.TaskResult:

@@ -69,8 +69,31 @@ def test_log_of_a_continued_task_names_its_next_step_and_time(bench, logged):
         task, dataclasses.replace(task, to_host='h3')))
     assert logged() == [
         ('INFO', f'Task {task.task_id}: {waits}: it waits for 30 s'),
-        ('INFO', f'Task {task.task_id}: {refused}: destination h2 is dropped, h3 is next'),
-        ('INFO', f'Task {task.task_id}: {at_h3}: retry 1 of 2 in 30 s')]
+        ('INFO', f'Task {task.task_id} of instance {task.instance_uuid}: live migration from h1 '
+                 f'to h2 (no Nova migration known, attempt 1): {refused}: destination h2 is '
+                 'dropped, h3 is next'),
+        ('INFO', f'Task {task.task_id} of instance {task.instance_uuid}: live migration from h1 '
+                 f'to h3 (no Nova migration known, attempt 2): {at_h3}: retry 1 of 2 in 30 s')]
+
+
+def test_failed_migration_names_hosts_migration_attempt_and_next_command(bench, logged):
+    bench.driver.answers['look'] = [
+        base.MigrationProgress(base.MigrationStage.FAILED, 'it failed', MIGRATION),
+        base.MigrationProgress(base.MigrationStage.FAILED, 'it failed again',
+                               MIGRATION[::-1].replace('-', ''))]
+    bench.plan(lambda p, s: cases.make_task(p, s, alternates=('h3',), max_retries=0))
+    bench.passes(4)
+    task, = bench.tasks
+    uuid = task.instance_uuid
+    first, second = (str(exception.MigrationFailed(instance_uuid=uuid, problem=problem))
+                     for problem in ('it failed', 'it failed again'))
+    assert logged() == [
+        ('INFO', f'Task {task.task_id} of instance {uuid}: live migration from h1 to h2 (Nova '
+                 f'migration {MIGRATION}, attempt 1): {first}: destination h2 is dropped, h3 is '
+                 'next'),
+        ('WARNING', f'Task {task.task_id} of instance {uuid} failed: live migration from h1 to h3 '
+                    f'(Nova migration {MIGRATION[::-1].replace("-", "")}, attempt 2): {second}. It '
+                    f'is quarantined. See: kronos task show {task.task_id}')]
 
 
 def test_log_of_a_completed_move_names_hosts_and_duration(bench, logged):
@@ -91,10 +114,14 @@ def test_log_of_a_failed_task_names_the_cause_and_any_quarantine(bench, logged, 
     task, = bench.tasks
     assert logged() == [
         ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: '
-                    f'{exception.format_sentence(refusing(kind)(task))}{more}')]
+                    'live migration from h1 to h2 (no Nova migration known, attempt 1): '
+                    f'{exception.format_sentence(refusing(kind)(task))}{more} See: kronos task '
+                    f'show {task.task_id}')]
 
 
 def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged):
+    bench.driver.answers['look'] = [
+        base.MigrationProgress(base.MigrationStage.COMPLETED, '', MIGRATION)]
     bench.driver.answers['post_flight'] = [refusing(exception.InstanceInError)]
     bench.plan(once)
     bench.passes(2)
@@ -102,8 +129,9 @@ def test_an_instance_in_error_is_logged_before_the_end_of_its_task(bench, logged
     text = str(refusing(exception.InstanceInError)(task))
     assert logged() == [
         ('ERROR', text),
-        ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: {text}. '
-                    'It is quarantined.')]
+        ('WARNING', f'Task {task.task_id} of instance {task.instance_uuid} failed: live '
+                    f'migration from h1 to h2 (Nova migration {MIGRATION}, attempt 1): {text}. '
+                    f'It is quarantined. See: kronos task show {task.task_id}')]
 
 
 @pytest.mark.parametrize('maker', [once, cases.make_task], ids=['at its end', 'to go on'])
