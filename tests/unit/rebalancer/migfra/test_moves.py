@@ -51,8 +51,11 @@ def made(nova, repin):
     conf([], default_config_files=[])
     task = model.Task('t', 'p', 's', 'u', 'node1', 'node2', model.Phase.SPREAD,
                       state=model.TaskState.COMPLETED)
-    store = types.SimpleNamespace(tasks=lambda plan_id: [rows.TaskRow(task, completed_at=1.0)],
-                                  owed=lambda task_id: [], swaps_of=lambda plan_id: [])
+    store = types.SimpleNamespace(
+        tasks=types.SimpleNamespace(
+            list_plan_tasks=lambda plan_id: [rows.TaskRow(task, completed_at=1.0)],
+            list_swaps=lambda plan_id: []),
+        hooks=types.SimpleNamespace(list_task_hooks=lambda task_id: []))
     return moves.MoveHandler(conf, None, nova, None, store, None, None, repin)
 
 

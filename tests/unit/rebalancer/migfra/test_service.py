@@ -556,7 +556,7 @@ def test_a_damaged_request_ends_alone_and_the_rest_go_on(store, column, value, p
     if value == 'RESUME':
         value = request_handler.format_document(task_reader.parse(
             TASKS[RequestKind.RESUME].encode(), 'node1'))
-    store.transaction(lambda c: c.execute(sa.update(tables.request).where(
+    store.run_transaction(lambda c: c.execute(sa.update(tables.request).where(
         tables.request.c.request_id == 'node1/bad').values({column: value})))
     world.lane.run_once()
     assert world.handler.asked == ['node1/good']
