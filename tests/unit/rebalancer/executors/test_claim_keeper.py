@@ -29,6 +29,7 @@ class Store:
     """Each renewal runs the next errand; after the last one the thread ends."""
 
     def __init__(self, *errands):
+        self.tasks = self
         self.errands, self.renewed, self.done = list(errands), [], threading.Event()
 
     def renew_claim(self, worker, now):
