@@ -176,8 +176,8 @@ class UnchangedRecords:
         self._monotonic = monotonic
         self._seen: dict[str, _SeenVersion] = {}
 
-    def find_note(self, row: rows.TaskRow, version: str | None, now: float,
-                  read_at: float) -> tuple[float, str] | None:
+    def find_note(self, row: rows.TaskRow, version: str | None,
+                  now: float) -> tuple[float, str] | None:
         """Return ``doubt_since`` and ``doubt`` of a record that has not changed for NOTED_AFTER.
 
         None: it has changed since, or its version is unknown.
@@ -186,7 +186,6 @@ class UnchangedRecords:
         between its last note and our first look counts for nothing.
 
         :param now: time by the database's clock, for operators.
-        :param read_at: monotonic time before the look: Nova may have changed the record since.
         """
         task_id, monotonic = row.task.task_id, self._monotonic()
         if version is None:
@@ -200,7 +199,7 @@ class UnchangedRecords:
         elif seen.version != version:
             seen = _SeenVersion(version, now, monotonic)
         self._seen[task_id] = seen
-        seconds = read_at - seen.began
+        seconds = monotonic - seen.began
         if seconds < NOTED_AFTER:
             return None
         return seen.since, rows.note_unchanged(seen.since, version, seconds)

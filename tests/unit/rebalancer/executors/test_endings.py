@@ -223,23 +223,6 @@ def test_successor_goes_on_with_the_age_that_its_predecessor_has_seen(bench, jum
     assert 0 <= bench.now - began + seen - rows.SLOT_SECONDS <= LOST_AT_HANDOVER + 60.0
 
 
-def test_time_of_a_look_itself_is_no_age_of_the_record(bench):
-    """Nova may have changed the record after it answered the look."""
-    def stand_still(_task):
-        bench.now += 2 * rows.SLOT_SECONDS
-        return under_way('1')
-    bench.driver.answers['look'] = [under_way('1')] * 11 + [stand_still, under_way('1')]
-    bench.plan()
-    bench.passes(12)
-    assert not rows.has_lost_slots(bench.row().doubt, bench.row().doubt_since)
-    before = bench.now
-    bench.passes(1)
-    assert bench.now > before + rows.SLOT_SECONDS
-    assert not rows.has_lost_slots(bench.row().doubt, bench.row().doubt_since)
-    bench.passes(1)
-    assert rows.has_lost_slots(bench.row().doubt, bench.row().doubt_since), 'seen again'
-
-
 def test_next_attempt_does_not_count_the_time_of_the_one_before(bench):
     """Nova has recorded neither: both look the same."""
     bench.driver.answers['look'] = [under_way('not recorded')]
