@@ -282,7 +282,7 @@ def aborting(bench, **settings):
 
 
 @pytest.mark.parametrize('restarts', [False, True])
-def test_row_says_that_we_abort_until_the_migration_ends_whatever_the_clock(bench, restarts):
+def test_clock_step_does_not_end_an_abort_before_its_migration_ends(bench, restarts):
     bench.driver.answers['look'] = [base.MigrationStage.RUNNING]
     bench.plan()
     settings = dataclasses.replace(benches.SETTINGS, abort_at_deadline=True)
