@@ -31,6 +31,7 @@ from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import transactions
 from tests.fixtures import stores
 
 HOSTS = ('h1', 'h2', 'h3', 'h4')
@@ -41,8 +42,8 @@ SETTINGS = retry.RetrySettings(per_scope=2, total=3, look_interval=5.0, claim_se
 
 DAY = 86400.0
 #: Steps of every pass; each other step crashes in 2 % of the cases.
-CRASH_RATES = {'agenda': 0.002, 'in_states': 0.002, 'claim': 0.005,
-               'renew_claim': 0.002, 'history': 0.005, 'draining': 0.005}
+CRASH_RATES = {'read_todo': 0.002, 'list_tasks_in_states': 0.002, 'claim_task': 0.005,
+               'renew_claim': 0.002, 'read_history': 0.005, 'list_draining_hosts': 0.005}
 
 
 class Crash(BaseException):
@@ -181,6 +182,8 @@ class Unreliable:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._wrapped, name)
+        if isinstance(method, transactions.Repository):
+            return Unreliable(self._run, method)
 
         def call(*args: Any, **kw: Any) -> Any:
             rate = CRASH_RATES.get(name, 0.02)
@@ -191,7 +194,7 @@ class Unreliable:
             finally:
                 if self._run.chance(rate, f'crash after {name}'):
                     raise Crash
-            if name in ('mark', 'claim', 'pre_flight') and self._run.chance(0.03, 'freeze'):
+            if name in ('update_state', 'claim_task', 'pre_flight') and self._run.chance(0.03, 'freeze'):
                 self._run.freeze()
             return result
         return call

@@ -395,9 +395,9 @@ def test_the_census_uses_its_own_connection_with_short_limits(monkeypatch, tmp_p
     conf.set_override('engine_port', 9585, 'monitoring')
     census, given = daemons.make_metrics_page(conf, None, None, 'engine_port')
     assert patience == [False]
-    pool = census.__self__.engine.pool
+    pool = census.__self__._runner.engine.pool
     given['renew']()
-    assert census.__self__.engine.pool is not pool
+    assert census.__self__._runner.engine.pool is not pool
 
 
 @pytest.mark.parametrize('url, limits', [
