@@ -194,7 +194,8 @@ class Unreliable:
             finally:
                 if self._run.chance(rate, f'crash after {name}'):
                     raise Crash
-            if name in ('update_state', 'claim_task', 'pre_flight') and self._run.chance(0.03, 'freeze'):
+            if name in ('update_state', 'claim_task', 'pre_flight') and self._run.chance(
+                    0.03, 'freeze'):
                 self._run.freeze()
             return result
         return call
