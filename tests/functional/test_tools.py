@@ -227,7 +227,7 @@ class TestReport(ToolsCase):
         text = ' '.join(re.sub('<[^>]*>', ' ', done.stdout).split())
         for said in ('1 instance of 1 host moves to 1 host, in 1 wave.', server['id'],
                      'The cloud, and the plan that a cycle would make from it.',
-                     'host1 nova', 'The line is what each of 2 plans found', '0.3141'):
+                     'host1 nova', 'The line shows the imbalance before each of 2 plans', '0.3141'):
             self.assertIn(said, text)
         self.assertEqual([], self.migrations(server))
         self.assertEqual(['earlier'], [row.plan.reason for row in self.store.plans.list_plans()])

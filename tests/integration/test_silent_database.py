@@ -179,7 +179,7 @@ def _sleep(store, connection):
 
 
 def test_purge_and_schema_migration_have_longer_timeout(store):
-    said = given_up(lambda: store.transaction(lambda c: _sleep(store, c)))
+    said = given_up(lambda: store.run_transaction(lambda c: _sleep(store, c)))
     assert isinstance(said, exception.StoreError)
     with store._long_engine() as engine, engine.begin() as connection:
         _sleep(store, connection)

@@ -74,7 +74,9 @@ class Point:
     in_transaction: bool = False
 
 
-_STORE = 'kronos_nova.rebalancer.store.api:Store'
+_LEASES = 'kronos_nova.rebalancer.store.leases:LeaseRepository'
+_PLANS = 'kronos_nova.rebalancer.store.plan_repository:PlanRepository'
+_TASK_ROWS = 'kronos_nova.rebalancer.store.task_repository:TaskRepository'
 _TASKS = 'kronos_nova.rebalancer.store.tasks'
 _DRIVER = 'kronos_nova.rebalancer.executors.nova:NovaExecutor'
 _BUS = 'kronos_nova.rebalancer.messaging.senders'
@@ -82,35 +84,35 @@ _BUS = 'kronos_nova.rebalancer.messaging.senders'
 #: An engine's first cycle only looks, and each cycle leases twice: the third
 #: lease begins the first cycle that may move.
 ENGINE = {
-    'before-lease': Point(f'{_STORE}.acquire_lease', BEFORE, nth=3),
-    'after-lease': Point(f'{_STORE}.acquire_lease', AFTER, _found, nth=3),
+    'before-lease': Point(f'{_LEASES}.acquire_lease', BEFORE, nth=3),
+    'after-lease': Point(f'{_LEASES}.acquire_lease', AFTER, _found, nth=3),
     'in-renewal': Point('kronos_nova.rebalancer.store.leases:renew_lease', AFTER,
                         in_transaction=True),
     'after-collect': Point('kronos_nova.rebalancer.clients.collector:CloudCollector.collect', AFTER,
                            nth=2),
-    'before-plan': Point(f'{_STORE}.save_plan', BEFORE, _has_tasks),
+    'before-plan': Point(f'{_PLANS}.save_plan', BEFORE, _has_tasks),
     'in-plan': Point('kronos_nova.rebalancer.store.plans:save_plan', AFTER, _has_tasks,
                      in_transaction=True),
-    'after-plan': Point(f'{_STORE}.save_plan', AFTER, _has_tasks),
+    'after-plan': Point(f'{_PLANS}.save_plan', AFTER, _has_tasks),
     'after-first-cast': Point(f'{_BUS}:TaskCaster.__call__', AFTER),
 }
 EXECUTOR = {
     'before-claim': Point(f'{_TASKS}:claim', BEFORE, in_transaction=True),
     'in-claim': Point(f'{_TASKS}:claim', AFTER, _found, in_transaction=True),
-    'after-claim': Point(f'{_STORE}.claim', AFTER, _found),
+    'after-claim': Point(f'{_TASK_ROWS}.claim_task', AFTER, _found),
     'after-pre-flight': Point(f'{_DRIVER}.pre_flight', AFTER),
     'in-submitting': Point(f'{_TASKS}:update_state', AFTER, _to('submitting'), in_transaction=True),
-    'after-submitting': Point(f'{_STORE}.mark', AFTER, _to('submitting')),
+    'after-submitting': Point(f'{_TASK_ROWS}.update_state', AFTER, _to('submitting')),
     'before-post': Point(f'{_DRIVER}.submit', BEFORE),
     'post-sent': Point('urllib3.connection:HTTPConnection.getresponse', BEFORE, _asks_nova),
     'after-post': Point(f'{_DRIVER}.submit', AFTER),
     'in-submitted': Point(f'{_TASKS}:update_state', AFTER, _to('submitted'), in_transaction=True),
-    'after-submitted': Point(f'{_STORE}.mark', AFTER, _to('submitted')),
+    'after-submitted': Point(f'{_TASK_ROWS}.update_state', AFTER, _to('submitted')),
     'watching': Point(f'{_DRIVER}.look', BEFORE),
     'before-post-flight': Point(f'{_DRIVER}.post_flight', BEFORE),
     'after-post-flight': Point(f'{_DRIVER}.post_flight', AFTER),
     'in-end': Point(f'{_TASKS}:finish_task', AFTER, _found, in_transaction=True),
-    'after-end': Point(f'{_STORE}.finish', AFTER, _found),
+    'after-end': Point(f'{_TASK_ROWS}.finish_task', AFTER, _found),
     'after-news': Point(f'{_BUS}:ResultNotifier.__call__', AFTER),
 }
 POINTS = {'engine': ENGINE, 'executor': EXECUTOR}
