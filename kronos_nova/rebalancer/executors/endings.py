@@ -154,20 +154,24 @@ def build_abort_error(row: rows.TaskRow, progress: base.MigrationProgress,
     return exception.MigrationTimeout(instance_uuid=uuid, problem=problem)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class _SeenVersion:
-    """A version of a record: when it was seen first, by the database's clock and monotonic."""
+    """A version of a record that executors have seen since ``began``, by monotonic time.
+
+    ``note``: the newest note of it, written at this age in minutes.
+    """
 
     version: str
-    since: float
     began: float
+    minutes: int = 0
+    note: tuple[float, str] | None = None
 
 
 class UnchangedRecords:
-    """Versions of the migrations' records, and for how long this executor has seen each.
+    """Versions of the migrations' records, and for how long executors have seen each.
 
-    Only monotonic time counts: the database's clock may jump. Nova's own time of a record only
-    tells one version from another, since our clock and Nova's may differ.
+    Only monotonic time counts within an executor: the database's clock may jump. Nova's own time
+    of a record only tells one version from another, since our clock and Nova's may differ.
 
     :param monotonic: returns seconds that no change of a clock affects.
     """
@@ -176,33 +180,48 @@ class UnchangedRecords:
         self._monotonic = monotonic
         self._seen: dict[str, _SeenVersion] = {}
 
-    def find_note(self, row: rows.TaskRow, version: str | None,
-                  now: float) -> tuple[float, str] | None:
+    def find_note(self, row: rows.TaskRow, version: str | None, now: float,
+                  read_at: float) -> tuple[float, str] | None:
         """Return ``doubt_since`` and ``doubt`` of a record that has not changed for NOTED_AFTER.
 
-        None: it has changed since, or its version is unknown.
+        The note is another one each minute, until the task has lost its slots. None: the record
+        has changed since, or its version is unknown.
 
-        A predecessor's note of the same version counts as far as its time was monotonic: the time
-        between its last note and our first look counts for nothing.
-
-        :param now: time by the database's clock, for operators.
+        :param now: time by the database's clock.
+        :param read_at: monotonic time before the look: Nova may have changed the record since.
         """
         task_id, monotonic = row.task.task_id, self._monotonic()
         if version is None:
             self.forget(task_id)
             return None
+        read_when = now - (monotonic - read_at)
         seen = self._seen.get(task_id)
         if seen is None:
-            noted = rows.find_unchanged_since(row.doubt, row.doubt_since, version)
-            seen = _SeenVersion(version, now if noted is None else min(now, noted), monotonic
-                                - rows.find_unchanged_seconds(row.doubt, row.doubt_since, version))
+            seen = self._adopt_note(row, version, read_when, read_at) or _SeenVersion(
+                version, monotonic)
         elif seen.version != version:
-            seen = _SeenVersion(version, now, monotonic)
+            seen = _SeenVersion(version, monotonic)
         self._seen[task_id] = seen
-        seconds = monotonic - seen.began
-        if seconds < NOTED_AFTER:
+        seconds = read_at - seen.began
+        minutes = int(min(seconds, rows.SLOT_SECONDS) // 60)
+        if seconds >= NOTED_AFTER and minutes != seen.minutes:
+            since = read_when - seconds
+            seen.minutes, seen.note = minutes, (
+                since, rows.note_unchanged(since, version, seconds))
+        return seen.note
+
+    @staticmethod
+    def _adopt_note(row: rows.TaskRow, version: str, read_when: float,
+                    read_at: float) -> _SeenVersion | None:
+        """Return the version of a predecessor's note; None: it noted none, or another one."""
+        since = rows.find_unchanged_since(row.doubt, row.doubt_since, version)
+        if since is None or row.doubt is None:
             return None
-        return seen.since, rows.note_unchanged(seen.since, version, seconds)
+        seen = _SeenVersion(version, read_at - rows.count_unchanged_seconds(
+            row.doubt, since, version, read_when))
+        if rows.has_lost_slots(row.doubt, since):
+            seen.minutes, seen.note = int(rows.SLOT_SECONDS // 60), (since, row.doubt)
+        return seen
 
     def forget(self, task_id: str) -> None:
         """Drop the record of a task: a new attempt has another one."""

@@ -508,7 +508,7 @@ class Worker:
     # From submitted to the end.
 
     def _watch_task(self, row: rows.TaskRow) -> None:
-        task = row.task
+        task, read_at = row.task, self._monotonic()
         progress: base.MigrationProgress | None = None
         try:
             progress = self._driver.look(task, self._bind_marker(row))
@@ -564,10 +564,10 @@ class Worker:
             case base.MigrationStage.ABSENT:
                 self._handle_absence(row)
             case base.MigrationStage.UNCONFIRMED:
-                self._under_way(row, progress)
+                self._under_way(row, progress, read_at)
                 self._confirm_migration(row)
             case _:
-                self._under_way(row, progress)
+                self._under_way(row, progress, read_at)
 
     def _bind_marker(self, row: rows.TaskRow) -> str:
         return self._driver.bind_marker(row.marker or '', row.reference)
@@ -604,10 +604,12 @@ class Worker:
                       row.task.task_id, e)
             return {}
 
-    def _under_way(self, row: rows.TaskRow, progress: base.MigrationProgress) -> None:
+    def _under_way(self, row: rows.TaskRow, progress: base.MigrationProgress,
+                   read_at: float) -> None:
         reference = progress.reference or row.reference
         now = self._clock()
-        since, doubt = self._unchanged.find_note(row, progress.version, now) or (None, None)
+        since, doubt = self._unchanged.find_note(
+            row, progress.version, now, read_at) or (None, None)
         changed = (reference, since, doubt) != (row.reference, row.doubt_since, row.doubt)
         row = dataclasses.replace(row, reference=reference)
         if self._is_late(row):

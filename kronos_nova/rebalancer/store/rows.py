@@ -39,6 +39,9 @@ CANCELLED_TYPE = 'MigrationCancelled'
 #: A task loses its slots when an executor sees that Nova has not changed its migration for so
 #: long (seconds). Less than an hour, since executors look only from time to time.
 SLOT_SECONDS = 3000.0
+#: Seconds between two executors of a task that count as seen, at most: by the database's clock,
+#: which may jump.
+HANDOVER_SECONDS = 300.0
 _UNCHANGED, _SLOTLESS = 'unchanged', 'slotless'
 LIVE = tuple(state for state in TaskState if not state.terminal)
 #: Number of attempts of a task that are kept, the newest.
@@ -57,8 +60,8 @@ def note_unchanged(since: float, version: str, seconds: float) -> str:
     version of the record, and for how many minutes executors have seen it. A note of a task that
     has lost its slots names no minutes.
 
-    :param since: when an executor saw this version first, by the database's clock. Operators read
-        this time; no executor computes with it, since that clock may jump.
+    :param since: the present time by the database's clock, less ``seconds``. So the age was that
+        number of minutes at ``since`` plus these minutes, by the same clock.
     :param seconds: for how long executors have seen this version, by monotonic time.
     """
     if seconds >= SLOT_SECONDS:
@@ -92,15 +95,23 @@ def find_unchanged_since(doubt: str | None, doubt_since: float | None,
     return doubt_since
 
 
-def find_unchanged_seconds(doubt: str | None, doubt_since: float | None, version: str) -> float:
-    """Return for how long executors have certainly seen this version; 0: the note has another."""
+def count_unchanged_seconds(doubt: str | None, doubt_since: float | None, version: str,
+                            now: float) -> float:
+    """Return for how long executors have seen this version; 0: the note has another.
+
+    The time since the note counts up to HANDOVER_SECONDS: the version is the same at both ends, and
+    executors that take over a task from each other would free no slot within an hour.
+
+    :param now: when the record was read, by the database's clock.
+    """
     note = _split_note(doubt, doubt_since)
-    if note is None or note[1] != _digest(version):
+    if note is None or doubt_since is None or note[1] != _digest(version):
         return 0.0
     if note[0] == _SLOTLESS:
         return SLOT_SECONDS
     minutes = (doubt or '').split(' ')[2:]
-    return 60.0 * int(minutes[0]) if minutes and minutes[0].isdecimal() else 0.0
+    seconds = 60.0 * int(minutes[0]) if minutes and minutes[0].isdecimal() else 0.0
+    return seconds + min(max(0.0, now - doubt_since - seconds), HANDOVER_SECONDS)
 
 
 def has_lost_slots(doubt: str | None, doubt_since: float | None) -> bool:

@@ -667,6 +667,7 @@ def late_and_forgotten(patch: Patch) -> None:
 def own_abort_is_not_known(patch: Patch) -> None:
     """ERROR after our own abort is taken for a fault of the instance."""
     patch.setattr(endings, 'is_own_abort', lambda *args: False)
+    patch.setattr(endings, 'is_foreign_abort', lambda *args: False)
 
 
 @bug('executor freezes beyond its claim', 'executor crashes after a commit')

@@ -39,8 +39,9 @@ IN_FLIGHT = ('claimed', 'submitting', 'submitted', 'unknown')
 IMBALANCE = ('spread', 'pack')
 #: An executor whose clock is wrong by more begins nothing (seconds).
 WRONG_CLOCK = 30.0
-#: A record that an executor has seen unchanged for so long (seconds) may have lost its slot.
-OLD = 2900.0
+#: A record that an executor has seen unchanged for so long (seconds) may have lost its slot. No
+#: clock makes it lose the slot earlier: executors count by monotonic time.
+OLD = 3000.0
 #: Between two clocks.
 SKEW = 2 * processes.WRONG
 #: The states that may follow one.
