@@ -64,6 +64,8 @@ FOUND_SEEDS = [
          'a-task-began-beside-one-without-a-slot-and-caps-counted-both'),
         (1061, None,
          'a-cold-migration-began-beside-one-without-a-slot-and-caps-counted-both'),
+        (194, None,
+         'executors-took-a-task-from-each-other-and-its-slot-stayed-taken'),
     )]
 
 

@@ -158,7 +158,7 @@ class StrayMigrations:
             progress = self._driver.look(task, marker)
             if progress.stage is base.MigrationStage.ABSENT:
                 return now - request.since > self._seconds
-            if progress.reference in known | self._find_known(request.row):
+            if progress.reference in self._find_known(request.row):
                 return True
             if _may_adopt(self._list_watchers(request.row)):
                 return False
