@@ -407,6 +407,30 @@ class OperatorAbortTestCase(RunningCase):
         self.assertIn(f'openstack server set --state active {server["id"]}', str(row.error))
         self.assertEqual([], self.store.quarantine.list_quarantines(self.now))
 
+    def test_operator_abort_of_overdue_task_is_not_ours(self) -> None:
+        """Nova refuses the executor's abort, and carries out the operator's later."""
+        self.useFixture(RaisedAborts())
+        self.settings = dataclasses.replace(self.settings, abort_at_deadline=True)
+        server = self.drained(None, 'ACTIVE')
+        task = self.task(server, method=model.MoveMethod.LIVE)
+        self.save(task)
+        by = self.new_worker(self.executor, 'w1')
+        by.run_once(self.now)
+        running = self.running(server)
+        self.now += 600 + 2 * 800
+        with mock.patch.object(self.executor, 'abort', return_value=False):
+            by.run_once(self.now)
+        row = self.store.tasks.find_task(task.task_id)
+        assert row is not None
+        self.assertEqual(worker.ABORTING, row.error)
+        self.admin_api.api_delete(f'/servers/{server["id"]}/migrations/{running["id"]}')
+        self.broken(server)
+        self.assertIs(TaskState.CANCELLED, self.ended(by, task))
+        row = self.store.tasks.find_task(task.task_id)
+        assert row is not None
+        self.assertIn('aborted in Nova, by an operator', str(row.error))
+        self.assertEqual([], self.store.quarantine.list_quarantines(self.now))
+
     def test_successor_recognises_own_abort(self) -> None:
         """Nova records the abort request, but no event says why the migration failed."""
         self.useFixture(RaisedAborts())
