@@ -109,10 +109,19 @@ class Standstills:
         for late in self.late:
             if late.migration.from_host == late.migration.to_host:
                 continue  # a successor's request had moved it there, and Nova refuses this one
+            if self._has_record(late.migration):
+                continue  # an executor watched it for a later task that makes the same move
             if (late.process.name, late.process.starts_at) == (late.name, None) and not (
                     self.run.was_said_late(late.task_id)):
                 return late
         return None
+
+    def _has_record(self, migration: cloud.Migration) -> bool:
+        """Return whether a task of the instance has recorded the migration as its own."""
+        return any(migration.uuid in (task.reference, *(
+                       attempt['migration_uuid'] for attempt in task.attempts))
+                   for task in self.run.tasks.values()
+                   if task.instance == migration.instance_uuid)
 
     def note_repeated(self, task_id: str, process: 'processes.Process',
                       migration: cloud.Migration) -> None:
