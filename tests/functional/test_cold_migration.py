@@ -418,7 +418,7 @@ class OperatorAbortTestCase(RunningCase):
         by.run_once(self.now)
         running = self.running(server)
         self.now += 600 + 2 * 800
-        with mock.patch.object(self.executor, 'abort', return_value=False):
+        with mock.patch.object(self.executor, 'abort', autospec=True, return_value=False):
             by.run_once(self.now)
         row = self.store.tasks.find_task(task.task_id)
         assert row is not None

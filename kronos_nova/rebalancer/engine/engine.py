@@ -124,7 +124,7 @@ class Engine:
     def close(self) -> None:
         """Give the leases back and release connections."""
         for scope in tuple(self._leases.held):
-            self._leases.give_back(scope)
+            self._leases.give_back_lease(scope)
         self._source.close()
         self._store.close()
 
@@ -171,7 +171,7 @@ class Engine:
         began = self._cycle_began
         if began is not None and self._monotonic() - began > HUNG_SECONDS:
             return False
-        return self._leases.renew()
+        return self._leases.renew_leases()
 
     def safe_cycle(self) -> Mapping[str, str]:
         """Run a cycle for a daemon; catch every error, so that the next cycle comes.
@@ -209,7 +209,7 @@ class Engine:
         planned = planning_settings.list_planned_scopes(self._conf, policy_set)
         self._tally.expect(planned, self._conf.engine.dry_run)
         for scope in self._leases.held.keys() - planned:
-            self._leases.give_back(scope)
+            self._leases.give_back_lease(scope)
         for scope in planned:
             try:
                 self._acquire_lease(scope, policy_set)
@@ -256,7 +256,7 @@ class Engine:
         if conf.dry_run:
             return None
         alone = 0 if self._kept_alive else conf.planning_deadline + conf.evaluation_interval
-        return self._leases.acquire(scope, alone, lease_keeper.digest_settings(
+        return self._leases.acquire_lease(scope, alone, lease_keeper.digest_settings(
             policy_set, engine_conf.planned_zone(self._conf)))
 
     def _plan(self, ours: list[str], policy_set: policies.PolicySet) -> list[dict[str, Any]]:
@@ -320,7 +320,7 @@ class Engine:
                 path='kronos.conf', field='[engine] aggregates',
                 problem=f'Nova has no aggregate {scope}', remedy='Correct the name or create it.')
         lease = self._acquire_lease(scope, policy_set)
-        return self._scopes.plan(scope, lease, cluster, named, live, samples, policy_set)
+        return self._scopes.plan_scope(scope, lease, cluster, named, live, samples, policy_set)
 
     def on_result(self, event: str, result: model.TaskResult) -> None:
         """Log an executor's result.

@@ -44,7 +44,7 @@ class LeaseKeeper:
         #: Scopes that other engines plan.
         self.taken: frozenset[str] = frozenset()
 
-    def acquire(self, scope: str, seconds: float, digest: str) -> Any:
+    def acquire_lease(self, scope: str, seconds: float, digest: str) -> Any:
         """Acquire or extend the scope's lease.
 
         :param seconds: how long it lasts without a renewal, beyond LEASE_SECONDS.
@@ -58,13 +58,13 @@ class LeaseKeeper:
         self.held[scope] = lease
         return lease
 
-    def give_back(self, scope: str) -> None:
+    def give_back_lease(self, scope: str) -> None:
         try:
             self._store.leases.release_lease(self.held.pop(scope))
         except exception.StoreError as e:
             LOG.warning('The lease of scope %s is not given back and runs out: %s', scope, e)
 
-    def renew(self) -> bool:
+    def renew_leases(self) -> bool:
         """Renew the leases, also while a cycle runs.
 
         :returns: whether a scope that another engine had is free now.

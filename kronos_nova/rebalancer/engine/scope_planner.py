@@ -75,9 +75,9 @@ class ScopePlanner:
         self.clock = clock
         self._monotonic = monotonic
 
-    def plan(self, scope: str, lease: Any, cluster: model.Cluster, named: Sequence[str],
-             live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
-             policy_set: policies.PolicySet) -> planning_pipeline.PassOutcome | None:
+    def plan_scope(self, scope: str, lease: Any, cluster: model.Cluster, named: Sequence[str],
+                   live: Sequence[model.InFlightMove], samples: Mapping[str, model.PolicySamples],
+                   policy_set: policies.PolicySet) -> planning_pipeline.PassOutcome | None:
         """Plan a scope on the present database, and store its plan.
 
         :param lease: fresh; None in a dry run.

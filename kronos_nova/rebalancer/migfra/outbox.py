@@ -80,7 +80,7 @@ class ResultOutbox:
     def request_again(self, request_id: str) -> None:
         """Have a result published once more, also while it is on its way."""
         self._again.add(request_id)
-        self._kept.tell(request_id, again=True)
+        self._kept.record_reply_delivery(request_id, again=True)
 
     def publish_results(self, workers: Sequence[str]) -> None:
         """Publish the results of the workers' requests, and overdue results of other workers."""
@@ -92,7 +92,7 @@ class ResultOutbox:
                 # It was requested again while it was on its way.
                 self._again.discard(request_id)
             elif said:
-                self._kept.tell(request_id)
+                self._kept.record_reply_delivery(request_id)
             else:
                 # A client that may not publish there may not in a moment either.
                 self._refused_until[request_id] = self._ticks() + REFUSED_SECONDS
@@ -101,8 +101,8 @@ class ResultOutbox:
             del self._refused_until[request_id]
         if len(self._telling) + len(self._refused_until) > MOST_UNTOLD:
             return
-        for request in self._kept.untold(workers,
-                                         self._telling | self._refused_until.keys()):
+        for request in self._kept.list_undelivered_replies(
+                workers, self._telling | self._refused_until.keys()):
             self._telling.add(request.request_id)
             self._again.discard(request.request_id)
             self._broker.publish(

@@ -123,12 +123,13 @@ class RequestRepository:
 
         return self._store.run_transaction(end_and_cancel)
 
-    def untold(self, workers: Sequence[str], but: Collection[str]) -> list[requests.StoredRequest]:
+    def list_undelivered_replies(self, workers: Sequence[str],
+                                 but: Collection[str]) -> list[requests.StoredRequest]:
         """List requests with unpublished results: our workers', and overdue ones of others."""
         return self._store.run_transaction(lambda c: requests.list_undelivered_replies(
             c, workers, self._clock() - self._claim_seconds, AT_ONCE, but))
 
-    def tell(self, request_id: str, *, again: bool = False) -> None:
+    def record_reply_delivery(self, request_id: str, *, again: bool = False) -> None:
         """Record that the result has arrived, or that it must be published again."""
         now = None if again else self._clock()
         self._store.run_transaction(lambda c: requests.record_reply_delivery(c, request_id, now))

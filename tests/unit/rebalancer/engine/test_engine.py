@@ -363,7 +363,7 @@ def test_the_next_engine_notifies_a_decision_once(world):
 
     def give_way(engine):
         for scope in tuple(engine._leases.held):
-            engine._leases.give_back(scope)
+            engine._leases.give_back_lease(scope)
         world.clock.now += 30
 
     one, two = another('one'), another('two')
