@@ -211,12 +211,14 @@ class Cloud:
         return total
 
     def count_generation(self, host: Host) -> int:
-        """Return the generation of a host's provider: it grows with each change of allocations.
+        """Return the generation of a host's provider.
 
-        Placement counts each change; here two changes between two reads count once.
+        Placement raises it when it adds an allocation, not when it takes one away; see
+        kronos_nova.rebalancer.clients.provider_trees. Two changes between two reads count once.
         """
-        allocations = self.consumers(host.name)
-        if host.allocations not in (None, allocations):
+        allocations, before = self.consumers(host.name), host.allocations
+        if before is not None and any(
+                before.get(consumer) != claims for consumer, claims in allocations.items()):
             host.generation += 1
         host.allocations = allocations
         return host.generation
