@@ -28,6 +28,7 @@ from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.checks import base
 from kronos_nova.conf import permits
 from kronos_nova.rebalancer.clients import api
@@ -183,7 +184,8 @@ def _check_permit(context: base.CheckContext, title: str, permit: permits.Operat
                                    f'{text}no host is in its scopes, so nothing can be asked for',
                                    'Add hosts to them, or name others.')
     doubt = f'; whether {len(unsure)} of its projects exist Keystone does not tell us'
-    return base.report_ok(title, f'{text}{len(served)} hosts' + (doubt if unsure else ''))
+    return base.report_ok(title, f'{text}{plurals.count_noun(len(served), "host")}'
+                                 + (doubt if unsure else ''))
 
 
 class _KnownProjects:
@@ -238,18 +240,19 @@ def _check_hosts(cluster: model.Cluster, scopes: Sequence[str]) -> Iterator[base
                 found[host].append(scope)
     if foreign := sorted(host for host in found if not _is_topic_name(host)):
         yield base.report_warning('migfra: hosts',
-                                  f'{len(foreign)} hosts have names that no topic can '
-                                            f'bear, and are not served: {_format_names(foreign)}',
+                                  f'{plurals.count_with_verb(len(foreign), "host")} not served, '
+                                  f'since no topic can bear such names: {_format_names(foreign)}',
                                   'Name them otherwise ([DEFAULT] host of their nova-compute), or '
                                   'do without requests for them.')
     if shared := sorted(host for host, where in found.items() if len(where) > 1):
         first = found[shared[0]]
         yield base.report_warning(
-            'migfra: hosts of several scopes', f'{len(shared)} hosts, such as '
-            f'{_format_names(shared[:1])}, are in '
-            f'{" and ".join(map(api.format_printable, first))}: only operations '
-            f'allowed for the first of [engine] aggregates, {api.format_printable(first[0])}, can '
-            'be asked for there', 'Leave each host in one of the aggregates.')
+            'migfra: hosts of several scopes',
+            f'{plurals.count_with_verb(len(shared), "host")} in several scopes, such as '
+            f'{_format_names(shared[:1])} in {" and ".join(map(api.format_printable, first))}: '
+            'only operations allowed for the first of [engine] aggregates, '
+            f'{api.format_printable(first[0])}, can be asked for there',
+            'Leave each host in one of the aggregates.')
 
 
 def _is_topic_name(host: str) -> bool:

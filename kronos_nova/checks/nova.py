@@ -18,6 +18,7 @@ import time
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.checks import base
 from kronos_nova.rebalancer.clients import collector
 
@@ -37,8 +38,9 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
             'See that the service answers, and the roles of the user of [nova].')
         return
     context.cluster = cluster
-    yield base.report_ok('nova', f'{len(cluster.hosts)} hosts that can be planned, '
-                          f'{len(cluster.instances)} instances')
+    yield base.report_ok('nova',
+                         f'{plurals.count_noun(len(cluster.hosts), "host")} that can be planned, '
+                         f'{plurals.count_noun(len(cluster.instances), "instance")}')
     yield from _check_scopes(context, cluster)
     yield from _check_hosts(cluster)
     yield from _check_cells(context, cluster)
@@ -54,7 +56,8 @@ def _check_scopes(context: base.CheckContext, cluster: model.Cluster) -> Iterato
     zone = cluster.planned_zone
     if zone is not None:
         count = sum(map(cluster.has_planned, cluster.hosts))
-        yield (base.report_ok('availability zone', f'{zone}: {count} hosts') if count
+        yield (base.report_ok('availability zone',
+                              f'{zone}: {plurals.count_noun(count, "host")}') if count
                else base.report_failure(
             'availability zone', f'no host that can be planned is in zone {zone}',
             'Correct [engine] availability_zone: openstack compute service list names the zones.'))
@@ -71,22 +74,25 @@ def _check_scopes(context: base.CheckContext, cluster: model.Cluster) -> Iterato
                                       'Add hosts, or see [engine] hypervisor_types and '
                                       'availability_zone.')
         else:
-            yield base.report_ok(f'aggregate: {name}', f'{len(cluster.hosts_of(name))} hosts')
+            yield base.report_ok(f'aggregate: {name}',
+                                 plurals.count_noun(len(cluster.hosts_of(name)), 'host'))
     if engine.include_unassigned_hosts:
         yield base.report_ok('hosts in no aggregate',
-                             f'{len(cluster.hosts_of(model.UNASSIGNED))} hosts')
+                             plurals.count_noun(len(cluster.hosts_of(model.UNASSIGNED)), 'host'))
 
 
 def _check_hosts(cluster: model.Cluster) -> Iterator[base.CheckItem]:
     down = sorted(h for h in cluster.hosts if not cluster.services[h].up)
     if down:
         yield base.report_warning('nova: services',
-                                  f'{len(down)} hosts are down: {_format_names(down)}',
+                                  f'{plurals.count_with_verb(len(down), "host")} down: '
+                                  f'{_format_names(down)}',
                                   'Nothing moves to or from them.')
     alone = sorted(h.name for h in cluster.hosts.values() if h.provider is None)
     if alone:
         yield base.report_warning('nova: providers',
-                                  f'{len(alone)} hosts have no resource provider: '
+                                  f'{plurals.count_noun(len(alone), "host")} without a '
+                                  'resource provider: '
                                   f'{_format_names(alone)}',
                                   'See the logs of their nova-compute.')
 
@@ -99,11 +105,13 @@ def _check_cells(context: base.CheckContext, cluster: model.Cluster) -> Iterator
     if found and missing:
         yield base.report_warning(
             'nova: cells',
-            f'the cells of {len(missing)} hosts are not named: {_format_names(missing)}',
+            f'{plurals.count_noun(len(missing), "host")} without the name of a cell: '
+            f'{_format_names(missing)}',
             f'Add them to an aggregate whose metadata {key} names their cell.')
     elif found:
         yield base.report_ok('nova: cells',
-                             f'{len(found)} are named, and one of every host')
+                             f'{plurals.count_noun(len(found), "cell")}; '
+                             'each host has the name of one')
 
 
 def _check_local_disks(context: base.CheckContext,

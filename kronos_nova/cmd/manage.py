@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.wiring import extras
 
 PROG = 'kronos-manage'
@@ -114,7 +115,7 @@ def _purge_plans(conf: Any) -> int:
             store.now() - age, judged=conf.engine.breaker_worse_plans,
             remembered=metric_lag.compute_retention(_read_query_window(conf)),
             audited_before=store.now() - conf.engine.keep_audit_days * 86400)
-        store.audit.record_command(_name_operator(), 'db purge', f'{count} plans',
+        store.audit.record_command(_name_operator(), 'db purge', plurals.count_noun(count, 'plan'),
                                    f'older than {conf.category.older_than}')
     finally:
         store.close()

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
+from kronos_nova import plurals
 from kronos_nova.wiring import extras
 
 PROG = 'kronos-replay'
@@ -92,8 +93,9 @@ def _render_scope(row: Mapping[str, Any]) -> str:
     from kronos_nova.rebalancer.planning import move_effects
     from kronos_nova.wiring import tools
 
-    parts = [f'Scope {tools.format_printable(row["name"])}: {row["hosts"]} hosts, '
-             f'{row["instances"]} instances']
+    parts = [f'Scope {tools.format_printable(row["name"])}: '
+             f'{plurals.count_noun(row["hosts"], "host")}, '
+             f'{plurals.count_noun(row["instances"], "instance")}']
     if row['policies']:
         parts.append(tools.format_table(
             ('Policy', 'Imbalance', 'After', 'Threshold', 'Skipped because'),

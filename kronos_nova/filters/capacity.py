@@ -18,6 +18,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
+from kronos_nova import plurals
 from kronos_nova.filters import base
 from kronos_nova.scheduler import depletion
 from kronos_nova.scheduler import policy_scores
@@ -53,9 +54,9 @@ class KronosCapacityFilter(base.KronosFilter):
                 admitted += group.hosts
                 passing += _filter_by_ceilings(group.hosts, group.snapshot, spec)
             elif group.reason and door.conf.kronos.fail_closed and door.scores.answered:
-                LOG.warning('kronos: instance %s is refused %d hosts, because fail_closed is '
+                LOG.warning('kronos: instance %s is refused %s, because fail_closed is '
                             'set and there are no scores: %s', spec.instance_uuid,
-                            len(group.hosts), group.reason)
+                            plurals.count_noun(len(group.hosts), 'host'), group.reason)
             else:
                 admitted += group.hosts
                 passing += group.hosts

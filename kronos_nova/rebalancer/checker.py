@@ -31,6 +31,7 @@ import re
 
 from kronos_nova import constraints
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import hints
 from kronos_nova.constraints import metric_lag
@@ -144,9 +145,11 @@ def _check_outage(cluster: model.Cluster, options: model.PlanningOptions) -> lis
         disabled += service is not None and service.up and not service.enabled
     count = len(cluster.scope_hosts)
     if down > options.max_down_fraction * count:
-        return [model.Rejection('outage', f'{down} of {count} hosts are down')]
+        return [model.Rejection('outage', f'{down} of {count} hosts '
+                                           f'{plurals.choose(down, "is", "are")} down')]
     if disabled > max(1.0, options.max_drain_fraction * count):
-        return [model.Rejection('outage', f'{disabled} of {count} hosts are disabled')]
+        return [model.Rejection('outage', f'{disabled} of {count} hosts '
+                                 f'{plurals.choose(disabled, "is", "are")} disabled')]
     return []
 
 

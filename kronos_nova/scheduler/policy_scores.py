@@ -32,6 +32,7 @@ from kronos_nova import exception
 from kronos_nova import labels
 from kronos_nova import lookback
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova import scoring
 from kronos_nova.conf import policy_watch
@@ -347,8 +348,8 @@ class PolicyScorecard:
         if not snapshot.reason:
             state: object = 'scores'
             if self._said != state:
-                LOG.info('kronos: scores of %d hosts by %s are in use',
-                         len(snapshot.headroom), self.path)
+                LOG.info('kronos: scores of %s by %s are in use',
+                         plurals.count_noun(len(snapshot.headroom), 'host'), self.path)
         elif problems:
             state = problems
             if self._said != state:

@@ -27,6 +27,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import plugins
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import bindings
 from kronos_nova.feed import flavor_usages
@@ -233,11 +234,13 @@ class ScoreCache:
                 unknown.add(host)  # its file has no scores, and the scorecard logs that
         before = self._unknown
         if lost := sorted(unknown - before):
-            LOG.warning('kronos: %d hosts have no score and are treated as unknown_hosts = %s '
-                        'says: %s. See to their exporters, or to host_label and host_regex.',
-                        len(lost), self._conf.kronos.unknown_hosts, _format_hosts(lost))
+            LOG.warning('kronos: %s without a score, treated as unknown_hosts = %s says: %s. See '
+                        'to the exporters, or to host_label and host_regex.',
+                        plurals.count_noun(len(lost), 'host'), self._conf.kronos.unknown_hosts,
+                        _format_hosts(lost))
         if found := sorted(before & known):
-            LOG.info('kronos: %d hosts have a score now: %s', len(found), _format_hosts(found))
+            LOG.info('kronos: %s with a new score: %s', plurals.count_noun(len(found), 'host'),
+                     _format_hosts(found))
         self._unknown = frozenset(unknown)
 
     def _log_contradictions(self) -> None:

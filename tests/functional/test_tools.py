@@ -616,7 +616,7 @@ class TestTestConfig(ToolsCase):
             self.assertEqual('ok', items[name]['status'], items[name])
         self.assertIn('3 of 3 hosts', items['query: cpu imbalance_query']['text'])
         self.assertIn('1 of 1 active instances', items['query: cpu vm_profile_query']['text'])
-        self.assertEqual(('warning', 'the cells of 1 hosts are not named: host3'),
+        self.assertEqual(('warning', '1 host without the name of a cell: host3'),
                          (items['nova: cells']['status'], items['nova: cells']['text']))
         self.assertIn('imbalance 0.300', items['policy: cpu in rack1']['text'])
 

@@ -189,8 +189,8 @@ class UnknownHostTestCase(scores.ScoredTestCase):
 
     @marks.long
     def test_loss_and_return_of_score_are_logged_once(self):
-        lost = '1 hosts have no score and are treated as unknown_hosts = mean says: host3'
-        back = '1 hosts have a score now: host3'
+        lost = '1 host without a score, treated as unknown_hosts = mean says: host3'
+        back = '1 host with a new score: host3'
 
         def said(text):
             return self.stdlog.logger.output.count(text)

@@ -29,6 +29,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.conf import policy_watch
@@ -241,8 +242,8 @@ class Engine:
         except exception.StoreError as e:
             LOG.warning('Old plans are not deleted this time: %s', e)
         else:
-            LOG.debug('%d plans older than %d days are deleted', count,
-                      self._conf.engine.keep_days)
+            LOG.debug('Deleted: %s older than %s', plurals.count_noun(count, 'plan'),
+                      plurals.count_noun(self._conf.engine.keep_days, 'day'))
 
     def _acquire_lease(self, scope: str, policy_set: policies.PolicySet) -> Any:
         """Acquire or extend the scope's lease; a dry run takes none and blocks no engine.

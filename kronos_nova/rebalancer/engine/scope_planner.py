@@ -28,6 +28,7 @@ from oslo_log import log as logging
 from oslo_utils import uuidutils
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metric_lag
@@ -222,8 +223,8 @@ class ScopePlanner:
             outcome, plan_id, now, model.TaskState.PENDING if waits else model.TaskState.QUEUED,
             draining)
         if waits and rows:
-            LOG.warning('Scope %s: plan %s waits for approval of its %d moves (kronos plan '
-                        'approve)', outcome.plan.scope, plan_id, len(rows))
+            LOG.warning('Scope %s: plan %s waits for approval of %s (kronos plan approve)',
+                        outcome.plan.scope, plan_id, plurals.count_noun(len(rows), 'move'))
             return
         for task in rows:
             if self._cast is not None:

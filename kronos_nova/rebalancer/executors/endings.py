@@ -158,7 +158,7 @@ def build_abort_error(row: rows.TaskRow, progress: base.MigrationProgress,
 class _SeenVersion:
     """A version of a record that executors have seen since ``began``, by monotonic time.
 
-    ``note``: the newest note of it, written at this age in minutes.
+    ``note``: the newest note about this version, written at this age in minutes.
     """
 
     version: str

@@ -25,6 +25,7 @@ from oslo_utils import uuidutils
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.clients import api as clients
 from kronos_nova.rebalancer.executors import retry
@@ -130,8 +131,9 @@ class OutcomeWriter:
         if self._store.quarantine.count_refusal(host, now, limit=self._settings.host_refusals,
                                                 seconds=self._settings.host_quarantine_seconds,
                                                 reason=str(error)):
-            LOG.warning('Host %s refused %d migrations in a row: no more are sent to it for '
-                        '%.0f s. See its nova-compute log.', host, self._settings.host_refusals,
+            LOG.warning('Host %s refused %s in a row: no more are sent to it for '
+                        '%.0f s. See its nova-compute log.', host,
+                        plurals.count_noun(self._settings.host_refusals, 'migration'),
                         self._settings.host_quarantine_seconds)
 
     def _record_other_cells(self, task: model.Task, error: exception.OtherCell, now: float) -> None:

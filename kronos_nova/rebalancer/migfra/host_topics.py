@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from oslo_config import cfg
 from oslo_log import log as logging
 
+from kronos_nova import plurals
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.migfra import names
 from kronos_nova.rebalancer.migfra import protocol
@@ -60,10 +61,12 @@ class HostTopics:
         if topics == self._topics:
             return
         if foreign:
-            LOG.warning('%d hosts have names that no topic can bear, or that are in [migfra] '
-                        'host_aliases the alias of another host. They are not served: %s',
-                        len(foreign), api.format_printable(', '.join(sorted(foreign)[:5])))
-        LOG.info('Tasks of %d hosts are heard', len(topics))
+            LOG.warning('Not served: %s, as no topic can bear the name, or as it is the alias of '
+                        'another host in [migfra] host_aliases: %s',
+                        plurals.count_noun(len(foreign), 'host'),
+                        api.format_printable(', '.join(sorted(foreign)[:5])))
+        LOG.info('Tasks are accepted on the topics of %s',
+                 plurals.count_noun(len(topics), 'host'))
         self._topics = topics
         subscribe(sorted(topics))
 

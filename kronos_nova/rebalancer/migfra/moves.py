@@ -29,6 +29,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import nova_api
@@ -170,9 +171,10 @@ class MoveHandler:
                                    f'{request.host}'), ASKED,
             adjust=task_settings.make_adjuster(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
-        LOG.info('Request %s (%s on %s): plan %s has %d moves, %d instances stay',
-                 request.request_id, task.task, request.host, tasks[0].plan_id, len(tasks),
-                 len(found.answer.refused))
+        LOG.info('Request %s (%s on %s): plan %s has %s, %s',
+                 request.request_id, task.task, request.host, tasks[0].plan_id,
+                 plurals.count_noun(len(tasks), 'move'),
+                 plurals.count_noun(len(found.answer.refused), 'refused instance'))
         return None
 
     def _judge_by_cached_cloud(self, request: requests.StoredRequest,

@@ -21,6 +21,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from kronos_nova import exception
+from kronos_nova import plurals
 from kronos_nova.conf import secret_mask
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.migfra import replies
@@ -146,8 +147,8 @@ class RequestWorker:
         if ended.given_up:
             number = self._kept.give_up(request, ended, self._conf.engine.instance_cooldown)
             if number:
-                LOG.warning('Request %s was given up: %d tasks that had not begun are cancelled',
-                            request.request_id, number)
+                LOG.warning('Request %s was given up: %s cancelled before their start',
+                            request.request_id, plurals.count_noun(number, 'task'))
         else:
             self._kept.end(request, ended)
         LOG.log(logging.WARNING if ended.failed else logging.INFO,

@@ -22,6 +22,7 @@ import dataclasses
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import shortfall
@@ -211,5 +212,6 @@ def _place_or_explain(simulation: sim.Simulation, probe: model.Move,
         if NO_ROOM in rules and rules <= {NO_ROOM, CEILING}:
             short.append(shortfall.compute_shortage(simulation, uuid, there))
     return BlockedInstance(uuid, 'no host may take it: ' + ', '.join(
-        f'{rule} ({number} hosts)' for rule, number in sorted(reasons.items()))), min(
+        f'{rule} ({plurals.count_noun(number, "host")})'
+        for rule, number in sorted(reasons.items()))), min(
         short, key=lambda s: sum(s.values()), default={})

@@ -26,6 +26,7 @@ import numpy as np
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.planning import planner
@@ -142,6 +143,7 @@ def _explain_refusal(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> mod
     if len(found) == 1:
         return found[0]
     rules = Counter(no.rule for no in found)
-    told = ', '.join(f'{rule} ({count} hosts)' for rule, count in sorted(rules.items()))
+    told = ', '.join(f'{rule} ({plurals.count_noun(count, "host")})'
+                     for rule, count in sorted(rules.items()))
     return model.Rejection('no-destination', f'instance {uuid}: no host may take it: '
                                              f'{told or "no other host is named"}')

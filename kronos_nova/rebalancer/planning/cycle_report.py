@@ -22,6 +22,7 @@ import dataclasses
 from typing import Any
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.constraints import statuses
 from kronos_nova.rebalancer.planning import planning_pipeline
 
@@ -128,7 +129,8 @@ def format_log_line(row: Mapping[str, Any]) -> str:
     moves = ', '.join(f'{n} {phase}' for phase, n in sorted(phases.items())) or 'no moves'
     refused = ', '.join(f'{rule} {n}' for rule, n in sorted(row['rejections'].items()))
     crossing = sum(1 for m in row['moves'] if m['from_zone'] != m['to_zone'])
-    parts = [f'{row["hosts"]} hosts, {row["instances"]} instances', policies, moves,
+    parts = [f'{plurals.count_noun(row["hosts"], "host")}, '
+             f'{plurals.count_noun(row["instances"], "instance")}', policies, moves,
              f'{crossing} between zones' if crossing else '',
              f'refused: {refused}' if refused else '',
              f'because {row["reason"]}' if row['reason'] else '',

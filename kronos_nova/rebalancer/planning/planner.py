@@ -24,6 +24,7 @@ import dataclasses
 import numpy as np
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import relevant_cluster
@@ -97,8 +98,10 @@ def plan(request: PlanRequest, expired: Callable[[], bool] = lambda: False,
         for move in reversed(moves):
             if move.instance_uuid not in kept:
                 simulation.undo(move)
-        simulation.warnings.append(f'{ordered.dropped.total()} moves wait for the next cycle: '
-                                   'no order of this one makes them safe')
+        dropped = ordered.dropped.total()
+        simulation.warnings.append(
+            f'{plurals.count_noun(dropped, "move")} {plurals.choose(dropped, "waits", "wait")} '
+            'for the next cycle: no order of this cycle is safe')
     in_waves, swaps = coupled_moves.pair_harmful_moves(simulation, fresh, ordered.moves)
     reports, after = policy_reports(request, before, simulation.imbalances()), simulation.combined()
     known = simulation.trusted and before.comparable

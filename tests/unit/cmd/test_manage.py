@@ -109,7 +109,7 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
     assert status == 0 and out.startswith('1 plans'), error
     assert store.plans.find_plan(ended) is None and store.plans.find_plan(live) is not None
     status, out, error = run('db', 'audit', '--limit', '1')
-    assert status == 0 and out.endswith(' db purge 1 plans older than 2d'), (out, error)
+    assert status == 0 and out.endswith(' db purge 1 plan older than 2d'), (out, error)
     again, _, _ = cases.save(store, now=now)
     assert run('db', 'purge', '--older-than', '0')[0] == 0
     assert store.plans.find_plan(again) is not None

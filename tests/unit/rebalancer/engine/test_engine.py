@@ -136,7 +136,7 @@ def test_a_plan_that_needs_approval_blocks_later_plans_until_decided(world, capl
     row, = engine.run_cycle()
     (waiting,) = world.store.approvals.list_waiting_plans(world.clock())
     assert [m['instance_uuid'] for m in row['moves']] == [A0] and world.casts == []
-    assert f'plan {waiting.plan_id} waits for approval of its 1 moves' in caplog.text
+    assert f'plan {waiting.plan_id} waits for approval of 1 move' in caplog.text
     assert waiting.until == world.clock() + 600
     world.clock.now += 599
     assert engine.run_cycle()[0]['reason'] == str(waiting)

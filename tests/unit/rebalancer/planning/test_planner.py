@@ -451,8 +451,7 @@ def test_a_swap_of_two_full_hosts_parks_one_on_a_third_if_that_is_better():
 def test_else_the_swap_is_dropped_and_the_plan_says_so(phase, usages):
     plan = swap(phase, usages)
     assert plan.moves == () and plan.rejections['no-room'] == 2
-    assert plan.warnings == ('2 moves wait for the next cycle: no order of this one makes them '
-                             'safe',)
+    assert plan.warnings == ('2 moves wait for the next cycle: no order of this cycle is safe',)
     assert plan.reason == 'see the warnings'
     assert plan.combined_after == pytest.approx(plan.combined_before)
 

@@ -44,7 +44,7 @@ def test_too_many_hosts_down_are_an_outage():
                                              model.PlanningOptions()) is None
     assert planning_holds.find_outage_reason(cluster(DOWN, *up('a', 'b')),
                                              model.PlanningOptions()) == (
-        '1 of 3 hosts are down (d), more than max_down_fraction (0.3): nothing moves during an '
+        '1 of 3 hosts is down (d), more than max_down_fraction (0.3): nothing moves during an '
         'outage')
     assert planning_holds.find_outage_reason(cluster(DOWN, *up('a')),
                                              model.PlanningOptions(max_down_fraction=0.5)) is None
