@@ -103,7 +103,7 @@ FAULTS = {
     'migration never ends': 0.25,
     **{f'Nova leaves a migration in {status}': 0.2 for status in LEFT},
     # The abort of a live migration. Drawn at each.
-    'abort puts the instance into ERROR': 0.7,
+    'abort puts the instance into ERROR': 0.95,
     'abort has no effect': 0.4,
     'abort gets 409': 0.3,
     # Prometheus. Drawn at each cycle's questions.
