@@ -23,6 +23,7 @@ import math
 
 from kronos_nova import labels
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 
 #: A ratio computed from counters may leave [0, 1] by rounding.
@@ -269,8 +270,9 @@ def _map_instance_values(policy: policies.Policy, result: model.QueryResult, clu
     mapped = labels.map_instances(result.series, cluster.instances.values(),
                                   policy.vm_profile_label_type)
     if mapped.ambiguous:
-        warnings.append(f'{len(mapped.ambiguous)} instances share their '
-                        f'{policy.vm_profile_label} or have several series; not profiled '
+        warnings.append('Not profiled: '
+                        f'{plurals.count_noun(len(mapped.ambiguous), "instance")} that another one '
+                        f'shares {policy.vm_profile_label} with, or with several series '
                         f'(first: {mapped.ambiguous[0]})')
     for instance in cluster.instances.values():
         value = mapped.values.get(instance.uuid)

@@ -83,7 +83,8 @@ def _render_rows(answer: Any, host: str) -> Iterator[tuple[str, str, str]]:
                f'a risk of {risk:.0%}, by its memory writes and its past attempts')
     if answer.seconds is not None:
         yield 'time', 'about', (
-            f'{answer.seconds:.0f} s, by {answer.measured} migrations that were measured '
+            f'{answer.seconds:.0f} s, by '
+            f'{plurals.count_noun(answer.measured, "measured migration")} '
             f'({answer.bandwidth:.0f} MiB/s); waiting for cycles and approval not counted')
     else:
         yield 'time', 'not known', 'no migration is on record'

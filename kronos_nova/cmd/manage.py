@@ -119,7 +119,8 @@ def _purge_plans(conf: Any) -> int:
                                    f'older than {conf.category.older_than}')
     finally:
         store.close()
-    print(f'{count} plans that ended more than {conf.category.older_than} ago are deleted.')
+    print(f'{plurals.count_noun(count, "plan")} that ended more than '
+          f'{conf.category.older_than} ago: deleted.')
     return 0
 
 

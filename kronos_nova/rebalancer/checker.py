@@ -72,7 +72,9 @@ def _check_plan_shape(plan: model.Plan, cluster: model.Cluster,
     found = []
     uuids = [m.instance_uuid for m in plan.moves]
     if len(uuids) > budget:
-        found.append(model.Rejection('over-budget', f'{len(uuids)} moves, {budget} allowed'))
+        found.append(model.Rejection('over-budget',
+                                     f'{plurals.count_noun(len(uuids), "move")}, '
+                                     f'{budget} allowed'))
     for uuid in sorted({u for u in uuids if uuids.count(u) > 1}):
         found.append(model.Rejection('moved-twice', f'instance {uuid} is moved twice'))
     for uuid in uuids:
@@ -145,11 +147,11 @@ def _check_outage(cluster: model.Cluster, options: model.PlanningOptions) -> lis
         disabled += service is not None and service.up and not service.enabled
     count = len(cluster.scope_hosts)
     if down > options.max_down_fraction * count:
-        return [model.Rejection('outage', f'{down} of {count} hosts '
-                                           f'{plurals.choose(down, "is", "are")} down')]
+        verb = plurals.choose(down, 'is', 'are')
+        return [model.Rejection('outage', f'{down} of {count} hosts {verb} down')]
     if disabled > max(1.0, options.max_drain_fraction * count):
-        return [model.Rejection('outage', f'{disabled} of {count} hosts '
-                                 f'{plurals.choose(disabled, "is", "are")} disabled')]
+        verb = plurals.choose(disabled, 'is', 'are')
+        return [model.Rejection('outage', f'{disabled} of {count} hosts {verb} disabled')]
     return []
 
 

@@ -98,7 +98,8 @@ def weigh_nothing_on_error(method: Callable[[Any, list[Any], Any], list[float]],
         try:
             weights = method(plugin, weighed, spec)
             if len(weights) != len(weighed) or not all(map(math.isfinite, weights)):
-                raise ValueError(f'{len(weighed)} hosts need as many finite weights')
+                raise ValueError(
+                    f'{len(weights)} weights of {len(weighed)} hosts, or not all are finite')
             return weights
         except Exception as error:
             FAULTS.swallow(name, error)

@@ -234,12 +234,12 @@ class ScoreCache:
                 unknown.add(host)  # its file has no scores, and the scorecard logs that
         before = self._unknown
         if lost := sorted(unknown - before):
-            LOG.warning('kronos: %s without a score, treated as unknown_hosts = %s says: %s. See '
+            LOG.warning('kronos: no score for %s, treated as unknown_hosts = %s says: %s. See '
                         'to the exporters, or to host_label and host_regex.',
                         plurals.count_noun(len(lost), 'host'), self._conf.kronos.unknown_hosts,
                         _format_hosts(lost))
         if found := sorted(before & known):
-            LOG.info('kronos: %s with a new score: %s', plurals.count_noun(len(found), 'host'),
+            LOG.info('kronos: scores are back for %s: %s', plurals.count_noun(len(found), 'host'),
                      _format_hosts(found))
         self._unknown = frozenset(unknown)
 

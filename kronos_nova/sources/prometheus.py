@@ -25,6 +25,7 @@ import time
 from oslo_config import cfg
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova import policy as policies
 from kronos_nova.sources import answer
 from kronos_nova.sources import base
@@ -216,8 +217,8 @@ def apply_ages(imbalance: model.QueryResult, ages: model.QueryResult,
         imbalance = _replace_series(
             imbalance, {k: v for k, v in imbalance.series.items() if k in fresh},
             model.SourceHealth.PARTIAL,
-            f'{len(left_out)} hosts have stale samples or none of known age, treated as '
-            f'missing: {shown}')
+            f'{plurals.count_noun(len(left_out), "host")} with stale samples, or none of known '
+            f'age, treated as missing: {shown}')
     return imbalance, statistics.median(fresh.values())
 
 

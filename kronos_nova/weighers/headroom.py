@@ -135,7 +135,7 @@ def log_raw_weights(hosts: list[Any], weights: list[float], spec: Any) -> None:
     if not hosts:
         return
     most = max(weights)
-    LOG.debug('kronos: instance %s: raw weights of %d hosts are %g to %g, the largest is of %s',
+    LOG.debug('kronos: instance %s: raw weights (hosts: %d) are %g to %g, the largest is of %s',
               getattr(spec, 'instance_uuid', None), len(hosts), min(weights), most,
               hosts[weights.index(most)].host)
 

@@ -23,6 +23,7 @@ from oslo_db import exception as db_exception
 from sqlalchemy import exc as sql_exception
 
 from kronos_nova import exception
+from kronos_nova import plurals
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import candidates
 from kronos_nova.weighing import dry_run
@@ -204,7 +205,7 @@ def _list_decision_notes(order: request_spec.BootOrder, stage: dry_run.Rehearsal
         found.append('No host is left: Nova says "No valid host was found".')
     best = [line for line in ranked if line.total == ranked[0].total]
     if len(best) > 1:
-        found.append(f'{len(best)} hosts have the highest sum; ' + (
+        found.append(f'The highest sum belongs to {plurals.count_noun(len(best), "host")}; ' + (
             'Nova shuffles them (shuffle_best_same_weighed_hosts).'
             if conf.filter_scheduler.shuffle_best_same_weighed_hosts
             else 'their order is random.'))

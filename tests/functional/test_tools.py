@@ -356,7 +356,7 @@ class TestAgain(ToolsCase):
         found = self.verdicts(done.stdout)
         self.assertEqual(('possible', 'all 1 instance can leave host host3'),
                          found['conclusion'])
-        self.assertIn('by 1 migrations that were measured', found['time'][1])
+        self.assertIn('by 1 measured migration ', found['time'][1])
         self.assertEqual('host3', self.host_of(self.server), 'nothing is moved')
         self.load({'host1': 0.45, 'host2': 0.5, 'host3': 0.45}, {self.server['id']: 0.35})
         done = self.ask('why-nothing')

@@ -189,8 +189,8 @@ class UnknownHostTestCase(scores.ScoredTestCase):
 
     @marks.long
     def test_loss_and_return_of_score_are_logged_once(self):
-        lost = '1 host without a score, treated as unknown_hosts = mean says: host3'
-        back = '1 host with a new score: host3'
+        lost = 'no score for 1 host, treated as unknown_hosts = mean says: host3'
+        back = 'scores are back for 1 host: host3'
 
         def said(text):
             return self.stdlog.logger.output.count(text)

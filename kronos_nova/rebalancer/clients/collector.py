@@ -233,9 +233,9 @@ def cells_away(unreadable: Mapping[str, str]) -> list[str]:
         some = ', '.join(hosts[:cells.SHOWN]) + (', ...' if len(hosts) > cells.SHOWN else '')
         found.append(
             (f'Cell {api.format_printable(cell)} does not answer Nova: no scope is planned that '
-             f'has one of its {len(hosts)} hosts ({some}).') if cell else
-            (f'While a cell does not answer, no scope is planned that has one of {len(hosts)} '
-             f'hosts whose cell is not named ({some}).'))
+             f'has one of its hosts ({len(hosts)}: {some}).') if cell else
+            (f'While a cell does not answer, no scope is planned that has a host whose '
+             f'cell is not named ({len(hosts)}: {some}).'))
     return found
 
 

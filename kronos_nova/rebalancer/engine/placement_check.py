@@ -310,9 +310,10 @@ class PlanConfirmation:
         held = (self.refusals.add(found.refused, now)
                 | self.refusals.add(found.unanswered, now, answered=False))
         for uuid, seconds in held.items():
-            LOG.warning('Instance %s: Placement has confirmed none of the %d hosts that were '
+            LOG.warning('Instance %s: Placement has confirmed none of %s that were '
                         'tried last. It is left where it is for %.0f s, and others have their '
-                        'turn (rule placement-refuses-everywhere)', uuid, STRIKES, seconds)
+                        'turn (rule placement-refuses-everywhere)', uuid,
+                        plurals.count_noun(STRIKES, 'host'), seconds)
 
 
 def _is_hopeless(error: api.ApiError) -> bool:

@@ -27,6 +27,7 @@ from oslo_utils import uuidutils
 from kronos_nova import constraints
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import metrics
@@ -175,8 +176,9 @@ class NovaExecutor(base.Executor):
             if others and taken + len(others) >= limit:
                 raise exception.PreFlightError(
                     instance_uuid=task.instance_uuid, rule='no-slot',
-                    problem=f'{len(others)} migrations {end} {host} that others asked for, and '
-                            f'{taken} of ours, are under way; [executor] allows {limit}')
+                    problem=f'{plurals.count_noun(len(others), "migration")} {end} {host} that '
+                            f'others asked for, and {taken} of ours, are under way; [executor] '
+                            f'allows {limit}')
 
     def _await_scheduler(self, task: model.Task, cluster: model.Cluster,
                          changed: list[nova_api.Migration], now: float) -> None:

@@ -61,9 +61,9 @@ class HostTopics:
         if topics == self._topics:
             return
         if foreign:
-            LOG.warning('Not served: %s, as no topic can bear the name, or as it is the alias of '
-                        'another host in [migfra] host_aliases: %s',
-                        plurals.count_noun(len(foreign), 'host'),
+            LOG.warning('%s not served: no topic can bear the name, or [migfra] host_aliases '
+                        'names another host so: %s',
+                        plurals.count_with_verb(len(foreign), 'host'),
                         api.format_printable(', '.join(sorted(foreign)[:5])))
         LOG.info('Tasks are accepted on the topics of %s',
                  plurals.count_noun(len(topics), 'host'))

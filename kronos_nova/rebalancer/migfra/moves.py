@@ -171,10 +171,10 @@ class MoveHandler:
                                    f'{request.host}'), ASKED,
             adjust=task_settings.make_adjuster(task, found.partner),
             also=lambda connection, plan_id: self._note(connection, request, progress, plan_id))
-        LOG.info('Request %s (%s on %s): plan %s has %s, %s',
+        LOG.info('Request %s (%s on %s): plan %s has %s; refused: %s',
                  request.request_id, task.task, request.host, tasks[0].plan_id,
                  plurals.count_noun(len(tasks), 'move'),
-                 plurals.count_noun(len(found.answer.refused), 'refused instance'))
+                 plurals.count_noun(len(found.answer.refused), 'instance'))
         return None
 
     def _judge_by_cached_cloud(self, request: requests.StoredRequest,

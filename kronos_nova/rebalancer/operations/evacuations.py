@@ -143,7 +143,7 @@ def _explain_refusal(simulation: sim.Simulation, n: int, hosts: sim.Ints) -> mod
     if len(found) == 1:
         return found[0]
     rules = Counter(no.rule for no in found)
-    told = ', '.join(f'{rule} ({plurals.count_noun(count, "host")})'
+    counts = ', '.join(f'{rule} ({plurals.count_noun(count, "host")})'
                      for rule, count in sorted(rules.items()))
     return model.Rejection('no-destination', f'instance {uuid}: no host may take it: '
-                                             f'{told or "no other host is named"}')
+                                             f'{counts or "no other host is named"}')

@@ -21,6 +21,7 @@ import dataclasses
 import math
 
 from kronos_nova import model
+from kronos_nova import plurals
 
 #: Name under which an open breaker pauses its scope.
 NAME = 'the circuit breaker'
@@ -84,7 +85,8 @@ class PackOutcome:
                 or self.realised.overload > overload + OVERLOAD_NOISE)
 
     def __str__(self) -> str:
-        return (f'{self.before.hosts_in_use} -> {self.realised.hosts_in_use} hosts in use '
+        return (f'{self.before.hosts_in_use} -> '
+                f'{plurals.count_noun(self.realised.hosts_in_use, "host")} in use '
                 f'(foreseen {self.foreseen.hosts_in_use}), overload {self.before.overload:.3f} '
                 f'-> {self.realised.overload:.3f} (foreseen {self.foreseen.overload:.3f})')
 
@@ -106,7 +108,7 @@ def find_trip_reason(outcomes: Sequence[PlanOutcome], failed: int, ended: int, *
                 'more hosts in use or more overload than they found and foresaw'
                 if all(o.packing is not None for o in last) else
                 'the scope in a worse state than they found it in')
-        return (f'{worse_plans} plans in a row left {harm}: {told}. See '
+        return (f'{plurals.count_noun(worse_plans, "plan")} in a row left {harm}: {told}. See '
                 'whether the profiles\' unit and capacities are right')
     if failed >= LEAST_FAILURES and failed > failure_rate * ended:
         return (f'{failed} of the last {ended} migrations failed, more than breaker_failure_rate '

@@ -25,6 +25,7 @@ import dataclasses
 import numpy as np
 
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.rebalancer import masks
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.search import replay
@@ -54,9 +55,9 @@ def place_together(simulation: sim.Simulation, instances: sim.Ints) -> list[mode
         return moves
     if len(hosts) < some and not simulation.truncated:
         simulation.warnings.append(
-            f'{len(instances)} instances that are to leave their hosts were placed one by one: '
-            f'together they found no room on the {len(hosts)} of {some} hosts that were looked '
-            'at; disable fewer hosts at once')
+            f'no room for {plurals.count_noun(len(instances), "instance")} together on the '
+            f'{len(hosts)} of {some} hosts that the planner tried: it placed each one alone; '
+            'disable fewer hosts at once')
     return None
 
 

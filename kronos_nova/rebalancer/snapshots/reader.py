@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import plurals
 from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import snapshot
 from kronos_nova.sources import snapshot_files as files
@@ -156,7 +157,8 @@ class _SnapshotReader:
         if list(named) == ['legacy'] or (told and not named):
             return None  # it binds no instance, see nova_records.parse_server_group
         if len(named) != 1:
-            raise self._make_error(schema.GROUPS, f'{where} has {len(named)} policies, not one')
+            count = plurals.count_noun(len(named), 'policy', 'policies')
+            raise self._make_error(schema.GROUPS, f'{where} has {count}, not one')
         limit = (record.rules or {}).get('max_server_per_host', 1)
         if (isinstance(limit, bool) or not isinstance(limit, int)
                 or not 1 <= limit < 2**63):

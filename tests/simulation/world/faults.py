@@ -101,11 +101,14 @@ FAULTS = {
     # A migration of which nothing comes any more. Drawn at each of ours.
     'Nova loses a request that it accepted': 0.15,
     'migration never ends': 0.25,
-    **{f'Nova leaves a migration in {status}': 0.2 for status in LEFT},
+    # The draws before theirs leave the later ones fewer migrations.
+    'Nova leaves a migration in accepted': 0.23, 'Nova leaves a migration in queued': 0.3,
+    'Nova leaves a migration in preparing': 0.33, 'Nova leaves a migration in running': 0.25,
+    'Nova leaves a migration in post-migrating': 0.35,
     # The abort of a live migration. Drawn at each.
     'abort puts the instance into ERROR': 0.95,
-    'abort has no effect': 0.4,
-    'abort gets 409': 0.3,
+    'abort has no effect': 0.3,
+    'abort gets 409': 0.25,
     # Prometheus. Drawn at each cycle's questions.
     'Prometheus is down': 0.3,
     'Prometheus gives stale samples': 0.3,
@@ -155,9 +158,11 @@ PRESENT_OF = {'instance is stopped from the beginning': 0.5, 'confirmation gets 
               'executor crashes after a confirmation': 0.5,
               'operator confirms a cold migration': 0.5,
               'operator reverts a cold migration': 0.5,
-              'abort puts the instance into ERROR': 0.5, 'abort has no effect': 0.5,
+              'abort puts the instance into ERROR': 0.95, 'abort has no effect': 0.5,
               'abort gets 409': 0.5, 'Nova leaves a migration in running': 0.6,
-              'Nova leaves a migration in post-migrating': 0.3}
+              'Nova leaves a migration in post-migrating': 0.3,
+              'Nova leaves a migration in preparing': 0.35,
+              'Nova leaves a migration in queued': 0.25}
 
 #: Drawn from a chance of their own: what else happens does not depend on them.
 APART = ('clock of an executor steps far', 'clock of an executor drifts')
@@ -197,7 +202,7 @@ COLD, REQUESTS, OFTEN = 0.2, 0.9, 0.6
 LEAVES, REFUSED, REFUSING = (
     'migration leaves its allocations', 'migration is refused by the scheduler', 0.5)
 #: A run of no stopped instances has executors that abort endless migrations, with this chance.
-ABORTING = 0.22
+ABORTING = 0.33
 
 
 #: How often a fault of requests is chosen, as a multiple: it needs others, or others leave no

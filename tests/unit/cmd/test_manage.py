@@ -106,7 +106,7 @@ def test_purge_deletes_what_ended_and_keeps_what_lives_or_cools(run, url):
                           plan_id=cases.new_id(), now=now, dry_run=False, cooldown=0,
                           instance_cooldown=0)
     status, out, error = run('db', 'purge', '--older-than', '2d')
-    assert status == 0 and out.startswith('1 plans'), error
+    assert status == 0 and out == '1 plan that ended more than 2d ago: deleted.', error
     assert store.plans.find_plan(ended) is None and store.plans.find_plan(live) is not None
     status, out, error = run('db', 'audit', '--limit', '1')
     assert status == 0 and out.endswith(' db purge 1 plan older than 2d'), (out, error)

@@ -208,7 +208,7 @@ def test_a_request_is_one_line_in_the_debug_log_and_costs_nothing_without(debug)
         headroom.KronosWeigher().weigh_objects(
             [mock.Mock(obj=state) for state in states], nova_fakes.spec())
     assert [call.args[0] % call.args[1:] for call in said.call_args_list] == debug * [
-        'kronos: instance u-new: raw weights of 6 hosts are -0.3 to 0.4, the largest is of a']
+        'kronos: instance u-new: raw weights (hosts: 6) are -0.3 to 0.4, the largest is of a']
 
 
 @pytest.mark.parametrize(('fields', 'plain'), [

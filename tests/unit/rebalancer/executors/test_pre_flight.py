@@ -215,7 +215,7 @@ def test_unreadable_migrations_of_a_host_raise_service_unavailable(ready: Ready)
      '2 migrations from host1 that others asked for, and 0 of ours, are under way; [executor] '
      'allows 2'),
     ('host1', [('a', 'host1', 'host3')], [('c', 'host1', 'host3')], 2,
-     '1 migrations from host1 that others asked for, and 1 of ours, are under way; [executor] '
+     '1 migration from host1 that others asked for, and 1 of ours, are under way; [executor] '
      'allows 2'),
     ('host1', [('a', 'host1', 'host3')], [('c', 'host3', 'host1')], 2, None),
     ('host1', [('a', 'host3', 'host1'), ('b', 'host3', 'host1')], [], 2, None),
@@ -224,14 +224,14 @@ def test_unreadable_migrations_of_a_host_raise_service_unavailable(ready: Ready)
     ('host1', [], [('c', 'host1', 'host3'), ('d', 'host1', 'host3')], 2, None),
     # Nova carries out a request of ours from another host than the task's source.
     ('host1', [('c', 'host1', 'host3')], [('c', 'host4', 'host3')], 1,
-     '1 migrations from host1 that others asked for, and 0 of ours, are under way; [executor] '
+     '1 migration from host1 that others asked for, and 0 of ours, are under way; [executor] '
      'allows 1'),
     ('host2', [('a', 'host3', 'host2')], [], 2, None),
     ('host2', [('a', 'host3', 'host2'), ('b', 'host1', 'host2')], [], 2,
      '2 migrations to host2 that others asked for, and 0 of ours, are under way; [executor] '
      'allows 2'),
     ('host2', [('a', 'host3', 'host2')], [('c', 'host3', 'host2')], 2,
-     '1 migrations to host2 that others asked for, and 1 of ours, are under way; [executor] '
+     '1 migration to host2 that others asked for, and 1 of ours, are under way; [executor] '
      'allows 2'),
     ('host2', [('a', 'host3', 'host2')], [('c', 'host2', 'host3')], 2, None)])
 def test_migrations_of_others_take_slots_as_ours_do(

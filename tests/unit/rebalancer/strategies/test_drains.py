@@ -192,9 +192,9 @@ def test_a_failed_batch_says_that_it_tried_some_hosts_only(monkeypatch):
     monkeypatch.setattr(batch, 'LARGEST', 2 * count)
     plan = planner.plan(request(cluster))
     assert stranded(cluster, plan)
-    assert [w for w in plan.warnings if 'one by one' in w] == [
-        f'{count} instances that are to leave their hosts were placed one by one: together they '
-        'found no room on the 2 of 4 hosts that were looked at; disable fewer hosts at once']
+    assert [w for w in plan.warnings if 'each one alone' in w] == [
+        f'no room for {count} instances together on the 2 of 4 hosts that the planner tried: it '
+        'placed each one alone; disable fewer hosts at once']
 
 
 def test_of_the_hosts_that_are_looked_at_everybody_has_its_own(monkeypatch):
