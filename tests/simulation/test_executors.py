@@ -23,7 +23,7 @@ from kronos_nova.rebalancer.executors import claim_keeper
 from kronos_nova.rebalancer.executors import retry
 from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import rows
-from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store import task_claims
 from tests.simulation import executor_world
 
 #: The whole rebalancer is in test_world: here only what a planner does not make.
@@ -130,7 +130,7 @@ def test_uncounted_caps_are_caught(monkeypatch):
 
 
 def test_missing_takeover_of_crashed_executor_is_caught(monkeypatch):
-    monkeypatch.setattr(tasks, 'adopt_tasks', lambda *args: [])
+    monkeypatch.setattr(task_claims, 'adopt_tasks', lambda *args: [])
     assert _caught(10)
 
 

@@ -19,7 +19,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import swaps
-from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store import task_endings
 from tests.simulation import executor_world as world
 from tests.unit import clouds
 
@@ -127,8 +127,8 @@ def never_undone(patch):
 
 
 def never_settled(patch):
-    patch.setattr(tasks, '_settle_task_swaps', lambda *args: [])
-    patch.setattr(tasks, 'settle_swaps', lambda *args: [])
+    patch.setattr(task_endings, '_settle_task_swaps', lambda *args: [])
+    patch.setattr(task_endings, 'settle_swaps', lambda *args: [])
 
 
 def never_goes_on(patch):

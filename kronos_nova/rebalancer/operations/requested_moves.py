@@ -28,7 +28,9 @@ from kronos_nova.constraints import cluster_view
 from kronos_nova.constraints import relevant_cluster
 from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import move_gains
 from kronos_nova.rebalancer.planning import planner
+from kronos_nova.rebalancer.planning import policy_reports
 from kronos_nova.rebalancer.planning import waves
 
 
@@ -74,7 +76,7 @@ class MoveState:
         self.simulation = sim.Simulation(request.cluster, request.scores, request.policies,
                                          request.history, request.options, seed=request.seed,
                                          now=request.now)
-        self._before = planner.InitialImbalances.of(self.simulation)
+        self._before = policy_reports.InitialImbalances.of(self.simulation)
 
     def answer(self, moves: Sequence[model.Move], refused: dict[str, model.Rejection],
                **alternates: Any) -> RequestedPlan:
@@ -109,8 +111,9 @@ class MoveState:
         found = model.Plan(
             scope=request.cluster.scope, swaps=tuple(swaps),
             # A swap may park its first instance: then the simulation is ahead of the moves.
-            moves=tuple(moves) if swaps else planner.describe_effects(simulation, moves),
-            policies=planner.policy_reports(request, before, simulation.imbalances()),
+            moves=tuple(moves) if swaps else move_gains.measure_gains(simulation, moves),
+            policies=policy_reports.report_policies(request.policies, request.scores, before,
+                                                    simulation.imbalances()),
             combined_before=before.combined if known else None,
             combined_after=simulation.combined() if known else None,
             combined_measured=before.combined_measured if known else None,

@@ -34,6 +34,7 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import task_endings
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import transactions
 
@@ -111,7 +112,8 @@ def cancel_lapsed_tasks(connection: sa.Connection, scope: str, now: float) -> li
     """Cancel tasks that were not approved in time, and the tasks that require them."""
     late = sa.and_(_task.c.state == TaskState.PENDING.value, _task.c.scope == scope,
                    _task.c.expires_at <= now)
-    return tasks.cancel_where(connection, late, now, tasks.EXPIRED_TYPE, tasks.LAPSED)
+    return task_endings.cancel_where(connection, late, now, task_endings.EXPIRED_TYPE,
+                                     task_endings.LAPSED)
 
 
 def approve_plan(connection: sa.Connection, plan_id: str, now: float, said: OperatorDecision, *,
@@ -201,7 +203,7 @@ def cancel_plan_tasks(connection: sa.Connection, plan_id: str, now: float, said:
     # Tasks that require others first: each instance cools, also where another would end it.
     for row in sorted(_list_decided_tasks(connection, plan_id, states, said, None),
                       key=lambda row: -row.task.wave):
-        ended += tasks.cancel_task(
+        ended += task_endings.cancel_task(
             connection, row.task.task_id, now, error_type=rows.CANCELLED_TYPE,
             error=f'{verb.capitalize()} by {said.by}: {said.reason}',
             instance_cooldown=instance_cooldown) or []

@@ -21,6 +21,7 @@ from kronos_nova import model
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import rows
+from kronos_nova.rebalancer.store import task_endings
 from kronos_nova.rebalancer.store import tasks
 
 #: ``error_type`` of a task that an operator ended as failed.
@@ -46,7 +47,7 @@ def resolve_task(connection: sa.Connection, task_id: str, state: TaskState, now:
     error = (None if state is TaskState.COMPLETED
              else f'Resolved as {state} by {said.by}: {said.reason}')
     result = _find_result(row, error, now)
-    cancelled = tasks.finish_task(
+    cancelled = task_endings.finish_task(
         connection, row.task, result, state, now, worker=row.worker or '',
         instance_cooldown=instance_cooldown, quarantine_seconds=None)
     if cancelled is not None:

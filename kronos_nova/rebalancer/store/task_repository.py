@@ -28,6 +28,8 @@ from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import task_claims
+from kronos_nova.rebalancer.store import task_endings
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import transactions
 
@@ -140,26 +142,27 @@ class TaskRepository(transactions.Repository):
         the cloud are claimed, submitting, submitted or unknown. A claim whose worker has been
         silent for ``claim_seconds`` passes to us.
         """
-        if not self._runner.run_read(lambda c: tasks.has_claimable(c, scopes, now, claim_seconds)):
+        if not self._runner.run_read(
+                lambda c: task_claims.has_claimable(c, scopes, now, claim_seconds)):
             return None
-        return self._runner.run_transaction(lambda c: tasks.claim(
+        return self._runner.run_transaction(lambda c: task_claims.claim(
             c, worker, scopes, now, per_scope=per_scope, total=total,
             claim_seconds=claim_seconds, per_source=per_source,
             per_destination=per_destination))
 
     def renew_claim(self, worker: str, now: float) -> None:
         """Record that we are alive: no executor takes our tasks for ``claim_seconds``."""
-        self._runner.run_transaction(lambda c: tasks.renew_claim(c, worker, now))
+        self._runner.run_transaction(lambda c: task_claims.renew_claim(c, worker, now))
 
     def release_claims(self, worker: str) -> None:
         """Give up our tasks and hooks; any executor may take them at once."""
-        self._runner.run_transaction(lambda c: tasks.release_claims(c, worker))
+        self._runner.run_transaction(lambda c: task_claims.release_claims(c, worker))
 
     def adopt_tasks(self, worker: str, scopes: Collection[str] | None, now: float,
                     claim_seconds: float) -> list[rows.TaskRow]:
         """Take over tasks of silent workers that may have reached Nova."""
         return self._runner.run_transaction(
-            lambda c: tasks.adopt_tasks(c, worker, scopes, now, claim_seconds))
+            lambda c: task_claims.adopt_tasks(c, worker, scopes, now, claim_seconds))
 
     def update_state(self, task_id: str, worker: str, from_states: Iterable[TaskState],
                      to_state: TaskState, now: float, **fields: Any) -> bool:
@@ -197,7 +200,7 @@ class TaskRepository(transactions.Repository):
         """
         if not state.terminal:
             raise ValueError(f'{state} does not end a task')
-        return self._runner.run_transaction(lambda c: tasks.finish_task(
+        return self._runner.run_transaction(lambda c: task_endings.finish_task(
             c, task, result, state, now, worker=worker, instance_cooldown=instance_cooldown,
             quarantine_seconds=quarantine_seconds))
 
@@ -211,7 +214,7 @@ class TaskRepository(transactions.Repository):
             have been asked, or the task has ended or is unknown.
         """
         def cancel_and_audit(connection: sa.Connection) -> list[model.Task] | None:
-            ended = tasks.cancel_task(
+            ended = task_endings.cancel_task(
                 connection, task_id, now, error_type=rows.CANCELLED_TYPE,
                 error=f'Cancelled by {cancelled_by}: {reason}',
                 instance_cooldown=instance_cooldown)
@@ -236,7 +239,7 @@ class TaskRepository(transactions.Repository):
                      claim_seconds: float) -> list[model.Task]:
         """Cancel tasks that did not begin in time, and the tasks that require them."""
         return self._runner.run_transaction(
-            lambda c: tasks.expire_tasks(c, scopes, now, claim_seconds))
+            lambda c: task_endings.expire_tasks(c, scopes, now, claim_seconds))
 
     def list_swaps(self, plan_id: str) -> list[swaps.StoredSwap]:
         """Return the swaps that a plan began, with their progress."""
@@ -249,4 +252,4 @@ class TaskRepository(transactions.Repository):
         :returns: swaps whose undo has begun or ended and is not logged yet: the caller must log
             them.
         """
-        return self._runner.run_transaction(lambda c: tasks.settle_swaps(c, now))
+        return self._runner.run_transaction(lambda c: task_endings.settle_swaps(c, now))

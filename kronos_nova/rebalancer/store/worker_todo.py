@@ -21,7 +21,8 @@ import sqlalchemy as sa
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
-from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store import task_claims
+from kronos_nova.rebalancer.store import task_endings
 
 
 class WorkerTodo(NamedTuple):
@@ -52,11 +53,11 @@ def read(connection: sa.Connection, worker: str, scopes: Collection[str] | None,
 def _select_work_kinds(worker: str, scopes: tuple[str, ...] | None, now: float,
                        silent_since: float) -> sa.Select[Any]:
     asked = {
-        'late': tasks.match_late_tasks(scopes, now, silent_since),
+        'late': task_endings.match_late_tasks(scopes, now, silent_since),
         'swaps': swaps.match_waiting_swaps(),
-        'abandoned': tasks.match_abandoned_tasks(scopes, silent_since),
-        'mine': tasks.held_by(worker),
+        'abandoned': task_claims.match_abandoned_tasks(scopes, silent_since),
+        'mine': task_claims.held_by(worker),
         'owed': pending_hooks.match_takable_hooks(worker, scopes, silent_since),
-        'claimable': tasks.match_claimable_tasks(scopes, now, silent_since)}
+        'claimable': task_claims.match_claimable_tasks(scopes, now, silent_since)}
     return sa.Select(*(sa.exists().where(condition).label(name)
                        for name, condition in asked.items()))

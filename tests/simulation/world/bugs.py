@@ -68,6 +68,8 @@ from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import statements
 from kronos_nova.rebalancer.store import swaps
 from kronos_nova.rebalancer.store import tables
+from kronos_nova.rebalancer.store import task_claims
+from kronos_nova.rebalancer.store import task_endings
 from kronos_nova.rebalancer.store import task_repository
 from kronos_nova.rebalancer.store import tasks
 from kronos_nova.rebalancer.store import worker_todo
@@ -117,7 +119,7 @@ def claims_side_by_side(patch: Patch) -> None:
     """Two executors claim at the same moment."""
     real = api.Store._run
     patch.setattr(api.Store, '_run', lambda self, step, *, begin='': real(self, step, begin=''))
-    patch.setattr(tasks, '_build_gate_update', lambda: (sa.select(sa.literal(1)),))
+    patch.setattr(task_claims, '_build_gate_update', lambda: (sa.select(sa.literal(1)),))
     patch.setitem(faults.FAULTS, 'transactions overlap', 0.5)
 
 
@@ -186,8 +188,8 @@ def no_scope_cooldown(patch: Patch) -> None:
 @bug()
 def cooled_at_planning_only(patch: Patch) -> None:
     """Completion leaves no cooldown."""
-    real = tasks.finish_task
-    patch.setattr(tasks, 'finish_task', _altered(real, instance_cooldown=0.0))
+    real = task_endings.finish_task
+    patch.setattr(task_endings, 'finish_task', _altered(real, instance_cooldown=0.0))
 
 
 @bug()
@@ -231,7 +233,7 @@ def wrong_way(patch: Patch) -> None:
 
 def _cap(name: str) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
-        patch.setattr(tasks, 'claim', _altered(tasks.claim, **{name: 99}))
+        patch.setattr(task_claims, 'claim', _altered(task_claims.claim, **{name: 99}))
     return apply
 
 
@@ -258,17 +260,17 @@ def unknown_is_free(patch: Patch) -> None:
 @bug()
 def out_of_order(patch: Patch) -> None:
     """A task does not wait for its requirements."""
-    patch.setattr(tasks, 'json', types.SimpleNamespace(loads=lambda text: []))
+    patch.setattr(task_claims, 'json', types.SimpleNamespace(loads=lambda text: []))
     patch.setattr(tasks, 'requeue_task', lambda *args, **kw: False)
 
 
 @bug()
 def no_stagger(patch: Patch) -> None:
     """A task does not wait for its not_before."""
-    real, due, read = tasks._choose_queued_task, tasks.has_claimable, worker_todo.read
-    patch.setattr(tasks, '_choose_queued_task', lambda c, allowed, now, *rest: real(
+    real, due, read = task_claims._choose_queued_task, task_claims.has_claimable, worker_todo.read
+    patch.setattr(task_claims, '_choose_queued_task', lambda c, allowed, now, *rest: real(
         c, allowed, now + 600, *rest))
-    patch.setattr(tasks, 'has_claimable', lambda c, scopes, now, seconds: due(
+    patch.setattr(task_claims, 'has_claimable', lambda c, scopes, now, seconds: due(
         c, scopes, now + 600, seconds))
     patch.setattr(worker_todo, 'read', lambda *args: read(*args)._replace(claimable=True))
 
@@ -282,8 +284,8 @@ def no_pause(patch: Patch) -> None:
 @bug(approval.NAME)
 def unapproved(patch: Patch) -> None:
     """Executors begin tasks that wait for approval."""
-    real = tasks._match_states
-    patch.setattr(tasks, '_match_states', lambda states: real(
+    real = tasks.match_states
+    patch.setattr(tasks, 'match_states', lambda states: real(
         [*states, TaskState.PENDING] if list(states) == [TaskState.QUEUED] else states))
 
 
@@ -291,7 +293,7 @@ def unapproved(patch: Patch) -> None:
 def never_lapses(patch: Patch) -> None:
     """A plan without approval waits for ever."""
     patch.setattr(plan_approvals, 'cancel_lapsed_tasks', lambda *args: [])
-    patch.setattr(tasks, 'expire_tasks', lambda *args: [])
+    patch.setattr(task_endings, 'expire_tasks', lambda *args: [])
 
 
 @bug('executor freezes beyond its claim')
@@ -310,13 +312,13 @@ def anybodys(patch: Patch) -> None:
 @bug('executor crashes after a POST')
 def orphans(patch: Patch) -> None:
     """No executor takes over from a crashed one."""
-    patch.setattr(tasks, 'adopt_tasks', lambda *args: [])
+    patch.setattr(task_claims, 'adopt_tasks', lambda *args: [])
 
 
 @bug('executor crashes after a POST')
 def begun_again(patch: Patch) -> None:
     """A successor begins again without a look."""
-    real = tasks.adopt_tasks
+    real = task_claims.adopt_tasks
 
     def adopt(connection: Any, *args: Any) -> Any:
         found = real(connection, *args)
@@ -324,13 +326,13 @@ def begun_again(patch: Patch) -> None:
             connection.execute(tables.task.update().where(
                 tables.task.c.task_id == row.task.task_id).values(state='claimed'))
         return found
-    patch.setattr(tasks, 'adopt_tasks', adopt)
+    patch.setattr(task_claims, 'adopt_tasks', adopt)
 
 
 @bug('migration fails')
 def dependents_stay(patch: Patch) -> None:
     """Tasks that required a failed move stay queued."""
-    patch.setattr(tasks, '_cancel_dependents', lambda *args: [])
+    patch.setattr(task_endings, '_cancel_dependents', lambda *args: [])
 
 
 # The executor.
@@ -620,13 +622,13 @@ def slot_for_ever(patch: Patch) -> None:
 @bug(faults.DRAIN, faults.STOPPED, 'migration never ends', 'Nova answers 503 for an hour')
 def slot_by_clock(patch: Patch) -> None:
     """A task loses its slot by the clock alone."""
-    real = tasks._choose_queued_task
+    real = task_claims._choose_queued_task
 
     def choose_queued_task(connection: Any, served: Any, now: float, *limits: int) -> Any:
         patch.setattr(rows, 'has_lost_slots', lambda doubt, doubt_since: (
             rows.find_unchanged_since(doubt, doubt_since) or now) <= now - rows.SLOT_SECONDS)
         return real(connection, served, now, *limits)
-    patch.setattr(tasks, '_choose_queued_task', choose_queued_task)
+    patch.setattr(task_claims, '_choose_queued_task', choose_queued_task)
     patch.setattr(endings, 'NOTED_AFTER', 5.0)  # Noted before the outage begins.
 
 

@@ -28,7 +28,7 @@ from kronos_nova.rebalancer.executors import worker
 from kronos_nova.rebalancer.monitoring import health as healths
 from kronos_nova.rebalancer.store import database_clock
 from kronos_nova.rebalancer.store import rows
-from kronos_nova.rebalancer.store import tasks
+from kronos_nova.rebalancer.store import task_endings
 from tests.unit.rebalancer.executors import benches
 from tests.unit.rebalancer.executors.benches import elsewhere
 from tests.unit.rebalancer.executors.benches import SETTINGS
@@ -78,7 +78,7 @@ def test_an_unapproved_task_lapses_when_no_task_can_begin(bench):
     bench.passes(5)
     assert bench.state is TaskState.PENDING
     bench.passes(1)
-    assert (bench.state, bench.row().error) == (TaskState.CANCELLED, tasks.LAPSED)
+    assert (bench.state, bench.row().error) == (TaskState.CANCELLED, task_endings.LAPSED)
 
 
 def test_a_busy_executor_adopts_tasks_of_another_one(bench):

@@ -23,6 +23,7 @@ import pytest
 from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.rebalancer import simulation as sim
+from kronos_nova.rebalancer.planning import move_gains
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.strategies import base
@@ -210,13 +211,13 @@ def even(seed):
 def test_of_alternates_that_are_as_good_the_emptiest_comes_first(monkeypatch):
     """What rounding leaves of a move that has landed does not decide."""
     given, tied = {}, 0
-    really = planner._with_scores
+    really = move_gains.rank_alternates
 
     def seen(simulation, moves):
         given.update({m.instance_uuid: m.alternates for m in moves})
         return really(simulation, moves)
 
-    monkeypatch.setattr(planner, '_with_scores', seen)
+    monkeypatch.setattr(move_gains, 'rank_alternates', seen)
     for seed in range(60):
         for move in planner.plan(even(seed)).moves:
             best = list(zip(move.alternates, move.alternate_improvements, strict=True))
