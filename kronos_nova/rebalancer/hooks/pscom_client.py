@@ -116,6 +116,7 @@ class PscomClient:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         try:
+            # needs paho-mqtt, which is optional
             from kronos_nova.rebalancer.messaging import mqtt
         except ModuleNotFoundError:
             raise exception.ConfigError(

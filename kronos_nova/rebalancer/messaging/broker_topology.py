@@ -27,6 +27,7 @@ import re
 from typing import Any
 import uuid
 
+from kombu import entity
 from oslo_messaging._drivers import common
 from oslo_messaging._drivers import impl_rabbit
 
@@ -90,8 +91,6 @@ def try_round_trip(transport: Any, retry: int) -> None:
 
     :raises Exception: the objection of RabbitMQ or its client.
     """
-    from kombu import entity
-
     with _open_connection(transport, retry) as connection:
         name = f'kronos.test_config.{uuid.uuid4().hex}'
         declared = _describe_consumer(connection, name, name, name)
@@ -169,8 +168,6 @@ def _describe_fanout(connection: Any, topic: str) -> Any:
 
 
 def _build_queue(declared: Any, more: dict[str, Any] | None = None) -> Any:
-    from kombu import entity
-
     build: Callable[..., Any] = entity.Queue
     return build(
         name=declared.queue_name, exchange=declared.exchange, durable=declared.durable,

@@ -23,6 +23,7 @@ from typing import Any
 from oslo_config import cfg
 import oslo_messaging
 from oslo_messaging import opts as messaging_opts
+from oslo_messaging._drivers import impl_rabbit
 
 from kronos_nova import exception
 from kronos_nova.conf import messaging as messaging_conf
@@ -115,8 +116,6 @@ def choose_queue_type(conf: cfg.ConfigOpts) -> str | None:
 
 def set_defaults() -> None:
     """Set oslo.messaging's defaults as this module does, for oslo-config-generator."""
-    from oslo_messaging._drivers import impl_rabbit
-
     cfg.set_defaults(impl_rabbit.rabbit_opts, rabbit_quorum_queue=True)
 
 

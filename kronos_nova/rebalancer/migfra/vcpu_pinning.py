@@ -135,6 +135,7 @@ def _parse_vcpu_map(vcpu_map: VcpuMap) -> list[frozenset[int]]:
 
 @functools.cache
 def _load_libvirt() -> Any:
+    # libvirt-python is optional
     import libvirt
 
     # Otherwise libvirt also writes its errors to standard error.

@@ -31,6 +31,7 @@ GRACE_SECONDS = 1.0
 
 def limit_waits(engine: sa.Engine, seconds: float) -> None:
     """Limit how long connections of the engine wait for an answer."""
+    # psycopg2 is optional
     from psycopg2 import extensions  # type: ignore[import-untyped]
 
     class Connection(extensions.connection):
@@ -51,6 +52,7 @@ def _wait(connection: Any) -> None:
 
     :raises OperationalError: the connection's limit is over; psycopg2 closes it.
     """
+    # psycopg2 is optional
     import psycopg2
     from psycopg2 import extensions
 

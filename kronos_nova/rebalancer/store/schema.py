@@ -114,13 +114,15 @@ def upgrade(engine: sa.Engine) -> None:
             revision = _read_revision(connection)
             refuse_unknown_revision(revision)
             if revision != get_head_revision():
-                from alembic import command
+                # Only an upgrade needs Alembic: see above.
+                from alembic import command  # noqa: PLC0415
 
                 command.upgrade(_make_alembic_config(connection), 'head')
 
 
 def _make_alembic_config(connection: sa.Connection | None = None) -> 'alembic_config.Config':
-    from alembic import config as alembic_config
+    # Only an upgrade needs Alembic: see above.
+    from alembic import config as alembic_config  # noqa: PLC0415
 
     config = alembic_config.Config()
     config.set_main_option('script_location', _MIGRATIONS.replace('%', '%%'))
