@@ -117,7 +117,7 @@ class PscomClient:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         try:
             # needs paho-mqtt, which is optional
-            from kronos_nova.rebalancer.messaging import mqtt
+            from kronos_nova.rebalancer.messaging import mqtt  # noqa: PLC0415
         except ModuleNotFoundError:
             raise exception.ConfigError(
                 path='kronos.conf', field='[hooks] enabled', problem='pscom needs paho-mqtt',

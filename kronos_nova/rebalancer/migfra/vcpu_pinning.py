@@ -136,7 +136,7 @@ def _parse_vcpu_map(vcpu_map: VcpuMap) -> list[frozenset[int]]:
 @functools.cache
 def _load_libvirt() -> Any:
     # libvirt-python is optional
-    import libvirt
+    import libvirt  # noqa: PLC0415
 
     # Otherwise libvirt also writes its errors to standard error.
     libvirt.registerErrorHandler(lambda _context, _error: None, None)

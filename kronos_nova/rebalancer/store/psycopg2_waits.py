@@ -32,7 +32,7 @@ GRACE_SECONDS = 1.0
 def limit_waits(engine: sa.Engine, seconds: float) -> None:
     """Limit how long connections of the engine wait for an answer."""
     # psycopg2 is optional
-    from psycopg2 import extensions  # type: ignore[import-untyped]
+    from psycopg2 import extensions  # type: ignore[import-untyped]  # noqa: PLC0415
 
     class Connection(extensions.connection):
         """A connection with a limit for each answer."""
@@ -53,8 +53,8 @@ def _wait(connection: Any) -> None:
     :raises OperationalError: the connection's limit is over; psycopg2 closes it.
     """
     # psycopg2 is optional
-    import psycopg2
-    from psycopg2 import extensions
+    import psycopg2  # noqa: PLC0415
+    from psycopg2 import extensions  # noqa: PLC0415
 
     seconds = getattr(connection, 'kronos_seconds', None)
     end = None if seconds is None else time.monotonic() + seconds
