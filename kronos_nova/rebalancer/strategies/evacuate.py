@@ -62,10 +62,10 @@ class Evacuate(base.Strategy):
                             budget: int) -> list[model.Move]:
         """Place each instance by ``drain_mode``; return the applied moves within the budget.
 
-        Where no host has room, another instance makes room. If an instance is still
-        stranded, the strategy places all again where they fit closest, if that places more.
-        It places all instances and moves only the first ``budget``: the rest finds its room
-        in later cycles.
+        When all others are placed, instances make room for those that no host has room for. If
+        an instance is still stranded, the strategy places all again where they fit closest, if
+        that places more. It places all instances and moves only the first ``budget``: the rest
+        finds its room in later cycles.
         """
         moves = _by_mode(simulation, numbers)
         placed = {simulation.index[m.instance_uuid] for m in moves}
@@ -82,10 +82,11 @@ class Evacuate(base.Strategy):
                 moves.append(move)
             elif simulation.truncated:
                 break  # the search was cut short, so the instance may have a host
-            elif not (simulation.drainable[n]
-                      and ejection_chain.make_room(simulation, n, moves,
-                                                   max(1, budget - len(moves)))):
+            else:
                 stranded.append(n)
+        stranded = [n for n in stranded if not (
+            simulation.drainable[n] and not simulation.truncated
+            and ejection_chain.make_room(simulation, n, moves, max(1, budget - len(moves))))]
         if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
             moves = _place_all_together(simulation, numbers, moves)
             gone = {simulation.index[m.instance_uuid] for m in moves}

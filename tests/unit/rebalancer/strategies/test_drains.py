@@ -25,6 +25,7 @@ from kronos_nova.rebalancer import checker
 from kronos_nova.rebalancer import simulation as sim
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.search import batch
+from kronos_nova.rebalancer.search import ejection_chain
 from tests.unit import clouds
 
 
@@ -112,6 +113,16 @@ def test_placing_one_by_one_strands_instances(monkeypatch):
     monkeypatch.setattr(batch, 'place_together', lambda *args: None)
     clusters = [packing(seed, slack=0.06) for seed in range(20)]
     assert sum(bool(stranded(c, planner.plan(request(c)))) for c in clusters) > 15
+
+
+def test_making_room_strands_no_instance_that_had_a_place(monkeypatch):
+    """A chain that runs before the others are placed takes the room of smaller instances."""
+    clusters = [packing(seed, slack=-0.05) for seed in range(30)]
+    counts = [len(stranded(c, planner.plan(request(c)))) for c in clusters]
+    monkeypatch.setattr(ejection_chain, 'make_room', lambda *args: False)
+    without = [len(stranded(c, planner.plan(request(c)))) for c in clusters]
+    assert all(count <= least for count, least in zip(counts, without, strict=True))
+    assert sum(counts) < sum(without)
 
 
 @pytest.mark.parametrize('seed', range(clouds.many(8)))
