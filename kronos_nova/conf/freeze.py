@@ -21,7 +21,7 @@ import re
 from typing import Any
 import zoneinfo
 
-from oslo_config import types
+from kronos_nova.conf import value_type
 
 #: Seconds by unit. A window of seconds would end before a cycle.
 UNITS = {'m': 60, 'h': 3600, 'd': 86400}
@@ -35,6 +35,9 @@ class FreezeWindow:
     cron: str
     seconds: int
     text: str
+
+    def __str__(self) -> str:
+        return self.text
 
     def ends(self, now: float, zone: datetime.tzinfo) -> float | None:
         """Return when the window that is open now ends (epoch), or None.
@@ -53,11 +56,10 @@ class FreezeWindow:
         return end if begun <= now < end else None
 
 
-class WindowType(types.ConfigType):
+class WindowType(value_type.ValueType):
     """``MINUTE HOUR DAY MONTH WEEKDAY DURATION``, such as ``0 8 * * mon-fri 10h``."""
 
-    def __init__(self, type_name: str = 'freeze window') -> None:
-        super().__init__(type_name)
+    NAME = 'freeze window'
 
     def __call__(self, value: Any) -> FreezeWindow:
         if isinstance(value, FreezeWindow):
@@ -78,24 +80,11 @@ class WindowType(types.ConfigType):
             raise ValueError(f'{value!r}: {e}') from None
         return window
 
-    def __repr__(self) -> str:
-        return 'FreezeWindow'
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def _formatter(self, value: Any) -> str:
-        return value.text if isinstance(value, FreezeWindow) else str(value)
-
-
-class ZoneType(types.ConfigType):
+class ZoneType(value_type.ValueType):
     """A time zone, by its name in the IANA database."""
 
-    def __init__(self, type_name: str = 'time zone') -> None:
-        super().__init__(type_name)
+    NAME = 'time zone'
 
     def __call__(self, value: Any) -> datetime.tzinfo:
         if isinstance(value, datetime.tzinfo):
@@ -107,18 +96,6 @@ class ZoneType(types.ConfigType):
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError(f'{value!r} is no time zone that this host knows; write a name '
                              'such as Europe/Berlin, and install tzdata') from None
-
-    def __repr__(self) -> str:
-        return 'TimeZone'
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def _formatter(self, value: Any) -> str:
-        return str(value)
 
 
 def find_open_window(windows: Iterable[FreezeWindow], zone: datetime.tzinfo,

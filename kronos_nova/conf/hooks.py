@@ -73,31 +73,32 @@ PSCOM = HookOptions(cfg.OptGroup('hook_pscom', title='The hook pscom'), [
 ])
 
 
-WEBHOOK = HookOptions(cfg.OptGroup('hook_webhook', title='The hook webhook'), [
-    cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
-               help='Where to POST to. It may hold user:password@, and is therefore not '
-                    'shown in logs.'),
-    cfg.StrOpt('secret_file', help='File with the secret that the body is signed with, '
-                                   '16 octets or more; it is read again each time.'),
-    cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
-                 help='Seconds that the program has to answer.'),
-    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
-                               'system\'s.'),
-])
+def _build_answer_options(service: str) -> list[cfg.Opt]:
+    return [
+        cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
+                     help=f'Seconds that {service} has to answer.'),
+        cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
+                                   'system\'s.')]
 
 
-PLAN_WEBHOOK = HookOptions(cfg.OptGroup('plan_webhook', title='Plan events for a webhook'), [
-    cfg.URIOpt('url', schemes=['http', 'https'], secret=True,
-               help='Where kronos-engine POSTs events of plans and drains to: a plan is created '
-                    'and may wait for approval, is approved, rejected or lapses. It may hold '
-                    'user:password@, and is therefore not shown in logs. Not set: nowhere.'),
-    cfg.StrOpt('secret_file', help='File with the secret that the body is signed with, '
-                                   '16 octets or more; it is read again each time.'),
-    cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
-                 help='Seconds that the program has to answer.'),
-    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
-                               'system\'s.'),
-])
+def _build_webhook_options(purpose: str) -> list[cfg.Opt]:
+    return [
+        cfg.URIOpt('url', schemes=['http', 'https'], secret=True, help=purpose),
+        cfg.StrOpt('secret_file', help='File with the secret that the body is signed with, '
+                                       '16 octets or more; it is read again each time.'),
+        *_build_answer_options('the program')]
+
+
+WEBHOOK = HookOptions(
+    cfg.OptGroup('hook_webhook', title='The hook webhook'), _build_webhook_options(
+        'Where to POST to. It may hold user:password@, and is therefore not shown in logs.'))
+
+
+PLAN_WEBHOOK = HookOptions(
+    cfg.OptGroup('plan_webhook', title='Plan events for a webhook'), _build_webhook_options(
+        'Where kronos-engine POSTs events of plans and drains to: a plan is created and may wait '
+        'for approval, is approved, rejected or lapses. It may hold user:password@, and is '
+        'therefore not shown in logs. Not set: nowhere.'))
 
 
 ALERTMANAGER = HookOptions(cfg.OptGroup('hook_alertmanager', title='The hook alertmanager'), [
@@ -110,10 +111,7 @@ ALERTMANAGER = HookOptions(cfg.OptGroup('hook_alertmanager', title='The hook ale
                      'instance_uuid, from_host or to_host.'),
     cfg.IntOpt('seconds', default=3600, min=60,
                help='Alertmanager ends a silence after so long.'),
-    cfg.FloatOpt('timeout', default=10.0, min=0.1, max=600.0,
-                 help='Seconds that Alertmanager has to answer.'),
-    cfg.StrOpt('ca_cert', help='Bundle of CA certificates to trust instead of the '
-                               'system\'s.'),
+    *_build_answer_options('Alertmanager'),
 ])
 
 

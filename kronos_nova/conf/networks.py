@@ -15,31 +15,18 @@
 import ipaddress
 from typing import Any
 
-from oslo_config import types
+from kronos_nova.conf import value_type
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class NetworkType(types.ConfigType):
+class NetworkType(value_type.ValueType):
     """A network in CIDR notation, such as ``10.20.0.0/16`` or ``2001:db8::/32``."""
 
-    def __init__(self, type_name: str = 'network') -> None:
-        super().__init__(type_name)
+    NAME = 'network'
 
     def __call__(self, value: Any) -> Network:
         try:
             return ipaddress.ip_network(str(value).strip())
         except ValueError as e:
             raise ValueError(f'{value!r} is not a network: {e}. Write it as 10.20.0.0/16') from e
-
-    def __repr__(self) -> str:
-        return 'Network'
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def _formatter(self, value: Any) -> str:
-        return str(value)

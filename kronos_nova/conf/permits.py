@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from oslo_config import types
+from kronos_nova.conf import value_type
 
 ANY = '*'
 #: The tasks of migfra, with hyphens for their spaces.
@@ -44,14 +44,13 @@ class OperationPermit:
                         for names in (self.operations, self.projects, self.scopes))
 
 
-class PermitType(types.ConfigType):
+class PermitType(value_type.ValueType):
     """The type of permits: ``OPERATIONS:PROJECTS:SCOPES``.
 
     Each part holds names with commas between, or ``*``; a scope's name may have colons.
     """
 
-    def __init__(self, type_name: str = 'permit') -> None:
-        super().__init__(type_name)
+    NAME = 'permit'
 
     def __call__(self, value: Any) -> OperationPermit:
         if isinstance(value, OperationPermit):
@@ -66,18 +65,6 @@ class PermitType(types.ConfigType):
                              f'{", ".join(OPERATIONS)}, and {ANY} for all')
         return OperationPermit(frozenset(OPERATIONS) if operations is None else operations,
                                projects, scopes)
-
-    def __repr__(self) -> str:
-        return 'Permit'
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def _formatter(self, value: Any) -> str:
-        return str(value)
 
 
 def _parse_names(text: str) -> frozenset[str] | None:

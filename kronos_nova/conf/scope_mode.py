@@ -15,7 +15,7 @@
 import dataclasses
 from typing import Any
 
-from oslo_config import types
+from kronos_nova.conf import value_type
 
 AUTO, APPROVE = 'auto', 'approve'
 MODES = (AUTO, APPROVE)
@@ -28,12 +28,14 @@ class ScopeMode:
     scope: str
     mode: str
 
+    def __str__(self) -> str:
+        return f'{self.scope}:{self.mode}'
 
-class ScopeModeType(types.ConfigType):
+
+class ScopeModeType(value_type.ValueType):
     """The type of ``SCOPE:MODE``; a scope's name may have colons."""
 
-    def __init__(self, type_name: str = 'scope mode') -> None:
-        super().__init__(type_name)
+    NAME = 'scope mode'
 
     def __call__(self, value: Any) -> ScopeMode:
         if isinstance(value, ScopeMode):
@@ -44,15 +46,3 @@ class ScopeModeType(types.ConfigType):
             raise ValueError(f'{value!r} says no mode of a scope; write its name, a colon, and '
                              f'{AUTO} or {APPROVE}, such as rack-1:{APPROVE}')
         return ScopeMode(scope, mode)
-
-    def __repr__(self) -> str:
-        return 'ScopeMode'
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def _formatter(self, value: Any) -> str:
-        return f'{value.scope}:{value.mode}' if isinstance(value, ScopeMode) else str(value)
