@@ -61,10 +61,6 @@ ROUTINES = {
         Search, '_search_variants', Search._search_single_plans),
     'exchanges': lambda: mock.patch.object(
         exchanges.ExchangeSearch, 'best', find_no_exchange),
-    'ruin at an extreme': lambda: mock.patch.object(
-        ruin_recreate, 'RUINS', (ruin_recreate.choose_random_moves,)),
-    'pruning': lambda: mock.patch.object(
-        Search, '_prune_best_plan', lambda self: dict(self.best)),
     'swaps': lambda: mock.patch.object(swaps, 'best_swap', lambda simulation: None),
     'greedy start of large clusters': lambda: mock.patch.object(
         portfolio, 'plan_large_cluster', lambda simulation, start, budget: []),

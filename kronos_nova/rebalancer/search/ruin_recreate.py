@@ -69,29 +69,11 @@ VARIANTS, CHEAPER, POLICIES = 16, 4.0, 2
 
 #: See :meth:`RuinRecreateSearch._worth`.
 Worth = tuple[int, int, float]
-Ruin = Callable[[boards.SearchBoard, random.Random, int], list[int]]
 
 
 def choose_random_moves(board: boards.SearchBoard, rng: random.Random, count: int) -> list[int]:
     """Choose any of the moves."""
     return rng.sample(list(board.plan), min(count, len(board.plan)))
-
-
-def at_an_extreme(board: boards.SearchBoard, rng: random.Random, count: int) -> list[int]:
-    """Choose one move that touches a host that holds an extreme, and any others."""
-    p = rng.randrange(len(board.score))
-    score = board.score[p]
-    host = int(np.where(board.givers, score, -np.inf).argmax() if rng.random() < 0.5
-               else np.where(board.takers, score, np.inf).argmin())
-    touching = [row for row, column in board.plan.items()
-                if host in (board.source[row], board.columns[column])]
-    first = [rng.choice(touching)] if touching else []
-    others = [row for row in board.plan if row not in first]
-    return first + rng.sample(others, min(count - len(first), len(others)))
-
-
-#: Each is drawn as often as any other.
-RUINS: tuple[Ruin, ...] = (choose_random_moves, at_an_extreme)
 
 
 class RuinRecreateSearch:
@@ -124,7 +106,7 @@ class RuinRecreateSearch:
             self._search_variants()
         else:
             self._search_single_plans()
-        return self._prune_best_plan()
+        return self.best
 
     def _search_variants(self) -> None:
         """Try several variants of a plan at once; keep the best one, if it is good enough."""
@@ -135,7 +117,7 @@ class RuinRecreateSearch:
         value = self._compute_worth()
         while self._left > 0 and size > 0 and not self._stop():
             count = rng.randint(1, DEEPER + int(DEPTH * size))
-            ruins = [rng.choice(RUINS)(board, rng, count) for _ in range(VARIANTS)]
+            ruins = [choose_random_moves(board, rng, count) for _ in range(VARIANTS)]
             added = max(1, size - len(board.plan) + len(ruins[0]))
             if each * VARIANTS * added > self._left:
                 return
@@ -191,7 +173,7 @@ class RuinRecreateSearch:
     def start(self, parts: Sequence[float]) -> dict[int, int]:
         """Return the best of greedy plans, one for each scale."""
         self._build_greedy_starts(parts)
-        return self._prune_best_plan()
+        return self.best
 
     def _build_greedy_starts(self, parts: Sequence[float]) -> None:
         for part in parts:
@@ -252,7 +234,7 @@ class RuinRecreateSearch:
 
     def _change_plan(self, size: int) -> None:
         board, rng = self._board, self._rng
-        for row in rng.choice(RUINS)(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
+        for row in choose_random_moves(board, rng, rng.randint(1, DEEPER + int(DEPTH * size))):
             board.take(row)
         scale = SCALE * self._combined * WIDE ** rng.uniform(-1.0, 1.0)
         while len(board.plan) < size and self._left > 0:
@@ -297,28 +279,3 @@ class RuinRecreateSearch:
         count = board.measure.weights @ (share / share.sum(axis=1, keepdims=True))
         order = np.argsort(-count[board.source], kind='stable')
         return np.asarray(order[:max(1, WINDOW // columns)])
-
-    def _prune_best_plan(self) -> dict[int, int]:
-        """Return the best plan without the moves that do not earn their price.
-
-        Moves of least loss are taken out first.
-        """
-        board = self._board
-        board.become(self.best)
-        dropped = True
-        while dropped and not self._stop():
-            dropped, worth, losses = False, self._compute_worth(), []
-            for row in list(board.plan):
-                column = board.take(row)
-                losses.append((self._compute_worth(), row))
-                board.put(row, column)
-            for loss, row in sorted(losses):
-                if loss > worth:
-                    break
-                column = board.take(row)
-                if (board.crowded() or self._compute_worth() > worth
-                        or (board.scarce and board.order() is None)):
-                    board.put(row, column)
-                    continue
-                dropped, worth = True, self._compute_worth()
-        return dict(board.plan)
