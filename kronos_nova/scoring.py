@@ -36,12 +36,6 @@ MAX_COVERAGE = 3.0
 DEFAULT_CAPACITY = 'VCPU'
 
 
-def compute_imbalance(values: Iterable[float]) -> float:
-    """Compute max - min of host scores; 0 for fewer than two hosts."""
-    found = list(values)
-    return max(found) - min(found) if len(found) > 1 else 0.0
-
-
 def sum_weighted(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Compute the sum of weight x value over the policies (seed 000, Combined scoring)."""
     return math.fsum(weights[name] * value for name, value in values.items())

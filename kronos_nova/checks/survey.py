@@ -22,8 +22,6 @@ from kronos_nova import model
 from kronos_nova import policy as policies
 
 HOST_FIELDS = ('imbalance_query', 'capacity_query', 'host_capacity_query')
-INSTANCE_FIELDS = ('vm_profile_query', 'vm_mean_query', 'vm_deviation_query',
-                   'vm_dirty_rate_query')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,10 +17,7 @@ too, on freshly read data: one truth, three users.
 """
 
 from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
-import contextlib
 import functools
 
 from kronos_nova import model
@@ -160,20 +157,3 @@ class ClusterView:
         self.placement.move_instance(uuid, from_host, to_host)
         self.load.add_instance(uuid, from_host, -1)
         self.load.add_instance(uuid, to_host, 1)
-
-
-@contextlib.contextmanager
-def apply_moves(view: ClusterView, landed: Sequence[model.Move],
-                flying: Sequence[model.Move]) -> Iterator[ClusterView]:
-    """Yield the view with some moves landed and others in flight; restore it afterwards."""
-    for move in landed:
-        view.land(move)
-    for move in flying:
-        view.depart(move)
-    try:
-        yield view
-    finally:
-        for move in reversed(flying):
-            view.recall(move)
-        for move in reversed(landed):
-            view.undo(move)

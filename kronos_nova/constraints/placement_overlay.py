@@ -48,7 +48,6 @@ class PlacementOverlay:
         self.flying: dict[str, str | None] = {}
         #: Hosts that differ from the cluster's: instances are many, moves are few.
         self._moved: dict[str, str] = {}
-        self._on: dict[str, set[str]] | None = None
         self._groups: dict[str, list[model.ServerGroup]] = defaultdict(list)
         #: Members of the groups in use, by host: groups are many, moves are few.
         self._members: dict[str, dict[str, set[str]]] = {}
@@ -76,13 +75,6 @@ class PlacementOverlay:
         if now is None:
             return ()
         return {self.cluster.instances[uuid].host, now, *self._ends.get(uuid, ())}
-
-    def instances_on(self, host: str) -> Collection[str]:
-        if self._on is None:
-            self._on = defaultdict(set)
-            for uuid, instance in self.cluster.instances.items():
-                self._on[self._moved.get(uuid, instance.host)].add(uuid)
-        return self._on.get(host, ())
 
     def in_flight(self, uuid: str) -> bool:
         return uuid in self.flying
@@ -121,9 +113,6 @@ class PlacementOverlay:
     def move_instance(self, uuid: str, from_host: str, to_host: str) -> None:
         """Take the instance from one host to another at once."""
         self._moved[uuid] = to_host
-        if self._on is not None:
-            self._on[from_host].discard(uuid)
-            self._on[to_host].add(uuid)
         self._discard_group_member(uuid, from_host)
         self._add_group_member(uuid, to_host)
         home = self.cluster.instances[uuid].host

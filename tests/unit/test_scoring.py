@@ -66,16 +66,6 @@ def host_scores(series, hosts=('a', 'b'), **fields):
 
 # imbalance, combine, headroom
 
-@given(st.lists(st.floats(0, 1), min_size=2))
-def test_imbalance_is_the_largest_difference_of_two_hosts(values):
-    assert scoring.compute_imbalance(values) == max(abs(a - b) for a in values for b in values)
-
-
-@pytest.mark.parametrize('values', [[], [0.7]])
-def test_one_host_has_no_imbalance(values):
-    assert scoring.compute_imbalance(values) == 0.0
-
-
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1)), min_size=1, max_size=6))
 def test_headroom_stays_in_its_range_and_falls_with_any_score(rows):
     total = math.fsum(weight for _, weight in rows)

@@ -110,7 +110,7 @@ def test_after_moves_the_arrays_are_what_the_view_says(knobs):
             if r.scores.policies[policy.name].untrusted is None:
                 assert math.isnan(state.fill[p, h]) == (policy.name not in fills)
                 assert math.isnan(state.fill[p, h]) or state.fill[p, h] == fills[policy.name]
-        on_host = set(state.view.placement.instances_on(host))
+        on_host = {u for u in r.cluster.instances if state.view.host_of(u) == host}
         assert {state.uuids[n] for n in state.on_host(host)} == on_host
         assert state.open[h] == (state.available[h] and state.view.closed(host) is None)
     assert not state.takers[state.host_index[drained]]
