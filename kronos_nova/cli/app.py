@@ -16,25 +16,42 @@ Its subcommands are the entry points of the ``kronos_nova.cli`` namespace, so
 that a plug-in can bring its own.
 """
 
+from importlib import metadata
 import sys
 
 from kronos_nova import version
 from kronos_nova.wiring import extras
 
+with extras.needs_extra('kronos'):
+    from cliff import app
+    from cliff import commandmanager
+
+
+class CommandCatalogue(commandmanager.CommandManager):
+    """The subcommands by their entry points.
+
+    Only the module of the command that runs is imported; cliff itself would import all of them.
+    """
+
+    def load_commands(self, namespace: str) -> None:
+        self.group_list.append(namespace)
+        for entry in metadata.entry_points(group=namespace):
+            self.commands[entry.name.replace('_', ' ')] = entry
+
+
+class KronosApplication(app.App):
+    """The command without its subcommands."""
+
+    NAME = 'kronos'  # independent of the script's name
+
 
 @extras.needs_extra('kronos')
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
-    from cliff import app
-    from cliff import commandmanager
-
-    class Kronos(app.App):
-        NAME = 'kronos'  # independent of the script's name
-
-    kronos = Kronos(
+    kronos = KronosApplication(
         description='Inspect and steer kronos-nova.',
         version=version.release(),
-        command_manager=commandmanager.CommandManager('kronos_nova.cli'),
+        command_manager=CommandCatalogue('kronos_nova.cli'),
         deferred_help=True,
     )
     return int(kronos.run(sys.argv[1:] if argv is None else argv))
