@@ -15,7 +15,10 @@
 import argparse
 from collections.abc import Iterable
 
+from kronos_nova.checks import base
+from kronos_nova.checks import policy_queries
 from kronos_nova.cli import command
+from kronos_nova.wiring import tools
 
 
 class TestPolicies(command.TableCommand):
@@ -43,15 +46,14 @@ class TestPolicies(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.checks import base
-        from kronos_nova.cli import policy_checks
-
         with self.open_session(args) as session:
-            details = policy_checks.run_policy_queries(session, args.file, args.policy, args.long)
+            tools.silence_libraries(session.conf)
+            details = policy_queries.examine_policies(
+                session, args.file, [tools.format_printable(name) for name in args.policy],
+                every=args.long)
         for found in details:
             item = found.item
             if item.status is base.CheckStatus.FAILED:
                 self.status = 1
             yield command.format_printable_row((found.policy, found.field, item.name, item.status,
-                                                 item.text,
-                                                 item.remedy))
+                                                item.text, item.remedy))

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with extras.needs_extra(PROG):
         from oslo_config import cfg
 
-        from kronos_nova import checks
+        from kronos_nova.checks import catalogue
         from kronos_nova.conf import opts
         from kronos_nova.wiring import tools
         # oslo.messaging insists on the global configuration.
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg.StrOpt('format', default='table', choices=['table', 'json'],
                    help='How the result is printed.')], DESCRIPTION, strict=False)
     tools.silence_libraries(conf)
-    return tools.run_guarded(PROG, lambda: _print_report(list(checks.run(conf)), conf.format))
+    return tools.run_guarded(PROG, lambda: _print_report(list(catalogue.run(conf)), conf.format))
 
 
 def _print_report(items: Sequence[Any], form: str) -> int:

@@ -18,8 +18,8 @@ import shutil
 import pytest
 
 from kronos_nova import presets
+from kronos_nova.checks import promql
 from kronos_nova.checks import units
-from kronos_nova.cli import promql
 from tests import commands
 from tests.docs import shown
 from tests.fixtures import watched_cloud

@@ -22,7 +22,7 @@ import pytest
 
 from kronos_nova import model
 from kronos_nova import presets
-from kronos_nova.cli import lint as cli_lint
+from kronos_nova.cli import policy as policy_commands
 from kronos_nova.sources import base as sources
 from tests import commands
 from tests.fixtures import prometheus_server
@@ -130,7 +130,7 @@ def test_the_scrape_interval_is_an_option(file):
 
 @pytest.mark.parametrize('value', ['abc', '', 'nan', '0', '-5', '86400.1', 'inf'])
 def test_a_wrong_scrape_interval_is_refused_with_its_option_value_and_form(capsys, value):
-    parser = cli_lint.LintPolicies(None, None).get_parser('kronos policy lint')
+    parser = policy_commands.LintPolicies(None, None).get_parser('kronos policy lint')
     with pytest.raises(SystemExit):
         parser.parse_args(['policies.yaml', f'--scrape-interval={value}'])
     *_, error = capsys.readouterr().err.splitlines()
@@ -141,7 +141,7 @@ def test_a_wrong_scrape_interval_is_refused_with_its_option_value_and_form(capsy
 
 @pytest.mark.parametrize('value', ['0.1', '15', '86400'])
 def test_a_scrape_interval_of_up_to_a_day_is_accepted(value):
-    parser = cli_lint.LintPolicies(None, None).get_parser('kronos policy lint')
+    parser = policy_commands.LintPolicies(None, None).get_parser('kronos policy lint')
     args = parser.parse_args(['policies.yaml', '--scrape-interval', value])
     assert args.scrape_interval == float(value)
 

@@ -15,8 +15,8 @@
 from oslo_config import cfg
 import pytest
 
-from kronos_nova import checks
 from kronos_nova.checks import base
+from kronos_nova.checks import catalogue
 from kronos_nova.conf import opts
 from kronos_nova.conf import secret_mask
 
@@ -45,7 +45,7 @@ def test_source_that_cannot_be_closed_leaves_no_connection_open(monkeypatch, sou
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf([], project='kronos', default_config_files=[], default_config_dirs=[])
-    monkeypatch.setattr(checks, 'run_checks', open_both)
+    monkeypatch.setattr(catalogue, 'run_checks', open_both)
     monkeypatch.setattr(secret_mask, '_active', secret_mask.SecretMask())  # run() replaces it
-    assert [item.name for item in checks.run(conf)] == ['nova']
+    assert [item.name for item in catalogue.run(conf)] == ['nova']
     assert connection.closed == 1 and (source is None or source.closed == 1)

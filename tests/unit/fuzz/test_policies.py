@@ -26,7 +26,7 @@ from kronos_nova import lookback
 from kronos_nova import policy
 from kronos_nova import presets
 from kronos_nova.checks import base
-from kronos_nova.cli import policy_findings
+from kronos_nova.checks import policy_lint
 from kronos_nova.conf import policies
 from kronos_nova.rebalancer.operations import sessions
 from tests.unit.fuzz import junk
@@ -125,7 +125,7 @@ def with_one_value_replaced(draw):
 def linted(directory, document):
     path = directory / 'p.yaml'
     path.write_text(yaml.safe_dump(document), encoding='utf-8')
-    rows = policy_findings.lint_files(SESSION, [str(path)], 60.0)
+    rows = policy_lint.lint_policy_files(SESSION, [str(path)], 60.0)
     assert rows
     for row in rows:
         assert row.item.text and (row.item.remedy or row.item.status is base.CheckStatus.OK)

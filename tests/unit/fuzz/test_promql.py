@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import pytest
 
 from kronos_nova.checks import base
-from kronos_nova.cli import policy_findings
-from kronos_nova.cli import promql
+from kronos_nova.checks import policy_lint
+from kronos_nova.checks import promql
 from tests.unit.fuzz import junk
 
 LITERALS = st.sampled_from([
@@ -56,7 +56,7 @@ class UnusableServer:
 
 
 def check(query):
-    found = policy_findings._lint_query('policies[0].age_query', query, {'host_label': 'host'},
+    found = policy_lint._lint_query('policies[0].age_query', query, {'host_label': 'host'},
                                         UnusableServer(), 60.0)
     for item in found:
         assert item.status is not base.CheckStatus.OK and item.text and item.remedy

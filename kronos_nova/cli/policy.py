@@ -10,14 +10,54 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""``kronos policy preset list|show``: the policy files in this package."""
+"""``kronos policy lint`` and ``preset``: check policy files offline, and show ours."""
 
 import argparse
 from collections.abc import Iterable
 import sys
 from typing import Any
 
+import yaml
+
+from kronos_nova import exception
+from kronos_nova import presets
+from kronos_nova.checks import base
+from kronos_nova.checks import policy_lint
 from kronos_nova.cli import command
+from kronos_nova.wiring import tools
+
+
+class LintPolicies(command.TableCommand):
+    """Check policy files: fields, weights, and the PromQL of every query.
+
+    Every problem is shown with its file, field and remedy, and an error of syntax with its
+    place. PromQL is parsed offline with the extra "promql", else by the Prometheus of
+    kronos.conf. The exit status is 1 when something is wrong, and 2 when nothing is wrong but
+    PromQL could not be parsed.
+    """
+
+    columns = ('File', 'Field', 'Status', 'What', 'What to do')
+    examples = ('/etc/kronos/policies.yaml',)
+    config = ('kronos.conf, for [prometheus]; repeatable. It is read only where PromQL cannot be '
+              'parsed offline.')
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('files', nargs='+', metavar='FILE', help='A policy file; repeatable.')
+        parser.add_argument('--scrape-interval', type=_parse_seconds, default=60.0,
+                            metavar='SECONDS',
+                            help='How often exporters are scraped, for ranges that hold too few '
+                                 'samples (default: 60).')
+        return parser
+
+    def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
+        with self.open_session(args, live=False) as session:
+            found = policy_lint.lint_policy_files(session, args.files, args.scrape_interval)
+        states = {row.item.status for row in found}
+        self.status = (1 if base.CheckStatus.FAILED in states else
+                       2 if base.CheckStatus.SKIPPED in states else 0)
+        return [command.format_printable_row((row.path, row.item.name, row.item.status,
+                                              row.item.text, row.item.remedy)) for row in found]
 
 
 class ListPresets(command.TableCommand):
@@ -31,8 +71,6 @@ class ListPresets(command.TableCommand):
     config = None
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova import presets
-
         nested = command.is_nested_format(args)
         for name in presets.names():
             about = presets.about(name)
@@ -60,10 +98,6 @@ def _read_preset(name: str) -> str:
 
     :raises ConfigError: the preset does not exist.
     """
-    from kronos_nova import exception
-    from kronos_nova import presets
-    from kronos_nova.wiring import tools
-
     try:
         return presets.read(name)
     except KeyError:
@@ -74,11 +108,20 @@ def _read_preset(name: str) -> str:
 
 
 def _list_policies(text: str) -> list[str]:
-    import yaml
-
     return [entry['name'] if entry.get('enabled', True) else f'({entry["name"]})'
             for entry in yaml.safe_load(text)['policies']]
 
 
 def _format_names(names: Any, nested: bool) -> Any:
     return list(names) if nested else ', '.join(names)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 < found <= 86_400:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no number of seconds above 0 and up to 86400; write for example 60')
+    return found

@@ -10,9 +10,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Lint policy files for ``kronos policy lint``, and choose the parser of their PromQL."""
+"""Errors in policy files, found before an engine reads them; the choice of the PromQL parser."""
 
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
@@ -26,6 +25,7 @@ from kronos_nova import version
 from kronos_nova.checks import base
 from kronos_nova.checks import policies as policies_check
 from kronos_nova.conf import policies as policy_files
+from kronos_nova.rebalancer.operations import sessions
 
 #: The format of Prometheus: ``1:7: parse error: ...``.
 _PLACE = re.compile(r'(\d+):(\d+): (?:parse error: )?(.*?)\)?$')
@@ -47,7 +47,7 @@ class PrometheusConnection:
     After a query without answer it gets no other: each would wait for the timeout.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: sessions.Session) -> None:
         self._session = session
         self._source: Any = None
         self._read = False
@@ -79,8 +79,9 @@ class PrometheusConnection:
         return self._session.source if self._session.conf.config_file else None
 
 
-def lint_files(session: Any, files: Sequence[str], interval: float) -> list[LintRow]:
-    """Return the findings in the policy files.
+def lint_policy_files(session: sessions.Session, files: Sequence[str],
+                      interval: float = 60.0) -> list[LintRow]:
+    """Return the findings in policy files: fields, weights, and the PromQL of every query.
 
     :param interval: seconds between two scrapes of exporters.
     :raises KronosException: kronos.conf cannot be used.
@@ -88,14 +89,6 @@ def lint_files(session: Any, files: Sequence[str], interval: float) -> list[Lint
     server = PrometheusConnection(session)
     return [LintRow(path, base.mask_item(item)) for path in files
             for item in _lint_file(path, server, interval)]
-
-
-def compute_exit_status(rows: Iterable[LintRow]) -> int:
-    """Return 1 if a finding is an error; else 2 if a query could not be checked; else 0."""
-    found = {row.item.status for row in rows}
-    if base.CheckStatus.FAILED in found:
-        return 1
-    return 2 if base.CheckStatus.SKIPPED in found else 0
 
 
 def _lint_file(path: str, server: PrometheusConnection,
@@ -157,8 +150,9 @@ def _lint_query(field: str, query: str, entry: Any, server: PrometheusConnection
                 interval: float) -> list[base.CheckItem] | None:
     """Return the findings on a query; None if no parser could read it."""
     try:
-        from kronos_nova.cli import promql
-        from kronos_nova.cli import promql_tree
+        # The extra "promql" may be missing.
+        from kronos_nova.checks import promql
+        from kronos_nova.checks import promql_tree
     except ModuleNotFoundError as e:
         if e.name != 'promql_parser':
             raise

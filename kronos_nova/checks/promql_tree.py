@@ -19,7 +19,7 @@ from typing import Any
 import promql_parser as pp
 
 from kronos_nova import policy
-from kronos_nova.cli import promql_labels
+from kronos_nova.checks import promql_labels
 
 #: Functions that need two samples in their range, and are useful from four on.
 _OF_CHANGES = frozenset({'rate', 'irate', 'increase', 'delta', 'idelta', 'deriv'})

@@ -10,28 +10,28 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Run ``kronos policy test`` against the Prometheus and Nova of kronos.conf."""
+"""The results of each query of policies, compared with the Nova of kronos.conf."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 
-from kronos_nova import checks
 from kronos_nova import exception
 from kronos_nova import policy as policies
 from kronos_nova.checks import base
+from kronos_nova.checks import catalogue
 from kronos_nova.checks import details
 from kronos_nova.conf import policies as policy_files
 from kronos_nova.rebalancer.operations import sessions
-from kronos_nova.wiring import tools
 
 #: Checks that must pass first; only their failures are shown.
 NEEDED = ('source', 'keystone', 'nova')
 
 
-def run_policy_queries(session: sessions.Session, path: str | None, names: Sequence[str],
-                       every: bool) -> list[details.QueryFinding]:
-    """Return the findings on the queries of the chosen policies.
+def examine_policies(session: sessions.Session, path: str | None = None,
+                     names: Sequence[str] = (), *,
+                     every: bool = False) -> list[details.QueryFinding]:
+    """Run the queries of the chosen policies, and compare their results with Nova.
 
     :param path: the policy file; None: [engine] policies_file.
     :param names: the policies; empty: all that are enabled.
@@ -39,7 +39,6 @@ def run_policy_queries(session: sessions.Session, path: str | None, names: Seque
     :raises KronosException: the configuration or the policy file cannot be used.
     """
     conf = session.conf
-    tools.silence_libraries(conf)
     path = path or conf.engine.policies_file
     policy_set = policy_files.load(path)
     chosen = _choose_policies(policy_set, names, path)
@@ -58,7 +57,7 @@ def _choose_policies(policy_set: policies.PolicySet, names: Sequence[str],
         if name not in known:
             raise exception.ConfigError(
                 path=path, field='--policy',
-                problem=f'no policy {tools.format_printable(name)!r}',
+                problem=f'no policy {name!r}',
                 remedy=f'There are: {", ".join(known)}.')
     # A disabled policy is tested before it is enabled.
     return [known[name] for name in dict.fromkeys(names)] or list(policy_set.enabled)
@@ -66,7 +65,7 @@ def _choose_policies(policy_set: policies.PolicySet, names: Sequence[str],
 
 def _list_details(context: base.CheckContext, chosen: list[policies.Policy],
                   every: bool) -> Iterator[details.QueryFinding]:
-    for item in checks.run_checks(context, NEEDED):
+    for item in catalogue.run_checks(context, NEEDED):
         # kronos-test-config shows the findings on aggregates and scopes.
         if item.status is base.CheckStatus.FAILED and not item.name.startswith(('aggregate',
                                                                                 'scope')):

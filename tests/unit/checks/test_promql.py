@@ -20,9 +20,9 @@ import promql_parser
 import pytest
 import requests
 
-from kronos_nova.cli import promql
-from kronos_nova.cli import promql_labels
-from kronos_nova.cli import promql_tree
+from kronos_nova.checks import promql
+from kronos_nova.checks import promql_labels
+from kronos_nova.checks import promql_tree
 from tests.fixtures import prometheus_server
 
 QUERIES_FAULTY = [
