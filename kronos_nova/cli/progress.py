@@ -12,7 +12,7 @@
 
 """A progress bar for people: on a terminal only, never on standard output."""
 
-from typing import TextIO
+from typing import Self, TextIO
 
 WIDTH = 40
 
@@ -26,6 +26,12 @@ class ProgressLine:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream if stream.isatty() else None
         self._last = ''
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.clear()
 
     def show(self, what: str, part: float) -> None:
         """Show that ``part`` in [0, 1] of ``what`` is done."""

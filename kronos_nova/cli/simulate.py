@@ -13,12 +13,27 @@
 """``kronos simulate``: run the planner over days of load, for several policy files."""
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import json
+import math
+import os
 import re
+import sys
 from typing import Any
 
 from cliff import lister
 
+from kronos_nova import exception
 from kronos_nova.cli import command
+from kronos_nova.cli import progress
+from kronos_nova.rebalancer.backtest import power
+from kronos_nova.rebalancer.operations import past_loads
+from kronos_nova.rebalancer.operations import simulations
+from kronos_nova.wiring import extras
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 #: SPECpower_ssj2008 of an HP ProLiant ML110 G5, the table that CloudSim uses.
 WATTS = '93.7,97,101,105,110,116,121,125,129,133,135'
@@ -80,19 +95,104 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        found: list[Any] = []
-
-        def run() -> None:
-            from kronos_nova.cli import simulation_run
-
-            with self.open_session(parsed_args, live=False) as session:
-                found.append(simulation_run.run(session, parsed_args))
-
-        self.guarded(run)
-        names, rows = found[0]
+        found: list[simulations.PolicyComparison] = []
+        self.guarded(lambda: found.append(self._simulate(parsed_args)))
+        rows = found[0].list_rows()
         if parsed_args.formatter == 'table':
             rows = [(label, *(_format_cell(value) for value in values)) for label, *values in rows]
-        return ('Measure', *names), rows
+        return ('Measure', *found[0].list_names()), rows
+
+    def _simulate(self, args: argparse.Namespace) -> simulations.PolicyComparison:
+        plot = _load_plotter(args.plot)
+        with self.open_session(args, live=False) as session, \
+                progress.ProgressLine(sys.stderr) as line:
+            found = simulations.simulate_policies(
+                session, parse_source(args), args.policies, _parse_question(args),
+                progress=line.show)
+        for text in found.past.warnings:
+            sys.stderr.write(f'{self.prog}: {tools.format_printable(text)}\n')
+        if args.report:
+            with _convert_os_errors(args.report), open(args.report, 'w', encoding='utf-8') as f:
+                f.write(json.dumps(found.build_document(), indent=1, allow_nan=False) + '\n')
+        if plot is not None:
+            with _convert_os_errors(args.plot):
+                plot(args.plot, found.past.window, found.reviews)
+        return found
+
+
+def parse_source(args: argparse.Namespace) -> past_loads.PastSource:
+    """Return the past that --from, --to, --step, --trace and --record name."""
+    return past_loads.PastSource(past_loads.LoadPeriod(
+        None if args.start is None else parse_option('--from', times.parse_moment, args.start),
+        parse_option('--to', times.parse_moment, args.end),
+        None if args.step is None else parse_option('--step', times.parse_duration, args.step)),
+        args.trace, args.record)
+
+
+def _parse_question(args: argparse.Namespace) -> simulations.SimulationQuestion:
+    return simulations.SimulationQuestion(
+        ceiling=parse_number('--ceiling', args.ceiling, 0.0, 1.0),
+        return_seconds=parse_option('--return-within', times.parse_duration, args.return_within),
+        lag=parse_lag(args.lag), bandwidth=parse_bandwidth(args.bandwidth),
+        curve=parse_option('--power', lambda text: power.parse(text, args.empty_hosts == 'off'),
+                           args.power), power_policy=args.power_policy)
+
+
+def parse_lag(text: str | None) -> float | None:
+    """Read --lag."""
+    return None if text is None else float(parse_option('--lag', times.parse_duration, text))
+
+
+def parse_bandwidth(text: str) -> float:
+    """Read --bandwidth."""
+    return parse_number('--bandwidth', text, 1e-3, 1e6)
+
+
+def parse_option(option: str, parse: Callable[[str], Any], text: str) -> Any:
+    """Parse an option's text; turn a ValueError into a ConfigError that names the option."""
+    try:
+        return parse(text)
+    except ValueError as e:
+        raise past_loads.make_option_error(option, str(e), 'See kronos simulate --help') from None
+
+
+def parse_number(option: str, text: str, least: float, most: float) -> float:
+    """Parse a number within its bounds.
+
+    :raises ConfigError: it is none; the error names the option.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not least <= found <= most:
+        raise past_loads.make_option_error(
+            option, f'{text!r} is no number from {least:g} to {most:g}', 'Give such a number')
+    return found
+
+
+def _load_plotter(path: str | None) -> Callable[..., None] | None:
+    """Return the function that draws; check the format before hours of simulation."""
+    if path is None:
+        return None
+    with extras.needs_extra('kronos simulate --plot', 'plot'):
+        # matplotlib, the extra "plot", may be missing.
+        from kronos_nova.rebalancer.backtest import plot
+    if path.rpartition('.')[2].lower() not in plot.FORMATS:
+        raise past_loads.make_option_error(
+            '--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}', 'Name such a file')
+    return plot.write
+
+
+@contextlib.contextmanager
+def _convert_os_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise exception.ConfigError(
+            path='the command line', field=path,
+            problem=f'it cannot be written ({os.strerror(e.errno or 0)})',
+            remedy='Name a file in a directory that you may write to.') from None
 
 
 def _format_cell(value: Any) -> str:

@@ -14,12 +14,23 @@
 """``kronos weigh``: explain and tune the choice of nova-scheduler."""
 
 import argparse
+import math
 import re
+import sys
 from typing import Any
 
 from cliff import lister
 
+from kronos_nova import exception
 from kronos_nova.cli import command
+from kronos_nova.cli import explanation_columns
+from kronos_nova.cli import progress
+from kronos_nova.cli import simulate
+from kronos_nova.weighing import findings
+from kronos_nova.weighing import nova_setup
+from kronos_nova.wiring import tools
+
+Table = tuple[tuple[str, ...], list[command.Row]]
 
 
 class ExplainWeights(command.BaseCommand, lister.Lister):
@@ -66,17 +77,52 @@ class ExplainWeights(command.BaseCommand, lister.Lister):
             help='A table with every weigher, raw values and whole reasons.')
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        found: list[tuple[tuple[str, ...], list[Any]]] = []
-
-        def run() -> None:
-            from kronos_nova.cli import weight_explanation
-
-            found.append(weight_explanation.explain_request(
-                parsed_args, bool(getattr(self.app_args, 'debug', False))))
-
-        self.guarded(run)
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        found: list[Table] = []
+        self.guarded(lambda: found.append(explain_request(
+            parsed_args, bool(getattr(self.app_args, 'debug', False)))))
         return found[0]
+
+
+def explain_request(args: argparse.Namespace, debug: bool,
+                    configure: Any = nova_setup.configure_nova) -> Table:
+    """Explain the request, without and with ``--set``.
+
+    :param configure: opens Nova; a process that has opened it passes its own function.
+    :returns: column names, and a row for each host.
+    :raises KronosException: bad input, or an input cannot be read.
+    """
+    order = findings.BootOrder(
+        flavor=args.flavor, image=args.image, group=args.group, project=args.project,
+        availability_zone=args.availability_zone, hints=tuple(map(_parse_hint, args.hint)),
+        boot_from_volume=args.boot_from_volume, count=args.num)
+    if not 1 <= args.num <= 10_000:
+        raise _make_option_error('--num', 'it is no number from 1 to 10000')
+    if not 0 <= args.wait <= 86_400:
+        raise _make_option_error('--wait', 'it is no number of seconds from 0 to 86400')
+    conf = configure(args.config_file, debug)
+    # Nova may be missing, and configure() has chosen how it threads, which it does when imported.
+    from kronos_nova.weighing import explanation
+
+    found = explanation.explain_choice(conf, order, args.wait, args.settings, args.aggregate)
+    table = explanation_columns.HostColumns(found.before, found.after, found.hosts,
+                                            args.formatter, args.long)
+    for text in table.notes():
+        sys.stderr.write('kronos weigh explain: '
+                         f'{explanation_columns.escape_unprintable(text)}\n')
+    return table.names(), table.rows()
+
+
+def _parse_hint(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition('=')
+    if not sign or not key:
+        raise _make_option_error('--hint', f'{text!r} is not KEY=VALUE')
+    return key, value
+
+
+def _make_option_error(option: str, problem: str) -> exception.ConfigError:
+    return exception.ConfigError(path='the command line', field=option, problem=problem,
+                                 remedy='See kronos weigh explain --help.')
 
 
 class TuneMultipliers(command.BaseCommand, lister.Lister):
@@ -137,15 +183,90 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
             help='Leave the rebalancer out: faster, and no moves are counted.')
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[Any]]:
-        found: list[tuple[tuple[str, ...], list[Any]]] = []
-
-        def run() -> None:
-            from kronos_nova.cli import weight_trials
-
-            with self.open_session(parsed_args, live=False) as session:
-                found.append(weight_trials.run(
-                    session, parsed_args, bool(getattr(self.app_args, 'debug', False))))
-
-        self.guarded(run)
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        found: list[Table] = []
+        self.guarded(lambda: found.append(self._tune(parsed_args)))
         return found[0]
+
+    def _tune(self, args: argparse.Namespace) -> Table:
+        multipliers = [_parse_multiplier(text) for text in args.multiplier]
+        with self.open_session(args, live=False) as session, \
+                progress.ProgressLine(sys.stderr) as line:
+            _ = session.conf  # the configuration that is read later sets up the log
+            nova = nova_setup.configure_offline(
+                args.nova_conf, bool(getattr(self.app_args, 'debug', False)))
+            # Nova may be missing.
+            from kronos_nova.weighing import multiplier_tuner
+
+            found = multiplier_tuner.tune_multipliers(
+                session, nova, simulate.parse_source(args), multipliers,
+                policies_files=args.policies, settings_texts=args.settings,
+                of_aggregates=dict(map(_parse_aggregate, args.aggregate)),
+                ceiling=simulate.parse_number('--ceiling', args.ceiling, 0.0, 1.0),
+                lag=simulate.parse_lag(args.lag),
+                bandwidth=simulate.parse_bandwidth(args.bandwidth),
+                rebalanced=not args.without_moves, progress=line.show)
+        for text in (*found.warnings,
+                     f'Recommended: kronos_weight_multiplier = {found.advice.multiplier:g}: '
+                     f'{found.advice.why}'):
+            sys.stderr.write(f'{self.prog}: {tools.format_printable(text)}\n')
+        return _build_table(args.formatter, found.measures, found.trials, found.advice)
+
+
+def _build_table(form: str, measures: list[str], trials: list[Any], advice: Any) -> Table:
+    """Return the trials as rows; nested where the format allows it."""
+    nested = form in ('json', 'yaml')
+    names = (
+        ('multiplier', 'recommended', 'booted', 'elsewhere', 'without_room',
+         'overload_host_minutes', 'spread', 'empty_hosts', 'moves',
+         'overload_host_minutes_with_moves') if nested else
+        ('Multiplier', 'Recommended', 'Booted', 'Elsewhere', 'Without room',
+         'Overload, host-minutes', *(f'Mean max - min {name}' for name in measures),
+         'Empty hosts', 'Moves later', 'Overload with moves'))
+    rows = []
+    for trial in trials:
+        recommended = trial.multiplier is not None and trial.multiplier == advice.multiplier
+        if nested:
+            rows.append((
+                trial.multiplier, recommended, trial.count.booted, trial.count.elsewhere,
+                trial.count.without_room, trial.overload, trial.spread, trial.empty_hosts,
+                trial.moves, trial.overload_moved))
+            continue
+        label = ('history' if trial.multiplier is None
+                 else '0 (Nova alone)' if trial.multiplier == 0 else f'{trial.multiplier:g}')
+        cells = (label, '*' if recommended else '', trial.count.booted, trial.count.elsewhere,
+                 trial.count.without_room, trial.overload,
+                 *(trial.spread[name] for name in measures), trial.empty_hosts, trial.moves,
+                 trial.overload_moved)
+        rows.append(tuple(_format_cell(cell) for cell in cells) if form == 'table' else cells)
+    return names, rows
+
+
+def _format_cell(value: Any) -> Any:
+    if value is None:
+        return '-'
+    if isinstance(value, float):
+        return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.4g}'
+    return value
+
+
+def _parse_multiplier(text: str, option: str = '--multiplier') -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise exception.ConfigError(
+            path='the command line', field=option, problem=f'{text!r} is no number',
+            remedy='Give such as 2 or -0.5.')
+    return found + 0.0
+
+
+def _parse_aggregate(text: str) -> tuple[str, float]:
+    """Return the name and the multiplier of ``--aggregate NAME=X``."""
+    name, sign, value = text.rpartition('=')
+    if not sign or not name:
+        raise exception.ConfigError(
+            path='the command line', field='--aggregate', problem=f'{text!r} is not NAME=X',
+            remedy='Give such as gpu=-2.')
+    return name, _parse_multiplier(value, '--aggregate')

@@ -43,7 +43,7 @@ def aggregate_hosts(name: str) -> frozenset[str]:
         return frozenset(request_spec.read_aggregate(request_spec.make_admin_context(), name).hosts)
 
 
-def explain_order(order: request_spec.BootOrder, patience: float) -> findings.ChoiceExplanation:
+def explain_order(order: findings.BootOrder, patience: float) -> findings.ChoiceExplanation:
     """Return how nova-scheduler would serve an order now, and why.
 
     :param patience: seconds to wait for the first scores.
@@ -53,7 +53,23 @@ def explain_order(order: request_spec.BootOrder, patience: float) -> findings.Ch
         return _build_explanation(order, patience)
 
 
-def compare_settings(conf: cfg.ConfigOpts, order: request_spec.BootOrder, patience: float,
+def explain_choice(conf: cfg.ConfigOpts, order: findings.BootOrder, patience: float = 60.0,
+                   settings_texts: Sequence[str] = (),
+                   aggregate: str | None = None) -> findings.ExplainedChoice:
+    """Explain the choice of nova-scheduler for an order.
+
+    :param conf: Nova's global configuration, as ``nova_setup.configure_nova`` returns it.
+    :param patience: seconds to wait for the first scores, at most.
+    :param settings_texts: ``NAME=VALUE`` of nova.conf: the order is explained with these, too.
+    :param aggregate: name, id or UUID; the question is about its hosts alone.
+    :raises WeighError: a value is wrong, or an input cannot be read.
+    """
+    wanted = settings.parse(conf, settings_texts)
+    hosts = aggregate_hosts(aggregate) if aggregate else None
+    return findings.ExplainedChoice(*compare_settings(conf, order, patience, wanted), hosts)
+
+
+def compare_settings(conf: cfg.ConfigOpts, order: findings.BootOrder, patience: float,
                      wanted: Sequence[tuple[str, str, str]],
                      ) -> tuple[findings.ChoiceExplanation, findings.ChoiceExplanation | None]:
     """Explain an order without and, if any are ``wanted``, with other settings.
@@ -95,7 +111,7 @@ def _convert_nova_errors() -> Iterator[None]:
             remedy='nova-scheduler would fail alike; correct nova.conf') from e
 
 
-def _build_explanation(order: request_spec.BootOrder,
+def _build_explanation(order: findings.BootOrder,
                        patience: float) -> findings.ChoiceExplanation:
     ctxt = request_spec.make_admin_context()
     spec, uuids = request_spec.build_request_spec(ctxt, order)
@@ -192,7 +208,7 @@ def _weigher_names(weighers: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _list_decision_notes(order: request_spec.BootOrder, stage: dry_run.RehearsalManager,
+def _list_decision_notes(order: findings.BootOrder, stage: dry_run.RehearsalManager,
                          lines: Sequence[findings.HostLine]) -> list[str]:
     """Return notes on Nova's settings and results that also decide."""
     conf = request_spec.CONF

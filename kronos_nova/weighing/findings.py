@@ -11,9 +11,23 @@
 # under the License.
 
 
-"""Findings about a request, as values; needs no Nova."""
+"""A request and the findings about its hosts, as values; needs no Nova."""
 
 import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BootOrder:
+    """A user's request to nova-api: ``count`` instances of one flavor, image and group."""
+
+    flavor: str
+    image: str | None = None
+    group: str | None = None
+    project: str | None = None
+    availability_zone: str | None = None
+    hints: tuple[tuple[str, str], ...] = ()
+    boot_from_volume: bool = False
+    count: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,3 +81,15 @@ class ChoiceExplanation:
     weighers: tuple[str, ...]
     chosen: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExplainedChoice:
+    """Results of a request before and after a change of settings; ``after`` None: no change.
+
+    ``hosts``: the hosts that the question was about; None: all.
+    """
+
+    before: ChoiceExplanation
+    after: ChoiceExplanation | None
+    hosts: frozenset[str] | None

@@ -34,17 +34,20 @@ from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.rebalancer.operations import past_loads
+from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import simulations
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import headroom
 from kronos_nova.weighing import boot_replay
 from kronos_nova.weighing import settings
 
+#: The multipliers to try unless others are given.
+SPREAD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: Results of fewer boots than these are weak.
 FEW = 30
 #: An overload counts as the best when it differs by at most this part of stock's.
 NEAR = 0.02
-
-Progress = Callable[[str, float], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +99,66 @@ def ceiling_filter(conf: cfg.ConfigOpts) -> Any:
     return capacity.KronosCapacityFilter()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TunedMultipliers:
+    """Trials of history and of each multiplier, and the recommended one.
+
+    ``measures`` are the names of the policies whose spread a trial has.
+    """
+
+    trials: list[MultiplierTrial]
+    advice: MultiplierAdvice
+    measures: list[str]
+    warnings: tuple[str, ...]
+
+
+def tune_multipliers(session: sessions.Session, nova: cfg.ConfigOpts,
+                     source: past_loads.PastSource, multipliers: Sequence[float] = (), *,
+                     policies_files: Sequence[str] = (), settings_texts: Sequence[str] = (),
+                     of_aggregates: Mapping[str, float] | None = None, ceiling: float = 0.8,
+                     lag: float | None = None, bandwidth: float = 250.0, rebalanced: bool = True,
+                     progress: past_loads.Progress = simulations.ignore_progress,
+                     ) -> TunedMultipliers:
+    """Replay the boots of a past with several multipliers, and recommend one.
+
+    :param nova: Nova's global configuration, as ``nova_setup.configure_offline`` returns it.
+    :param source: the past: a trace, or the source of metrics over a period.
+    :param multipliers: tried beside 0; empty: :data:`SPREAD`, negative where policies pack.
+    :param policies_files: one for each set of scopes; empty: [engine] policies_file.
+    :param settings_texts: ``NAME=VALUE`` of nova.conf for every trial.
+    :param of_aggregates: multipliers in the metadata of aggregates.
+    :param ceiling: a host with a higher score is overloaded.
+    :param lag: seconds until metrics show a move whole; None: [engine] settle_seconds.
+    :param bandwidth: MiB/s that one migration copies.
+    :param rebalanced: also count the moves that the rebalancer makes later.
+    :raises KronosException: an input cannot be read, or does not fit the others.
+    """
+    others = settings.parse(nova, settings_texts)
+    sets = past_loads.load_policy_sets(
+        list(policies_files) or [session.conf.engine.policies_file])
+    policy_sets = list(sets.values())
+    mode = policy_sets[0].mode
+    assumptions = past_loads.build_assumptions(session.conf, lag, bandwidth)
+    taken: settings.Taken = []
+    try:
+        found = past_loads.read_past_load(session, sets, source, progress)
+        taken = settings.apply(nova, others)
+        first, *rest = found.candidates
+        tuner = MultiplierTuner(
+            found.history, policy_sets, nova,
+            dataclasses.replace(first, others=tuple(rest)) if rebalanced else None, assumptions,
+            review.ReviewQuestion(scopes=found.scopes, ceiling=ceiling,
+                                  limits=assumptions.limits), progress, of_aggregates)
+        sign = -1.0 if mode == 'pack' else 1.0
+        trials = [tuner.history(), *tuner.run(list(dict.fromkeys(
+            [0.0, *(multipliers or (sign * m for m in SPREAD))])))]
+    finally:
+        settings.restore_options(nova, taken)
+    return TunedMultipliers(trials, choose_multiplier(trials[1:], mode),
+                            [m.name for m in found.history.measures],
+                            tuple(found.history.warnings))
+
+
 class MultiplierTuner:
     """Runner of trials over one past.
 
@@ -109,7 +172,7 @@ class MultiplierTuner:
     def __init__(self, past: pasts.LoadHistory, policy_sets: Sequence[policies.PolicySet],
                  conf: cfg.ConfigOpts, candidate: backtest_run.PolicyCandidate | None,
                  assumptions: backtest_run.TimingAssumptions, question: review.ReviewQuestion,
-                 progress: Progress,
+                 progress: past_loads.Progress,
                  of_aggregates: Mapping[str, float] | None = None) -> None:
         unknown = sorted((of_aggregates or {}).keys() - past.cluster.aggregates.keys())
         if unknown:

@@ -13,7 +13,6 @@
 """The RequestSpec that nova-api and the conductor would make of an order."""
 
 from collections.abc import Iterable
-import dataclasses
 from typing import Any
 
 from keystoneauth1 import exceptions as ks_exc
@@ -29,6 +28,7 @@ from nova.virt import hardware
 from oslo_utils import uuidutils
 
 from kronos_nova import exception
+from kronos_nova.weighing import findings
 
 CONF = nova.conf.CONF
 
@@ -43,26 +43,12 @@ NEEDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BootOrder:
-    """A user's request to nova-api: ``count`` instances of one flavor, image and group."""
-
-    flavor: str
-    image: str | None = None
-    group: str | None = None
-    project: str | None = None
-    availability_zone: str | None = None
-    hints: tuple[tuple[str, str], ...] = ()
-    boot_from_volume: bool = False
-    count: int = 1
-
-
 def make_admin_context() -> Any:
     """Return an administrator's context, for reading data of all projects."""
     return nova_context.get_admin_context()
 
 
-def build_request_spec(ctxt: Any, order: BootOrder) -> tuple[Any, list[str]]:
+def build_request_spec(ctxt: Any, order: findings.BootOrder) -> tuple[Any, list[str]]:
     """Return the RequestSpec, and the UUIDs of the instances, which do not exist.
 
     :raises WeighError: an object that the order names does not exist.

@@ -12,6 +12,7 @@
 
 """Times and durations as people write them on a command line."""
 
+import contextlib
 import datetime
 import re
 
@@ -61,6 +62,21 @@ def parse_time(text: str, now: float) -> float:
     if not 0.0 <= found <= LAST:
         raise wrong
     return found
+
+
+def parse_moment(text: str) -> float | datetime.timedelta:
+    """Return a time in epoch seconds, or how long before a time that is known later.
+
+    The text is that of :func:`parse_time`; ``now`` and ``-2d`` are before a later time.
+
+    :raises ValueError: the text is no time; the message shows the valid forms.
+    """
+    if text == 'now':
+        return datetime.timedelta()
+    if text.startswith('-'):
+        with contextlib.suppress(ValueError, OverflowError):
+            return datetime.timedelta(seconds=parse_duration(text[1:]))
+    return parse_time(text, 0.0)
 
 
 def format_time(at: float) -> str:

@@ -95,7 +95,5 @@ def test_every_option_of_tune_example_exists():
 
 
 def test_every_key_of_a_multiplier_is_documented():
-    from kronos_nova.cli import weight_trials
-
-    names, _rows = weight_trials._build_table('json', [], [], None)
+    names, _rows = weigh._build_table('json', [], [], None)
     assert set(names) == documented('A multiplier in -f json')

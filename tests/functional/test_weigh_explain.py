@@ -36,8 +36,8 @@ import sqlalchemy as sa
 
 from kronos_nova import exception
 from kronos_nova.cli import weigh
-from kronos_nova.cli import weight_explanation
 from kronos_nova.scheduler import runtime
+from kronos_nova.weighing import findings
 from kronos_nova.weighing import request_spec
 from tests import marks
 from tests.docs import shown as docs
@@ -77,7 +77,7 @@ class ExplainTestCase(scores.ScoredTestCase):
     def explain(self, *options, form='json'):
         """Return the rows as dicts, and the text of standard error."""
         with contextlib.redirect_stderr(io.StringIO()) as stderr:
-            names, rows = weight_explanation.explain_request(
+            names, rows = weigh.explain_request(
                 self.arguments(*options, form=form), False, lambda files, debug: CONF)
         found = [dict(zip(names, row, strict=True)) for row in rows]
         json.dumps(found, allow_nan=False)
@@ -91,7 +91,7 @@ class ExplainTestCase(scores.ScoredTestCase):
         ctxt = context.get_admin_context()
         ctxt.project_id, ctxt.user_id = 'project', 'user'
         spec, uuids = request_spec.build_request_spec(
-            ctxt, request_spec.BootOrder(self.flavor['name'], count=count, **order))
+            ctxt, findings.BootOrder(self.flavor['name'], count=count, **order))
         spec.project_id = 'project'
         scheduler_utils.setup_instance_group(ctxt, spec)
         found = self.scheduler_service.manager.select_destinations(

@@ -20,6 +20,7 @@ import pytest
 
 from kronos_nova import exception
 from kronos_nova.cli import explanation_columns
+from kronos_nova.cli import weigh
 from kronos_nova.weighing import findings
 
 EVIL = 'ho\x1b[31mst\n%s'
@@ -82,7 +83,5 @@ def test_only_the_requested_hosts_are_shown():
 
 @pytest.mark.parametrize('text', ['x', '=x', ''])
 def test_a_hint_needs_a_key(text):
-    from kronos_nova.cli import weight_explanation
-
     with pytest.raises(exception.ConfigError, match='--hint'):
-        weight_explanation._parse_hint(text)
+        weigh._parse_hint(text)
