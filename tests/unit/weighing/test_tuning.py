@@ -19,13 +19,17 @@ import dataclasses
 from nova import objects
 from nova.scheduler import weights as nova_weights
 import pytest
+import yaml
 
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.backtest import trace as traces
 from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.rebalancer.operations import past_loads
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import boot_replay
 from kronos_nova.weighing import multiplier_tuner
@@ -316,3 +320,30 @@ def test_advice(trials, mode, expected, words):
     found = multiplier_tuner.choose_multiplier(trials, mode)
     assert found.multiplier == expected
     assert words in found.why
+
+
+def test_only_hosts_of_the_planned_zone_count(tmp_path):
+    """h1, the hot host, is in another zone than h2 and h3."""
+    cluster = made.cluster(PLACES, services=[
+        model.Service(h, zone='east' if h == 'h1' else 'west') for h in ('h1', 'h2', 'h3')])
+    used = {u: [5.0 if u == 'a' else 0.1] * TIMES for u in PLACES}
+    chosen = made.policy_set()
+    traces.write(str(tmp_path / 'trace.npz'), made.trace(
+        cluster, made.scores_of(PLACES, used, base=0.0), used), chosen)
+    (tmp_path / 'policies.yaml').write_text(
+        yaml.safe_dump(chosen.model_dump(mode='json', exclude_unset=True)))
+
+    def measure_spread(zone):
+        (tmp_path / 'kronos.conf').write_text(
+            f'[engine]\npolicies_file = {tmp_path}/policies.yaml\n{zone}\n')
+        with sessions.Session(str(tmp_path / 'kronos.conf')) as session:
+            found = multiplier_tuner.tune_multipliers(
+                session, CONF, past_loads.PastSource(
+                    past_loads.LoadPeriod(), str(tmp_path / 'trace.npz')), [1.0], rebalanced=False)
+        history, *_ = found.trials
+        return history.spread['cpu']
+
+    assert measure_spread('') > 0.4
+    assert measure_spread('availability_zone = west') < 0.1
+    with pytest.raises(exception.ConfigError, match='none of the planned scopes has a host'):
+        measure_spread('availability_zone = north')
