@@ -13,9 +13,21 @@
 """``kronos report``: the scores and the plan of a scope, as a file for a browser."""
 
 import argparse
+from collections.abc import Iterator
+import contextlib
+import os
+import shutil
+import stat
 import sys
+import tempfile
 
+from kronos_nova import exception
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.report import page
+
+#: A report has this mark among its first bytes.
+_MARK = f'<meta name="generator" content="{page.GENERATOR} '.encode()
+_HEAD = 2048
 
 
 class WriteReport(command.BaseCommand):
@@ -51,14 +63,68 @@ class WriteReport(command.BaseCommand):
         self.guarded(lambda: self._write(parsed_args))
 
     def _write(self, args: argparse.Namespace) -> None:
-        from kronos_nova.cli import html_file
         from kronos_nova.rebalancer.operations import report_pages
 
         if args.output != '-':
-            html_file.refuse_foreign_file(args.output, args.force)
+            refuse_foreign_file(args.output, args.force)
         with self.open_session(args) as session:
             text = report_pages.render_report(session, plan=args.plan, scope=args.scope)
         if args.output == '-':
             sys.stdout.write(text)
         else:
-            html_file.write(args.output, text)
+            write_report(args.output, text)
+
+
+def refuse_foreign_file(path: str, force: bool) -> None:
+    """Refuse a path that cannot be written, before the report is computed.
+
+    :raises ConfigError: another file exists at the path. ``force`` allows another file, but never a
+        device or a directory.
+    """
+    with _convert_os_errors(path):
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISREG(found.st_mode):
+            raise _make_config_error(path, 'it is no file', 'Name one, or - for standard output.')
+        if not force:
+            with open(path, 'rb') as f:
+                if _MARK not in f.read(_HEAD):
+                    raise _make_config_error(path, 'it is there, and is no report of ours',
+                                             'Name another file, or replace it with --force.')
+
+
+def write_report(path: str, text: str) -> None:
+    """Write the report.
+
+    A new file is readable by its owner alone, as snapshots are; a replaced file keeps its mode.
+
+    :raises ConfigError: the file cannot be written; nothing is left behind.
+    """
+    target = os.path.realpath(path)
+    with _convert_os_errors(path):
+        descriptor, made = tempfile.mkstemp('.html', '.kronos-report-', os.path.dirname(target))
+        try:
+            with open(descriptor, 'w', encoding='utf-8') as f:
+                f.write(text)
+            if os.path.exists(target):
+                shutil.copymode(target, made)
+            os.replace(made, target)
+        except BaseException:
+            os.unlink(made)
+            raise
+
+
+@contextlib.contextmanager
+def _convert_os_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise _make_config_error(path, f'it cannot be written ({os.strerror(e.errno or 0)})',
+                                 'Name a file in a directory that you may write to.') from None
+
+
+def _make_config_error(path: str, problem: str, remedy: str) -> exception.ConfigError:
+    return exception.ConfigError(path='the command line', field=f'-o {path}', problem=problem,
+                                 remedy=remedy)

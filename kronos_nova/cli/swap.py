@@ -15,10 +15,10 @@
 import argparse
 from typing import Any
 
-from kronos_nova.cli import request_table
+from kronos_nova.cli import plan_requests
 
 
-class SwapInstances(request_table.RequestTable):
+class SwapInstances(plan_requests.RequestTable):
     """Have two instances change places, both or none.
 
     Directly where one has room beside the other; else one instance waits on a third host until the
@@ -44,10 +44,10 @@ class SwapInstances(request_table.RequestTable):
         return parser
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        from kronos_nova.rebalancer.operations import plan_requests
+        from kronos_nova.rebalancer.operations import instance_swaps
 
         one, other = args.instances
-        return plan_requests.swap_instances(session, (one, other), reason=reason,
+        return instance_swaps.swap_instances(session, (one, other), reason=reason,
                                             parking=args.parking, dry_run=args.dry_run)
 
     def is_refused(self, found: Any, dry_run: bool) -> bool:

@@ -43,8 +43,8 @@ from kronos_nova.rebalancer.migfra import task_settings
 from kronos_nova.rebalancer.migfra.protocol import RequestKind
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import evacuations
+from kronos_nova.rebalancer.operations import plan_requests
 from kronos_nova.rebalancer.operations import requested_moves
-from kronos_nova.rebalancer.operations import submit
 from kronos_nova.rebalancer.operations import swap_requests
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.store import api as store_api
@@ -164,7 +164,7 @@ class MoveHandler:
         if not plan.moves:
             return move_results.render_result(
                 self._conf.migfra.scheduler, request, task, {}, progress, {})
-        tasks = submit.store_requested_plan(
+        tasks = plan_requests.store_requested_plan(
             self._conf, policies, self._store, plan, found.cluster, mark,
             plan_approvals.OperatorDecision(request_handler.SOURCE,
                                             f'{task.task} {task.id}, on the topic of '

@@ -10,7 +10,7 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Operators' requests for moves: repeat or revert moves of a stored plan, swap two instances.
+"""Operators' requests for moves: repeat or revert moves of a stored plan, and store the result.
 
 Today's rules judge every move. Executors carry the stored plan out like any other plan.
 """
@@ -20,15 +20,21 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+from oslo_config import cfg
+from oslo_utils import uuidutils
+import sqlalchemy as sa
+
 from kronos_nova import exception
 from kronos_nova import model
+from kronos_nova import policy
+from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import TaskState
-from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import requested_moves
 from kronos_nova.rebalancer.operations import sessions
-from kronos_nova.rebalancer.operations import submit
-from kronos_nova.rebalancer.operations import swap_requests
+from kronos_nova.rebalancer.planning import tasks as planned_tasks
+from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import plan_approvals
+from kronos_nova.rebalancer.store import plans
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ def _request_moves(session: sessions.Session, plan_id: str,
     :param verb: the operator's action, which is stored with the plan.
     """
     if not dry_run:
-        _check_moves_are_made(session, 'command line')
+        refuse_dry_run(session, 'command line')
         session.forget_cloud()
     store = session.existing_store
     mark, stored, tasks = store.plans.read_live_work(), store.plans.find_plan(
@@ -129,12 +135,12 @@ def _request_moves(session: sessions.Session, plan_id: str,
         raise _make_config_error(scope, answer.plan.reason, 'Ask again when that is over.')
     if dry_run or not answer.plan.moves or (answer.refused and not partly):
         return _build_result(answer, wishes, cluster, [])
-    return _build_result(answer, wishes, cluster, submit.store_requested_plan(
+    return _build_result(answer, wishes, cluster, store_requested_plan(
         session.conf, session.policies, store, answer.plan, cluster, mark,
         plan_approvals.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb))
 
 
-def _check_moves_are_made(session: sessions.Session, path: str) -> None:
+def refuse_dry_run(session: sessions.Session, path: str) -> None:
     """Refuse a request that no executor would carry out.
 
     :raises ConfigError: the configuration is that of a dry run.
@@ -185,52 +191,35 @@ def _build_result(answer: requested_moves.RequestedPlan,
     return RepeatVerdicts(tuple(rows), tasks[0].plan_id if tasks else '')
 
 
-def swap_instances(session: sessions.Session, uuids: tuple[str, str], *, reason: str,
-                   parking: str | None = None, dry_run: bool = False) -> RepeatVerdicts:
-    """Have two instances exchange their hosts, both or none.
+def store_requested_plan(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: api.Store,
+                         plan: model.Plan,
+                         cluster: model.Cluster, mark: plans.LiveWork,
+                         said: plan_approvals.OperatorDecision,
+                         verb: str, *,
+                         adjust: Callable[[model.Task], model.Task] = lambda task: task,
+                         also: Callable[[sa.Connection, str], None] = lambda connection,
+                         plan_id: None,
+                         ) -> list[model.Task]:
+    """Store a plan with its tasks, beside those of the scope's engine.
 
-    :param reason: stored with the new plan, as the operator's name is.
-    :param parking: the only host where one instance may wait; None: any host of the scope.
-    :param dry_run: store nothing.
-    :raises KronosException: an input cannot be read, or the instances cannot change places at all.
+    Executors carry them out as any other plan.
+
+    :param mark: state of the database before the cloud was read.
+    :param adjust: turns a task into the requested form.
+    :param also: writes more in the same transaction; gets its connection and the plan's UUID.
+    :raises StoreError: another plan was stored since, or an instance is being moved; nothing was
+        written.
     """
-    if len(set(uuids)) == 1:
-        raise _make_config_error('INSTANCE', f'{uuids[0]} is named twice',
-                                 'Give the UUIDs of two instances that are to change places.')
-    if not dry_run:
-        _check_moves_are_made(session, 'kronos.conf')
-        session.forget_cloud()
-    store = session.existing_store
-    mark, cloud = store.plans.read_live_work(), session.cloud_for_requests
-    instances = [cloud_state.find_instance(cloud, uuid, 'no such instance')
-                 for uuid in uuids]
-    cluster = cloud_state.find_instance_cluster(cloud, instances[0])
-    answer = swap_requests.plan(session.build_request(cluster, cloud), uuids, parking)
-    plan = answer.plan
-    if plan.reason is not None:
-        raise _make_config_error(cluster.scope, plan.reason, 'Ask again when that is over.')
-    if not plan.moves:
-        ends = [i.host for i in instances]
-        return RepeatVerdicts(tuple(
-            RepeatRow(uuid, ends[n], ends[1 - n],
-                      f'{answer.refused[uuid].rule}: {answer.refused[uuid].detail}')
-            for n, uuid in enumerate(uuids)))
-    tasks = [] if dry_run else submit.store_requested_plan(
-        session.conf, session.policies, store, plan, cluster, mark,
-        plan_approvals.OperatorDecision(session.operator, reason), 'swapped')
-    return RepeatVerdicts(_build_swap_rows(plan, tasks), tasks[0].plan_id if tasks else '')
-
-
-def _build_swap_rows(plan: model.Plan, tasks: Sequence[model.Task]) -> tuple[RepeatRow, ...]:
-    """Return the rows in the order of moves; the move from the parking host has no task yet."""
-    swap, = plan.swaps
-    of = {task.instance_uuid: task.task_id for task in tasks}
-    rows = [RepeatRow(m.instance_uuid, m.from_host, m.to_host, f'wave {m.wave}',
-                      of.get(m.instance_uuid, '')) for m in plan.moves]
-    if swap.parking is not None:
-        rows.append(RepeatRow(swap.first, swap.parking, plan.moves[1].from_host,
-                              'when the other one has moved'))
-    return tuple(rows)
+    now, plan_id = store.now(), uuidutils.generate_uuid()
+    rows = [adjust(task) for task in planned_tasks.from_plan(
+        plan, cluster, tuple(p.name for p in policy_set.enabled), plan_id=plan_id, now=now,
+        stagger_seconds=conf.executor.stagger_seconds, max_retries=conf.executor.max_retries,
+        new_id=uuidutils.generate_uuid, options=engine_conf.build_options(conf))]
+    store.plans.save_requested_plan(mark, plan, rows, plan_id=plan_id, now=now,
+                                    instance_cooldown=conf.engine.instance_cooldown, said=said,
+                                    verb=verb,
+                                    also=lambda connection: also(connection, plan_id))
+    return rows
 
 
 def _make_config_error(field: str, problem: str, remedy: str) -> exception.ConfigError:

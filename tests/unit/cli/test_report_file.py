@@ -19,7 +19,7 @@ import stat
 import pytest
 
 from kronos_nova import exception
-from kronos_nova.cli import html_file
+from kronos_nova.cli import report
 from kronos_nova.rebalancer.report import page
 from tests.unit.rebalancer.report import made
 
@@ -27,8 +27,8 @@ TEXT = page.render_page(made.report())
 
 
 def written(path, force=False):
-    html_file.refuse_foreign_file(str(path), force)
-    html_file.write(str(path), TEXT)
+    report.refuse_foreign_file(str(path), force)
+    report.write_report(str(path), TEXT)
 
 
 def test_a_report_is_private_and_keeps_the_mode_of_an_older_one(tmp_path):
@@ -78,5 +78,5 @@ def test_a_failed_write_leaves_the_older_report_alone(tmp_path):
     path = tmp_path / 'report.html'
     written(path)
     with pytest.raises(UnicodeEncodeError):
-        html_file.write(str(path), TEXT + '\ud800')
+        report.write_report(str(path), TEXT + '\ud800')
     assert path.read_text() == TEXT and list(tmp_path.iterdir()) == [path]
