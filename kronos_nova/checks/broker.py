@@ -20,7 +20,12 @@ from collections.abc import Iterator
 import threading
 from typing import Any
 
+from kronos_nova import exception
+from kronos_nova import model
 from kronos_nova.checks import base
+from kronos_nova.rebalancer.messaging import broker_topology
+from kronos_nova.rebalancer.messaging import messages
+from kronos_nova.rebalancer.messaging import transport
 
 #: Seconds for each broker of the URL.
 SECONDS = 5.0
@@ -57,8 +62,6 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
 
 
 def _check_queues(conf: Any, text: str, driver: str) -> base.CheckItem:
-    from kronos_nova.rebalancer.messaging import transport
-
     if driver not in ('rabbit', 'kombu'):
         return base.report_ok('broker', text)
     kind = transport.choose_queue_type(conf)
@@ -75,26 +78,11 @@ def parse_transport_url(conf: Any) -> Any:
 
     :raises ConfigError: transport_url is not a URL.
     """
-    from oslo_service import backend
-
-    if backend.get_backend_type() is None:
-        # Do this before oslo.messaging is imported: it would choose eventlet.
-        backend.init_backend(backend.BackendType.THREADING)
-    from kronos_nova.rebalancer.messaging import transport
-
     return None if transport.find_broker_url(conf) is None else transport.parse_broker_url(conf)
 
 
 def _find_send_problem(conf: Any, seconds: float) -> str | None:
     """Return why no message can be sent within ``seconds``, or None."""
-    import oslo_messaging
-
-    from kronos_nova import exception
-    from kronos_nova import model
-    from kronos_nova.rebalancer.messaging import broker_topology
-    from kronos_nova.rebalancer.messaging import messages
-    from kronos_nova.rebalancer.messaging import transport
-
     outcome: list[str | None] = []
 
     def send_message() -> None:
@@ -117,8 +105,7 @@ def _find_send_problem(conf: Any, seconds: float) -> str | None:
                 broker_topology.try_round_trip(opened, retry)
                 broker_topology.compare_topology(opened, bindings)
             else:
-                oslo_messaging.get_rpc_client(
-                    opened, oslo_messaging.Target(topic=TOPIC), retry=retry).cast({}, 'ping')
+                transport.cast_ping(opened, TOPIC, retry)
             outcome.append(None)
             opened.cleanup()
         except exception.BrokerConflict as e:

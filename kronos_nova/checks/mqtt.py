@@ -28,6 +28,8 @@ from typing import Any
 
 from kronos_nova import exception
 from kronos_nova.checks import base
+from kronos_nova.rebalancer.hooks import pscom_client
+from kronos_nova.rebalancer.migfra import replies
 
 #: Seconds for each step: to connect, to log in, to get an answer.
 SECONDS = 5.0
@@ -59,7 +61,8 @@ def check(context: base.CheckContext) -> Iterator[base.CheckItem]:
                                       'Name the MQTT broker that tasks come from.')
         return
     try:
-        import paho.mqtt.client  # noqa: F401
+        # The extra "mqtt" may be missing.
+        import paho.mqtt.client  # noqa: F401, PLC0415
     except ImportError:
         yield base.report_failure('mqtt', 'paho-mqtt is not installed',
                                   'Install it: pip install "kronos-nova[rebalancer,mqtt]".')
@@ -123,8 +126,6 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
 
     The listeners of a topic can read its payload.
     """
-    from kronos_nova.rebalancer.migfra import replies
-
     heard: list[str] = []
     said: dict[str, str] = {}
     pscom = 'pscom' in (*conf.hooks.enabled, *conf.hooks.on_request)
@@ -136,8 +137,6 @@ def _list_test_topics(conf: Any, name: str) -> tuple[list[str], dict[str, str]]:
                                                'published; no request was sent')
         said[f'{ours}/status'] = 'offline'
     if pscom:
-        from kronos_nova.rebalancer.hooks import pscom_client
-
         request, response = (
             pscom_client.TopicTemplate(conf.mqtt.prefix, option, conf.hook_pscom[option])
             for option in ('request_topic', 'response_topic'))
@@ -209,8 +208,9 @@ class BrokerConnection:
 
         :raises BrokerFault: the broker does not answer.
         """
-        from paho.mqtt import packettypes
-        from paho.mqtt import properties
+        # The extra "mqtt" may be missing.
+        from paho.mqtt import packettypes  # noqa: PLC0415
+        from paho.mqtt import properties  # noqa: PLC0415
 
         soon: Any = properties.Properties(  # type: ignore[no-untyped-call]
             packettypes.PacketTypes.PUBLISH)
@@ -226,7 +226,8 @@ class BrokerConnection:
             self._client.loop(0.1)
 
     def _make_client(self) -> Any:
-        from kronos_nova.rebalancer.messaging import mqtt
+        # It needs the extra "mqtt".
+        from kronos_nova.rebalancer.messaging import mqtt  # noqa: PLC0415
 
         try:
             # MQTT 5 starts a clean session and keeps none unless the client asks for it.

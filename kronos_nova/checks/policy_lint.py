@@ -24,8 +24,8 @@ from kronos_nova import policy as policies
 from kronos_nova import version
 from kronos_nova.checks import base
 from kronos_nova.checks import policies as policies_check
+from kronos_nova.conf import config_sessions
 from kronos_nova.conf import policies as policy_files
-from kronos_nova.rebalancer.operations import sessions
 
 #: The format of Prometheus: ``1:7: parse error: ...``.
 _PLACE = re.compile(r'(\d+):(\d+): (?:parse error: )?(.*?)\)?$')
@@ -47,7 +47,7 @@ class PrometheusConnection:
     After a query without answer it gets no other: each would wait for the timeout.
     """
 
-    def __init__(self, session: sessions.Session) -> None:
+    def __init__(self, session: config_sessions.ConfigSession) -> None:
         self._session = session
         self._source: Any = None
         self._read = False
@@ -79,7 +79,7 @@ class PrometheusConnection:
         return self._session.source if self._session.conf.config_file else None
 
 
-def lint_policy_files(session: sessions.Session, files: Sequence[str],
+def lint_policy_files(session: config_sessions.ConfigSession, files: Sequence[str],
                       interval: float = 60.0) -> list[LintRow]:
     """Return the findings in policy files: fields, weights, and the PromQL of every query.
 
@@ -151,8 +151,8 @@ def _lint_query(field: str, query: str, entry: Any, server: PrometheusConnection
     """Return the findings on a query; None if no parser could read it."""
     try:
         # The extra "promql" may be missing.
-        from kronos_nova.checks import promql
-        from kronos_nova.checks import promql_tree
+        from kronos_nova.checks import promql  # noqa: PLC0415
+        from kronos_nova.checks import promql_tree  # noqa: PLC0415
     except ModuleNotFoundError as e:
         if e.name != 'promql_parser':
             raise

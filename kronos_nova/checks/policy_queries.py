@@ -22,13 +22,13 @@ from kronos_nova.checks import base
 from kronos_nova.checks import catalogue
 from kronos_nova.checks import details
 from kronos_nova.conf import policies as policy_files
-from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import cloud_state
 
 #: Checks that must pass first; only their failures are shown.
 NEEDED = ('source', 'keystone', 'nova')
 
 
-def examine_policies(session: sessions.Session, path: str | None = None,
+def examine_policies(session: cloud_state.Session, path: str | None = None,
                      names: Sequence[str] = (), *,
                      every: bool = False) -> list[details.QueryFinding]:
     """Run the queries of the chosen policies, and compare their results with Nova.

@@ -19,13 +19,16 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 from cliff import _argparse
 from cliff import command as cliff_command
 from cliff import lister
 
+from kronos_nova.wiring import tools
+
 Row = tuple[Any, ...]
+SomeSession = TypeVar('SomeSession')
 _EXAMPLES = 'Example'
 #: Metavars that stand for the name of a file.
 PATHS = frozenset({'FILE', 'DIR', 'OUTPUT_DIR', 'SNAPSHOT'})
@@ -89,23 +92,19 @@ class BaseCommand(cliff_command.Command):
 
         A file's name may have one.
         """
-        from kronos_nova.wiring import tools
-
         for text in _list_argument_texts(given):
             if not text.isascii() and any('\ud800' <= c <= '\udfff' for c in text):
                 tools.exit_with_error(self.prog,
                                       f'{action.metavar or action.dest}: {text} is no UTF-8')
 
-    def open_session(self, args: argparse.Namespace, *, live: bool | None = None,
-                     strict: bool = True) -> Any:
-        """Return the session of the command, an operations.Session, for a ``with`` statement.
+    def open_session(self, kind: Callable[..., SomeSession], args: argparse.Namespace, *,
+                     live: bool | None = None, strict: bool = True) -> SomeSession:
+        """Return the session of the command, for a ``with`` statement.
 
+        :param kind: its class, a :class:`sessions.DatabaseSession`.
         :param live: whether the command asks Nova; None: unless it reads a snapshot.
         :param strict: whether every value of kronos.conf must be in its bounds.
         """
-        from kronos_nova.rebalancer.operations import sessions
-        from kronos_nova.wiring import tools
-
         snapshot = getattr(args, 'snapshot', None)
 
         def configure(conf: Any, files: Sequence[str]) -> None:
@@ -119,16 +118,14 @@ class BaseCommand(cliff_command.Command):
             if sys.stderr is not None:
                 sys.stderr.write(f'{tools.format_printable(text)}\n')
 
-        return sessions.Session(*args.config_file, snapshot=snapshot or None,
-                                configure=configure, notify=notify)
+        more = {'snapshot': snapshot} if snapshot else {}
+        return kind(*args.config_file, configure=configure, notify=notify, **more)
 
     def guarded(self, act: Callable[[], Any]) -> None:
         """Run ``act``, and print an error as one line on standard error.
 
         :raises SystemExit: ``act`` failed.
         """
-        from kronos_nova.wiring import tools
-
         def run() -> int:
             act()
             return 0
@@ -167,8 +164,6 @@ class TableCommand(BaseCommand, lister.Lister):
 
 def format_printable_row(row: Iterable[object]) -> Row:
     """Return the cells as printable text, for values from outside."""
-    from kronos_nova.wiring import tools
-
     return tuple(map(tools.format_printable, row))
 
 

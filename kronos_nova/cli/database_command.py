@@ -22,6 +22,7 @@ from cliff import lister
 from cliff import show
 
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import sessions
 
 #: Names and values, as cliff shows them.
 Shown = tuple[tuple[str, ...], tuple[Any, ...]]
@@ -35,7 +36,8 @@ class DatabaseCommand(command.BaseCommand):
     def run_in_session(self, args: argparse.Namespace, act: Callable[[Any], None]) -> None:
         """Call ``act`` with the session, and print an error as one line."""
         def run() -> None:
-            with self.open_session(args, live=False, strict=False) as session:
+            with self.open_session(sessions.DatabaseSession, args, live=False,
+                                   strict=False) as session:
                 act(session)
 
         self.guarded(run)

@@ -18,8 +18,15 @@ from collections.abc import Iterator
 import sys
 from typing import Any
 
+from kronos_nova import model
 from kronos_nova import plurals
 from kronos_nova.cli import command
+from kronos_nova.cli import progress
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import drain_checks
+from kronos_nova.rebalancer.operations import drain_starts
+from kronos_nova.rebalancer.operations import drain_watches
+from kronos_nova.wiring import tools
 
 MODES = ('auto', 'compact', 'scatter')
 
@@ -48,10 +55,7 @@ class CheckDrain(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova import model
-        from kronos_nova.rebalancer.operations import drain_checks
-
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             answer = drain_checks.check_drain(
                 session, args.host, mode=model.DrainMode(args.mode) if args.mode else None,
                 overbooking=args.overbooking)
@@ -138,10 +142,7 @@ class StartDrain(command.BaseCommand):
         self.guarded(lambda: self._start(parsed_args))
 
     def _start(self, args: argparse.Namespace) -> None:
-        from kronos_nova.rebalancer.operations import drain_starts
-        from kronos_nova.wiring import tools
-
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             answer, changed = drain_starts.start_drain(session, args.host, reason=args.reason,
                                                        force=args.force)
         sys.stdout.write(tools.format_printable(_format_start_message(args.host, answer, changed))
@@ -193,10 +194,6 @@ class WatchDrain(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.cli import progress
-        from kronos_nova.rebalancer.operations import drain_watches
-        from kronos_nova.wiring import tools
-
         line = progress.ProgressLine(sys.stderr)
 
         def show_progress(found: list[Any]) -> None:
@@ -207,7 +204,7 @@ class WatchDrain(command.TableCommand):
             line.clear()
             sys.stderr.write(tools.format_printable(text) + '\n')
 
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             why, found = drain_watches.watch_drain(
                 session, args.host, show_progress, print_message,
                 drain_watches.WatchTimes(args.interval, args.timeout, args.since))

@@ -17,7 +17,13 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
+from kronos_nova import model
 from kronos_nova.cli import command
+from kronos_nova.cli import plan_text
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import move_verdicts
+from kronos_nova.rebalancer.planning import move_effects
+from kronos_nova.wiring import times
 
 
 class ExplainMove(command.TableCommand):
@@ -40,17 +46,13 @@ class ExplainMove(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import move_verdicts
-
-        with self.open_session(args, live=not args.stored) as session:
+        with self.open_session(cloud_state.Session, args, live=not args.stored) as session:
             found = move_verdicts.explain_move(session, args.task, stored=args.stored)
         return map(command.format_printable_row,
                    (*_render_plan_rows(found), *_render_verdict_rows(found)))
 
 
 def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:
-    from kronos_nova.wiring import times
-
     task, plan = found.row.task, found.plan.plan
     yield 'move', str(task.phase), (
         f'instance {task.instance_uuid} from {task.from_host} to {task.to_host}, wave {task.wave} '
@@ -76,9 +78,6 @@ def _render_plan_rows(found: Any) -> Iterator[tuple[str, str, str]]:
 
 def _render_effect_rows(task: Any, plan: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the effects of the move on its hosts and on the imbalance."""
-    from kronos_nova.cli import plan_text
-    from kronos_nova.rebalancer.planning import move_effects
-
     if plan.combined_before is None:
         return
     whole = (f'of the combined imbalance, which the whole plan lowers from '
@@ -137,10 +136,7 @@ class WhyNot(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova import model
-        from kronos_nova.rebalancer.operations import move_verdicts
-
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             answer = move_verdicts.judge_move(session, args.instance, args.host,
                                               model.Phase(args.phase) if args.phase else None)
         return map(command.format_printable_row, _render_answer_rows(answer))

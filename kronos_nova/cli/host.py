@@ -20,6 +20,10 @@ from typing import Any
 from cliff import show
 
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import cloud_views
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 
 class ListHosts(command.TableCommand):
@@ -39,11 +43,8 @@ class ListHosts(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import cloud_views
-        from kronos_nova.wiring import tools
-
         nested = command.is_nested_format(args)
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             scopes = cloud_views.list_hosts(session, args.scope)
         for found in scopes:
             for reason in found.untrusted:
@@ -78,9 +79,7 @@ class ShowInstance(command.BaseCommand, show.ShowOne):
         shown: list[tuple[str, Any]] = []
 
         def read_fields() -> None:
-            from kronos_nova.rebalancer.operations import cloud_views
-
-            with self.open_session(parsed_args) as session:
+            with self.open_session(cloud_state.Session, parsed_args) as session:
                 found = cloud_views.read_instance(session, parsed_args.instance)
             shown.extend(_render_fields(found, command.is_nested_format(parsed_args)))
 
@@ -90,8 +89,6 @@ class ShowInstance(command.BaseCommand, show.ShowOne):
 
 
 def _format_loads(loads: Iterable[Any], nested: bool) -> Any:
-    from kronos_nova.wiring import tools
-
     if nested:
         return [{'name': tools.format_printable(of.policy), 'score': of.score, 'fill': of.fill,
                  'base': of.base, 'coverage': of.coverage} for of in loads]
@@ -109,8 +106,6 @@ def _format_usage(usage: float) -> str:
 
 
 def _render_fields(found: Any, nested: bool) -> Iterable[tuple[str, Any]]:
-    from kronos_nova.wiring import tools
-
     portrait, of = found.portrait, found.portrait.instance
     yield 'Instance', of.uuid
     yield 'Scope', tools.format_printable(found.scope)
@@ -149,8 +144,6 @@ def _format_next_move(portrait: Any, now: float) -> str:
 
     Only the holds of the instance and of its scope count.
     """
-    from kronos_nova.wiring import times
-
     if portrait.wait is None:
         ends = {no.rule for no in portrait.held} <= {
             'in-flight', 'cooling', 'just-booted', 'placement-refuses-everywhere'}
@@ -162,9 +155,6 @@ def _format_next_move(portrait: Any, now: float) -> str:
 
 
 def _render_task(row: Any) -> dict[str, Any]:
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     task = row.task
     return {'task_id': task.task_id, 'plan_id': task.plan_id, 'phase': str(task.phase),
             'state': str(task.state), 'from_host': tools.format_printable(task.from_host),

@@ -18,8 +18,13 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
+from kronos_nova import exception
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
+from kronos_nova.rebalancer.operations import operator_decisions
+from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 
 class PauseScope(database_command.DatabaseCommand):
@@ -43,8 +48,6 @@ class PauseScope(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def pause_scope(session: Any) -> None:
-            from kronos_nova.rebalancer.operations import operator_decisions
-
             found = operator_decisions.pause_scope(
                 session, parsed_args.scope,
                 seconds=_parse_duration(parsed_args.duration, session.existing_store.now()),
@@ -69,9 +72,6 @@ class ResumeScope(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def resume_scope(session: Any) -> None:
-            from kronos_nova.rebalancer.operations import operator_decisions
-            from kronos_nova.wiring import tools
-
             left = operator_decisions.resume_scope(session, parsed_args.scope)
             sys.stdout.write(
                 f'{operator_decisions.format_paused(parsed_args.scope)} goes on.\n' + ''.join(
@@ -89,9 +89,6 @@ class ListPauses(database_command.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
     def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import stored_views
-        from kronos_nova.wiring import times
-
         for p in stored_views.list_pauses(session):
             yield command.format_printable_row((
                 'everything' if p.scope is None else p.scope, times.format_time(p.since),
@@ -99,9 +96,6 @@ class ListPauses(database_command.DatabaseTable):
 
 
 def _parse_duration(text: str | None, now: float) -> float | None:
-    from kronos_nova import exception
-    from kronos_nova.wiring import times
-
     if text is None:
         return None
     try:
@@ -115,6 +109,4 @@ def _parse_duration(text: str | None, now: float) -> float | None:
 
 
 def _format_end(until: float | None) -> str:
-    from kronos_nova.wiring import times
-
     return 'until kronos resume' if until is None else f'until {times.format_time(until)}'

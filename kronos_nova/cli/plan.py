@@ -20,6 +20,13 @@ from typing import Any
 
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
+from kronos_nova.cli import plan_text
+from kronos_nova.rebalancer.operations import operator_decisions
+from kronos_nova.rebalancer.operations import scope_liveness
+from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.rebalancer.planning import move_effects
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 SHOWN = 20
 
@@ -43,10 +50,6 @@ class ListPlans(database_command.DatabaseTable):
         return parser
 
     def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import stored_views
-        from kronos_nova.wiring import times
-        from kronos_nova.wiring import tools
-
         for found in stored_views.list_plans(session, args.scope, args.limit):
             row, plan = found.row, found.row.plan
             yield (row.plan_id, tools.format_printable(plan.scope),
@@ -62,16 +65,10 @@ class ShowPlan(database_command.ShowStored):
     kind = 'plan'
 
     def look(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
-        from kronos_nova.rebalancer.operations import stored_views
-
         return _render_plan(stored_views.read_plan(session, uuid), nested)
 
 
 def _render_plan(found: Any, nested: bool) -> database_command.Shown:
-    from kronos_nova.cli import plan_text
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     row, plan = found.row, found.row.plan
     of = {t.task.instance_uuid: t for t in found.tasks}
     moves: Any = [_render_move(m, of.get(m.instance_uuid)) for m in plan.moves]
@@ -103,8 +100,6 @@ def _render_plan(found: Any, nested: bool) -> database_command.Shown:
 
 def _format_effects(move: Any) -> str:
     """Return the effects of the move on its hosts and the imbalance, on a line of their own."""
-    from kronos_nova.rebalancer.planning import move_effects
-
     found = move_effects.describe_effects(move)
     return f'\n    {found}' if found else ''
 
@@ -125,9 +120,6 @@ def _format_swaps(plan: Any, swaps: Sequence[Any], nested: bool) -> Any:
 
 def _render_decision(decision: Any) -> dict[str, Any]:
     """Return an operator's decision on the plan, as printable fields."""
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     return {'verb': decision.verb, 'tasks': decision.tasks,
             'decided_at': times.format_time(decision.decided_at),
             'decided_by': tools.format_printable(decision.decided_by),
@@ -136,9 +128,6 @@ def _render_decision(decision: Any) -> dict[str, Any]:
 
 def _render_move(move: Any, task: Any) -> dict[str, Any]:
     """Return a move and the state of its task; a dry run has no tasks."""
-    from kronos_nova.cli import plan_text
-    from kronos_nova.wiring import tools
-
     return {
         **plan_text.build_move_effects(move), 'instance_uuid': move.instance_uuid,
         'phase': str(move.phase),
@@ -189,10 +178,6 @@ class ApprovePlan(DecisionCommand):
     examples = ('PLAN', 'PLAN --move INSTANCE --move INSTANCE')
 
     def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
-        from kronos_nova.rebalancer.operations import operator_decisions
-        from kronos_nova.rebalancer.operations import scope_liveness
-        from kronos_nova.wiring import tools
-
         tasks, unserved = operator_decisions.approve_plan(session, plan, reason=reason,
                                                           instances=instances)
         if unserved is not None:
@@ -214,8 +199,6 @@ class RejectPlan(DecisionCommand):
                 'PLAN --move INSTANCE --reason "its owner asked"')
 
     def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
-        from kronos_nova.rebalancer.operations import operator_decisions
-
         return operator_decisions.reject_plan(session, plan, reason=reason, instances=instances)
 
 
@@ -230,6 +213,4 @@ class CancelPlan(DecisionCommand):
     examples = ('PLAN --reason "the rack is being worked on"',)
 
     def decide(self, session: Any, plan: str, reason: str, instances: Sequence[str]) -> list[Any]:
-        from kronos_nova.rebalancer.operations import operator_decisions
-
         return operator_decisions.cancel_plan(session, plan, reason=reason, instances=instances)

@@ -19,6 +19,8 @@ import sys
 from typing import Any
 
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import plan_requests
 
 
 class RequestTable(command.TableCommand):
@@ -32,7 +34,7 @@ class RequestTable(command.TableCommand):
     refused_note: str
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             found = self.request_moves(session, args, command.format_single_line(args.reason))
         # Programs read the table on standard output.
         if found.plan_id:
@@ -84,8 +86,6 @@ class RevertPlan(RepeatCommand):
                 'PLAN --move INSTANCE --reason "slower since"')
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        from kronos_nova.rebalancer.operations import plan_requests
-
         return plan_requests.revert_plan(session, args.plan, reason=reason, instances=args.move,
                                          partly=args.partly, dry_run=args.dry_run)
 
@@ -100,7 +100,5 @@ class RetryPlan(RepeatCommand):
     examples = ('PLAN --reason "the network is repaired"',)
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        from kronos_nova.rebalancer.operations import plan_requests
-
         return plan_requests.retry_plan(session, args.plan, reason=reason, instances=args.move,
                                         partly=args.partly, dry_run=args.dry_run)

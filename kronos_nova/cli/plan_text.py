@@ -17,11 +17,10 @@ import dataclasses
 from typing import Any
 
 from kronos_nova import model
+from kronos_nova.wiring import tools
 
 
 def format_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
-    from kronos_nova.wiring import tools
-
     if nested:
         return [{'name': tools.format_printable(p.name), 'imbalance_measured': p.measured,
                  'imbalance_before': p.imbalance_before,
@@ -38,8 +37,6 @@ def format_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
 
 def format_measured_policies(reports: Sequence[model.PolicyReport], nested: bool) -> Any:
     """Show each policy's measured imbalance and, apart from it, the planned one."""
-    from kronos_nova.wiring import tools
-
     if nested:
         return format_policies(reports, nested)
     return '\n'.join(
@@ -53,8 +50,6 @@ def format_measured_policies(reports: Sequence[model.PolicyReport], nested: bool
 
 def build_move_effects(move: model.Move) -> dict[str, Any]:
     """Return what a move does to its hosts, as :mod:`move_effects` reads it."""
-    from kronos_nova.wiring import tools
-
     return {'from_host': tools.format_printable(move.from_host),
             'to_host': tools.format_printable(move.to_host),
             'gain': move.gain,
@@ -68,13 +63,9 @@ def _format_sample_age(report: model.PolicyReport) -> str:
 
 
 def _format_reason(said: str | None) -> str | None:
-    from kronos_nova.wiring import tools
-
     return None if said is None else tools.format_printable(said)
 
 
 def format_texts(said: Sequence[str], nested: bool) -> Any:
-    from kronos_nova.wiring import tools
-
     shown = [tools.format_printable(text) for text in said]
     return shown if nested else '\n'.join(shown)

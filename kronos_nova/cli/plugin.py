@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from kronos_nova.cli import command
+from kronos_nova.wiring import tools
 
 NAMESPACES = (
     'kronos_nova.filters',
@@ -37,8 +38,6 @@ class ListPlugins(command.TableCommand):
 
     def rows(self, args: argparse.Namespace) -> Iterator[command.Row]:
         """Return one row per entry point, in the order of NAMESPACES, then by name."""
-        from kronos_nova.wiring import tools
-
         tools.native_threads()  # a plug-in may load oslo.service, which would choose
         return _render_rows()
 

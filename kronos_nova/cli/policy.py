@@ -24,6 +24,7 @@ from kronos_nova import presets
 from kronos_nova.checks import base
 from kronos_nova.checks import policy_lint
 from kronos_nova.cli import command
+from kronos_nova.conf import config_sessions
 from kronos_nova.wiring import tools
 
 
@@ -51,7 +52,7 @@ class LintPolicies(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        with self.open_session(args, live=False) as session:
+        with self.open_session(config_sessions.ConfigSession, args, live=False) as session:
             found = policy_lint.lint_policy_files(session, args.files, args.scrape_interval)
         states = {row.item.status for row in found}
         self.status = (1 if base.CheckStatus.FAILED in states else

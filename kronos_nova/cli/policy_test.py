@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from kronos_nova.checks import base
 from kronos_nova.checks import policy_queries
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.wiring import tools
 
 
@@ -46,7 +47,7 @@ class TestPolicies(command.TableCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             tools.silence_libraries(session.conf)
             details = policy_queries.examine_policies(
                 session, args.file, [tools.format_printable(name) for name in args.policy],

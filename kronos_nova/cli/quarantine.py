@@ -20,6 +20,9 @@ from typing import Any
 
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
+from kronos_nova.rebalancer.operations import operator_decisions
+from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.wiring import times
 
 KINDS = ('instance', 'host', 'disks', 'cells')
 
@@ -37,9 +40,6 @@ class ListQuarantines(database_command.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf',)
 
     def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import stored_views
-        from kronos_nova.wiring import times
-
         for q in stored_views.list_quarantines(session):
             yield command.format_printable_row((q.kind, q.name, times.format_time(q.since),
                                                  '' if q.until is None
@@ -62,8 +62,6 @@ class LiftQuarantine(database_command.DatabaseCommand):
         kind, name = parsed_args.kind, parsed_args.name
 
         def lift_quarantine(session: Any) -> None:
-            from kronos_nova.rebalancer.operations import operator_decisions
-
             operator_decisions.lift_quarantine(session, kind, name)
             sys.stdout.write(f'{kind} {name} is free again.\n')
 

@@ -23,6 +23,8 @@ import tempfile
 
 from kronos_nova import exception
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import report_pages
 from kronos_nova.rebalancer.report import page
 
 #: A report has this mark among its first bytes.
@@ -63,11 +65,9 @@ class WriteReport(command.BaseCommand):
         self.guarded(lambda: self._write(parsed_args))
 
     def _write(self, args: argparse.Namespace) -> None:
-        from kronos_nova.rebalancer.operations import report_pages
-
         if args.output != '-':
             refuse_foreign_file(args.output, args.force)
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             text = report_pages.render_report(session, plan=args.plan, scope=args.scope)
         if args.output == '-':
             sys.stdout.write(text)

@@ -29,6 +29,7 @@ from kronos_nova import exception
 from kronos_nova.cli import command
 from kronos_nova.cli import progress
 from kronos_nova.rebalancer.backtest import power
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import past_loads
 from kronos_nova.rebalancer.operations import simulations
 from kronos_nova.wiring import extras
@@ -104,7 +105,7 @@ class SimulatePolicies(command.BaseCommand, lister.Lister):
 
     def _simulate(self, args: argparse.Namespace) -> simulations.PolicyComparison:
         plot = _load_plotter(args.plot)
-        with self.open_session(args, live=False) as session, \
+        with self.open_session(cloud_state.Session, args, live=False) as session, \
                 progress.ProgressLine(sys.stderr) as line:
             found = simulations.simulate_policies(
                 session, parse_source(args), args.policies, _parse_question(args),
@@ -177,7 +178,7 @@ def _load_plotter(path: str | None) -> Callable[..., None] | None:
         return None
     with extras.needs_extra('kronos simulate --plot', 'plot'):
         # matplotlib, the extra "plot", may be missing.
-        from kronos_nova.rebalancer.backtest import plot
+        from kronos_nova.rebalancer.backtest import plot  # noqa: PLC0415
     if path.rpartition('.')[2].lower() not in plot.FORMATS:
         raise past_loads.make_option_error(
             '--plot', f'{path} ends in none of .{", .".join(plot.FORMATS)}', 'Name such a file')

@@ -17,6 +17,7 @@ import argparse
 import sys
 
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import snapshot_copies
 
 
 class AnonymiseSnapshot(command.BaseCommand):
@@ -50,8 +51,6 @@ class AnonymiseSnapshot(command.BaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def run() -> None:
-            from kronos_nova.rebalancer.operations import snapshot_copies
-
             path, ordered = snapshot_copies.anonymise_snapshot(
                 parsed_args.snapshot, parsed_args.output_dir, parsed_args.salt_file,
                 policies_file=parsed_args.policies, keep_order=parsed_args.keep_order)

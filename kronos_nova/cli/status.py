@@ -18,6 +18,11 @@ from typing import Any
 
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
+from kronos_nova.cli import plan_text
+from kronos_nova.rebalancer.operations import scope_liveness
+from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 
 class ShowStatus(database_command.DatabaseTable):
@@ -38,19 +43,12 @@ class ShowStatus(database_command.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
     def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import stored_views
-
         nested = command.is_nested_format(args)
         for state in stored_views.list_scope_states(session):
             yield _render_row(state, nested)
 
 
 def _render_row(state: Any, nested: bool) -> tuple[Any, ...]:
-    from kronos_nova.cli import plan_text
-    from kronos_nova.rebalancer.operations import scope_liveness
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     cycle = state.cycle
     return (
         tools.format_printable(state.scope),
@@ -67,9 +65,6 @@ def _render_row(state: Any, nested: bool) -> tuple[Any, ...]:
 
 
 def _format_failure(cycle: Any) -> str:
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     if cycle.error is None or cycle.failed_at is None:
         return ''
     return f'{times.format_time(cycle.failed_at)}: {tools.format_printable(cycle.error)}'
@@ -77,8 +72,6 @@ def _format_failure(cycle: Any) -> str:
 
 def _format_counts(numbers: Any, nested: bool) -> Any:
     """Format counts by name; two names that print alike stay two counts."""
-    from kronos_nova.wiring import tools
-
     if nested:  # The serialisers of JSON and YAML escape unprintable characters.
         return dict(sorted(numbers.items()))
     return ', '.join(f'{number} {tools.format_printable(name)}'

@@ -16,6 +16,7 @@ import argparse
 from typing import Any
 
 from kronos_nova.cli import plan_requests
+from kronos_nova.rebalancer.operations import instance_swaps
 
 
 class SwapInstances(plan_requests.RequestTable):
@@ -44,8 +45,6 @@ class SwapInstances(plan_requests.RequestTable):
         return parser
 
     def request_moves(self, session: Any, args: argparse.Namespace, reason: str) -> Any:
-        from kronos_nova.rebalancer.operations import instance_swaps
-
         one, other = args.instances
         return instance_swaps.swap_instances(session, (one, other), reason=reason,
                                             parking=args.parking, dry_run=args.dry_run)

@@ -17,8 +17,19 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
+from oslo_utils import uuidutils
+
+from kronos_nova import exception
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
+from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.executors import migration_uncertainty
+from kronos_nova.rebalancer.operations import operator_decisions
+from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.rebalancer.store import resolutions
+from kronos_nova.rebalancer.store import rows as store_rows
+from kronos_nova.wiring import times
+from kronos_nova.wiring import tools
 
 
 class ListTasks(database_command.DatabaseTable):
@@ -41,9 +52,6 @@ class ListTasks(database_command.DatabaseTable):
         return parser
 
     def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import stored_views
-        from kronos_nova.wiring import times
-
         for row in stored_views.list_tasks(session, args.limit if args.ended else 0):
             task = row.task
             yield command.format_printable_row((
@@ -58,34 +66,23 @@ class ShowTask(database_command.ShowStored):
     kind = 'task'
 
     def look(self, session: Any, uuid: str, nested: bool) -> database_command.Shown:
-        from kronos_nova.rebalancer.operations import stored_views
-
         row, owed = stored_views.read_task(session, uuid)
         return _render_task(row, nested, owed)
 
 
 def _format_doubt(row: Any) -> str:
-    from kronos_nova.rebalancer.executors import migration_uncertainty
-    from kronos_nova.wiring import times
-
     said = migration_uncertainty.describe_doubt(row)
     return '' if said is None else f'{said}, since {times.format_time(row.doubt_since)}'
 
 
 def _format_owed_hook(one: Any) -> str:
     """Return a hook that has begun and has not ended, as a line of text."""
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     failed = f', tried {one.tries} times: {one.error}' if one.tries else ''
     return tools.format_printable(f'{one.hook.name} for {one.task.to_host}, since '
                                   f'{times.format_time(one.begun_at)}{failed}')
 
 
 def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_command.Shown:
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     task = row.task
     scores = list(task.alternate_improvements) + [None] * len(task.alternates)
     alternates: Any = [
@@ -124,8 +121,6 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
 
 def _find_migration(row: Any) -> str:
     """Return the UUID of Nova's migration, of this attempt or of the last one."""
-    from oslo_utils import uuidutils
-
     if uuidutils.is_uuid_like(row.reference):
         return str(row.reference)
     return next((a.migration_uuid for a in reversed(row.attempts) if a.migration_uuid), '')
@@ -133,10 +128,6 @@ def _find_migration(row: Any) -> str:
 
 def _find_next_step(row: Any) -> str:
     """Return an operator's next step for a migration that is late or does not change."""
-    from kronos_nova import exception
-    from kronos_nova.rebalancer.store import resolutions
-    from kronos_nova.rebalancer.store import rows as store_rows
-
     task, migration = row.task, _find_migration(row)
     if task.state not in resolutions.RESOLVABLE:
         return ''
@@ -177,8 +168,6 @@ class CancelTask(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def apply_cancellation(session: Any) -> None:
-            from kronos_nova.rebalancer.operations import operator_decisions
-
             for task in operator_decisions.cancel_task(
                     session, parsed_args.task,
                     reason=command.format_single_line(parsed_args.reason)):
@@ -211,9 +200,6 @@ class ResolveTask(database_command.DatabaseCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def apply_resolution(session: Any) -> None:
-            from kronos_nova.model import TaskState
-            from kronos_nova.rebalancer.operations import operator_decisions
-
             cancelled = operator_decisions.resolve_task(
                 session, parsed_args.task, TaskState(parsed_args.state),
                 reason=command.format_single_line(parsed_args.reason))

@@ -26,6 +26,7 @@ from kronos_nova.cli import command
 from kronos_nova.cli import explanation_columns
 from kronos_nova.cli import progress
 from kronos_nova.cli import simulate
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.weighing import findings
 from kronos_nova.weighing import nova_setup
 from kronos_nova.wiring import tools
@@ -102,7 +103,7 @@ def explain_request(args: argparse.Namespace, debug: bool,
         raise _make_option_error('--wait', 'it is no number of seconds from 0 to 86400')
     conf = configure(args.config_file, debug)
     # Nova may be missing, and configure() has chosen how it threads, which it does when imported.
-    from kronos_nova.weighing import explanation
+    from kronos_nova.weighing import explanation  # noqa: PLC0415
 
     found = explanation.explain_choice(conf, order, args.wait, args.settings, args.aggregate)
     table = explanation_columns.HostColumns(found.before, found.after, found.hosts,
@@ -190,13 +191,13 @@ class TuneMultipliers(command.BaseCommand, lister.Lister):
 
     def _tune(self, args: argparse.Namespace) -> Table:
         multipliers = [_parse_multiplier(text) for text in args.multiplier]
-        with self.open_session(args, live=False) as session, \
+        with self.open_session(cloud_state.Session, args, live=False) as session, \
                 progress.ProgressLine(sys.stderr) as line:
             _ = session.conf  # the configuration that is read later sets up the log
             nova = nova_setup.configure_offline(
                 args.nova_conf, bool(getattr(self.app_args, 'debug', False)))
             # Nova may be missing.
-            from kronos_nova.weighing import multiplier_tuner
+            from kronos_nova.weighing import multiplier_tuner  # noqa: PLC0415
 
             found = multiplier_tuner.tune_multipliers(
                 session, nova, simulate.parse_source(args), multipliers,

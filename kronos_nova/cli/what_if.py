@@ -20,6 +20,8 @@ from typing import Any
 
 from kronos_nova import plurals
 from kronos_nova.cli import command
+from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import plan_comparisons
 
 Row = tuple[str, ...]
 
@@ -46,9 +48,7 @@ class WhyNothing(_PlanningCommand):
     examples = ('--config-file /etc/kronos/kronos.conf', '--scope ssd')
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import plan_comparisons
-
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             scopes = plan_comparisons.plan_scopes_today(session, args.scope)
         for scope in scopes:
             for row in _render_reason_rows(scope):
@@ -90,9 +90,7 @@ class WhatIf(_PlanningCommand):
         return parser
 
     def rows(self, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import plan_comparisons
-
-        with self.open_session(args) as session:
+        with self.open_session(cloud_state.Session, args) as session:
             scopes = plan_comparisons.compare_plans(session, plan_comparisons.Supposition(
                 added=args.add_host, removed=args.remove_host, drained=args.drain,
                 reason=args.reason, policies_file=args.policy, load=args.multiplier), args.scope)

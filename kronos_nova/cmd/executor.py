@@ -21,18 +21,26 @@ from kronos_nova.wiring import signals
 
 PROG = 'kronos-executor'
 
+with extras.needs_extra(PROG):
+    from oslo_config import cfg
+    from oslo_log import log as logging
+
+    from kronos_nova import model
+    from kronos_nova.rebalancer.monitoring import health as healths
+    from kronos_nova.rebalancer.monitoring import http_server
+    from kronos_nova.rebalancer.monitoring import stats as tallies
+    from kronos_nova.wiring import daemon_configuration
+    from kronos_nova.wiring import error_reports
+    from kronos_nova.wiring import tools
+
+LOG = logging.getLogger(__name__)
+
 
 @extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; migrations that were begun go on."""
-    from kronos_nova.wiring import tools
-
     tools.native_threads()
-    from oslo_config import cfg
-
-    from kronos_nova.wiring import daemons
-
-    conf = daemons.configure_daemon(PROG, argv, [
+    conf = daemon_configuration.configure_daemon(PROG, argv, [
         cfg.MultiStrOpt('aggregate', default=[], help='Serve this aggregate; may be repeated.'),
         cfg.BoolOpt('unassigned', default=False,
                     help='Serve the hosts that are in no aggregate. With neither option every '
@@ -42,22 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(conf: Any) -> int:
     signals.block_signals()
-    from oslo_log import log as logging
-
-    from kronos_nova import model
-    from kronos_nova.rebalancer.monitoring import health as healths
-    from kronos_nova.rebalancer.monitoring import http_server
-    from kronos_nova.rebalancer.monitoring import stats as tallies
-    from kronos_nova.wiring import daemons
-    from kronos_nova.wiring import error_reports
+    # NumPy starts threads when it is imported: they would receive signals otherwise.
+    from kronos_nova.wiring import daemons  # noqa: PLC0415
 
     tally = tallies.DaemonTally()
     scopes = [*conf.aggregate, *([model.UNASSIGNED] if conf.unassigned else [])]
     worker, listeners = daemons.make_worker(conf, scopes, tally)
-    logging.getLogger(__name__).info(
-        'Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
-        ' (dry run: no move begins, running moves are watched)'
-        if conf.engine.dry_run else '')
+    LOG.info('Serving %s%s', ', '.join(scopes) if scopes else 'every scope',
+             ' (dry run: no move begins, running moves are watched)'
+             if conf.engine.dry_run else '')
     health = healths.DaemonHealth(daemon=PROG, dry_run=conf.engine.dry_run)
     worker.tell(health)
     monitor = http_server.start_monitor(conf, health, 'executor_port',

@@ -18,26 +18,36 @@ from collections.abc import Sequence
 import os
 from typing import Any
 
+from kronos_nova import exception
 from kronos_nova import plurals
 from kronos_nova.wiring import extras
+from kronos_nova.wiring import times
 
 PROG = 'kronos-manage'
+
+with extras.needs_extra(PROG):
+    from oslo_config import cfg
+
+    from kronos_nova.conf import opts
+    from kronos_nova.conf import policies
+    from kronos_nova.constraints import metric_lag
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+    from kronos_nova.rebalancer.store import process_identity
+    from kronos_nova.rebalancer.store import schema
+    from kronos_nova.wiring import tools
+
 DESCRIPTION = 'Bring the schema of the database to this release\'s, or delete what ended long ago.'
 
 
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one action of ``db``.
 
     :returns: 0; 1 with one line on stderr when the action failed.
     """
-    with extras.needs_extra(PROG):
-        from oslo_config import cfg
-
-        from kronos_nova.conf import opts
-        from kronos_nova.rebalancer.store import api  # noqa: F401 (its packages may be missing)
-        from kronos_nova.wiring import tools
-        conf = cfg.ConfigOpts()
-        opts.register(conf)
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
     tools.configure_command(conf, PROG, argv, [cfg.SubCommandOpt(
         'category', title='commands', handler=_add_parsers)], DESCRIPTION, strict=False)
     action: Callable[[Any], int] = conf.category.action
@@ -67,14 +77,12 @@ def _add_parsers(categories: Any) -> None:
 
 
 def _sync_schema(conf: Any) -> int:
-    from kronos_nova.rebalancer.store import schema
-
-    store = _open_store(conf)
+    store = api.Store(conf)
     try:
         store.refuse_other_machines(conf.executor.hosts)
         store.upgrade()
         store.audit.record_command(
-            _name_operator(), 'db sync', f'schema {schema.get_head_revision()}')
+            process_identity.name_operator(), 'db sync', f'schema {schema.get_head_revision()}')
     finally:
         store.close()
     print(f'The schema is at revision {schema.get_head_revision()}.')
@@ -82,9 +90,6 @@ def _sync_schema(conf: Any) -> int:
 
 
 def _print_version(conf: Any) -> int:
-    from kronos_nova.rebalancer.store import database
-    from kronos_nova.rebalancer.store import schema
-
     database.must_exist(conf.database.connection)
     engine = database.create_engine(conf)
     try:
@@ -97,26 +102,22 @@ def _print_version(conf: Any) -> int:
 
 
 def _purge_plans(conf: Any) -> int:
-    from kronos_nova import exception
-    from kronos_nova.constraints import metric_lag
-    from kronos_nova.rebalancer.store import database
-    from kronos_nova.wiring import times
-
     try:
         age = times.parse_duration(conf.category.older_than)
     except ValueError as e:
         raise exception.ConfigError(path=PROG, field='--older-than', problem=str(e),
                                     remedy='Write an age such as 30d.') from None
     database.must_exist(conf.database.connection)
-    store = _open_store(conf)
+    store = api.Store(conf)
     try:
         store.check()
         count = store.history.purge_records(
             store.now() - age, judged=conf.engine.breaker_worse_plans,
             remembered=metric_lag.compute_retention(_read_query_window(conf)),
             audited_before=store.now() - conf.engine.keep_audit_days * 86400)
-        store.audit.record_command(_name_operator(), 'db purge', plurals.count_noun(count, 'plan'),
-                                   f'older than {conf.category.older_than}')
+        store.audit.record_command(
+            process_identity.name_operator(), 'db purge', plurals.count_noun(count, 'plan'),
+            f'older than {conf.category.older_than}')
     finally:
         store.close()
     print(f'{plurals.count_noun(count, "plan")} that ended more than '
@@ -124,19 +125,9 @@ def _purge_plans(conf: Any) -> int:
     return 0
 
 
-def _name_operator() -> str:
-    from kronos_nova.rebalancer.store import process_identity
-
-    return process_identity.name_operator()
-
-
 def _print_audit(conf: Any) -> int:
-    from kronos_nova.rebalancer.store import database
-    from kronos_nova.wiring import times
-    from kronos_nova.wiring import tools
-
     database.must_exist(conf.database.connection)
-    store = _open_store(conf)
+    store = api.Store(conf)
     try:
         store.check()
         entries = store.audit.list_newest_entries(max(1, conf.category.limit))
@@ -151,13 +142,5 @@ def _print_audit(conf: Any) -> int:
 
 def _read_query_window(conf: Any) -> float:
     """Return the seconds that queries look back; 0 without a policy file."""
-    from kronos_nova.conf import policies
-
     path = conf.engine.policies_file
     return policies.load(path).window if os.path.exists(path) else 0.0
-
-
-def _open_store(conf: Any) -> Any:
-    from kronos_nova.rebalancer.store import api
-
-    return api.Store(conf)

@@ -21,36 +21,37 @@ from kronos_nova.wiring import signals
 
 PROG = 'kronos-migfra'
 
-
-@extras.needs_extra(PROG)
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; the next daemon goes on with open requests."""
-    from kronos_nova.wiring import tools
-
-    tools.native_threads()
-    from kronos_nova.wiring import daemons
-
-    conf = daemons.configure_daemon(PROG, argv)
-    return tools.run_guarded(PROG, lambda: _run(conf))
-
-
-def _run(conf: Any) -> int:
-    with extras.needs_extra(PROG, 'mqtt'):
-        import paho.mqtt.client  # noqa: F401
-
-    signals.block_signals()
+with extras.needs_extra(PROG):
     from oslo_log import log as logging
 
     from kronos_nova.rebalancer.monitoring import health as healths
     from kronos_nova.rebalancer.monitoring import http_server
-    from kronos_nova.wiring import daemons
+    from kronos_nova.wiring import daemon_configuration
     from kronos_nova.wiring import error_reports
+    from kronos_nova.wiring import tools
+
+LOG = logging.getLogger(__name__)
+
+
+@extras.needs_extra(PROG)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; the next daemon goes on with open requests."""
+    tools.native_threads()
+    conf = daemon_configuration.configure_daemon(PROG, argv)
+    return tools.run_guarded(PROG, lambda: _run(conf))
+
+
+def _run(conf: Any) -> int:
+    signals.block_signals()
+    with extras.needs_extra(PROG, 'mqtt'):
+        # paho-mqtt, the extra "mqtt", may be missing. NumPy starts threads when it is imported:
+        # they would receive signals otherwise.
+        from kronos_nova.wiring import request_service  # noqa: PLC0415
 
     health = healths.DaemonHealth(daemon=PROG, dry_run=conf.engine.dry_run)
-    built, close = daemons.make_migfra_service(conf, health)
+    built, close = request_service.make_migfra_service(conf, health)
     if not conf.migfra.allow:
-        logging.getLogger(__name__).warning(
-            'Every request will be refused: [migfra] allow names none')
+        LOG.warning('Every request will be refused: [migfra] allow names none')
     monitor = http_server.start_monitor(conf, health, 'migfra_port')
     thread = threading.Thread(target=built.run, name='kronos-migfra')
     thread.start()

@@ -14,32 +14,45 @@
 """kronos-record: write a snapshot of the live cloud and its metrics."""
 
 from collections.abc import Sequence
+import os
 import sys
+import time
 from typing import Any
 
+from kronos_nova import exception
 from kronos_nova.wiring import extras
 
 PROG = 'kronos-record'
+
+with extras.needs_extra(PROG):
+    from oslo_config import cfg
+
+    from kronos_nova import plugins
+    from kronos_nova.conf import opts
+    from kronos_nova.conf import policies
+    from kronos_nova.rebalancer.clients import collector as collectors
+    from kronos_nova.rebalancer.clients import connection
+    from kronos_nova.rebalancer.planning import planning_settings
+    from kronos_nova.rebalancer.snapshots import recorder
+    from kronos_nova.rebalancer.snapshots import writer
+    from kronos_nova.rebalancer.store import api
+    from kronos_nova.rebalancer.store import database
+    from kronos_nova.wiring import tools
+
 DESCRIPTION = ('Reads Nova, Placement, the score source and the database once, as a planning '
                'cycle does, and writes this state into a new directory, for kronos-replay. It '
                'changes nothing. The snapshot holds the names of instances and hosts.')
 
 
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the path of the new snapshot.
 
     :returns: 0; 1 when Nova or Placement could not be read: the snapshot
         says so, and cannot be replayed.
     """
-    with extras.needs_extra(PROG):
-        from oslo_config import cfg
-
-        from kronos_nova.conf import opts
-        from kronos_nova.rebalancer.clients import collector  # noqa: F401
-        from kronos_nova.wiring import daemons  # noqa: F401 (its packages may be missing)
-        from kronos_nova.wiring import tools
-        conf = cfg.ConfigOpts()
-        opts.register(conf)
+    conf = cfg.ConfigOpts()
+    opts.register(conf)
     tools.configure_command(conf, PROG, argv, [
         cfg.StrOpt('output_dir', positional=True, required=True,
                    help='Directory in which the snapshot\'s own directory is made.')],
@@ -48,19 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Any) -> int:
-    import time
-
-    from kronos_nova.conf import policies
-    from kronos_nova.rebalancer.planning import planning_settings
-    from kronos_nova.rebalancer.snapshots import recorder
-    from kronos_nova.rebalancer.snapshots import writer
-    from kronos_nova.wiring import daemons
-
     policy_set = policies.load(conf.engine.policies_file)
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     # A snapshot without CPU traits could not be replayed with the rule on.
     conf.set_override('require_cpu_compatibility', True, 'engine')
-    collector, source = daemons.make_collector(conf), daemons.load_source(conf)
+    collector = collectors.CloudCollector(conf, connection.make_connection(conf))
+    source = plugins.load(plugins.SOURCES, conf.engine.source)(conf)
     store = _open_store(conf)
     try:
         recording = recorder.read_recording(collector, source, store, policy_set, scopes, time.time)
@@ -80,12 +86,6 @@ def _open_store(conf: Any) -> Any:
 
     The database is neither created nor changed.
     """
-    import os
-
-    from kronos_nova import exception
-    from kronos_nova.rebalancer.store import api
-    from kronos_nova.rebalancer.store import database
-
     path = database.sqlite_file(conf.database.connection)
     if path is not None and not os.path.exists(path):
         return f'the database file {path} does not exist'

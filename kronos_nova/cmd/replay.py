@@ -16,28 +16,33 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 import sys
+import time
 from typing import Any
 
 from kronos_nova import plurals
 from kronos_nova.wiring import extras
 
 PROG = 'kronos-replay'
+
+with extras.needs_extra(PROG):
+    from oslo_config import cfg
+
+    from kronos_nova.conf import opts
+    from kronos_nova.rebalancer.planning import move_effects
+    from kronos_nova.rebalancer.snapshots import replay
+    from kronos_nova.wiring import tools
+
 DESCRIPTION = ('Plans offline from a snapshot, as kronos-engine would have: the same snapshot '
                'and configuration give the same plan.')
 
 
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report of every scope.
 
     :returns: 0 when each scope could be planned, also with no move in the
         plan; 1 otherwise.
     """
-    with extras.needs_extra(PROG):
-        from oslo_config import cfg
-
-        from kronos_nova.conf import opts
-        from kronos_nova.rebalancer.snapshots import replay  # noqa: F401 (its packages may be missing)
-        from kronos_nova.wiring import tools
     conf = cfg.ConfigOpts()
     opts.register_planning(conf)
     tools.configure_command(conf, PROG, argv, [
@@ -52,11 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Any) -> int:
-    import time
-
-    from kronos_nova.rebalancer.snapshots import replay
-    from kronos_nova.wiring import tools
-
     rows = replay.replay_snapshot(conf, conf.snapshot, time.perf_counter)
     if conf.format == 'table':
         print('\n\n'.join(_render_scope(row) for row in rows))
@@ -90,9 +90,6 @@ def _format_ends(move: Mapping[str, Any]) -> tuple[str, str]:
 
 def _render_scope(row: Mapping[str, Any]) -> str:
     """Return the report of one scope as text for people."""
-    from kronos_nova.rebalancer.planning import move_effects
-    from kronos_nova.wiring import tools
-
     parts = [f'Scope {tools.format_printable(row["name"])}: '
              f'{plurals.count_noun(row["hosts"], "host")}, '
              f'{plurals.count_noun(row["instances"], "instance")}']

@@ -13,12 +13,59 @@
 """kronos-status: ``upgrade check`` says what to do before this release runs."""
 
 from collections.abc import Sequence
+import os
+from pathlib import Path
 import sys
 from typing import Any
 
+from kronos_nova import exception
 from kronos_nova.wiring import extras
 
 PROG = 'kronos-status'
+
+with extras.needs_extra(PROG):
+    from oslo_config import cfg
+    from oslo_log import log as logging
+    from oslo_upgradecheck import upgradecheck
+
+    from kronos_nova.cmd import upgrades
+    from kronos_nova.conf import messaging
+    from kronos_nova.conf import opts
+    from kronos_nova.conf import policies
+    from kronos_nova.conf import scheduler
+    from kronos_nova.rebalancer.store import database
+    from kronos_nova.rebalancer.store import schema as schemas
+    from kronos_nova.wiring import tools
+
+
+class UpgradeChecks(upgradecheck.UpgradeCommands):
+    """The checks, in the order of their report."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__()
+        self._conf = conf
+
+    def policies(self) -> Any:
+        return _make_result(*check_policies(self._conf))
+
+    def options(self) -> Any:
+        return _make_result(*check_options(self._conf))
+
+    def nova(self) -> Any:
+        return _make_result(*check_nova(self._conf))
+
+    def broker(self) -> Any:
+        return _make_result(*check_broker(self._conf))
+
+    def leftovers(self) -> Any:
+        return _make_result(*check_leftovers(self._conf))
+
+    def schema(self) -> Any:
+        return _make_result(*check_schema(self._conf))
+
+    _upgrade_checks = (
+        ('Policies', policies), ('Options', options), ('Nova\'s filters and weighers', nova),
+        ('Broker options', broker), ('Kronos 0.2.0', leftovers), ('Database schema', schema))
 
 
 @extras.needs_extra(PROG)
@@ -27,59 +74,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :returns: 0 ready, 1 ready with warnings, 2 not ready, 255 a check broke.
     """
-    from kronos_nova.wiring import tools
-
     tools.native_threads()
-    from oslo_config import cfg
-    from oslo_log import log as logging
-    from oslo_upgradecheck import upgradecheck
-
-    from kronos_nova.conf import opts
-    from kronos_nova.rebalancer.store import database
-    from kronos_nova.rebalancer.store import schema as schemas
-
     conf = cfg.CONF
     logging.register_options(conf)
     opts.register(conf)
-
-    class Checks(upgradecheck.UpgradeCommands):
-        """The checks, in the order of their report."""
-
-        def policies(self) -> Any:
-            return _make_result(upgradecheck, *check_policies(conf))
-
-        def options(self) -> Any:
-            return _make_result(upgradecheck, *check_options(conf))
-
-        def nova(self) -> Any:
-            return _make_result(upgradecheck, *check_nova(conf))
-
-        def broker(self) -> Any:
-            return _make_result(upgradecheck, *check_broker(conf))
-
-        def leftovers(self) -> Any:
-            return _make_result(upgradecheck, *check_leftovers(conf))
-
-        def schema(self) -> Any:
-            return _make_result(upgradecheck, *check_schema(conf, database, schemas))
-
-        _upgrade_checks = (
-            ('Policies', policies), ('Options', options), ('Nova\'s filters and weighers', nova),
-            ('Broker options', broker), ('Kronos 0.2.0', leftovers),
-            ('Database schema', schema))
-
     try:
         return int(upgradecheck.main(
-            conf, 'kronos', Checks(), argv=list(sys.argv[1:] if argv is None else argv)))
+            conf, 'kronos', UpgradeChecks(conf),
+            argv=list(sys.argv[1:] if argv is None else argv)))
     except cfg.Error as e:
         tools.exit_with_error(PROG, f'{opts.format_error(e)} Correct the configuration file.')
 
 
 def check_policies(conf: Any) -> tuple[str, str]:
     """Check that the policy file loads with this release; return (code, details)."""
-    from kronos_nova import exception
-    from kronos_nova.conf import policies
-
     try:
         policies.load(conf.engine.policies_file)
     except exception.PolicyFileError as error:
@@ -89,8 +97,6 @@ def check_policies(conf: Any) -> tuple[str, str]:
 
 def _check_scheduler(conf: Any) -> tuple[str, str]:
     """Check the policy files of a nova.conf in the same way, if one was given."""
-    from kronos_nova.conf import scheduler
-
     scheduler.register(conf)
     if not scheduler.is_configured(conf):
         return 'SUCCESS', ''
@@ -102,9 +108,6 @@ def _check_scheduler(conf: Any) -> tuple[str, str]:
 
 def check_options(conf: Any) -> tuple[str, str]:
     """Check that this release knows the options and allows their values; return (code, details)."""
-    from kronos_nova.cmd import upgrades
-    from kronos_nova.conf import opts
-
     wrong = [str(error) for error in opts.wrong_values(conf)]
     code, details = upgrades.check_options(_list_config_files(conf))
     return ('FAILURE', ' '.join([*wrong, details]).strip()) if wrong else (code, details)
@@ -112,18 +115,12 @@ def check_options(conf: Any) -> tuple[str, str]:
 
 def check_nova(conf: Any) -> tuple[str, str]:
     """Check the filters and weighers in a nova.conf for mistakes; return (code, details)."""
-    from kronos_nova.cmd import upgrades
-
     return upgrades.check_nova([
         argument for path in _list_config_files(conf) for argument in ('--config-file', path)])
 
 
 def check_leftovers(conf: Any) -> tuple[str, str]:
     """Check for parts of Kronos 0.2.0 that are still there; return (code, details)."""
-    from kronos_nova import exception
-    from kronos_nova.cmd import upgrades
-    from kronos_nova.conf import policies
-
     try:
         found = policies.load(conf.engine.policies_file)
     except exception.PolicyFileError:
@@ -133,8 +130,6 @@ def check_leftovers(conf: Any) -> tuple[str, str]:
 
 def _list_config_files(conf: Any) -> list[str]:
     """Return the files that were read, those of directories after the others."""
-    from pathlib import Path
-
     return [*(conf.config_file or ()),
             *(str(path) for folder in conf.config_dir or ()
               for path in sorted(Path(folder).glob('*.conf')))]
@@ -142,25 +137,19 @@ def _list_config_files(conf: Any) -> list[str]:
 
 def check_broker(conf: Any) -> tuple[str, str]:
     """Check if the deprecated options of [messaging] are still used; return (code, details)."""
-    from kronos_nova.conf import messaging
-
     if messaging.transport_url(conf) is None:
         return 'SUCCESS', ''
     return 'WARNING', ('[messaging] is deprecated. Set transport_url in [DEFAULT] and remove '
                        'the options of [messaging].')
 
 
-def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
+def check_schema(conf: Any) -> tuple[str, str]:
     """Check that the database answers and its schema is known here; return (code, details).
 
     A daemon upgrades an older schema or an empty database when it starts; it refuses the schema of
     a later release or of a pre-release. This check does not create a missing SQLite file, which
     would belong to the user of this command.
     """
-    import os
-
-    from kronos_nova import exception
-
     path = database.sqlite_file(conf.database.connection)
     if path is not None and not os.path.lexists(path):
         return 'SUCCESS', f'{path} is made by the first daemon that starts.'
@@ -181,5 +170,5 @@ def check_schema(conf: Any, database: Any, schemas: Any) -> tuple[str, str]:
                        'release does not start on it again.')
 
 
-def _make_result(upgradecheck: Any, code: str, details: str) -> Any:
+def _make_result(code: str, details: str) -> Any:
     return upgradecheck.Result(upgradecheck.Code[code], details)

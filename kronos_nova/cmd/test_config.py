@@ -20,24 +20,28 @@ from typing import Any
 from kronos_nova.wiring import extras
 
 PROG = 'kronos-test-config'
+
+with extras.needs_extra(PROG):
+    from oslo_config import cfg
+
+    from kronos_nova.checks import base
+    from kronos_nova.checks import catalogue
+    from kronos_nova.conf import opts
+    from kronos_nova.wiring import tools
+
 DESCRIPTION = ('Checks the configuration, the policy file and its queries, and every service '
                'that the daemons talk to. It changes nothing.')
 
 
+@extras.needs_extra(PROG)
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line for each item.
 
     :returns: 0, or 1 when an item failed.
     """
-    with extras.needs_extra(PROG):
-        from oslo_config import cfg
-
-        from kronos_nova.checks import catalogue
-        from kronos_nova.conf import opts
-        from kronos_nova.wiring import tools
-        # oslo.messaging insists on the global configuration.
-        conf = cfg.CONF
-        opts.register(conf)
+    # oslo.messaging insists on the global configuration.
+    conf = cfg.CONF
+    opts.register(conf)
     tools.configure_command(conf, PROG, argv, [
         cfg.StrOpt('format', default='table', choices=['table', 'json'],
                    help='How the result is printed.')], DESCRIPTION, strict=False)
@@ -46,9 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_report(items: Sequence[Any], form: str) -> int:
-    from kronos_nova.checks import base
-    from kronos_nova.wiring import tools
-
     failed = sum(1 for item in items if item.status is base.CheckStatus.FAILED)
     if form == 'json':
         tools.print_document({'ok': not failed, 'items': [

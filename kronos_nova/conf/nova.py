@@ -74,7 +74,8 @@ OPTS: list[cfg.Opt] = [
 
 def register_auth(conf: cfg.ConfigOpts) -> None:
     """Register keystoneauth's own options; needs the extra ``rebalancer``."""
-    from keystoneauth1 import loading
+    # nova-scheduler may lack the extra "rebalancer".
+    from keystoneauth1 import loading  # noqa: PLC0415
 
     loading.register_auth_conf_options(conf, GROUP.name)
     loading.register_session_conf_options(conf, GROUP.name)
@@ -82,7 +83,8 @@ def register_auth(conf: cfg.ConfigOpts) -> None:
 
 def auth_opts() -> list[Any]:
     """Return keystoneauth's options for the sample configuration."""
-    from keystoneauth1 import loading
+    # nova-scheduler may lack the extra "rebalancer".
+    from keystoneauth1 import loading  # noqa: PLC0415
 
     plugin: Any = loading.get_plugin_loader('password')
     opts = loading.get_auth_common_conf_options() + loading.get_session_conf_options()

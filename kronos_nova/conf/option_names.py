@@ -35,6 +35,7 @@ from oslo_log import log as logging
 
 from kronos_nova.conf import nova as nova_conf
 from kronos_nova.conf import opts
+from kronos_nova.conf import scheduler
 
 LOG = logging.getLogger(__name__)
 
@@ -181,8 +182,6 @@ def _find_nearest(word: str, words: Collection[str], cutoff: float) -> str | Non
 
 def of_this_release() -> KnownOptions:
     """Build the vocabulary of this release's options; needs the extra ``rebalancer``."""
-    from kronos_nova.conf import scheduler
-
     ours: Known = {}
     for group, options in (*opts.list_opts(), *scheduler.list_opts()):
         for option in options:
@@ -234,7 +233,8 @@ def _silence_library(library: str) -> Iterator[None]:
 
 def _of_keystoneauth() -> frozenset[str]:
     """Return the options of keystoneauth's login plug-ins and of its adapters."""
-    from keystoneauth1 import loading
+    # nova-scheduler may lack the extra "rebalancer".
+    from keystoneauth1 import loading  # noqa: PLC0415
 
     with _silence_library('stevedore'):
         plugins: dict[str, Any] = loading.get_available_plugin_loaders()

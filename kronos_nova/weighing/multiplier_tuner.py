@@ -34,8 +34,8 @@ from kronos_nova.rebalancer.backtest import backtest_run
 from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import past_loads
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import simulations
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighers import headroom
@@ -112,7 +112,7 @@ class TunedMultipliers:
     warnings: tuple[str, ...]
 
 
-def tune_multipliers(session: sessions.Session, nova: cfg.ConfigOpts,
+def tune_multipliers(session: cloud_state.Session, nova: cfg.ConfigOpts,
                      source: past_loads.PastSource, multipliers: Sequence[float] = (), *,
                      policies_files: Sequence[str] = (), settings_texts: Sequence[str] = (),
                      of_aggregates: Mapping[str, float] | None = None, ceiling: float = 0.8,

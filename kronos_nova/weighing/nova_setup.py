@@ -12,8 +12,9 @@
 
 """Nova's configuration and databases, opened as nova-scheduler does, for reading.
 
-Import no other part of the package before :func:`configure_nova` has run: Nova decides at import
-how it threads.
+Functions here import Nova, which may be missing and decides at import how it threads:
+:func:`native_threads` comes first. So import no other part of the package before
+:func:`configure_nova` has run.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from oslo_log import log as logging
 
 from kronos_nova import exception
 from kronos_nova.conf import opts
+from kronos_nova.conf import scheduler
 from kronos_nova.conf import secret_mask
 
 #: The program whose sections and file names this module uses.
@@ -54,9 +56,9 @@ def configure_nova(files: Sequence[str], debug: bool = False) -> Any:
             what='nova.conf', problem='nova-scheduler finds none in its directories',
             remedy='Run the command where nova-scheduler runs, or name it with --config-file')
     conf = _load_configuration(paths, debug)
-    from nova.db.api import api as api_db
-    from nova.db.main import api as main_db
-    import oslo_messaging as messaging
+    from nova.db.api import api as api_db  # noqa: PLC0415
+    from nova.db.main import api as main_db  # noqa: PLC0415
+    import oslo_messaging as messaging  # noqa: PLC0415
 
     # Cell mappings may refer to transport_url; this process does not connect there.
     try:
@@ -97,8 +99,8 @@ def native_threads() -> None:
     os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
     warnings.filterwarnings('ignore')
     try:
-        from nova import monkey_patch
-        from oslo_service import backend
+        from nova import monkey_patch  # noqa: PLC0415
+        from oslo_service import backend  # noqa: PLC0415
 
         # Silence the messages on threading: they come before the log is set up.
         for logger in (backend.LOG, logging.getLogger('nova').logger):
@@ -106,7 +108,7 @@ def native_threads() -> None:
         # Before Nova 34 monkey_patch warns of risks for nova-scheduler.
         logging.getLogger('nova.monkey_patch').logger.setLevel('ERROR')
         monkey_patch.patch()  # the variable decides; Nova 32 takes no backend
-        import nova.conf  # noqa: F401
+        import nova.conf  # noqa: F401, PLC0415
     except ImportError as e:
         raise exception.WeighError(
             what='Nova', problem=f'its code cannot be imported here ({e})',
@@ -115,11 +117,9 @@ def native_threads() -> None:
 
 def _load_configuration(paths: Sequence[str], debug: bool) -> Any:
     native_threads()
-    from nova import config
-    from nova import objects
-    import nova.conf
-
-    from kronos_nova.conf import scheduler
+    from nova import config  # noqa: PLC0415
+    from nova import objects  # noqa: PLC0415
+    import nova.conf  # noqa: PLC0415
 
     conf = nova.conf.CONF
     scheduler.register(conf)

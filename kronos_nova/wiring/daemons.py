@@ -12,14 +12,13 @@
 
 """Assembly of daemons from the configuration.
 
-Only ``cmd`` touches ``cfg.CONF`` (oslo.messaging insists on it); all functions below take their
+It imports NumPy, which starts threads: a daemon blocks its signals before. All functions take their
 inputs as arguments.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
-import sys
 from typing import Any
 
 from oslo_config import cfg
@@ -29,15 +28,28 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import plugins
 from kronos_nova import policy as policies
-from kronos_nova import version
-from kronos_nova.conf import option_names
-from kronos_nova.conf import opts
-from kronos_nova.conf import secret_mask
 from kronos_nova.feed import feed_channel
 from kronos_nova.feed import flavor_usages
 from kronos_nova.feed import raw_cache
 from kronos_nova.feed import worker_records
-from kronos_nova.wiring import tools
+from kronos_nova.rebalancer.clients import collector as collecting
+from kronos_nova.rebalancer.clients import connection
+from kronos_nova.rebalancer.engine import daemon
+from kronos_nova.rebalancer.engine import engine
+from kronos_nova.rebalancer.engine import placement_check as confirmation
+from kronos_nova.rebalancer.engine import plan_webhook as webhooks
+from kronos_nova.rebalancer.executors import hook_runner
+from kronos_nova.rebalancer.executors import retry
+from kronos_nova.rebalancer.executors import worker as workers
+from kronos_nova.rebalancer.messaging import listeners
+from kronos_nova.rebalancer.messaging import senders
+from kronos_nova.rebalancer.messaging import transport
+from kronos_nova.rebalancer.monitoring import health as healths
+from kronos_nova.rebalancer.monitoring import metrics_page
+from kronos_nova.rebalancer.monitoring import stats
+from kronos_nova.rebalancer.store import api
+from kronos_nova.rebalancer.store import database
+from kronos_nova.rebalancer.store import process_identity
 
 LOG = logging.getLogger(__name__)
 
@@ -45,57 +57,20 @@ LOG = logging.getLogger(__name__)
 PUBLISHED_CYCLES = 5
 
 
-def configure_daemon(prog: str, argv: Sequence[str] | None = None,
-                     cli_opts: Sequence[cfg.Opt] = ()) -> cfg.ConfigOpts:
-    """Read the configuration and set up logging, once per process.
-
-    Without a log file the log goes to standard error.
-
-    :raises SystemExit: 1 with one line on stderr: a file or value is wrong.
-    """
-    conf = cfg.CONF
-    logging.register_options(conf)
-    opts.register(conf)
-    raw_cache.register(conf)
-    if cli_opts:
-        conf.register_cli_opts(list(cli_opts))
-    try:
-        conf(list(sys.argv[1:] if argv is None else argv), project='kronos', prog=prog,
-             version=version.release())
-    except cfg.Error as e:
-        tools.exit_with_error(prog, f'{opts.format_error(e)} Correct the configuration file or the '
-                                    'command line.')
-    if wrong := opts.wrong_values(conf):
-        tools.exit_with_error(prog, str(wrong[0]))
-    conf.set_default('use_stderr', True)
-    # The pool logs a traceback when the database fails; the store logs the error itself.
-    logging.set_defaults(default_log_levels=[
-        *logging.get_default_log_levels(), 'sqlalchemy.pool=CRITICAL'])
-    logging.setup(conf, 'kronos')
-    secret_mask.install_mask(conf)
-    option_names.warn_of_misspelt(conf)
-    return conf
-
-
 def make_collector(conf: cfg.ConfigOpts) -> Any:
     """Return the reader of Nova and Placement."""
-    from kronos_nova.rebalancer.clients import collector as collecting
-
-    return collecting.CloudCollector(conf, _open_connection(conf))
+    return collecting.CloudCollector(conf, open_connection(conf))
 
 
 def make_placement_check(conf: cfg.ConfigOpts) -> Any:
     """Return the check of chosen moves with Placement; None without confirm_moves."""
-    from kronos_nova.rebalancer.engine import placement_check as confirmation
-
     if not conf.engine.confirm_moves:
         return None
-    return confirmation.PlanConfirmation(conf, _open_connection(conf))
+    return confirmation.PlanConfirmation(conf, open_connection(conf))
 
 
-def _open_connection(conf: cfg.ConfigOpts) -> Any:
-    from kronos_nova.rebalancer.clients import connection
-
+def open_connection(conf: cfg.ConfigOpts) -> Any:
+    """Return the connection to Nova and Placement."""
     return connection.make_connection(conf)
 
 
@@ -109,9 +84,6 @@ def open_store(conf: cfg.ConfigOpts) -> Any:
 
     :raises StoreError: the database cannot be used, or is SQLite and used from two machines.
     """
-    from kronos_nova.rebalancer.store import api
-    from kronos_nova.rebalancer.store import database
-
     found = api.Store(conf, seconds=database.ANSWER_SECONDS)
     found.refuse_other_machines(conf.executor.hosts)
     found.upgrade()
@@ -127,10 +99,6 @@ def make_metrics_page(conf: cfg.ConfigOpts, health: Any, tally: Any,
     """
     if not conf.monitoring[option]:
         return None
-    from kronos_nova.rebalancer.monitoring import metrics_page
-    from kronos_nova.rebalancer.store import api
-    from kronos_nova.rebalancer.store import database
-
     found = api.Store(engine=database.create_engine(conf, patient=False))
     planning = option == 'engine_port'
     raw_cache.register(conf)
@@ -190,9 +158,6 @@ def usage_publisher(conf: cfg.ConfigOpts) -> Callable[..., None] | None:
 
 def make_caster(conf: cfg.ConfigOpts) -> Any:
     """Return the client that wakes executors; None in a dry run or without a broker."""
-    from kronos_nova.rebalancer.messaging import senders
-    from kronos_nova.rebalancer.messaging import transport
-
     if conf.engine.dry_run:
         return None
     found = transport.get(conf)
@@ -207,9 +172,6 @@ def plan_notifier(conf: cfg.ConfigOpts) -> Any:
 
     None if plan_notifications is off, in a dry run, or without a broker.
     """
-    from kronos_nova.rebalancer.messaging import senders
-    from kronos_nova.rebalancer.messaging import transport
-
     if conf.engine.dry_run or not conf.messaging.plan_notifications:
         return None
     found = transport.get(conf)
@@ -224,8 +186,6 @@ def plan_webhook(conf: cfg.ConfigOpts) -> Any:
 
     :raises ConfigError: an option cannot be used.
     """
-    from kronos_nova.rebalancer.engine import plan_webhook as webhooks
-
     if conf.engine.dry_run or not conf.plan_webhook.url:
         return None
     return webhooks.PlanWebhook(conf)
@@ -242,15 +202,37 @@ def join_listeners(*listeners: Any) -> Callable[[str, str, dict[str, Any]], None
     return notify_listeners if known else None
 
 
+def make_engine(conf: cfg.ConfigOpts,
+                tally: stats.DaemonTally) -> tuple[engine.Engine, Callable[[], None]]:
+    """Return the engine, and the function to call after it has ended."""
+    webhook = plan_webhook(conf)
+    built = engine.Engine(
+        conf, collector=make_collector(conf), source=load_source(conf),
+        confirming=make_placement_check(conf), store=open_store(conf), cast=make_caster(conf),
+        publish=make_publisher(conf), publish_usage=usage_publisher(conf),
+        notify=join_listeners(plan_notifier(conf), webhook), kept_alive=not conf.once,
+        tally=tally)
+
+    def close() -> None:
+        built.close()
+        if webhook is not None:
+            webhook.close()
+
+    return built, close
+
+
+def make_cycles(conf: cfg.ConfigOpts, built: engine.Engine,
+                health: healths.DaemonHealth) -> daemon.EngineDaemon:
+    """Return the threads that run the engine's cycles."""
+    return daemon.EngineDaemon(built, conf.engine.evaluation_interval, health=health)
+
+
 def make_results_listener(conf: cfg.ConfigOpts, scopes: Sequence[str],
                           heard: Callable[..., None]) -> Any:
     """Return the listener for task results; None in a dry run or without a broker.
 
     It hears all results of the scopes: each engine has its own pool.
     """
-    from kronos_nova.rebalancer.messaging import listeners
-    from kronos_nova.rebalancer.messaging import transport
-
     found = None if conf.engine.dry_run else transport.get(conf)
     if found is None:
         return None
@@ -264,14 +246,6 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
     missing (None). In a dry run the executor begins nothing; it watches migrations that were begun
     before to their end.
     """
-    from kronos_nova.rebalancer.executors import hook_runner
-    from kronos_nova.rebalancer.executors import retry
-    from kronos_nova.rebalancer.executors import worker as workers
-    from kronos_nova.rebalancer.messaging import listeners
-    from kronos_nova.rebalancer.messaging import senders
-    from kronos_nova.rebalancer.messaging import transport
-    from kronos_nova.rebalancer.store import process_identity
-
     driver = plugins.load(plugins.EXECUTORS, conf.engine.executor)
     chosen = retry.build_settings(conf)
     if scopes:
@@ -293,10 +267,10 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
     notifier = (None if found is None
                 else senders.ResultNotifier(found, retry=transport.count_retries(conf)))
     built = workers.Worker(
-        opened, driver.create(conf, lambda: _open_connection(conf)), chosen, notifier,
+        opened, driver.create(conf, lambda: open_connection(conf)), chosen, notifier,
         announce=None if notifier is None else notifier.announce, tally=tally, name=name,
         present=None if conf.engine.dry_run else record_presence,
-        hooks=(hook_runner.HookCatalogue.of(conf, lambda: _open_connection(conf)),
+        hooks=(hook_runner.HookCatalogue.of(conf, lambda: open_connection(conf)),
                hook_runner.build_settings(conf)))
     if found is None:
         return built, None
@@ -310,28 +284,3 @@ def make_worker(conf: cfg.ConfigOpts, scopes: Sequence[str], tally: Any = None) 
         return found
 
     return built, listeners.WakeUps(found, heard, transport.this_host(), built.wake.set, find_doubt)
-
-
-def make_migfra_service(conf: cfg.ConfigOpts, health: Any) -> tuple[Any, Callable[[], None]]:
-    """Return the service for requests over MQTT, and the function to call after it has ended.
-
-    :raises ConfigError: an option cannot be used.
-    :raises StoreError: the database cannot be used.
-    """
-    from kronos_nova.conf import policy_watch
-    from kronos_nova.rebalancer.messaging import transport
-    from kronos_nova.rebalancer.migfra import assembly
-    from kronos_nova.rebalancer.migfra import cloud_cache
-    from kronos_nova.rebalancer.store import process_identity
-
-    watch = policy_watch.PolicyWatch(conf.engine.policies_file)
-    opened, asked = open_store(conf), load_source(conf)
-    looks = cloud_cache.CloudCache(conf, opened, make_collector(conf), asked)
-
-    def close() -> None:
-        asked.close()
-        opened.close()
-
-    return assembly.build_service(conf, watch.refresh, _open_connection(conf), opened, looks,
-                                  process_identity.name_process(),
-                                  transport.this_host(), health), close

@@ -15,6 +15,7 @@
 import sys
 
 from oslo_log import log as logging
+from oslo_reports import guru_meditation_report
 
 from kronos_nova import version
 from kronos_nova.conf import secret_mask
@@ -43,8 +44,6 @@ def render_report(prog: str) -> str:
 
     Secrets are masked, also those that oslo.reports does not recognise, such as logins in URLs.
     """
-    from oslo_reports import guru_meditation_report
-
     return secret_mask.mask_text(
         guru_meditation_report.TextGuruMeditation(_DaemonVersion(prog)).run())
 

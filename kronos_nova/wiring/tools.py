@@ -28,6 +28,8 @@ import warnings
 
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_service import backend
+import prettytable
 import yaml
 
 from kronos_nova import exception
@@ -74,8 +76,6 @@ def native_threads() -> None:
     the log of the choice, do not concern an operator and are suppressed.
     """
     warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
-    from oslo_service import backend
-
     backend.LOG.setLevel(logging.WARNING)
     with contextlib.suppress(backend.exceptions.BackendAlreadySelected):
         backend.init_backend(backend.BackendType.THREADING)
@@ -125,9 +125,7 @@ def print_document(document: Any, form: str) -> None:
 
 def format_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return aligned columns; unprintable characters in a cell become ``?``."""
-    from prettytable import PrettyTable
-
-    found = PrettyTable(list(heads), align='l')
+    found = prettytable.PrettyTable(list(heads), align='l')
     for row in rows:
         found.add_row([format_printable(cell) for cell in row])
     return str(found.get_string())

@@ -26,7 +26,7 @@ import re
 import shlex
 import socket
 
-from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import cloud_state
 from tests.functional import test_tools
 
 RECORDED = Path(__file__).with_name('recorded.txt')
@@ -34,7 +34,7 @@ UUID = re.compile(r'\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b')
 #: What differs each time, and what stands for it.
 VARYING = (
     # A command prints this on a slow machine only; test_sessions holds when.
-    (re.compile(re.escape(sessions.READING) + '\n'), ''),
+    (re.compile(re.escape(cloud_state.READING) + '\n'), ''),
     (re.compile(r'\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?\+00:00'), 'TIME'),
     (re.compile(r'HOST:UUID\d+:\d+:UUID\d+'), 'ENGINE'),
     (re.compile(r'http://127\.0\.0\.1:\d+[\w/.]*'), 'URL'),

@@ -10,4 +10,21 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 
-"""Payloads, the RPC transport and MQTT."""
+"""Payloads, the RPC transport and MQTT; all on native threads."""
+
+import warnings
+
+from oslo_service import backend
+
+
+def _choose_native_threads() -> backend.BackendType:
+    # Neither the log of the choice nor warnings of libraries that look for eventlet concern an
+    # operator.
+    backend.LOG.setLevel('WARNING')
+    warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
+    return backend.BackendType.THREADING
+
+
+# oslo.messaging loads oslo.service, which chooses then, and eventlet without this. A process that
+# has chosen already, such as a test runner with Nova, stays as it is.
+backend.register_backend_default_hook(_choose_native_threads)

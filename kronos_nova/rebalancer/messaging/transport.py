@@ -98,6 +98,12 @@ def get(conf: cfg.ConfigOpts) -> Any | None:
         raise _build_url_error(e) from None
 
 
+def cast_ping(transport: Any, topic: str, retry: int) -> None:
+    """Send a message to a topic; the broker drops it where the topic has no listener."""
+    oslo_messaging.get_rpc_client(
+        transport, oslo_messaging.Target(topic=topic), retry=retry).cast({}, 'ping')
+
+
 def choose_queue_type(conf: cfg.ConfigOpts) -> str | None:
     """Return how RabbitMQ keeps queues over its restart: 'quorum' or 'durable'; None: not at all.
 

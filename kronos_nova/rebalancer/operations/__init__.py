@@ -13,17 +13,16 @@
 """Operations that operators ask for, as functions on a :class:`Session`.
 
 Every command of ``kronos`` calls one function; a dashboard or a notebook calls the functions the
-same way. Each is imported at its first use: a read of the database needs no planner.
+same way. Each is imported at its first use: a read of the database needs neither planner nor cloud.
 """
 
 import importlib
 from typing import Any
 
-from kronos_nova.rebalancer.operations.sessions import Session
-
 #: The module of each name.
 _MODULES = {
     name: module for module, names in {
+        'cloud_state': ('Session',),
         'cloud_views': ('list_hosts', 'read_instance'),
         'drain_checks': ('check_drain',),
         'drain_starts': ('start_drain',),
@@ -42,7 +41,7 @@ _MODULES = {
                          'list_tasks', 'read_plan', 'read_task'),
     }.items() for name in names}
 
-__all__ = ('Session', *_MODULES)
+__all__ = tuple(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

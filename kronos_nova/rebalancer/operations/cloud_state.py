@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import difflib
+import functools
 import os
+import threading
 import time
 from typing import Any
 
@@ -30,10 +32,23 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.constraints import metrics
+from kronos_nova.rebalancer.clients import collector as collectors
+from kronos_nova.rebalancer.clients import connection
+from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
+from kronos_nova.rebalancer.snapshots import reader
+from kronos_nova.rebalancer.snapshots import recorder
+from kronos_nova.rebalancer.snapshots import replay
+from kronos_nova.rebalancer.snapshots import schema
 from kronos_nova.sources import base as sources
+from kronos_nova.sources import snapshot as snapshot_source
+
+#: Seconds after which the session says that it still reads the cloud.
+NOTICE_AFTER = 3.0
+READING = ('Still reading Nova, Placement and metrics; a server that does not answer is retried '
+           'for a while.')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,8 +120,6 @@ def read_cloud(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, store: Any,
     :param collector: of Nova and Placement.
     :raises KronosException: a part cannot be read.
     """
-    from kronos_nova.rebalancer.snapshots import recorder
-
     scopes = planning_settings.list_planned_scopes(conf, policy_set)
     found = recorder.read_recording(collector, source, store, policy_set, scopes, clock)
     # A host in two aggregates belongs to the first planned one, as in an engine.
@@ -139,11 +152,6 @@ def read_snapshot(conf: cfg.ConfigOpts, policy_set: policy.PolicySet, directory:
 
     :raises SnapshotError: the snapshot cannot be used.
     """
-    from kronos_nova.rebalancer.snapshots import reader
-    from kronos_nova.rebalancer.snapshots import replay
-    from kronos_nova.rebalancer.snapshots import schema
-    from kronos_nova.sources import snapshot as snapshot_source
-
     found = reader.read(directory)
     if conf.engine.require_cpu_compatibility and not found.traits_known:
         raise exception.SnapshotError(
@@ -255,3 +263,97 @@ def _make_read_error(what: str, problem: str) -> exception.ConfigError:
     return exception.ConfigError(
         path='kronos.conf', field=what, remedy='See kronos-test-config.',
         problem=problem.removesuffix('Nothing is moved this cycle.').strip().rstrip('.'))
+
+
+class Session(sessions.DatabaseSession):
+    """Configuration, policies, database and cloud for the functions of ``operations``.
+
+    Each is opened or read at its first use and kept until the session ends. Functions that order
+    moves or a drain read the cloud again. A session belongs to one thread::
+
+        with operations.Session('/etc/kronos/kronos.conf') as session:
+            for scope in operations.list_hosts(session):
+                ...
+
+    :param files: kronos.conf files; none: those in the places where oslo.config looks.
+    :param snapshot: a directory that kronos-record wrote; the cloud is read from it, not from
+        Nova, Placement and metrics.
+    :param more: the parameters of :class:`DatabaseSession`.
+    """
+
+    def __init__(self, *files: str, snapshot: str | None = None, **more: Any) -> None:
+        super().__init__(*files, **more)
+        self.snapshot = snapshot
+
+    @functools.cached_property
+    def connection(self) -> Any:
+        """The openstacksdk connection to Nova and Placement; it logs in when it is first used.
+
+        :raises ConfigError: [nova] does not say how to log in.
+        """
+        made = connection.make_connection(self.conf)
+        self._close_at_end(made.close)
+        return made
+
+    @functools.cached_property
+    def collector(self) -> collectors.CloudCollector:
+        """The reader of Nova and Placement."""
+        return collectors.CloudCollector(self.conf, self.connection)
+
+    @functools.cached_property
+    def cloud(self) -> CloudState:
+        """The cloud as the next cycle would see it, or the cloud of the snapshot.
+
+        Only the engine that asked Placement knows Placement's refusals; they are missing.
+
+        :raises KronosException: a part cannot be read.
+        """
+        return self.cloud_for_requests.hold_for_approval()
+
+    @functools.cached_property
+    def cloud_for_requests(self) -> CloudState:
+        """The cloud for an operator's request: no plan that waits for approval holds its scope.
+
+        :raises KronosException: a part cannot be read.
+        """
+        return self.read_cloud(self.policies)
+
+    def forget_cloud(self) -> None:
+        """Read the cloud again at its next use, for a function that changes it.
+
+        :raises ConfigError: the session reads a snapshot, which shows the past.
+        """
+        if self.snapshot is not None:
+            raise exception.ConfigError(
+                path=self.snapshot, field='snapshot',
+                problem='it shows the past, and a request would change the cloud of today',
+                remedy='Ask without the snapshot.')
+        for name in ('cloud', 'cloud_for_requests'):
+            vars(self).pop(name, None)
+
+    def read_cloud(self, policies: policy.PolicySet) -> CloudState:
+        """Read the cloud, with the metrics of the given policies.
+
+        :raises KronosException: a part cannot be read.
+        """
+        if self.snapshot is not None:
+            return read_snapshot(self.conf, policies, self.snapshot)
+        planning_settings.list_planned_scopes(self.conf, policies)  # before anything is opened
+        store, collector, source = self.store, self.collector, self.source
+        notice = threading.Timer(NOTICE_AFTER, self._notify, [READING])
+        notice.daemon = True
+        notice.start()
+        try:
+            return read_cloud(self.conf, policies, store, collector, source)
+        finally:
+            notice.cancel()
+
+    def build_request(self, cluster: model.Cluster,
+                      cloud: CloudState | None = None) -> planner.PlanRequest:
+        """Build the request from which the next cycle would plan a scope.
+
+        :param cluster: with its scope set.
+        :param cloud: with the samples and the history of the scope; None: :attr:`cloud`.
+        """
+        return build_request(self.conf, self.policies,
+                             self.cloud if cloud is None else cloud, cluster)

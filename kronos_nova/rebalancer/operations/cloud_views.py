@@ -17,7 +17,6 @@ import dataclasses
 from typing import Any
 
 from kronos_nova.rebalancer.operations import cloud_state
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import views
 
 #: Number of tasks shown of an instance, the newest ones.
@@ -43,7 +42,7 @@ class ScopeHosts:
     untrusted: tuple[str, ...] = ()
 
 
-def list_hosts(session: sessions.Session, scope: str | None = None) -> list[ScopeHosts]:
+def list_hosts(session: cloud_state.Session, scope: str | None = None) -> list[ScopeHosts]:
     """Read the hosts of each scope, or of the given one.
 
     :raises KronosException: an input cannot be read, or the scope is not planned.
@@ -55,7 +54,7 @@ def list_hosts(session: sessions.Session, scope: str | None = None) -> list[Scop
             for asked in requests]
 
 
-def read_instance(session: sessions.Session, uuid: str) -> InstanceState:
+def read_instance(session: cloud_state.Session, uuid: str) -> InstanceState:
     """Read an instance and its newest tasks; a snapshot has no tasks.
 
     :raises KronosException: an input cannot be read, or no host has the instance.

@@ -23,7 +23,6 @@ from kronos_nova.constraints import disks
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drains
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import tasks
 from kronos_nova.rebalancer.simulation import migration_costs
@@ -73,7 +72,7 @@ class DrainAnswer:
         return found or ((str(self.check.plan.reason),) if self.held else ())
 
 
-def check_drain(session: sessions.Session, host: str, *, mode: model.DrainMode | None = None,
+def check_drain(session: cloud_state.Session, host: str, *, mode: model.DrainMode | None = None,
                 overbooking: bool = False) -> DrainAnswer:
     """Check whether the host can be emptied, and estimate how long it takes.
 

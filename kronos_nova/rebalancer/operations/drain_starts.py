@@ -22,13 +22,13 @@ from kronos_nova import plurals
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.rebalancer.clients import api
 from kronos_nova.rebalancer.clients import compute_service
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_checks
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import audits
 from kronos_nova.rebalancer.strategies import drain_requests
 
 
-def start_drain(session: sessions.Session, host: str, *, reason: str,
+def start_drain(session: cloud_state.Session, host: str, *, reason: str,
                 force: bool = False) -> tuple[drain_checks.DrainAnswer, bool]:
     """Check the host, then disable it, unless it is disabled for that reason already.
 

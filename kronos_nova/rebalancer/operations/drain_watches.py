@@ -28,7 +28,6 @@ from kronos_nova.rebalancer.clients import collector
 from kronos_nova.rebalancer.clients import compute_service
 from kronos_nova.rebalancer.clients import nova_api
 from kronos_nova.rebalancer.operations import cloud_state
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planning_holds
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.store import api as store_api
@@ -83,7 +82,7 @@ class WatchTimes:
     since: float = 3600.0
 
 
-def watch_drain(session: sessions.Session, host: str, tell: Callable[[list[WatchRow]], None],
+def watch_drain(session: cloud_state.Session, host: str, tell: Callable[[list[WatchRow]], None],
                 say: Callable[[str], None],
                 times: WatchTimes = WatchTimes()) -> tuple[str | None, list[WatchRow]]:
     """Look until the host is empty or enabled, or the timeout is over.

@@ -18,12 +18,11 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import plan_requests
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import swap_requests
 from kronos_nova.rebalancer.store import plan_approvals
 
 
-def swap_instances(session: sessions.Session, uuids: tuple[str, str], *, reason: str,
+def swap_instances(session: cloud_state.Session, uuids: tuple[str, str], *, reason: str,
                    parking: str | None = None,
                    dry_run: bool = False) -> plan_requests.RepeatVerdicts:
     """Have two instances exchange their hosts, both or none.

@@ -17,7 +17,6 @@ import dataclasses
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import cloud_state
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import why_not
 from kronos_nova.rebalancer.store import rows as store_rows
 
@@ -36,7 +35,7 @@ class TaskAndPlan:
     elsewhere: str | None = None
 
 
-def judge_move(session: sessions.Session, uuid: str, host: str,
+def judge_move(session: cloud_state.Session, uuid: str, host: str,
                phase: model.Phase | None = None) -> why_not.MoveAnswer:
     """Judge the move of an instance to a host.
 
@@ -50,7 +49,8 @@ def judge_move(session: sessions.Session, uuid: str, host: str,
     return why_not.why_not(request, uuid, host, phase or model.Phase(session.policies.mode))
 
 
-def explain_move(session: sessions.Session, task_id: str, *, stored: bool = False) -> TaskAndPlan:
+def explain_move(session: cloud_state.Session, task_id: str, *,
+                 stored: bool = False) -> TaskAndPlan:
     """Read a task and its plan, and judge the move by today's rules.
 
     :param stored: read the database alone, and judge nothing.
@@ -67,7 +67,7 @@ def explain_move(session: sessions.Session, task_id: str, *, stored: bool = Fals
     return found if stored else _judge_move_today(session, found)
 
 
-def _judge_move_today(session: sessions.Session, found: TaskAndPlan) -> TaskAndPlan:
+def _judge_move_today(session: cloud_state.Session, found: TaskAndPlan) -> TaskAndPlan:
     task = found.row.task
     if task.state.terminal and task.state == 'completed':
         return dataclasses.replace(found, elsewhere='it has been made')

@@ -20,11 +20,12 @@ from kronos_nova import plurals
 from kronos_nova.rebalancer.operations import scope_liveness
 from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import stored_views
+from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import plan_approvals
 
 
-def approve_plan(session: sessions.Session, plan_id: str, *, reason: str = '',
+def approve_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str = '',
                  instances: Sequence[str] = ()) -> tuple[list[model.Task], str | None]:
     """Let a plan begin that waits for approval, or only the moves of some instances.
 
@@ -32,8 +33,6 @@ def approve_plan(session: sessions.Session, plan_id: str, *, reason: str = '',
     :returns: the approved tasks, and their scope if no live executor serves it, else None.
     :raises KronosException: the plan has no such move.
     """
-    from kronos_nova.rebalancer.planning import tasks as planned_tasks
-
     conf, store = session.conf, session.existing_store
     said = _check_moves(session, plan_id, reason, instances)
     # Use the clock of the database, as executors and engines do.
@@ -48,7 +47,7 @@ def approve_plan(session: sessions.Session, plan_id: str, *, reason: str = '',
     return tasks, row.plan.scope if row is not None and unserved else None
 
 
-def reject_plan(session: sessions.Session, plan_id: str, *, reason: str,
+def reject_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str,
                 instances: Sequence[str] = ()) -> list[model.Task]:
     """Drop a plan that waits for approval, or only the moves of some instances.
 
@@ -64,7 +63,7 @@ def reject_plan(session: sessions.Session, plan_id: str, *, reason: str,
     return tasks
 
 
-def cancel_plan(session: sessions.Session, plan_id: str, *, reason: str,
+def cancel_plan(session: sessions.DatabaseSession, plan_id: str, *, reason: str,
                 instances: Sequence[str] = ()) -> list[model.Task]:
     """End the tasks of a plan that have not begun, or only those of some instances.
 
@@ -80,7 +79,7 @@ def cancel_plan(session: sessions.Session, plan_id: str, *, reason: str,
     return tasks
 
 
-def _check_moves(session: sessions.Session, plan_id: str, reason: str,
+def _check_moves(session: sessions.DatabaseSession, plan_id: str, reason: str,
                  instances: Sequence[str]) -> plan_approvals.OperatorDecision:
     """Return the decision on the moves of the instances.
 
@@ -94,7 +93,7 @@ def _check_moves(session: sessions.Session, plan_id: str, reason: str,
     return plan_approvals.OperatorDecision(session.operator, reason, instances or None)
 
 
-def _make_no_task_error(session: sessions.Session, plan_id: str,
+def _make_no_task_error(session: sessions.DatabaseSession, plan_id: str,
                         about: str) -> exception.ConfigError:
     """Return the error for a plan without a task to decide on, with the reason."""
     store = session.store
@@ -113,7 +112,8 @@ def _make_no_task_error(session: sessions.Session, plan_id: str,
                               f'it has no move that {about}; its tasks are: {states}', remedy)
 
 
-def cancel_task(session: sessions.Session, task_id: str, *, reason: str) -> list[model.Task]:
+def cancel_task(session: sessions.DatabaseSession, task_id: str, *,
+                reason: str) -> list[model.Task]:
     """End a task that has not begun, and the tasks that require it.
 
     :returns: the tasks that ended.
@@ -133,7 +133,7 @@ def cancel_task(session: sessions.Session, task_id: str, *, reason: str) -> list
     return ended
 
 
-def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState, *,
+def resolve_task(session: sessions.DatabaseSession, task_id: str, state: model.TaskState, *,
                  reason: str) -> list[model.Task]:
     """End a task that Nova was asked for and never finishes.
 
@@ -155,7 +155,7 @@ def resolve_task(session: sessions.Session, task_id: str, state: model.TaskState
     return cancelled
 
 
-def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
+def pause_scope(session: sessions.DatabaseSession, scope: str | None, *, reason: str,
                 seconds: float | None = None) -> pauses.PauseRecord:
     """Plan and begin nothing more in a scope.
 
@@ -171,7 +171,7 @@ def pause_scope(session: sessions.Session, scope: str | None, *, reason: str,
                                     reason=reason)
 
 
-def resume_scope(session: sessions.Session, scope: str | None) -> list[pauses.PauseRecord]:
+def resume_scope(session: sessions.DatabaseSession, scope: str | None) -> list[pauses.PauseRecord]:
     """End the pause of a scope, or for None the pause of everything.
 
     :returns: the pauses that still hold some scope.
@@ -191,7 +191,7 @@ def format_paused(scope: str | None) -> str:
     return 'Everything' if scope is None else f'Scope {scope}'
 
 
-def lift_quarantine(session: sessions.Session, kind: str, name: str) -> None:
+def lift_quarantine(session: sessions.DatabaseSession, kind: str, name: str) -> None:
     """End a quarantine: the next cycle may plan with the instance or host again.
 
     :raises KronosException: it is not in quarantine.

@@ -35,7 +35,7 @@ from kronos_nova.rebalancer.backtest import record_trace
 from kronos_nova.rebalancer.backtest import recorded_trace
 from kronos_nova.rebalancer.backtest import simulated_executor
 from kronos_nova.rebalancer.backtest import trace as trace_files
-from kronos_nova.rebalancer.operations import sessions
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.snapshots import reader
 from kronos_nova.rebalancer.snapshots import replay
@@ -110,7 +110,7 @@ def load_policy_sets(paths: Sequence[str]) -> dict[str, policy.PolicySet]:
     return found
 
 
-def read_past_load(session: sessions.Session, sets: Mapping[str, policy.PolicySet],
+def read_past_load(session: cloud_state.Session, sets: Mapping[str, policy.PolicySet],
                    source: PastSource, progress: Progress) -> PastLoad:
     """Read the past of the hosts that engines with this configuration would plan.
 
@@ -153,7 +153,7 @@ def build_assumptions(conf: cfg.ConfigOpts, lag: float | None,
             begin_within=rows.BEGIN_WITHIN))
 
 
-def _read_trace(session: sessions.Session, sets: Sequence[policy.PolicySet], source: PastSource,
+def _read_trace(session: cloud_state.Session, sets: Sequence[policy.PolicySet], source: PastSource,
                 progress: Progress) -> recorded_trace.RecordedTrace:
     if source.trace is not None:
         for other, given in (('--snapshot', session.snapshot), ('--record', source.record)):
@@ -175,7 +175,7 @@ def _read_trace(session: sessions.Session, sets: Sequence[policy.PolicySet], sou
     return found
 
 
-def _read_cloud(session: sessions.Session, sets: Sequence[policy.PolicySet],
+def _read_cloud(session: cloud_state.Session, sets: Sequence[policy.PolicySet],
                 ) -> tuple[model.Cluster, tuple[str, ...]]:
     """Read the cloud and its planned scopes."""
     if session.snapshot is not None:

@@ -23,7 +23,6 @@ from kronos_nova.conf import policies as policy_files
 from kronos_nova.constraints import metrics
 from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import scope_liveness
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.operations import what_if
 from kronos_nova.rebalancer.planning import planner
 from kronos_nova.rebalancer.planning import planning_holds
@@ -74,7 +73,8 @@ class Supposition:
     load: float | None = None
 
 
-def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> list[ScopeComparison]:
+def plan_scopes_today(session: cloud_state.Session,
+                      scope: str | None = None) -> list[ScopeComparison]:
     """Return the next cycle's plan for each scope, or for the given one, and what holds it.
 
     :raises KronosException: an input cannot be read, or the scope is not planned.
@@ -94,7 +94,7 @@ def plan_scopes_today(session: sessions.Session, scope: str | None = None) -> li
                    for cluster in cloud_state.list_clusters(cloud, scope)]
 
 
-def compare_plans(session: sessions.Session, supposed: Supposition,
+def compare_plans(session: cloud_state.Session, supposed: Supposition,
                   scope: str | None = None) -> list[ScopeComparison]:
     """Return each scope, or the given one, as it is beside its hypothetical state.
 
@@ -121,7 +121,7 @@ def compare_plans(session: sessions.Session, supposed: Supposition,
     return found
 
 
-def _read_other_samples(session: sessions.Session, policy_set: policy.PolicySet,
+def _read_other_samples(session: cloud_state.Session, policy_set: policy.PolicySet,
                         cloud: cloud_state.CloudState) -> cloud_state.CloudState:
     """Return the same cloud with the samples of other policies."""
     if session.snapshot is not None:
@@ -130,7 +130,7 @@ def _read_other_samples(session: sessions.Session, policy_set: policy.PolicySet,
         p.name: session.source.fetch(p) for p in policy_set.enabled})
 
 
-def _plan_scope_today(session: sessions.Session, cluster: model.Cluster) -> ScopeComparison:
+def _plan_scope_today(session: cloud_state.Session, cluster: model.Cluster) -> ScopeComparison:
     """Plan the scope as the next cycle does, with all holds of an engine.
 
     Only the hold after an engine's own start is left out.

@@ -29,8 +29,8 @@ from kronos_nova import model
 from kronos_nova import policy
 from kronos_nova.conf import engine as engine_conf
 from kronos_nova.model import TaskState
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import requested_moves
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import tasks as planned_tasks
 from kronos_nova.rebalancer.store import api
 from kronos_nova.rebalancer.store import plan_approvals
@@ -56,7 +56,7 @@ class RepeatVerdicts:
     plan_id: str = ''
 
 
-def retry_plan(session: sessions.Session, plan_id: str, *, reason: str,
+def retry_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
                instances: Sequence[str] = (), partly: bool = False,
                dry_run: bool = False) -> RepeatVerdicts:
     """Try the moves of a plan again that failed or were cancelled.
@@ -71,7 +71,7 @@ def retry_plan(session: sessions.Session, plan_id: str, *, reason: str,
                           dry_run)
 
 
-def revert_plan(session: sessions.Session, plan_id: str, *, reason: str,
+def revert_plan(session: cloud_state.Session, plan_id: str, *, reason: str,
                 instances: Sequence[str] = (), partly: bool = False,
                 dry_run: bool = False) -> RepeatVerdicts:
     """Move back the instances that a plan has moved; the parameters are those of ``retry_plan``.
@@ -103,7 +103,7 @@ def build_retry_move(row: Any) -> requested_moves.RequestedMove | None:
                                          tuple(sorted(hosts, key=lambda host: host in tried)))
 
 
-def _request_moves(session: sessions.Session, plan_id: str,
+def _request_moves(session: cloud_state.Session, plan_id: str,
                    build_move: Callable[[Any], requested_moves.RequestedMove | None], verb: str,
                    reason: str, instances: Sequence[str], partly: bool,
                    dry_run: bool) -> RepeatVerdicts:
@@ -140,7 +140,7 @@ def _request_moves(session: sessions.Session, plan_id: str,
         plan_approvals.OperatorDecision(session.operator, f'plan {plan_id}: {reason}'), verb))
 
 
-def refuse_dry_run(session: sessions.Session, path: str) -> None:
+def refuse_dry_run(session: cloud_state.Session, path: str) -> None:
     """Refuse a request that no executor would carry out.
 
     :raises ConfigError: the configuration is that of a dry run.

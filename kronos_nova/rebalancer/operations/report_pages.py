@@ -25,7 +25,6 @@ from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova import version
 from kronos_nova.rebalancer.operations import cloud_state
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.planning import planning_pipeline
 from kronos_nova.rebalancer.planning import planning_settings
 from kronos_nova.rebalancer.report import page
@@ -39,7 +38,7 @@ PLANS = 200
 ONE_TIME = 'A snapshot holds one time only; earlier plans are in the database.'
 
 
-def render_report(session: sessions.Session, *, plan: str | None = None,
+def render_report(session: cloud_state.Session, *, plan: str | None = None,
                   scope: str | None = None) -> str:
     """Return the page as HTML.
 
@@ -53,7 +52,7 @@ def render_report(session: sessions.Session, *, plan: str | None = None,
                                                sections))
 
 
-def _build_stored_section(session: sessions.Session, plan_id: str,
+def _build_stored_section(session: cloud_state.Session, plan_id: str,
                           scope: str | None) -> tuple[str, float, tuple[values.ScopeSection, ...]]:
     if scope:
         raise _make_config_error('--scope', 'it does not go with --plan',
@@ -78,7 +77,7 @@ def _build_stored_section(session: sessions.Session, plan_id: str,
     return 'A stored plan and its outcome.', row.created_at, (section,)
 
 
-def _build_cloud_sections(session: sessions.Session,
+def _build_cloud_sections(session: cloud_state.Session,
                           scope: str | None) -> tuple[str, float, tuple[values.ScopeSection, ...]]:
     conf, policy_set = session.conf, session.policies
     settings = planning_settings.build_settings(conf, policy_set)

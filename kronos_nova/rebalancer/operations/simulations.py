@@ -22,8 +22,8 @@ from kronos_nova.rebalancer.backtest import compare
 from kronos_nova.rebalancer.backtest import history
 from kronos_nova.rebalancer.backtest import power
 from kronos_nova.rebalancer.backtest import review
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import past_loads
-from kronos_nova.rebalancer.operations import sessions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def ignore_progress(what: str, part: float) -> None:
     """Show no progress."""
 
 
-def simulate_policies(session: sessions.Session, source: past_loads.PastSource,
+def simulate_policies(session: cloud_state.Session, source: past_loads.PastSource,
                       policies_files: Sequence[str] = (),
                       question: SimulationQuestion = SimulationQuestion(), *,
                       progress: past_loads.Progress = ignore_progress) -> PolicyComparison:

@@ -40,7 +40,7 @@ class ListedPlan:
     asked_by: str
 
 
-def list_plans(session: sessions.Session, scope: str | None = None,
+def list_plans(session: sessions.DatabaseSession, scope: str | None = None,
                limit: int = 50) -> list[ListedPlan]:
     """List the newest plans, newest first, of all scopes or of the given one.
 
@@ -71,7 +71,7 @@ class StoredPlan:
     swaps: Sequence[swaps.StoredSwap]
 
 
-def read_plan(session: sessions.Session, plan_id: str) -> StoredPlan:
+def read_plan(session: sessions.DatabaseSession, plan_id: str) -> StoredPlan:
     """Read a plan.
 
     :raises KronosException: the plan does not exist.
@@ -87,7 +87,7 @@ def read_plan(session: sessions.Session, plan_id: str) -> StoredPlan:
                       store.approvals.list_decisions(plan_id), store.tasks.list_swaps(plan_id))
 
 
-def list_tasks(session: sessions.Session, ended: int = 0) -> list[rows.TaskRow]:
+def list_tasks(session: sessions.DatabaseSession, ended: int = 0) -> list[rows.TaskRow]:
     """List the tasks that are not over, in the order in which they begin.
 
     :param ended: how many of the newest tasks that are over follow.
@@ -97,7 +97,7 @@ def list_tasks(session: sessions.Session, ended: int = 0) -> list[rows.TaskRow]:
             *(store.tasks.list_ended_tasks(ended) if ended else ())]
 
 
-def read_task(session: sessions.Session,
+def read_task(session: sessions.DatabaseSession,
               task_id: str) -> tuple[rows.TaskRow, Sequence[pending_hooks.PendingHook]]:
     """Read a task, and its hooks that have begun and not ended.
 
@@ -112,12 +112,12 @@ def read_task(session: sessions.Session,
     return row, store.hooks.list_task_hooks(task_id)
 
 
-def list_pauses(session: sessions.Session) -> list[pauses.PauseRecord]:
+def list_pauses(session: sessions.DatabaseSession) -> list[pauses.PauseRecord]:
     """List the pauses that hold a scope, or everything, now."""
     return session.store.pauses.list_pauses(session.store.now())
 
 
-def list_quarantines(session: sessions.Session) -> list[quarantine.QuarantineEntry]:
+def list_quarantines(session: sessions.DatabaseSession) -> list[quarantine.QuarantineEntry]:
     """List the instances, hosts, pairs of cells and services in quarantine."""
     return session.store.quarantine.list_quarantines(session.store.now())
 
@@ -146,7 +146,7 @@ class ScopeState:
     now: float
 
 
-def list_scope_states(session: sessions.Session) -> list[ScopeState]:
+def list_scope_states(session: sessions.DatabaseSession) -> list[ScopeState]:
     """List the state of each scope, by name."""
     conf, store = session.conf, session.store
     census, plans = store.statistics.read_census(), store.plans.list_newest_plans()
@@ -200,7 +200,7 @@ def count_task_states(tasks: Sequence[rows.TaskRow]) -> dict[str, str]:
             for plan_id, found in numbers.items()}
 
 
-def check_scope(session: sessions.Session, scope: str) -> None:
+def check_scope(session: sessions.DatabaseSession, scope: str) -> None:
     """Refuse an unknown scope.
 
     A pause of a misspelt scope would hold nothing, and its lists would be empty.

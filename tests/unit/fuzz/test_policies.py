@@ -27,8 +27,8 @@ from kronos_nova import policy
 from kronos_nova import presets
 from kronos_nova.checks import base
 from kronos_nova.checks import policy_lint
+from kronos_nova.conf import config_sessions
 from kronos_nova.conf import policies
-from kronos_nova.rebalancer.operations import sessions
 from tests.unit.fuzz import junk
 
 GOOD = {'policies': [{
@@ -37,7 +37,7 @@ GOOD = {'policies': [{
     'host_regex': '(.*)', 'threshold': 0.15, 'capacity_query': 'x', 'capacity_threshold': 0.8,
     'max_migrations_per_cycle': 3, 'boot_ceiling': 0.9, 'peak_deviations': 2.0,
     'fill_hysteresis': 0.05, 'enabled': True}], 'aggregates': ['a']}
-SESSION = sessions.Session()
+SESSION = config_sessions.ConfigSession()
 
 #: YAML's own words, between other text.
 WORDS = st.sampled_from([

@@ -28,8 +28,8 @@ from kronos_nova.rebalancer.backtest import history as pasts
 from kronos_nova.rebalancer.backtest import review
 from kronos_nova.rebalancer.backtest import trace as traces
 from kronos_nova.rebalancer.backtest import world as worlds
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import past_loads
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.scheduler import runtime
 from kronos_nova.weighing import boot_replay
 from kronos_nova.weighing import multiplier_tuner
@@ -336,7 +336,7 @@ def test_only_hosts_of_the_planned_zone_count(tmp_path):
     def measure_spread(zone):
         (tmp_path / 'kronos.conf').write_text(
             f'[engine]\npolicies_file = {tmp_path}/policies.yaml\n{zone}\n')
-        with sessions.Session(str(tmp_path / 'kronos.conf')) as session:
+        with cloud_state.Session(str(tmp_path / 'kronos.conf')) as session:
             found = multiplier_tuner.tune_multipliers(
                 session, CONF, past_loads.PastSource(
                     past_loads.LoadPeriod(), str(tmp_path / 'trace.npz')), [1.0], rebalanced=False)

@@ -24,8 +24,8 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.operations import cloud_state
+from kronos_nova.rebalancer.operations import instance_swaps
 from kronos_nova.rebalancer.operations import plan_requests
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.snapshots import recorder
 from kronos_nova.rebalancer.store import api
 from tests.unit import clouds
@@ -74,7 +74,7 @@ def asked(conf, monkeypatch):
             histories={scope: store.history.read_history(scope, NOW, 0.0) for scope in scopes})
 
     monkeypatch.setattr(recorder, 'read_recording', record)
-    with sessions.Session() as session:
+    with cloud_state.Session() as session:
         session.conf, session.policies = conf, clouds.request(clouds.Knobs(1)).policies
         session.collector = session.source = None
         yield session
@@ -148,7 +148,7 @@ def test_completed_tasks_are_reverted_and_failed_or_cancelled_ones_retried(state
 def test_an_instance_named_twice_does_not_change_places():
     uuid = clouds.uuid_of('1')
     with pytest.raises(exception.ConfigError, match=f'{uuid} is named twice'):
-        plan_requests.swap_instances(sessions.Session(), (uuid, uuid), reason='a reason')
+        instance_swaps.swap_instances(cloud_state.Session(), (uuid, uuid), reason='a reason')
 
 
 @pytest.mark.parametrize(('given', 'remedy'), [

@@ -20,8 +20,8 @@ from kronos_nova import model
 from kronos_nova.conf import opts
 from kronos_nova.rebalancer.clients import api as client_api
 from kronos_nova.rebalancer.clients import nova_api
+from kronos_nova.rebalancer.operations import cloud_state
 from kronos_nova.rebalancer.operations import drain_watches
-from kronos_nova.rebalancer.operations import sessions
 from kronos_nova.rebalancer.store import api
 from tests.unit.rebalancer.clients import served
 from tests.unit.rebalancer.store import cases
@@ -207,7 +207,7 @@ def test_a_watch_reads_hypervisors_once(conf, store, tmp_path, monkeypatch):
                                     {'servers': []}],
             'GET /os-hypervisors/detail': [{'hypervisors': [hypervisor('h1', ())]}],
             'GET /os-aggregates': aggregates(blue=['h1'])}) as nova:
-        session = sessions.Session()
+        session = cloud_state.Session()
         session.conf, session.policies, session.connection = conf, None, nova.connection
         looks = []
         with session:
