@@ -30,7 +30,7 @@ with extras.needs_extra('kronos'):
 class CommandCatalogue(commandmanager.CommandManager):
     """The subcommands by their entry points.
 
-    Only the module of the command that runs is imported; cliff itself would import all of them.
+    Only the module of the command that runs is imported; cliff itself would import every module.
     """
 
     def load_commands(self, namespace: str) -> None:

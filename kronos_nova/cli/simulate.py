@@ -160,7 +160,7 @@ def parse_option(option: str, parse: Callable[[str], Any], text: str) -> Any:
 def parse_number(option: str, text: str, least: float, most: float) -> float:
     """Parse a number within its bounds.
 
-    :raises ConfigError: it is none; the error names the option.
+    :raises ConfigError: it is no such number; the error names the option.
     """
     try:
         found = float(text)

@@ -17,17 +17,12 @@ from collections.abc import Iterable
 import sys
 from typing import Any
 
-from oslo_utils import uuidutils
-
-from kronos_nova import exception
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
 from kronos_nova.model import TaskState
 from kronos_nova.rebalancer.executors import migration_uncertainty
 from kronos_nova.rebalancer.operations import operator_decisions
 from kronos_nova.rebalancer.operations import stored_views
-from kronos_nova.rebalancer.store import resolutions
-from kronos_nova.rebalancer.store import rows as store_rows
 from kronos_nova.wiring import times
 from kronos_nova.wiring import tools
 
@@ -114,33 +109,9 @@ def _render_task(row: Any, nested: bool, owed: Iterable[Any] = ()) -> database_c
         tools.format_printable(task.from_host), tools.format_printable(task.to_host),
         task.improvement, alternates,
         str(task.phase), str(task.method), str(task.state), _format_doubt(row),
-        _find_migration(row), _find_next_step(row), hooks,
+        stored_views.find_migration(row), stored_views.describe_next_step(row), hooks,
         f'{task.retry_count} of {task.max_retries}', tools.format_printable(row.error or ''),
         attempts)
-
-
-def _find_migration(row: Any) -> str:
-    """Return the UUID of Nova's migration, of this attempt or of the last one."""
-    if uuidutils.is_uuid_like(row.reference):
-        return str(row.reference)
-    return next((a.migration_uuid for a in reversed(row.attempts) if a.migration_uuid), '')
-
-
-def _find_next_step(row: Any) -> str:
-    """Return an operator's next step for a migration that is late or does not change."""
-    task, migration = row.task, _find_migration(row)
-    if task.state not in resolutions.RESOLVABLE:
-        return ''
-    resolve = (f'kronos task resolve {task.task_id} --as completed (or failed) --reason TEXT, once '
-               'you know where the instance is')
-    if store_rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
-        return f'Nova does not change the migration: {resolve}'
-    if row.error_type != exception.MigrationTimeout.wire_type:
-        return ''
-    if not migration:
-        return f'openstack server migration list --server {task.instance_uuid}, or {resolve}'
-    return (f'wait, or openstack server migration abort {task.instance_uuid} {migration}; if Nova '
-            f'refuses that, {resolve}')
 
 
 def _format_phases(seconds: dict[str, float]) -> str:

@@ -23,12 +23,14 @@ from kronos_nova import version
 def needs_extra(command: str, extra: str = 'rebalancer') -> Iterator[None]:
     """Guard a command whose packages come with an extra.
 
-    A command keeps its module level free of such imports, makes them inside
-    ``main`` or below it, and puts the guard around ``main``::
+    The guard stands around the imports at the top of the module, and around ``main`` for packages
+    that are imported later::
+
+        with needs_extra('kronos-engine'):
+            from kronos_nova.wiring import tools
 
         @needs_extra('kronos-engine')
         def main() -> int:
-            from kronos_nova.rebalancer import engine
 
     :param command: the console script's name, as the operator typed it
     :param extra: a name of the ``[extras]`` section of setup.cfg

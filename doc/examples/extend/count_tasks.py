@@ -19,6 +19,7 @@ from typing import Any
 
 from kronos_nova.cli import command
 from kronos_nova.cli import database_command
+from kronos_nova.rebalancer.operations import stored_views
 
 
 class CountTasks(database_command.DatabaseTable):
@@ -28,8 +29,6 @@ class CountTasks(database_command.DatabaseTable):
     examples = ('--config-file /etc/kronos/kronos.conf', '-f json')
 
     def rows(self, session: Any, args: argparse.Namespace) -> Iterable[command.Row]:
-        from kronos_nova.rebalancer.operations import stored_views
-
         found = Counter((row.task.aggregate, str(row.task.state))
                         for row in stored_views.list_tasks(session))
         for (scope, state), number in sorted(found.items()):

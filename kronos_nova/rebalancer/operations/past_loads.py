@@ -67,7 +67,7 @@ class LoadPeriod:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PastSource:
-    """Where a past comes from: a live source over a period, or a trace file and a part of it.
+    """The origin of a past: a live source over a period, or a period of a trace file.
 
     ``trace``: the file; None: the cloud of the session, and its source of metrics. ``record``: the
     trace file to write of what a live source says.

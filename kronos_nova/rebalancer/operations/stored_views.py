@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 
+from oslo_utils import uuidutils
+
 from kronos_nova import exception
 from kronos_nova import model
 from kronos_nova.rebalancer.operations import sessions
@@ -24,6 +26,7 @@ from kronos_nova.rebalancer.store import pauses
 from kronos_nova.rebalancer.store import pending_hooks
 from kronos_nova.rebalancer.store import plan_approvals
 from kronos_nova.rebalancer.store import quarantine
+from kronos_nova.rebalancer.store import resolutions
 from kronos_nova.rebalancer.store import rows
 from kronos_nova.rebalancer.store import swaps
 
@@ -110,6 +113,30 @@ def read_task(session: sessions.DatabaseSession,
                                  'kronos task list --all shows tasks, kronos instance show those '
                                  'of an instance')
     return row, store.hooks.list_task_hooks(task_id)
+
+
+def find_migration(row: rows.TaskRow) -> str:
+    """Return the UUID of Nova's migration, of this attempt or of the last one."""
+    if uuidutils.is_uuid_like(row.reference):
+        return str(row.reference)
+    return next((a.migration_uuid for a in reversed(row.attempts) if a.migration_uuid), '')
+
+
+def describe_next_step(row: rows.TaskRow) -> str:
+    """Describe an operator's next step for a migration that is late or does not change."""
+    task, migration = row.task, find_migration(row)
+    if task.state not in resolutions.RESOLVABLE:
+        return ''
+    resolve = (f'kronos task resolve {task.task_id} --as completed (or failed) --reason TEXT, once '
+               'you know where the instance is')
+    if rows.find_unchanged_since(row.doubt, row.doubt_since) is not None:
+        return f'Nova does not change the migration: {resolve}'
+    if row.error_type != exception.MigrationTimeout.wire_type:
+        return ''
+    if not migration:
+        return f'openstack server migration list --server {task.instance_uuid}, or {resolve}'
+    return (f'wait, or openstack server migration abort {task.instance_uuid} {migration}; if Nova '
+            f'refuses that, {resolve}')
 
 
 def list_pauses(session: sessions.DatabaseSession) -> list[pauses.PauseRecord]:

@@ -73,7 +73,8 @@ def test_commands_of_the_database_load_neither_clients_nor_planner():
 def test_each_part_is_opened_once_and_closed_once(path, store, monkeypatch):
     opened, closed = [], []
     monkeypatch.setattr(
-        config_sessions.plugins, 'load', lambda kind, name: lambda conf: opened.append(name) or types.SimpleNamespace(close=lambda: closed.append(name)))
+        config_sessions.plugins, 'load', lambda kind, name: lambda conf: opened.append(name)
+        or types.SimpleNamespace(close=lambda: closed.append(name)))
     close = api.Store.close
     monkeypatch.setattr(api.Store, 'close', lambda self: closed.append('store') or close(self))
     session = operations.Session(str(path))
