@@ -16,6 +16,8 @@ Running or paused instances are live-migrated; stopped ones are migrated cold, i
 allowed. A warning names each instance that cannot be moved, with the reason.
 """
 
+import itertools
+
 import numpy as np
 
 from kronos_nova import constraints
@@ -62,31 +64,20 @@ class Evacuate(base.Strategy):
                             budget: int) -> list[model.Move]:
         """Place each instance by ``drain_mode``; return the applied moves within the budget.
 
-        When all others are placed, instances make room for those that no host has room for. If
-        an instance is still stranded, the strategy places all again where they fit closest, if
-        that places more. It places all instances and moves only the first ``budget``: the rest
-        finds its room in later cycles.
+        Host after host: when all others of the host are placed, instances elsewhere make room
+        for those that no host has room for. If an instance is still stranded at the end, the
+        strategy places all again where they fit closest, if that places more. It places all
+        instances and moves only the first ``budget``: the rest finds its room in later cycles.
         """
         moves = _by_mode(simulation, numbers)
         placed = {simulation.index[m.instance_uuid] for m in moves}
         stranded: list[int] = []
-        for n in numbers:
-            if simulation.stop():
-                break
-            if n in placed:
-                continue
-            move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
-                    if simulation.drainable[n] else None)
-            if move is not None:
-                simulation.apply(move)
-                moves.append(move)
-            elif simulation.truncated:
-                break  # the search was cut short, so the instance may have a host
-            else:
-                stranded.append(n)
-        stranded = [n for n in stranded if not (
-            simulation.drainable[n] and not simulation.truncated
-            and ejection_chain.make_room(simulation, n, moves, max(1, budget - len(moves))))]
+        for _, group in itertools.groupby(
+                numbers, lambda n: simulation.cluster.instances[simulation.uuids[n]].host):
+            left = _place_singly(simulation, [n for n in group if n not in placed], moves)
+            stranded += [n for n in left if not (
+                simulation.drainable[n] and not simulation.truncated
+                and ejection_chain.make_room(simulation, n, moves, max(1, budget - len(moves))))]
         if any(simulation.drainable[n] for n in stranded) and not simulation.truncated:
             moves = _place_all_together(simulation, numbers, moves)
             gone = {simulation.index[m.instance_uuid] for m in moves}
@@ -118,6 +109,28 @@ class Evacuate(base.Strategy):
         simulation.warnings.append(
             f'host {host} is disabled, not drained, because no host may take instance {uuid} '
             f'({why})')
+
+
+def _place_singly(simulation: sim.Simulation, numbers: list[int],
+                  moves: list[model.Move]) -> list[int]:
+    """Place each instance on its best host; return those that no host has room for.
+
+    :param moves: gets the applied moves.
+    """
+    stranded: list[int] = []
+    for n in numbers:
+        if simulation.stop():
+            break
+        move = (base.best_place(simulation, np.array([n]), model.Phase.EVACUATE)
+                if simulation.drainable[n] else None)
+        if move is not None:
+            simulation.apply(move)
+            moves.append(move)
+        elif simulation.truncated:
+            break  # the search was cut short, so the instance may have a host
+        else:
+            stranded.append(n)
+    return stranded
 
 
 def _choose_batch(simulation: sim.Simulation, hosts: list[str], budget: int) -> list[int]:

@@ -281,12 +281,12 @@ def test_a_blocked_drain_names_staying_instances_and_missing_resources():
     found = rows('drain', 'check', 'compute-03', status=1)
     of = {what: (verdict, detail) for what, verdict, detail in found}
     staying = [detail for what, (verdict, detail) in of.items() if verdict == 'stays']
-    assert len(staying) == 7 and all('no host may take it' in detail for detail in staying)
-    assert of['class MEMORY_MB'] == ('missing', '22528')
+    assert len(staying) == 5 and all('no host may take it' in detail for detail in staying)
+    assert of['class MEMORY_MB'] == ('missing', '34816')
     assert 'class VCPU' not in of, 'of that there is enough'
     assert of['time'] == ('not known', 'no migration is on record')
-    assert found[-1] == ('conclusion', 'blocked', '6 of 13 instances can leave host compute-03, '
-                                                  '7 stay')
+    assert found[-1] == ('conclusion', 'blocked', '8 of 13 instances can leave host compute-03, '
+                                                  '5 stay')
 
 
 def test_a_drain_is_checked_in_the_engines_mode_by_default(tmp_path):
